@@ -1,0 +1,1 @@
+"""Runs inside a foreign Triton environment: standard library, torch and triton only."""

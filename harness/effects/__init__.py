@@ -1,0 +1,1 @@
+"""Everything that touches the world: processes, the package index, the disk."""

@@ -1,0 +1,1 @@
+"""Rows and reports as text."""

@@ -1,0 +1,63 @@
+"""The error tree: what goes wrong on our side, each with its exit code.
+
+A compiler that fails is data (see `harness.values.outcome`), never one of these. Every message is
+one line that says what is wrong, where, and what to do. They are caught in `harness.cli` only.
+
+Exit codes: 2 wrong usage or configuration, 3 the selection is empty, 4 infrastructure.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CaptureError",
+    "ConfigurationError",
+    "EmptySelectionError",
+    "InfrastructureError",
+    "IntegrityError",
+    "OfflineError",
+    "StorageError",
+    "TriageError",
+    "UsageError",
+]
+
+
+class TriageError(Exception):
+    """Base of all errors that the program raises on purpose."""
+
+    exit_code = 2
+
+
+class UsageError(TriageError):
+    """The command line asks for something that does not exist or makes no sense."""
+
+
+class ConfigurationError(UsageError):
+    """A file that the user wrote is malformed; the message names file, line and key."""
+
+
+class CaptureError(UsageError):
+    """The launch code raised, hung, or never launched the kernel that was asked for."""
+
+
+class EmptySelectionError(TriageError):
+    """The selection is well-formed and matches nothing."""
+
+    exit_code = 3
+
+
+class InfrastructureError(TriageError):
+    """This machine could not do its part: says nothing about any kernel."""
+
+    exit_code = 4
+
+
+class OfflineError(InfrastructureError):
+    """The package index cannot be reached and the cache does not hold what is needed."""
+
+
+class StorageError(InfrastructureError):
+    """The results folder or the cache cannot be read or written (full, read-only, corrupt)."""
+
+
+class IntegrityError(UsageError):
+    """A download does not have the sha256 that was asked for."""

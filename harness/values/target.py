@@ -1,0 +1,50 @@
+"""GPU targets as ptxas spells them: `sm_80`, `sm_90a`, `sm_100f`.
+
+A type of its own, because `packaging.Version("90a")` is a pre-release of 90.
+Suffixes: none = portable within the major version, `a` = exactly this chip, `f` = its family
+(PTX ISA manual, directive `.target`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from harness.values.errors import UsageError
+
+__all__ = ["Target"]
+
+_SPELLING = re.compile(r"(?:(?:sm|compute)_?)?(\d{2,3})([af]?)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Target:
+    """One GPU target; `capability` is ten times the compute capability (100 is 10.0)."""
+
+    capability: int
+    suffix: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read `90a`, `sm_90a` or `compute_90a`.
+
+        Raises:
+            UsageError: the text is not a target.
+        """
+        match = _SPELLING.fullmatch(text.strip())
+        if not match:
+            raise UsageError(
+                f"{text!r} is not a GPU target; write it as ptxas does, for example sm_90a or 100f"
+            )
+        return cls(capability=int(match[1]), suffix=match[2].lower())
+
+    def __str__(self) -> str:
+        return f"sm_{self.capability}{self.suffix}"
+
+    @property
+    def major(self) -> int:
+        return self.capability // 10
+
+    @property
+    def minor(self) -> int:
+        return self.capability % 10
