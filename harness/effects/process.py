@@ -1,19 +1,35 @@
-"""The one module that spawns processes."""
+"""The one module that spawns processes.
+
+`run_tool` is for trusted helpers (uv, version queries). Compilers go through a `Hub`: a supervisor
+child starts them, limits them, and kills their whole process group when we are gone, however we go.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import itertools
+import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 
-__all__ = ["ToolResult", "run_tool"]
+__all__ = ["Hub", "Peer", "ResourceLimits", "ToolResult", "run_tool"]
+
+_HELLO_SECONDS = 120.0
+_MAX_MESSAGE = 64 << 20
+_SCRATCH = "triage-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +41,18 @@ class ToolResult:
     stderr: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceLimits:
+    """Limits of one job: wall clock in seconds, resident memory and written files in bytes."""
+
+    timeout: float
+    memory: int
+    file_size: int = 1 << 28
+
+    def message(self) -> dict[str, float | int]:
+        return {"timeout": self.timeout, "memory": self.memory, "file_size": self.file_size}
+
+
 def run_tool(
     argv: Sequence[str | Path],
     *,
@@ -34,7 +62,6 @@ def run_tool(
 ) -> ToolResult:
     """Run a trusted tool to its end, in its own process group, for at most `timeout` seconds.
 
-    For uv and version queries; compilers go through the supervisor, which also limits memory.
     A tool that fails is a result, not an exception.
 
     Raises:
@@ -77,3 +104,233 @@ def run_tool(
         stdout=stdout.decode(errors="replace"),
         stderr=stderr.decode(errors="replace"),
     )
+
+
+class Peer:
+    """A child process at the other end of a socket: asks it for jobs, hears how they ended."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        self._reader = reader
+        self._writer = writer
+        self._ids = itertools.count(1)
+        self._jobs: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._events: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._task = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        try:
+            while line := await self._reader.readline():
+                message = json.loads(line)
+                if "end" in message:
+                    future = self._jobs.pop(message["id"], None)
+                    if future and not future.done():
+                        future.set_result(message)
+                else:
+                    self._events.put_nowait(message)
+        except (ConnectionError, ValueError):
+            pass  # a child that dies in the middle of a message is a child that is gone
+        finally:
+            self._events.put_nowait(None)
+            for future in self._jobs.values():
+                if not future.done():
+                    future.set_exception(PeerGoneError())
+            self._jobs.clear()
+
+    @property
+    def gone(self) -> bool:
+        return self._task.done()
+
+    def start(self, message: dict[str, Any]) -> tuple[int, asyncio.Future[dict[str, Any]]]:
+        """Ask for a job; the future is its end, or `PeerGoneError` when the child is gone."""
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        if self.gone:
+            future.set_exception(PeerGoneError())
+            return 0, future
+        job = next(self._ids)
+        # Not every caller waits for every end; an end that nobody hears is no error.
+        future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        self._jobs[job] = future
+        self._writer.write(json.dumps({**message, "id": job}).encode() + b"\n")
+        return job, future
+
+    async def run(self, message: dict[str, Any]) -> tuple[ProcessEnd, str | None]:
+        """Run one job to its end, with the reason why it could not start, if so.
+
+        A job that nobody waits for any more is killed.
+        """
+        job, future = self.start(message)
+        try:
+            answer = await future
+        except asyncio.CancelledError:
+            self.kill(job)
+            raise
+        return ProcessEnd(**answer["end"]), answer["start_error"]
+
+    def kill(self, job: int, *, timed_out: bool = False) -> None:
+        """Kill a job and its process group."""
+        if not self.gone:
+            message = {"op": "kill", "id": job, "timed_out": timed_out}
+            self._writer.write(json.dumps(message).encode() + b"\n")
+
+    async def event(self) -> dict[str, Any] | None:
+        """The next message that is not the end of a job; None when the child is gone."""
+        return await self._events.get()
+
+    async def close(self) -> None:
+        """Hang up; the child then kills its jobs and leaves."""
+        self._writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self._writer.wait_closed()
+        await self._task
+
+
+def _sweep_scratch() -> None:
+    """Delete the scratch folders of runs that were killed; their names hold the process id."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*-*"):
+        owner = folder.name.removeprefix(_SCRATCH).split("-")[0]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class PeerGoneError(Exception):
+    """The child at the other end is gone; what it was doing is lost. Never leaves `effects`."""
+
+
+class Hub:
+    """Listens for children, starts them, and runs executables under limits.
+
+    An async context manager: on leaving, every child is gone.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, asyncio.Future[Peer]] = {}
+        self._names = itertools.count(1)
+        self._folders = itertools.count(1)
+        self._peers: list[Peer] = []
+        self._processes: list[asyncio.subprocess.Process] = []
+        self._runner: asyncio.Task[Peer] | None = None
+
+    async def __aenter__(self) -> Hub:
+        _sweep_scratch()
+        # A short path: Unix socket addresses hold 107 bytes.
+        self.scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
+        self.socket = str(self.scratch / "socket")
+        self._server = await asyncio.start_unix_server(
+            self._connected, self.socket, limit=_MAX_MESSAGE
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        if self._runner:
+            self._runner.cancel()
+        for peer in self._peers:
+            await peer.close()
+        for process in self._processes:
+            try:
+                await asyncio.wait_for(process.wait(), 2)
+            except asyncio.TimeoutError:
+                process.kill()
+                await process.wait()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            name = json.loads(await reader.readline())["hello"]
+        except (ValueError, KeyError, ConnectionError):
+            writer.close()
+            return
+        peer = Peer(reader, writer)
+        self._peers.append(peer)
+        waiting = self._waiting.pop(name, None)
+        if waiting and not waiting.done():
+            waiting.set_result(peer)
+
+    def expect(self) -> tuple[str, asyncio.Future[Peer]]:
+        """A fresh name and the future of the child that will say hello with it."""
+        name = f"child-{next(self._names)}"
+        self._waiting[name] = asyncio.get_running_loop().create_future()
+        return name, self._waiting[name]
+
+    async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], log: Path) -> Peer:
+        """Start a child that serves jobs and wait for its hello.
+
+        Raises:
+            InfrastructureError: it ended, or said nothing for two minutes; with the end of its log.
+        """
+        name, hello = self.expect()
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                self.socket,
+                name,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.scratch,
+                env=dict(env),
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        ended = asyncio.create_task(process.wait())
+        await asyncio.wait(
+            {ended, hello}, timeout=_HELLO_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
+        if hello.done():
+            ended.cancel()
+            return hello.result()
+        if not ended.done():
+            process.kill()
+        await ended
+        lines = log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"]
+        raise InfrastructureError(f"a child process did not start: {lines[-1][:500]}")
+
+    async def execute(
+        self,
+        argv: Sequence[str | Path],
+        *,
+        folder: Path,
+        limits: ResourceLimits,
+        env: Mapping[str, str] | None = None,
+    ) -> ProcessEnd:
+        """Run an executable in `folder` under limits; its streams go to `stdout` and `stderr` there.
+
+        Raises:
+            InfrastructureError: it cannot be started.
+        """
+        if self._runner is None:
+            self._runner = asyncio.create_task(self._start_runner())
+        runner = await asyncio.shield(self._runner)
+        words = [os.fspath(word) for word in argv]
+        end, start_error = await runner.run(
+            {
+                "op": "exec",
+                "argv": words,
+                "env": None if env is None else dict(env),
+                "cwd": str(folder),
+                "stdout": str(folder / "stdout"),
+                "stderr": str(folder / "stderr"),
+                "limits": limits.message(),
+            }
+        )
+        if start_error:
+            raise InfrastructureError(f"cannot start {words[0]}: {start_error}")
+        return end
+
+    def new_folder(self, kind: str) -> Path:
+        """A fresh scratch folder; it goes with the hub, if not before."""
+        folder = self.scratch / f"{kind}-{next(self._folders)}"
+        folder.mkdir()
+        return folder
+
+    def drop_folder(self, folder: Path) -> None:
+        """Give a scratch folder's disk space back."""
+        shutil.rmtree(folder, ignore_errors=True)
+
+    async def _start_runner(self) -> Peer:
+        import harness.child
+
+        script = Path(harness.child.__file__).with_name("supervisor.py")
+        # -I -S: a bare interpreter, small and fast to fork.
+        argv = [sys.executable, "-I", "-S", str(script)]
+        return await self.spawn(argv, env=os.environ, log=self.scratch / "runner.log")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Assembly", "LaunchFacts", "Lowering", "ProcessEnd"]
+__all__ = ["Assembly", "Capture", "LaunchFacts", "Lowering", "ProcessEnd", "RaisedError"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +50,77 @@ class ProcessEnd:
             except ValueError:
                 return f"died by signal {self.signal}"
         return f"exit code {self.exit_code}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaisedError:
+    """An exception that a foreign compiler raised; `kinds` are the names of its classes, own first."""
+
+    type: str
+    kinds: tuple[str, ...]
+    message: str
+    traceback: str = ""
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFacts:
+    """One recorded launch with one config, as a capture tells of it.
+
+    `key` names what Triton specialises on (source, argument kinds, options): equal keys compile to
+    the same code. `grid` is in blocks, None where it could not be told.
+    """
+
+    key: str
+    kernel: str
+    config: dict[str, bool | int | float | str]
+    autotuned: bool
+    arguments: list[dict[str, object]]
+    grid: list[int] | None
+    file: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """What one launch function launched, as one target would see it.
+
+    `pruned` maps a kernel to (configs kept, configs declared); `files` maps imported local files to
+    their sha256; `ptxas` is the executable that this Triton picks for the target.
+    """
+
+    records: list[LaunchFacts]
+    pruned: dict[str, tuple[int, int]]
+    files: dict[str, str]
+    ptxas: str
+    triton: str
+    error: RaisedError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowering:
+    """Evidence of lowering one config to PTX.
+
+    `stage` is the last one entered; `seconds` are by stage; `flags` are those that this Triton
+    would have passed to ptxas, `gpu_name` among them. Artifacts are kept beside, by role.
+    """
+
+    end: ProcessEnd
+    stage: str
+    error: RaisedError | None = None
+    metadata: dict[str, object] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+    attempts: int = 1
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembly:
+    """Evidence of one ptxas run: the command without its files, how it ended, what it printed."""
+
+    end: ProcessEnd
+    flags: tuple[str, ...]
+    stdout: str
+    stderr: str
+    has_cubin: bool
+    attempts: int = 1

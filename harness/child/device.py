@@ -1,0 +1,310 @@
+"""A CUDA device that is not there, as Python code sees it.
+
+Tensors that the program under capture believes to be on the GPU are torch *meta* tensors: shapes,
+strides and dtypes without storage. A function mode answers `.device`, `.is_cuda`, `.data_ptr()`
+and their kin as a GPU tensor would, and sends every request for a `cuda` device to meta. Unlike
+fake tensors this needs no CUDA build of torch, no device guard, and lets slicing and autograd work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+__all__ = ["NeedsValuesError", "PretendDriver", "pretend_cuda"]
+
+# Any address aligned far beyond the 16 bytes that Triton specialises on will do.
+_BASE_ADDRESS = 0x7F00_0000_0000
+_CUDA = torch.device("cuda", 0)
+_META = torch.device("meta")
+
+
+class NeedsValuesError(RuntimeError):
+    """The launch code asked for a value that lives in a GPU tensor."""
+
+
+def _is_cuda_device(value: object) -> bool:
+    if isinstance(value, torch.device):
+        return value.type == "cuda"
+    return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
+
+
+def _to_meta(value: Any) -> Any:
+    return _META if _is_cuda_device(value) else value
+
+
+class _CudaMode(TorchFunctionMode):  # type: ignore[misc]
+    """Answers for meta tensors as if they were on `cuda:0`."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name == "__get__":
+            return _getter(func, args)
+        handler = _METHODS.get(name)
+        if handler and args and isinstance(args[0], torch.Tensor):
+            return handler(func, args, kwargs)
+        if "device" in kwargs:
+            kwargs = {**kwargs, "device": _device_argument(kwargs["device"])}
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        return func(*args, **kwargs)
+
+
+def _device_argument(value: Any) -> Any:
+    # A bare index means "that CUDA device" to torch.
+    return _META if isinstance(value, int) and not isinstance(value, bool) else _to_meta(value)
+
+
+def _getter(func: Any, args: tuple[Any, ...]) -> Any:
+    value = func(*args)
+    owner = getattr(func.__self__, "__name__", "")
+    if owner == "device":
+        return _CUDA if value.type == "meta" else value
+    if owner == "is_cuda":
+        return value or args[0].is_meta
+    if owner == "is_meta":
+        return False
+    return value
+
+
+def _to(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    args = (args[0], *(_to_meta(arg) for arg in args[1:]))
+    if "device" in kwargs:
+        kwargs = {**kwargs, "device": _device_argument(kwargs["device"])}
+    wanted = [*args[1:2], kwargs.get("device")]
+    leaves = any(
+        str(device).split(":")[0] == "cpu" for device in wanted if isinstance(device, str | torch.device)
+    )
+    if leaves and args[0].is_meta:
+        raise NeedsValuesError(".to('cpu') of a GPU tensor")
+    return func(*args, **kwargs)
+
+
+def _cuda(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG001
+    return args[0].to(_META)
+
+
+def _data_ptr(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensor = args[0]
+    if not tensor.is_meta:
+        return func(*args, **kwargs)
+    return _BASE_ADDRESS + tensor.storage_offset() * tensor.element_size()
+
+
+def _get_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return 0 if args[0].is_meta else func(*args, **kwargs)
+
+
+def _itself(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG001
+    return args[0]
+
+
+def _values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args[0].is_meta:
+        raise NeedsValuesError(f".{func.__name__}() of a GPU tensor")
+    return func(*args, **kwargs)
+
+
+_METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
+    "to": _to,
+    "cuda": _cuda,
+    "data_ptr": _data_ptr,
+    "get_device": _get_device,
+    "pin_memory": _itself,
+    "record_stream": lambda func, args, kwargs: None,  # noqa: ARG005
+    **dict.fromkeys(
+        ("cpu", "item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__"), _values
+    ),
+}
+
+
+class PretendDriver:
+    """Stands in for Triton's CUDA driver: knows the target, launches nothing."""
+
+    def __init__(self, properties: dict[str, Any]):
+        from triton.backends.compiler import GPUTarget
+
+        self._target = GPUTarget("cuda", properties["capability"], 32)
+        self._properties = properties
+        self.utils = types.SimpleNamespace(
+            get_device_properties=lambda device: {  # noqa: ARG005
+                "max_shared_mem": properties["max_shared"],
+                "max_num_regs": properties["registers_per_sm"],
+                "multiprocessor_count": properties["multiprocessors"],
+                "warpSize": 32,
+                "sm_clock_rate": 1_500_000,
+                "mem_clock_rate": 1_500_000,
+                "mem_bus_width": 4096,
+            }
+        )
+
+    @staticmethod
+    def is_active() -> bool:
+        return True
+
+    def get_current_target(self) -> Any:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        """Only one device exists."""
+
+    def get_current_stream(self, device: int | None = None) -> int:  # noqa: ARG002
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return _CUDA
+
+    def get_device_interface(self) -> Any:
+        return torch.cuda
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:  # noqa: ARG002
+        return divmod(self._properties["capability"], 10)
+
+    def get_benchmarker(self) -> Any:
+        return bench_once
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        return torch.empty(1, device=_META)
+
+    def clear_cache(self, cache: Any) -> None:
+        """There is nothing to clear."""
+
+    def assemble_tensormap_to_arg(self, *args: Any) -> Any:
+        return args
+
+
+def bench_once(function: Callable[[], Any], *_: Any, quantiles: Any = None, **__: Any) -> Any:
+    """`do_bench` where nothing can be timed: calls once, so that every launch is seen."""
+    function()
+    return [0.0] * len(quantiles) if quantiles is not None else 0.0
+
+
+def _device_properties(properties: dict[str, Any]) -> Any:
+    major, minor = divmod(properties["capability"], 10)
+    return types.SimpleNamespace(
+        name=properties["name"],
+        major=major,
+        minor=minor,
+        multi_processor_count=properties["multiprocessors"],
+        total_memory=properties["memory"],
+        warp_size=32,
+        regs_per_multiprocessor=properties["registers_per_sm"],
+        shared_memory_per_block=49152,
+        shared_memory_per_block_optin=properties["max_shared"],
+        shared_memory_per_multiprocessor=properties["shared_per_sm"],
+        max_threads_per_multi_processor=properties["threads_per_sm"],
+        max_threads_per_block=1024,
+        L2_cache_size=properties["l2_cache"],
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        gcnArchName="",
+        uuid="",
+    )
+
+
+class _Event:
+    """A CUDA event that has always happened."""
+
+    def __init__(self, *_: Any, **__: Any):
+        self.cuda_event = 0
+
+    def record(self, *_: Any) -> None: ...
+    def wait(self, *_: Any) -> None: ...
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, _: Any) -> float:
+        return 0.0
+
+
+class _Stream(_Event):
+    """The one stream; also its own context manager."""
+
+    cuda_stream = 0
+    stream_id = 0
+    device = _CUDA
+    device_index = 0
+
+    def wait_stream(self, *_: Any) -> None: ...
+    def wait_event(self, *_: Any) -> None: ...
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Any call that only matters to real hardware."""
+
+
+@contextlib.contextmanager
+def _no_guard(*_: Any, **__: Any) -> Iterator[None]:
+    yield
+
+
+def _patch_torch_cuda(properties: dict[str, Any]) -> None:
+    stream = _Stream()
+    facts = _device_properties(properties)
+    capability = divmod(properties["capability"], 10)
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "is_bf16_supported": lambda *_, **__: capability >= (8, 0),
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": _nothing,
+        "get_device_name": lambda *_: facts.name,
+        "get_device_capability": lambda *_: capability,
+        "get_device_properties": lambda *_: facts,
+        "current_stream": lambda *_: stream,
+        "default_stream": lambda *_: stream,
+        "set_stream": _nothing,
+        "stream": lambda *_: stream,
+        "Stream": _Stream,
+        "Event": _Event,
+        "device": _no_guard,
+        "device_of": _no_guard,
+        "memory_allocated": lambda *_: 0,
+        "max_memory_allocated": lambda *_: 0,
+        "mem_get_info": lambda *_: (facts.total_memory, facts.total_memory),
+    }
+    for name in ("init", "_lazy_init", "synchronize", "empty_cache", "reset_peak_memory_stats", "ipc_collect"):
+        answers[name] = _nothing
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+    torch.version.cuda = torch.version.cuda or "12.8"
+
+
+def _patch_triton(properties: dict[str, Any]) -> None:
+    import triton
+    import triton.testing
+
+    triton.runtime.driver.set_active(PretendDriver(properties))
+    triton.testing.do_bench = bench_once
+    triton.testing.do_bench_cudagraph = bench_once
+
+
+def pretend_cuda(properties: dict[str, Any]) -> Any:
+    """Make this process believe in the GPU that `properties` describes, for good.
+
+    Returns a context manager; tensors are translated inside it.
+    """
+    _patch_torch_cuda(properties)
+    _patch_triton(properties)
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))
+    return _CudaMode()

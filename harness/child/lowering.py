@@ -1,0 +1,151 @@
+"""Compiles one recorded launch as far as PTX, and notes how Triton would have called ptxas."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import json
+import os
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Progress", "lower", "picked_ptxas"]
+
+FIRST_STAGE = "ttir"
+
+
+class Progress:
+    """Keeps `progress.json` true at any moment, so that a process that dies says where it was."""
+
+    def __init__(self, folder: Path):
+        self._path = folder / "progress.json"
+        self.stages: dict[str, float] = {}
+        self.stage = FIRST_STAGE
+        self.enter(FIRST_STAGE)
+
+    def enter(self, stage: str) -> None:
+        self.stage = stage
+        self._path.write_text(json.dumps({"stage": stage, "seconds": self.stages}))
+
+
+
+
+
+def _record_ptxas(module: Any, calls: list[list[str]]) -> None:
+    """Let the backend assemble nothing: note its ptxas command line, leave an empty cubin."""
+    import subprocess
+    import types
+
+    def run(command: list[str], *args: Any, **kwargs: Any) -> Any:
+        if "-o" not in command:
+            return subprocess.run(command, *args, **kwargs)  # noqa: PLW1510, S603
+        calls.append([str(word) for word in command])
+        Path(command[command.index("-o") + 1]).write_bytes(b"")
+        return subprocess.CompletedProcess(command, 0)
+
+    names = {name: getattr(subprocess, name) for name in dir(subprocess) if not name.startswith("__")}
+    module.subprocess = types.SimpleNamespace(**{**names, "run": run})
+
+
+def _watch_stages(backend_class: Any, progress: Progress) -> None:
+    original = backend_class.add_stages
+
+    def add_stages(self: Any, stages: dict[str, Callable[..., Any]], *args: Any) -> Any:
+        result = original(self, stages, *args)
+        for name, function in list(stages.items()):
+            stages[name] = _timed(name, function, progress)
+        return result
+
+    backend_class.add_stages = add_stages
+
+
+def _timed(name: str, function: Callable[..., Any], progress: Progress) -> Callable[..., Any]:
+    def stage(source: Any, metadata: Any) -> Any:
+        progress.enter(name)
+        started = time.perf_counter()
+        result = function(source, metadata)
+        progress.stages[name] = time.perf_counter() - started
+        return result
+
+    return stage
+
+
+def _error(error: BaseException) -> dict[str, Any]:
+    return {
+        "type": type(error).__name__,
+        "kinds": [kind.__name__ for kind in type(error).__mro__],
+        "message": str(error)[:100_000],
+        "traceback": "".join(traceback.format_exception(error))[-100_000:],
+    }
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    return str(value)
+
+
+def lower(record: Any, run: Callable[..., Any], folder: Path, ptxas: str | None) -> None:
+    """Compile `record` in this (forked) process; everything is left in `folder`.
+
+    `result.json`: error or None, metadata, ptxas flags and gpu name, seconds by stage.
+    `cache/`: what Triton stored of each finished stage, also when a later one failed.
+    """
+    os.environ["TRITON_CACHE_DIR"] = str(folder / "cache")
+    os.environ["TMPDIR"] = str(folder)
+    if ptxas:
+        os.environ["TRITON_PTXAS_PATH"] = os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = ptxas
+    from triton.backends.nvidia import compiler
+
+    progress = Progress(folder)
+    calls: list[list[str]] = []
+    _record_ptxas(compiler, calls)
+    _watch_stages(compiler.CUDABackend, progress)
+    result: dict[str, Any] = {"error": None, "metadata": {}, "ptxas_command": None}
+    try:
+        grid = tuple(record.grid) if record.grid else (1,)
+        kernel = run(record.function, *record.args, grid=grid, warmup=True, **record.kwargs)
+        result["metadata"] = _metadata(kernel)
+    except Exception as error:  # noqa: BLE001 - whatever a foreign compiler raises is the evidence
+        result["error"] = _error(error)
+    if calls:
+        result["ptxas_command"] = _flags(calls[-1])
+    result["stage"] = progress.stage
+    result["seconds"] = progress.stages
+    result["triton"] = importlib.metadata.version("triton")
+    partial = folder / "result.json.tmp"
+    partial.write_text(json.dumps(result))
+    partial.rename(folder / "result.json")
+
+
+def picked_ptxas(capability: int) -> str:
+    """The ptxas that this Triton would run for a target, by its own rules."""
+    from triton.backends.nvidia import compiler
+
+    pick = getattr(compiler, "get_ptxas", None)
+    if pick is None:
+        return str(compiler._path_to_binary("ptxas")[0])
+    # Until 3.6 there was one ptxas on some versions, and the function took no target.
+    tool = pick(capability) if inspect.signature(pick).parameters else pick()
+    return str(tool[0] if isinstance(tool, tuple) else tool.path)
+
+
+def _metadata(kernel: Any) -> dict[str, Any]:
+    metadata = kernel.metadata
+    values = metadata._asdict() if hasattr(metadata, "_asdict") else vars(metadata)
+    return {name: _plain(value) for name, value in values.items()}
+
+
+def _flags(command: list[str]) -> dict[str, Any]:
+    """The command without its files: the executable, and the flags in their order."""
+    output = command.index("-o")
+    words = [*command[1:output], *command[output + 2 :]]
+    flags = [word for word in words if not word.endswith(".ptx")]
+    return {"executable": command[0], "flags": flags}

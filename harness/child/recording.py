@@ -1,0 +1,258 @@
+"""Records every Triton launch that running code makes, one record for each config.
+
+Triton's own `Autotuner`, `Heuristics` and pruning functions run as they are; only two ends are
+replaced: benchmarking (calls each config once) and `JITFunction.run` (notes the call).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+__all__ = ["Record", "Recorder"]
+
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+@dataclass
+class Record:
+    """One launch of one kernel with one config, ready to be compiled."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    config: dict[str, Any]
+    autotuned: bool
+    grid: Any
+    key: str = ""
+    arguments: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def kernel(self) -> str:
+        return str(self.function.fn.__name__)
+
+
+class RecordedKernel:
+    """What a launch returns under capture: nothing is compiled yet, so nothing can be read off."""
+
+    def __init__(self, kernel: str):
+        self._kernel = kernel
+
+    def __getitem__(self, grid: Any) -> Any:
+        """A kernel from `warmup()` is launched like this; the launch is recorded already."""
+        return lambda *_, **__: None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_init_handles" or name == "run":
+            return lambda *_, **__: None
+        message = f"the launch code reads .{name} of the compiled kernel {self._kernel}"
+        raise AttributeError(message)
+
+
+class Recorder:
+    """Collects records while `active()`; equal specialisations are kept once."""
+
+    def __init__(self, limit: int = 5000):
+        self.records: dict[str, Record] = {}
+        self.pruned: dict[str, tuple[int, int]] = {}
+        self._limit = limit
+        self._tuning: list[tuple[Any, dict[str, Any] | None]] = []
+        self.original_run = JITFunction.run
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Replace Triton's two ends for the time of the `with` block."""
+        saved = (JITFunction.run, Autotuner.run, Autotuner._bench, Autotuner.prune_configs)
+        recorder = self
+
+        def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:  # noqa: ARG001
+            return recorder._launched(function, args, grid, kwargs)
+
+        def tune(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            tuner.cache.clear()
+            recorder._tuning.append((tuner, None))
+            try:
+                return saved[1](tuner, *args, **kwargs)
+            finally:
+                recorder._tuning.pop()
+
+        def bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
+            return recorder._benched(tuner, args, config, meta)
+
+        def prune(tuner: Any, kwargs: dict[str, Any]) -> Any:
+            kept = saved[3](tuner, kwargs)
+            recorder.pruned[tuner.base_fn.__name__] = (len(kept), len(tuner.configs))
+            return kept
+
+        JITFunction.run, Autotuner.run = run, tune
+        Autotuner._bench, Autotuner.prune_configs = bench, prune
+        try:
+            yield
+        finally:
+            JITFunction.run, Autotuner.run = saved[0], saved[1]
+            Autotuner._bench, Autotuner.prune_configs = saved[2], saved[3]
+
+    def _benched(self, tuner: Any, args: tuple[Any, ...], config: Any, meta: dict[str, Any]) -> Any:
+        clash = meta.keys() & config.kwargs.keys()
+        if clash:
+            message = f"conflicting meta-parameters: {', '.join(sorted(clash))}"
+            raise ValueError(message)
+        current = {**meta, **config.all_kwargs()}
+        named = {**dict(zip(tuner.arg_names, args)), **current}
+        if config.pre_hook:
+            config.pre_hook(named)
+        tuner.pre_hook(named)
+        self._tuning.append((tuner, _config_of(config)))
+        try:
+            tuner.fn.run(*args, **current)
+        finally:
+            self._tuning.pop()
+        tuner.post_hook(named, exception=None)
+        return [0.0, 0.0, 0.0]
+
+    def _launched(self, function: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> Any:
+        tuner, config = self._tuning[-1] if self._tuning else (None, None)
+        if tuner is not None and config is None:
+            if len(tuner.configs) > 1 and tuner.base_fn.__name__ in self.pruned and self._expanded(function):
+                # The winner's launch, after every config has been seen.
+                return RecordedKernel(function.fn.__name__)
+            config = _config_of(tuner.best_config)
+        record = Record(
+            function=function,
+            args=args,
+            kwargs=kwargs,
+            config=config if config is not None else _plain_config(kwargs),
+            autotuned=tuner is not None,
+            grid=grid,
+        )
+        record.arguments = _describe_arguments(function, args, kwargs)
+        record.key = _key(record)
+        if record.key not in self.records and len(self.records) < self._limit:
+            record.grid = _grid_dims(record)
+            self.records[record.key] = record
+        return RecordedKernel(record.kernel)
+
+    def _expanded(self, function: Any) -> bool:
+        return any(r.function is function and r.autotuned for r in self.records.values())
+
+
+def _config_of(config: Any) -> dict[str, Any]:
+    values = {name: value for name, value in config.all_kwargs().items()}
+    for option in _OPTIONS:
+        value = getattr(config, option, None)
+        if value is not None:
+            values.setdefault(option, value)
+    # One CTA is what every config has unless it says otherwise.
+    if values.get("num_ctas") == 1:
+        del values["num_ctas"]
+    return {name: _plain(value) for name, value in values.items() if value is not None}
+
+
+def _plain_config(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {name: _plain(kwargs[name]) for name in _OPTIONS if kwargs.get(name) is not None}
+
+
+def _plain(value: Any) -> Any:
+    value = getattr(value, "value", value)
+    return value if isinstance(value, bool | int | float | str) else repr(value)
+
+
+def _describe_arguments(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """What Triton specialises on, argument by argument (never finer than needed to be safe)."""
+    bound = {**dict(zip(function.arg_names, args)), **kwargs}
+    described = []
+    for parameter in function.params:
+        if parameter.name in bound:
+            value = bound[parameter.name]
+        else:
+            value = getattr(parameter, "default", None)
+        described.append({"name": parameter.name, **_describe(value, constexpr=parameter.is_constexpr)})
+    return described
+
+
+def _describe(value: Any, *, constexpr: bool) -> dict[str, Any]:
+    if constexpr:
+        inner = getattr(value, "value", value)
+        key = getattr(inner, "cache_key", None)
+        return {"constexpr": _stable(inner) if key is None else f"{inner.fn.__name__}:{key}"}
+    if value is None:
+        return {"none": True}
+    if isinstance(value, torch.Tensor):
+        return {
+            "tensor": str(value.dtype).removeprefix("torch."),
+            "shape": list(value.shape),
+            "aligned": value.data_ptr() % 16 == 0,
+        }
+    if isinstance(value, bool | float):
+        return {"scalar": type(value).__name__}
+    if isinstance(value, int):
+        width = "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
+        return {"integer": width, "value": value, "one": value == 1, "divisible": value % 16 == 0}
+    if isinstance(value, tuple):
+        return {"tuple": [_describe(item, constexpr=False) for item in value]}
+    if hasattr(value, "block_shape"):
+        return {
+            "descriptor": str(value.base.dtype).removeprefix("torch."),
+            "block": list(value.block_shape),
+            "layout": _stable(getattr(value, "layout", None)),
+            "rank": len(value.shape),
+        }
+    return {"object": _stable(value)}
+
+
+def _stable(value: Any) -> str:
+    """A repr without memory addresses."""
+    text = repr(value)
+    return f"{type(value).__module__}.{type(value).__qualname__}" if " at 0x" in text else text
+
+
+def _specialization(described: dict[str, Any]) -> dict[str, Any]:
+    """The part of a description that can change the code: not the exact shape or integer."""
+    hidden = {"shape", "value"}
+    return {name: item for name, item in described.items() if name not in hidden}
+
+
+def _source_key(function: Any) -> str:
+    """Triton's own hash of the kernel, the helpers it calls and the globals it reads.
+
+    Where Triton cannot even read the source (it uses a name that this version does not have), the
+    failure belongs to the compilation, so the text alone has to do here.
+    """
+    try:
+        return str(function.cache_key)
+    except Exception:  # noqa: BLE001 - the same error comes back when the config is compiled
+        return hashlib.sha256(inspect.getsource(function.fn).encode()).hexdigest()
+
+
+def _key(record: Record) -> str:
+    names = {parameter.name for parameter in record.function.params}
+    options = {n: _stable(v) for n, v in sorted(record.kwargs.items()) if n not in names}
+    body = {
+        "source": _source_key(record.function),
+        "arguments": [_specialization(argument) for argument in record.arguments],
+        "options": options,
+    }
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _grid_dims(record: Record) -> list[int] | None:
+    grid = record.grid
+    if callable(grid):
+        bound = {**dict(zip(record.function.arg_names, record.args)), **record.kwargs}
+        try:
+            grid = grid(bound)
+        except (TypeError, KeyError, ValueError, AttributeError):
+            return None
+    grid = grid if isinstance(grid, tuple | list) else (grid,)
+    return [int(size) for size in grid] if all(isinstance(size, int) for size in grid) else None

@@ -1,0 +1,303 @@
+"""Bytes by content: PTX, cubins, logs, each kept once under the sha256 of what it is.
+
+Layout: `root/ab/cdef....z` is the zlib stream of the bytes whose sha256 is `abcdef...`;
+`root/tmp` holds what is being written. A file gets its final name only when it is complete, and
+every read is checked against the name, so that a damaged file is never served: it is deleted and
+the caller makes the bytes again.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import time
+import zlib
+from contextlib import suppress
+from typing import TYPE_CHECKING, BinaryIO
+
+from harness.values.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+__all__ = [
+    "ArtifactStore",
+    "DamagedArtifactError",
+    "MissingArtifactError",
+    "UnusableArtifactError",
+    "disk_failure",
+]
+
+_LARGEST = 2**30
+"""Most bytes that one artifact may have, uncompressed: bounds what a damaged file expands to."""
+
+_STALE = 3600.0
+"""Seconds after which a temporary file belongs to a writer that was killed."""
+
+_CHUNK = 2**20
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SHARD = re.compile(r"[0-9a-f]{2}")
+
+
+class UnusableArtifactError(StorageError):
+    """An artifact that was promised cannot be had: make it again and `put` it.
+
+    `sha256` names the artifact.
+    """
+
+    def __init__(self, message: str, *, sha256: str) -> None:
+        super().__init__(message)
+        self.sha256 = sha256
+
+
+class MissingArtifactError(UnusableArtifactError):
+    """No file has this name."""
+
+
+class DamagedArtifactError(UnusableArtifactError):
+    """The file was truncated or changed. It has been deleted, so that `put` writes it anew."""
+
+
+def disk_failure(path: Path, error: OSError) -> StorageError:
+    """Say in one line what the operating system refused at `path`, and what to do."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return StorageError(
+            f"no space left for {path}: free some space, or trim the cache with `triage cache`"
+        )
+    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        return StorageError(f"{path} is not writable: change its permissions or use another folder")
+    return StorageError(f"cannot use {path}: {error.strerror or error}; use another folder")
+
+
+class ArtifactStore:
+    """Content-addressed bytes under one folder, safe for several processes at once.
+
+    Nothing is flushed to the platter (no fsync). `kill -9` cannot tear a file, because the final
+    name appears by rename only after the last byte was handed to the kernel, which outlives us.
+    Power loss can leave a final name over missing bytes; the check on every read finds that, and
+    what is lost can be made again, so a flush for each artifact would cost time and buy nothing.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Create the folders, and delete what killed writers left in `root/tmp`.
+
+        Raises:
+            StorageError: the folder cannot be written.
+        """
+        self.root = root
+        self._temporary = root / "tmp"
+        try:
+            self._temporary.mkdir(parents=True, exist_ok=True)
+            self._sweep_temporary()
+        except OSError as error:
+            raise disk_failure(root, error) from error
+
+    def put(self, data: bytes) -> str:
+        """Keep `data` and return its sha256 (hex).
+
+        One that is here already is not written again, but its modification time is renewed: that
+        is what keeps a concurrent trim from removing it before it is named.
+
+        Raises:
+            StorageError: the disk is full or not writable, or `data` is over 1 GiB.
+        """
+        sha256 = hashlib.sha256(data).hexdigest()
+        if not self._renew(sha256):
+            self._write(data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK))
+        return sha256
+
+    def put_file(self, path: Path) -> str:
+        """Keep the content of a file, reading it once and never whole; return its sha256.
+
+        Raises:
+            StorageError: `path` cannot be read or is over 1 GiB; or the disk is full.
+        """
+        try:
+            source = path.open("rb")
+        except OSError as error:
+            raise StorageError(f"cannot read {path}: {error.strerror}") from error
+        with source:
+            return self._write(_chunks(source, path))
+
+    def get(self, sha256: str) -> bytes:
+        """Return the bytes, checked against their name.
+
+        Raises:
+            MissingArtifactError: there is no such artifact.
+            DamagedArtifactError: its file was changed; it is deleted now.
+            StorageError: the file cannot be read for another reason.
+        """
+        path = self._path(sha256)
+        try:
+            with path.open("rb") as file:
+                inode = os.fstat(file.fileno())
+                data = _inflate(file, inode.st_size)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise MissingArtifactError(
+                f"artifact {sha256[:12]} is not in {self.root}; run the command again to make it",
+                sha256=sha256,
+            ) from error
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise disk_failure(path, error) from error
+            data = None
+            inode = None
+        if data is None or hashlib.sha256(data).hexdigest() != sha256:
+            self._discard(path, inode)
+            raise DamagedArtifactError(
+                f"artifact {sha256[:12]} was damaged on disk and is deleted; run again to make it",
+                sha256=sha256,
+            )
+        return data
+
+    def has(self, sha256: str) -> bool:
+        """Whether a file of that name exists; `get` finds out whether it is sound."""
+        return self.size(sha256) is not None
+
+    def size(self, sha256: str) -> int | None:
+        """Bytes on disk (compressed), None when there is no such artifact."""
+        try:
+            return self._path(sha256).stat().st_size
+        except OSError:
+            return None
+
+    def all(self) -> Iterator[tuple[str, int, float]]:
+        """Yield sha256, bytes on disk and time of the last `put` (seconds since the epoch).
+
+        Files that appear or vanish during the walk may or may not be seen.
+
+        Raises:
+            StorageError: the folder cannot be read.
+        """
+        try:
+            shards = sorted(entry for entry in self.root.iterdir() if _SHARD.fullmatch(entry.name))
+            for shard in shards:
+                yield from _artifacts_of(shard)
+        except OSError as error:
+            raise disk_failure(self.root, error) from error
+
+    def remove(self, sha256: str, *, put_until: float | None = None) -> int:
+        """Delete an artifact and return the bytes freed on disk, 0 when there was nothing to do.
+
+        With `put_until` (seconds since the epoch), one that was put later than that stays.
+
+        Raises:
+            StorageError: the folder is not writable.
+        """
+        path = self._path(sha256)
+        try:
+            found = path.stat()
+            if put_until is not None and found.st_mtime > put_until:
+                return 0
+            path.unlink()
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+        except OSError as error:
+            raise disk_failure(path, error) from error
+        return found.st_size
+
+    def _path(self, sha256: str) -> Path:
+        # A name that is no sha256 (a damaged row may hold one) must not lead out of the folder.
+        if not _SHA256.fullmatch(sha256):
+            return self.root / "no-such-artifact"
+        return self.root / sha256[:2] / f"{sha256[2:]}.z"
+
+    def _renew(self, sha256: str) -> bool:
+        try:
+            os.utime(self._path(sha256))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise disk_failure(self.root, error) from error
+        return True
+
+    def _write(self, chunks: Iterable[bytes]) -> str:
+        """Compress into a temporary file, hash on the way, and rename to the final name."""
+        temporary = self._temporary / f"{os.getpid()}-{os.urandom(8).hex()}"
+        digest = hashlib.sha256()
+        # Level 1: on PTX a higher level saves a seventh of the space for half as much time again.
+        packer = zlib.compressobj(1)
+        total = 0
+        try:
+            with temporary.open("xb") as file:
+                for chunk in chunks:
+                    total += len(chunk)
+                    if total > _LARGEST:
+                        raise StorageError(
+                            f"an artifact for {self.root} is over {_LARGEST} bytes, the largest"
+                            " that is kept; exclude this cell"
+                        )
+                    digest.update(chunk)
+                    file.write(packer.compress(chunk))
+                file.write(packer.flush())
+            self._rename(temporary, self._path(digest.hexdigest()))
+        except OSError as error:
+            raise disk_failure(self.root, error) from error
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
+        return digest.hexdigest()
+
+    def _rename(self, temporary: Path, path: Path) -> None:
+        try:
+            temporary.replace(path)
+        except FileNotFoundError:
+            path.parent.mkdir(exist_ok=True)
+            temporary.replace(path)
+
+    def _discard(self, path: Path, read: os.stat_result | None) -> None:
+        """Delete a damaged file, unless another process has already put a sound one there."""
+        try:
+            now = path.stat()
+            if read is None or (now.st_ino, now.st_mtime_ns) == (read.st_ino, read.st_mtime_ns):
+                path.unlink()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise disk_failure(path, error) from error
+
+    def _sweep_temporary(self) -> None:
+        oldest = time.time() - _STALE
+        for entry in self._temporary.iterdir():
+            with suppress(FileNotFoundError):
+                if entry.stat().st_mtime < oldest:
+                    entry.unlink()
+
+
+def _chunks(source: BinaryIO, path: Path) -> Iterator[bytes]:
+    try:
+        while chunk := source.read(_CHUNK):
+            yield chunk
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _inflate(file: BinaryIO, size: int) -> bytes | None:
+    """Decompress at most `_LARGEST` bytes; None when it is not exactly one whole zlib stream."""
+    # zlib adds 5 bytes for each 16 KiB at worst (RFC 1950): more than this was never written by us.
+    if size > _LARGEST + _LARGEST // 1000 + _CHUNK:
+        return None
+    unpacker = zlib.decompressobj()
+    try:
+        data = unpacker.decompress(file.read(), _LARGEST + 1)
+    except zlib.error:
+        return None
+    if not unpacker.eof or unpacker.unused_data or len(data) > _LARGEST:
+        return None
+    return data
+
+
+def _artifacts_of(shard: Path) -> Iterator[tuple[str, int, float]]:
+    with os.scandir(shard) as entries:
+        for entry in entries:
+            sha256 = shard.name + entry.name.removesuffix(".z")
+            if entry.name.endswith(".z") and _SHA256.fullmatch(sha256):
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                yield sha256, found.st_size, found.st_mtime

@@ -1,0 +1,237 @@
+"""Capture and lower, each kept by content: from launch code to PTX, IR and metadata."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+
+from harness.effects.process import ResourceLimits
+from harness.effects.sources import fetch_sdist, fetch_wheel
+from harness.effects.triton_sessions import (
+    CaptureRequest,
+    LowerResult,
+    child_code_sha256,
+    knobs,
+)
+from harness.effects.workbench import Kept, Workbench, content_key, still_valid
+from harness.values.errors import ConfigurationError
+from harness.values.kernel import LaunchSpec, Repro
+from harness.values.limits import Limits
+from harness.values.outcome import Capture, LaunchFacts, Lowering, RaisedError
+from harness.values.target import Target
+from harness.values.toolchain import Ptxas, Triton
+
+__all__ = ["CapturedLaunch", "LaunchCode", "capture", "fetch_launch_code", "lower"]
+
+_STAGES = ("source", "ttir", "ttgir", "llir", "ptx")
+_MAX_LOG = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchCode:
+    """A launch whose sources lie on this machine; `identity` is what its capture depends on."""
+
+    file: Path
+    function: str | None
+    overrides: Mapping[str, object]
+    paths: tuple[Path, ...]
+    bare: tuple[Path, ...]
+    identity: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedLaunch:
+    """A capture, and what it takes to open its session again."""
+
+    capture: Kept[Capture]
+    triton: Triton
+    request: CaptureRequest
+
+
+def fetch_launch_code(repro: Repro, launch: LaunchSpec, overrides: Mapping[str, object]) -> LaunchCode:
+    """Bring a launch's sources to this machine (cached); nothing of them is run.
+
+    Raises:
+        ConfigurationError: the pinned sdist does not hold the module that the repro names.
+        TriageError: a source cannot be fetched.
+    """
+    paths = [fetch_wheel(pin.package, pin.version, pin.sha256) for pin in repro.requires]
+    bare: tuple[Path, ...] = ()
+    if repro.source:
+        pin = repro.source.pin
+        bare = (_import_root(fetch_sdist(pin.package, pin.version, pin.sha256), repro),)
+    return LaunchCode(
+        file=repro.file,
+        function=launch.function,
+        overrides=overrides,
+        paths=(*paths, *bare),
+        bare=bare,
+        identity={
+            "file": _sha256(repro.file),
+            "path": str(repro.file.resolve()),
+            "function": launch.function,
+            "overrides": dict(overrides),
+            "pins": [pin.sha256 for pin in repro.requires],
+            "source": repro.source.pin.sha256 if repro.source else None,
+        },
+    )
+
+
+def _import_root(folder: Path, repro: Repro) -> Path:
+    """The folder of an sdist from which the repro's module can be imported."""
+    assert repro.source is not None
+    parts = repro.source.module.split(".")
+    for root in (folder, folder / "src", *sorted(folder.glob("*/")), *sorted(folder.glob("*/src"))):
+        place = root.joinpath(*parts)
+        if place.with_suffix(".py").is_file() or (place / "__init__.py").is_file():
+            return root
+    raise ConfigurationError(
+        f"{repro.folder / 'repro.yaml'}: source.module: no {repro.source.module!r} "
+        f"in {repro.source.pin.package} {repro.source.pin.version}"
+    )
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _triton_identity(triton: Triton) -> list[str | None]:
+    return [triton.version, triton.origin, triton.sha256]
+
+
+async def capture(
+    bench: Workbench, code: LaunchCode, *, target: Target, triton: Triton, limits: Limits
+) -> CapturedLaunch:
+    """What the launch code launches, as `target` would see it.
+
+    The capture of code that raised is not kept; its `error` says what was raised.
+
+    Raises:
+        CaptureError: the launch code hung or took its process down.
+        InfrastructureError: this Triton cannot be imported here.
+    """
+    request = CaptureRequest(
+        file=code.file,
+        function=code.function,
+        overrides=code.overrides,
+        capability=target.capability,
+        limits=limits,
+        paths=code.paths,
+        bare=code.bare,
+    )
+    key = content_key(
+        code=code.identity,
+        capability=target.capability,
+        triton=_triton_identity(triton),
+        child=child_code_sha256(),
+        torch=metadata.version("torch"),
+        python=platform.python_version(),
+        knobs=knobs(),
+    )
+    async with bench.once(key):
+        kept = bench.find("capture", key, Capture)
+        if kept is None or not _unchanged(kept.value):
+            value = await bench.sessions.capture(key, triton, request)
+            kept = (
+                Kept(value=value, key=key, artifacts={}, cached=False)
+                if value.error
+                else bench.keep("capture", key, value, {})
+            )
+    return CapturedLaunch(capture=kept, triton=triton, request=request)
+
+
+def _unchanged(capture: Capture) -> bool:
+    """Whether the files that the launch code imported, and the ptxas it saw, are still the same."""
+    return Path(capture.ptxas).exists() and all(
+        Path(name).is_file() and _sha256(Path(name)) == sha256
+        for name, sha256 in capture.files.items()
+    )
+
+
+async def lower(
+    bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Ptxas
+) -> Kept[Lowering]:
+    """Lower one config, with Triton seeing `ptxas` as a user would point it there.
+
+    Triton picks the PTX version by the release of the ptxas it sees, and by nothing else of it, so
+    all ptxas of one release share a lowering. A job that dies is run once more, alone, to tell a
+    config that kills its compiler from a machine in trouble.
+
+    Raises:
+        InfrastructureError: the child could not be kept alive.
+    """
+    key = content_key(
+        record=record.key,
+        capability=launch.request.capability,
+        triton=_triton_identity(launch.triton),
+        sees=".".join(ptxas.version.split(".")[:2]),
+        child=child_code_sha256(),
+        knobs=knobs(),
+    )
+    async with bench.once(key):
+        kept = bench.find("lower", key, Lowering)
+        if kept and still_valid(kept.value.end, bench.limits):
+            return kept
+        lowering, artifacts = await _lower_once(bench, launch, record, ptxas, alone=False)
+        if lowering.end.signal is not None and not lowering.end.killed_by_us:
+            again, artifacts = await _lower_once(bench, launch, record, ptxas, alone=True)
+            lowering = replace(again, attempts=2)
+        return bench.keep("lower", key, lowering, artifacts)
+
+
+async def _lower_once(
+    bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas, *, alone: bool
+) -> tuple[Lowering, dict[str, str]]:
+    async with bench.slot(alone=alone):
+        done = await bench.sessions.lower(
+            launch.capture.key,
+            launch.triton,
+            launch.request,
+            record=record.key,
+            ptxas=ptxas.path,
+            limits=bench.limits,
+        )
+    bench.cpu_seconds += done.end.cpu
+    artifacts = _collect(bench, done, record.kernel)
+    log = (done.folder / "stderr").read_bytes()[-_MAX_LOG:].decode(errors="replace")
+    bench.hub.drop_folder(done.folder)
+    return _lowering(done, log), artifacts
+
+
+def _lowering(done: LowerResult, log: str) -> Lowering:
+    # A result that was written before the process died is whole: it is renamed into place.
+    result = done.result or {}
+    command = result.get("ptxas_command") or {}
+    error = result.get("error")
+    progress = done.progress or {}
+    return Lowering(
+        end=done.end,
+        stage=str(result.get("stage") or progress.get("stage") or "ttir"),
+        error=msgspec.convert(error, RaisedError) if error else None,
+        metadata=result.get("metadata", {}),
+        flags=tuple(command.get("flags", ())),
+        seconds=result.get("seconds") or progress.get("seconds") or {},
+        log=log,
+    )
+
+
+def _collect(bench: Workbench, done: LowerResult, kernel: str) -> dict[str, str]:
+    """Keep what Triton stored of each stage that it finished, and what the job printed."""
+    store = bench.store.artifacts
+    artifacts = {}
+    for stage in _STAGES:
+        # The name is cut at 150 characters by Triton, and is the only one of its kind in the folder.
+        found = sorted(done.folder.glob(f"cache/*/*.{stage}"))
+        if found:
+            artifacts[stage] = store.put_file(found[0])
+    (done.folder / "log").write_bytes(
+        (done.folder / "stderr").read_bytes() + (done.folder / "stdout").read_bytes()
+    )
+    artifacts["log"] = store.put_file(done.folder / "log")
+    return artifacts

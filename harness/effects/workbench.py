@@ -1,0 +1,109 @@
+"""What the steps of one run share: store, children, limits, and how many may work at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import msgspec
+
+from harness.effects.process import Hub, ResourceLimits
+from harness.effects.store import Store
+from harness.effects.triton_sessions import TritonSessions
+from harness.values.outcome import ProcessEnd
+
+__all__ = ["Kept", "Workbench", "content_key", "still_valid"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept(Generic[T]):
+    """A piece of evidence, its key, the artifacts beside it, and whether it was there already."""
+
+    value: T
+    key: str
+    artifacts: Mapping[str, str]
+    cached: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Workbench:
+    """Store, children and slots of one run; `cpu_seconds` adds up what the compilers used."""
+
+    hub: Hub
+    store: Store
+    sessions: TritonSessions
+    jobs: int
+    limits: ResourceLimits
+    use_cache: bool = True
+    cpu_seconds: float = 0.0
+    _slots: asyncio.Semaphore = field(init=False)
+    _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _made: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._slots = asyncio.Semaphore(self.jobs)
+
+    @contextlib.asynccontextmanager
+    async def slot(self, *, alone: bool = False) -> AsyncIterator[None]:
+        """Wait for a turn; `alone` waits until nothing else runs."""
+        count = self.jobs if alone else 1
+        # One taker of many at a time, or two of them could each hold half for ever.
+        async with self._lock("alone") if alone else contextlib.nullcontext():
+            for _ in range(count):
+                await self._slots.acquire()
+        try:
+            yield
+        finally:
+            for _ in range(count):
+                self._slots.release()
+
+    def once(self, key: str) -> asyncio.Lock:
+        """The lock under which one piece of evidence is made, however many cells want it."""
+        return self._lock(f"evidence {key}")
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    def find(self, kind: str, key: str, schema: type[T]) -> Kept[T] | None:
+        """Stored evidence, unless the user wants none or it can no longer be read."""
+        if not self.use_cache and key not in self._made:
+            return None
+        return self.read(kind, key, schema)
+
+    def read(self, kind: str, key: str, schema: type[T]) -> Kept[T] | None:
+        """Stored evidence, whether it was made in this run or before."""
+        found = self.store.get_evidence(kind, key)
+        if found is None:
+            return None
+        try:
+            value = msgspec.json.decode(found.body, type=schema)
+        except msgspec.MsgspecError:
+            return None  # written by another version of this program: made again
+        return Kept(value=value, key=key, artifacts=found.artifacts, cached=True)
+
+    def keep(self, kind: str, key: str, value: T, artifacts: Mapping[str, str]) -> Kept[T]:
+        """Store evidence that was just made."""
+        self.store.put_evidence(kind, key, msgspec.json.encode(value), artifacts)
+        self._made.add(key)
+        return Kept(value=value, key=key, artifacts=artifacts, cached=False)
+
+
+def content_key(**parts: object) -> str:
+    """One hash for everything that a step depends on."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def still_valid(end: ProcessEnd, limits: ResourceLimits) -> bool:
+    """Whether a stored end would come out the same: not if we killed it at a tighter limit."""
+    if end.timed_out:
+        return limits.timeout <= end.wall
+    if end.over_memory:
+        return limits.memory <= end.peak_rss
+    return not end.flooded or limits.file_size <= ResourceLimits.file_size

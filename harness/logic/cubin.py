@@ -1,0 +1,246 @@
+"""Read what a cubin says of its kernels, to check what the ptxas log said.
+
+A cubin is an ELF file (machine 190, `EM_CUDA`) of an undocumented dialect. What is used here was
+found by assembling `tests/data/ptx` with ptxas 11.7.99, 12.4.99, 12.8.93, 12.9.86, 13.1.115,
+13.3.33, 13.4.59 and 13.5.37 for sm_75 to sm_121 and comparing with `ptxas -v`:
+
+- Target: `e_flags`, the lowest byte where `EI_OSABI` is 51 (11.7; 12.x below sm_100), the second
+  lowest where it is 65 (12.x from sm_100 on; 13.x). The suffix (`a`, `f`) is not encoded in the
+  same way by all versions, so it is left out.
+- Entries: function symbols that have bit 4 of `st_other` set and a section `.text.<name>`.
+- Registers: attribute 0x2f of `.nv.info`, everywhere; the top byte of the text section's `sh_info`
+  as well, below sm_90 only.
+- Frame: attribute 0x11 of `.nv.info`. Stack with callees: 0x12, all ones where recursion hides it
+  (12.8 to 13.1 say the entry's own frame there).
+- Static shared memory: the size of `.nv.shared.<name>`; no such section means none. From sm_90 on
+  the size in an executable cubin (not in one from `--compile-only`) counts the driver's 1,024
+  bytes too, whether or not (12.4) there is a section `.nv.shared.reserved.0`.
+- Constants: the size of `.nv.constant<bank>.<name>`; bank 0 counts the launch parameters. The log
+  prints them below sm_90 only.
+- Barriers: attribute 0x4c of `.nv.info.<name>`, with `EI_OSABI` 65 only, left out for none.
+
+An attribute of `.nv.info` is a format byte, an attribute byte and 16 bits: the value itself, or
+(format 4) the size of the payload that follows. Spilled bytes, compile time and the size of dynamic
+shared memory are not in the file.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["Cubin", "CubinEntry", "CubinError", "read_cubin"]
+
+_OSABI_OLD = 51
+_OSABI_NEW = 65
+_SIZED_PAYLOAD = 4
+_FRAME_SIZE = 0x11
+_MIN_STACK_SIZE = 0x12
+_REGCOUNT = 0x2F
+_NUM_BARRIERS = 0x4C
+_UNDETERMINED = 0xFFFFFFFF
+_STO_CUDA_ENTRY = 0x10
+_SYMBOL = struct.Struct("<IBBHQQ")
+_STT_FUNC = 2
+_RESERVED_SHARED = 1024
+_COUNTS_RESERVE = 90
+_WITH_BYTES = (".symtab", ".strtab", ".text.", ".nv.info", ".nv.constant")
+# What pyelftools lets through besides its own error when a file is damaged (found by fuzzing).
+_DAMAGE = (
+    ELFError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    TypeError,
+    ArithmeticError,
+    struct.error,
+)
+
+
+class CubinError(ValueError):
+    """The bytes are not a whole cubin; the message says what is wrong with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CubinEntry:
+    """One kernel of a cubin. Sizes are in bytes; None is what the file does not say.
+
+    Attributes:
+        n_regs: registers per thread.
+        stack: frame of the entry itself, per thread.
+        max_stack: stack with everything it calls, per thread; None where recursion hides it.
+        static_shared: per block, without the part that the driver reserves.
+        constants: pairs of bank and size, ordered by bank.
+        barriers: named barriers that a block uses.
+    """
+
+    name: str
+    n_regs: int | None
+    stack: int | None
+    max_stack: int | None
+    static_shared: int | None
+    constants: tuple[tuple[int, int], ...]
+    barriers: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cubin:
+    """A cubin: `target` is ten times the compute capability, None for an unknown ELF dialect."""
+
+    target: int | None
+    entries: tuple[CubinEntry, ...]
+
+    def entry(self, name: str) -> CubinEntry | None:
+        """The kernel of that name, if there is one."""
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+
+def read_cubin(data: bytes) -> Cubin:
+    """Read the kernels of a cubin, ordered as in its symbol table.
+
+    Raises:
+        CubinError: the bytes are cut off, damaged, or not a cubin.
+    """
+    try:
+        return _read(data)
+    except CubinError:
+        raise
+    except _DAMAGE as error:
+        raise CubinError(f"damaged cubin of {len(data):,} bytes: {error}") from error
+
+
+def _read(data: bytes) -> Cubin:
+    elf = ELFFile(BytesIO(data))
+    if elf["e_machine"] != "EM_CUDA" or elf.elfclass != 64 or not elf.little_endian:
+        raise CubinError(f"an ELF file of machine {elf['e_machine']}, not a cubin")
+    sections = _whole_sections(elf, data)
+    osabi = elf["e_ident"]["EI_OSABI"]
+    target = _target(elf["e_flags"], osabi)
+    reserve = _counted_reserve(target, elf["e_type"])
+    file_info: dict[tuple[int, int], int] = {}
+    if ".nv.info" in sections:
+        for attribute, value, payload in _attributes(sections[".nv.info"].data()):
+            if value == 8 and len(payload) == 8:
+                symbol, number = struct.unpack("<II", payload)
+                file_info[attribute, symbol] = number
+    entries = tuple(
+        _entry(name, symbol, sections, file_info, osabi, reserve)
+        for symbol, name in _entry_symbols(sections)
+        if f".text.{name}" in sections
+    )
+    return Cubin(target=target, entries=entries)
+
+
+def _target(flags: int, osabi: object) -> int | None:
+    if osabi == _OSABI_OLD:
+        return flags & 0xFF
+    if osabi == _OSABI_NEW:
+        return flags >> 8 & 0xFF
+    return None
+
+
+def _whole_sections(elf: ELFFile, data: bytes) -> dict[str, Any]:
+    """Sections by name, once the section table and what is read are known to lie in the file.
+
+    Checked first, because pyelftools would loop over as many entries as a damaged header claims.
+    Memory spaces (`.nv.shared`, `.nv.local`) have a size and no bytes, and not always the type
+    that says so: relocatable cubins give them processor-specific types.
+    """
+    table_end = elf["e_shoff"] + elf["e_shnum"] * elf["e_shentsize"]
+    if elf["e_shnum"] == 0 or table_end > len(data):
+        raise CubinError(f"cut off: the section table ends at {table_end:,} of {len(data):,} bytes")
+    sections: dict[str, Any] = {}
+    for section in elf.iter_sections():
+        end = section["sh_offset"] + section["sh_size"]
+        if section.name.startswith(_WITH_BYTES) and end > len(data):
+            raise CubinError(f"cut off: {section.name} ends at {end:,} of {len(data):,} bytes")
+        sections[section.name] = section
+    return sections
+
+
+def _entry_symbols(sections: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """Index and name of each kernel.
+
+    The symbol table is unpacked here because pyelftools drops the bit of `st_other` that tells a
+    kernel from a function.
+    """
+    if ".symtab" not in sections or ".strtab" not in sections:
+        return
+    table, names = sections[".symtab"].data(), sections[".strtab"].data()
+    whole = len(table) - len(table) % _SYMBOL.size
+    for index, symbol in enumerate(_SYMBOL.iter_unpack(table[:whole])):
+        name_at, info, other = symbol[:3]
+        if info & 0xF == _STT_FUNC and other & _STO_CUDA_ENTRY:
+            yield index, names[name_at : names.index(b"\0", name_at)].decode()
+
+
+def _entry(
+    name: str,
+    symbol: int,
+    sections: Mapping[str, Any],
+    file_info: Mapping[tuple[int, int], int],
+    osabi: object,
+    reserve: int | None,
+) -> CubinEntry:
+    barriers = 0 if osabi == _OSABI_NEW else None
+    if f".nv.info.{name}" in sections:
+        for attribute, value, _ in _attributes(sections[f".nv.info.{name}"].data()):
+            if attribute == _NUM_BARRIERS:
+                barriers = value & 0xFF
+    max_stack = file_info.get((_MIN_STACK_SIZE, symbol))
+    return CubinEntry(
+        name=name,
+        n_regs=file_info.get((_REGCOUNT, symbol))
+        or sections[f".text.{name}"]["sh_info"] >> 24
+        or None,
+        stack=file_info.get((_FRAME_SIZE, symbol)),
+        max_stack=None if max_stack == _UNDETERMINED else max_stack,
+        static_shared=_static_shared(name, sections, reserve),
+        constants=_constants(name, sections),
+        barriers=barriers,
+    )
+
+
+def _counted_reserve(target: int | None, kind: object) -> int | None:
+    """Bytes of the driver's that the size of every `.nv.shared` section includes."""
+    if target is None:
+        return None
+    return _RESERVED_SHARED if target >= _COUNTS_RESERVE and kind == "ET_EXEC" else 0
+
+
+def _static_shared(name: str, sections: Mapping[str, Any], reserve: int | None) -> int | None:
+    if f".nv.shared.{name}" not in sections:
+        return 0
+    if reserve is None:
+        return None
+    return max(int(sections[f".nv.shared.{name}"]["sh_size"]) - reserve, 0)
+
+
+def _constants(name: str, sections: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    banks = []
+    for section_name, section in sections.items():
+        prefix, _, owner = section_name.removeprefix(".nv.constant").partition(".")
+        if owner == name and prefix.isascii() and prefix.isdigit():
+            banks.append((int(prefix), int(section["sh_size"])))
+    return tuple(sorted(banks))
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Attribute, 16-bit value and payload of each record; a last one that is cut off is dropped."""
+    at = 0
+    while at + 4 <= len(data):
+        form, attribute, value = struct.unpack_from("<BBH", data, at)
+        at += 4
+        payload = b""
+        if form == _SIZED_PAYLOAD:
+            payload = data[at : at + value]
+            at += value
+        yield attribute, value, payload

@@ -1,0 +1,73 @@
+"""Puts together what ptxas' log, the cubin, Triton's metadata and the PTX each know.
+
+Where the numbers are: spill bytes only in the log; static shared memory in log and cubin; dynamic
+shared memory only in Triton's metadata; tensor memory in the metadata, or the operand of
+`tcgen05.alloc` where there is none (raw PTX).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.logic.cubin import Cubin, CubinEntry
+from harness.logic.ptx import PtxFacts
+from harness.logic.ptxas_log import FunctionUsage, PtxasLog
+from harness.values.resources import Resources
+
+__all__ = ["combine"]
+
+
+def combine(
+    *,
+    entry: str,
+    log: PtxasLog,
+    cubin: Cubin | None,
+    metadata: Mapping[str, object],
+    ptx: PtxFacts | None,
+) -> Resources:
+    """The needs of `entry`; `metadata` is empty for raw PTX."""
+    usage = next((f for f in log.functions if f.name == entry), None)
+    image = next((e for e in cubin.entries if e.name == entry), None) if cubin else None
+    static = _first(usage and usage.static_shared, image and image.static_shared)
+    dynamic = _integer(metadata.get("shared"))
+    tmem = _integer(metadata.get("tmem_size"))
+    return Resources(
+        n_regs=_first(usage and usage.n_regs, image and image.n_regs),
+        spill_stores=usage.spill_stores if usage else None,
+        spill_loads=usage.spill_loads if usage else None,
+        stack=_first(usage and usage.stack, image and image.stack),
+        static_shared=static,
+        shared=static if dynamic is None else dynamic + (static or 0),
+        constant=_total(usage.constants if usage else image.constants if image else None),
+        barriers=_first(usage and usage.barriers, image and image.barriers),
+        tmem_columns=tmem if tmem is not None else ptx.tmem_columns if ptx else None,
+        threads=ptx.threads if ptx else None,
+        disagreements=_disagreements(usage, image),
+    )
+
+
+def _first(*values: object) -> int | None:
+    return next((value for value in values if isinstance(value, int)), None)
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _total(constants: tuple[tuple[int, int], ...] | None) -> int | None:
+    return None if constants is None else sum(size for _, size in constants)
+
+
+def _disagreements(usage: FunctionUsage | None, image: CubinEntry | None) -> tuple[str, ...]:
+    if not usage or not image:
+        return ()
+    pairs = (
+        ("registers", usage.n_regs, image.n_regs),
+        ("stack", usage.stack, image.stack),
+        ("static shared memory", usage.static_shared, image.static_shared),
+    )
+    return tuple(
+        f"{what}: the log says {said}, the cubin {held}"
+        for what, said, held in pairs
+        if said is not None and held is not None and said != held
+    )

@@ -1,0 +1,90 @@
+"""Choosing versions by a specification, and reading them from what CUDA's tools print."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from harness.values.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["LATEST", "exact_version", "parse_banner", "select"]
+
+LATEST = "latest"
+_RELEASE = re.compile(r"^Cuda compilation tools, release \S+, V(\S+)$", re.MULTILINE)
+_BUILD = re.compile(r"^Build (\S+)$", re.MULTILINE)
+
+
+def exact_version(spec: str) -> Version | None:
+    """The one version that `13.1.115` or `==13.1.115` names; None for a range or `latest`."""
+    try:
+        return Version(spec.strip().removeprefix("=="))
+    except InvalidVersion:
+        return None
+
+
+def select(
+    available: Iterable[Version], spec: str, *, what: str, prereleases: bool = False
+) -> list[Version]:
+    """The versions that `spec` names, without duplicates, oldest first.
+
+    `spec` is `latest`, one version, or a PEP 440 range such as `>=12.9,<13.2`. One version means
+    that version: `13.1` does not stand for 13.1.115 (`==13.1.*` does). It may be a pre-release;
+    the others name pre-releases only with `prereleases`. A range may match nothing: the answer is
+    then empty, and what that means is the caller's to say. `what` is the name for messages.
+
+    Raises:
+        UsageError: `spec` is malformed, or names one version that is not there.
+    """
+    versions = sorted(set(available))
+    if spec.strip() == LATEST:
+        offered = [version for version in versions if prereleases or not version.is_prerelease]
+        if not offered:
+            raise UsageError(f"no {what} is available; check the index and the platform")
+        return offered[-1:]
+    wanted = exact_version(spec)
+    if wanted is not None:
+        if wanted not in versions:
+            raise UsageError(f"there is no {what} {wanted}; {_nearest(versions, wanted)}")
+        return [wanted]
+    try:
+        if not spec.strip():
+            raise InvalidSpecifier(spec)  # packaging takes it for "any version"
+        specifiers = SpecifierSet(spec)
+    except InvalidSpecifier as error:
+        raise UsageError(
+            f"{spec!r} is not a version of {what}; write 13.1.115, '>=12.9,<13.2' or {LATEST}"
+        ) from error
+    return [
+        version for version in versions if specifiers.contains(version, prereleases=prereleases)
+    ]
+
+
+def parse_banner(text: str) -> tuple[str, str] | None:
+    """Version and Build line of what `ptxas --version` or `nvdisasm --version` prints.
+
+    The Build line is empty where there is none. None if the text is no such banner.
+    """
+    release = _RELEASE.search(text)
+    if release is None:
+        return None
+    build = _BUILD.search(text)
+    return release[1], build[1] if build else ""
+
+
+def _nearest(versions: Sequence[Version], wanted: Version) -> str:
+    below = [version for version in versions if version < wanted]
+    above = [version for version in versions if version > wanted]
+    near = [str(version) for version in (*below[-1:], *above[:1])]
+    if not near:
+        return "none is available at all; check the index and the platform"
+    words = f"the nearest {'is' if len(near) == 1 else 'are'} {' and '.join(near)}"
+    series = wanted.release
+    if any(version.release[: len(series)] == series for version in versions):
+        words += f", and =={wanted.base_version}.* takes the whole series"
+    return words

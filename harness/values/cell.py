@@ -1,0 +1,40 @@
+"""Cells: one kernel, launch, config, target and toolchain, with a stable readable id."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from harness.values.kernel import Config
+from harness.values.target import Target
+
+__all__ = ["CellId"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellId:
+    """The coordinates of a cell; `str()` is the key by which it is stored and named everywhere.
+
+    `KERNEL/LAUNCH/CONFIG@TARGET/triton-X/ptxas-Y`. `launch` holds the overrides too
+    (`default:chunk_size=32`), `ptxas` the origin where it matters (`12.9.86-bundled`), and `-frozen`
+    where the PTX is the one made for the bundled ptxas. `triton` is None for raw PTX.
+    """
+
+    kernel: str
+    launch: str
+    config: Config
+    target: Target
+    triton: str | None
+    ptxas: str
+
+    def __str__(self) -> str:
+        triton = f"triton-{self.triton}" if self.triton else "ptx"
+        return (
+            f"{self.kernel}/{self.launch}/{self.config.label}"
+            f"@{self.target}/{triton}/ptxas-{self.ptxas}"
+        )
+
+    @property
+    def short(self) -> str:
+        """Eight hex digits that name the cell on the command line."""
+        return hashlib.sha256(str(self).encode()).hexdigest()[:8]

@@ -1,0 +1,154 @@
+"""What is compiled: repros, launches and configs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.values.errors import UsageError
+
+__all__ = ["Config", "ConfigFilter", "LaunchSpec", "Parameter", "Pin", "Repro", "Scalar", "Source"]
+
+Scalar = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """One file of the package index: a distribution, its version and the file's sha256."""
+
+    package: str
+    version: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a kernel's code comes from: a pinned sdist, and the module in it that is wanted."""
+
+    pin: Pin
+    module: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A keyword of a launch function; its default fixes its type."""
+
+    name: str
+    default: Scalar | None
+
+    def read(self, text: str) -> Scalar | None:
+        """Read a value given on the command line.
+
+        Raises:
+            UsageError: the text does not have the type of the default.
+        """
+        kind = type(self.default)
+        if text.lower() == "none":
+            return None
+        try:
+            if kind is bool:
+                return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+            if kind is int:
+                return int(text)
+            if kind is float:
+                return float(text)
+        except (KeyError, ValueError):
+            raise UsageError(
+                f"--set {self.name}={text}: expected {_article(kind.__name__)}, "
+                f"like its default {self.default!r}"
+            ) from None
+        return text
+
+
+def _article(kind: str) -> str:
+    return {"int": "an integer", "float": "a number", "bool": "true or false"}[kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSpec:
+    """One launch function of a file; `function` is None for a script run as `__main__`."""
+
+    name: str
+    function: str | None
+    parameters: tuple[Parameter, ...] = ()
+    line: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repro:
+    """A kernel that can be compiled: its name here, its function's name, its launch code.
+
+    `kernel` is None where every kernel that the file launches is meant. For raw PTX, `ptx` is its
+    file and there are no launches. `triton` and `targets` are what the upstream issue names: the default.
+    """
+
+    name: str
+    kernel: str | None
+    folder: Path
+    file: Path
+    launches: tuple[LaunchSpec, ...] = ()
+    source: Source | None = None
+    requires: tuple[Pin, ...] = ()
+    issue: str | None = None
+    summary: str = ""
+    triton: str | None = None
+    targets: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    ptx: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Config:
+    """One tuning point: meta-parameters and options, in the order in which the tuner names them."""
+
+    items: tuple[tuple[str, Scalar], ...] = ()
+
+    @classmethod
+    def of(cls, values: dict[str, Scalar]) -> Config:
+        return cls(items=tuple(values.items()))
+
+    def as_dict(self) -> dict[str, Scalar]:
+        return dict(self.items)
+
+    @property
+    def label(self) -> str:
+        """As in a cell id: `num_warps=4,num_stages=1`; a launch without any says `default`."""
+        return ",".join(f"{name}={_spell(value)}" for name, value in self.items) or "default"
+
+
+def _spell(value: Scalar) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigFilter:
+    """`num_warps=4,maxnreg=none`: the configs that have all of these values.
+
+    `none` matches an unset value; `1|2` either of two.
+    """
+
+    wanted: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> ConfigFilter:
+        """Read the filter.
+
+        Raises:
+            UsageError: a part is not `name=value`.
+        """
+        wanted = []
+        for part in filter(None, (piece.strip() for piece in text.split(","))):
+            name, equals, value = part.partition("=")
+            if not equals or not name.strip() or not value.strip():
+                raise UsageError(
+                    f"--config {text!r}: {part!r} is not name=value; "
+                    "write for example num_warps=4,maxnreg=none"
+                )
+            values = tuple(word.strip().lower() for word in value.split("|"))
+            wanted.append((name.strip(), values))
+        return cls(wanted=tuple(wanted))
+
+    def matches(self, config: Config) -> bool:
+        values = {name: _spell(value).lower() for name, value in config.items}
+        return all(values.get(name, "none") in allowed for name, allowed in self.wanted)

@@ -1,0 +1,64 @@
+"""One row of results: the same object in every command, in `--json` and in every export."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.values.kernel import Scalar
+
+__all__ = ["SCHEMA", "Row"]
+
+SCHEMA = 1
+"""Version of the row and of the documents that hold rows; keys are only ever added."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A cell with its verdict and numbers; what is not known is None, never 0.
+
+    `stage` is where it went wrong, `signal` and `exit_code` how the stage's process ended. Spills and
+    stack are bytes per thread, `shared` bytes per block, `tmem_size` columns per block, `occupancy` a
+    fraction (theoretical), `instructions` static counts by class, `seconds` wall time of lowering and
+    assembling when they were run. `ptx_version` is the PTX's `.version`; `ptx_body_sha256` hashes the
+    program without debug information and `.version`; `ptx_same_as_bundled` compares it with the one
+    that Triton makes for the ptxas it bundles.
+    """
+
+    cell: str
+    short: str
+    kernel: str
+    launch: str
+    config: dict[str, Scalar]
+    target: str
+    triton: str | None
+    ptxas: str
+    ptxas_origin: str
+    verdict: str
+    reason: str
+    stage: str | None = None
+    signature: str | None = None
+    code: str | None = None
+    signal: int | None = None
+    exit_code: int | None = None
+    n_regs: int | None = None
+    spill_stores: int | None = None
+    spill_loads: int | None = None
+    stack: int | None = None
+    shared: int | None = None
+    static_shared: int | None = None
+    constant: int | None = None
+    barriers: int | None = None
+    tmem_size: int | None = None
+    threads: int | None = None
+    occupancy: float | None = None
+    occupancy_limiter: str | None = None
+    instructions: dict[str, int] | None = None
+    ptx_version: str | None = None
+    ptx_sha256: str | None = None
+    ptx_body_sha256: str | None = None
+    ptx_same_as_bundled: bool | None = None
+    ptxas_flags: tuple[str, ...] = ()
+    cubin_sha256: str | None = None
+    attempts: int = 1
+    cached: bool = False
+    seconds: float | None = None

@@ -1,0 +1,25 @@
+"""From when on a kernel that assembles is called sick. Data: change it, re-judge the history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DEFAULT_THRESHOLDS", "Thresholds"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """Spills are stores plus loads, stack is local memory; both in bytes per thread.
+
+    1 KiB of spill traffic a thread is a kibibyte a thread of extra L1 traffic on every pass over
+    the code; below it, what kernels spill is noise beside their loads (measured on an H200: the best
+    config of the project's first kernel spills 1.6 KiB, the collapsed one 94 KiB and is 36x slower).
+    Occupancy is theoretical; below one thirtieth an SM holds less than two warps of its 48 to 64.
+    """
+
+    spill_bytes: int = 1024
+    stack_bytes: int = 1024
+    occupancy: float = 1 / 30
+
+
+DEFAULT_THRESHOLDS = Thresholds()

@@ -1,0 +1,81 @@
+"""Verdicts: what an outcome means. Judged by `harness.logic.judge` from evidence alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["Signature", "Stage", "Verdict", "VerdictKind"]
+
+
+class VerdictKind(str, Enum):
+    """The words of `design`; "could not tell" is one of them, never a pass."""
+
+    OK = "ok"
+    SICK = "sick"
+    TRAP_STUB = "trap_stub"
+    OUT_OF_RESOURCES = "out_of_resources"
+    REJECTED = "rejected"
+    PASS_FAILURE = "pass_failure"
+    COMPILER_CRASH = "compiler_crash"
+    PTXAS_ICE = "ptxas_ice"
+    PTXAS_ERROR = "ptxas_error"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    UNSUPPORTED = "unsupported"
+    INFRA = "infra"
+
+    @property
+    def compiles(self) -> bool:
+        """A kernel came out that does the work (compiled; nobody has run it)."""
+        return self in (VerdictKind.OK, VerdictKind.SICK)
+
+    @property
+    def tells_nothing(self) -> bool:
+        """Says nothing of the kernel."""
+        return self in (VerdictKind.UNSUPPORTED, VerdictKind.INFRA)
+
+
+class Stage(str, Enum):
+    """Where in the pipeline something happened; `launch` is what only a launch would show."""
+
+    CAPTURE = "capture"
+    TTIR = "ttir"
+    TTGIR = "ttgir"
+    LLIR = "llir"
+    PTX = "ptx"
+    CUBIN = "cubin"
+    LAUNCH = "launch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """The fingerprint of a failure; equal keys are the same bug.
+
+    `rule` is the version of the rules that made it, so that history can be re-keyed.
+    """
+
+    rule: int
+    stage: str
+    kind: str
+    failing_pass: str | None
+    code: str | None
+    template: str
+
+    @property
+    def key(self) -> str:
+        parts = [self.stage, self.kind, self.failing_pass, self.code, self.template]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A verdict with its reason in words; `stage` is where it went wrong, None when it did not."""
+
+    kind: VerdictKind
+    reason: str
+    stage: Stage | None = None
+    code: str | None = None
+    signature: Signature | None = None

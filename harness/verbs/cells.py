@@ -1,0 +1,290 @@
+"""One cell from its coordinates to its row: lower, assemble, inspect, judge."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+
+from harness.effects.artifacts import UnusableArtifactError
+from harness.effects.assembling import (
+    Inspection,
+    PtxInput,
+    PtxReading,
+    assemble,
+    inspect_cubin,
+    read_stored_ptx,
+)
+from harness.effects.lowering import CapturedLaunch, lower
+from harness.effects.workbench import Kept, Workbench
+from harness.logic.judge import CellEvidence, judge
+from harness.logic.occupancy import Occupancy, theoretical_occupancy
+from harness.logic.ptxas_log import parse_ptxas_log
+from harness.logic.resources import combine
+from harness.values.cell import CellId
+from harness.values.errors import InfrastructureError, StorageError
+from harness.values.limits import Limits
+from harness.values.outcome import Assembly, LaunchFacts, Lowering
+from harness.values.resources import Resources
+from harness.values.row import Row
+from harness.values.target import Target
+from harness.values.toolchain import Ptxas, Tool
+from harness.values.verdict import Stage, VerdictKind
+
+__all__ = ["Evaluated", "PlannedCell", "evaluate"]
+
+_GPU_NAME = "--gpu-name="
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCell:
+    """A cell and all that it takes to compile it.
+
+    `launch` and `record` are None for raw PTX, whose artifact and entry are `raw_ptx` and `entry`.
+    `bundled` is the ptxas that this Triton picks; with `freeze_ptx` the PTX is the one made for it.
+    """
+
+    cell: CellId
+    ptxas: Ptxas
+    limits: Limits | None
+    nvdisasm: Tool | None
+    launch: CapturedLaunch | None = None
+    record: LaunchFacts | None = None
+    bundled: Ptxas | None = None
+    freeze_ptx: bool = False
+    raw_ptx: str | None = None
+    entry: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """A row, the keys of the evidence it was judged from, and the artifacts by role."""
+
+    row: Row
+    evidence: dict[str, str]
+    artifacts: dict[str, str]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Trail:
+    """What has been found out so far about one cell."""
+
+    plan: PlannedCell
+    lowering: Kept[Lowering] | None = None
+    reading: Kept[PtxReading] | None = None
+    same_as_bundled: bool | None = None
+    assembly: Kept[Assembly] | None = None
+    inspection: Kept[Inspection] | None = None
+    flags: tuple[str, ...] = ()
+    trouble: str | None = None
+
+
+async def evaluate(bench: Workbench, plan: PlannedCell) -> Evaluated:
+    """Compile one cell, or read what is stored of it, and judge it.
+
+    Evidence whose artifact turns out to be damaged is made again. A machine that fails us makes
+    the verdict `infra`, except where results cannot be stored at all.
+
+    Raises:
+        StorageError: results cannot be read or written.
+    """
+    for attempt in (1, 2, 3):
+        trail = _Trail(plan=plan)
+        try:
+            await _follow(bench, trail)
+        except UnusableArtifactError:
+            if attempt == 3:
+                raise
+            continue
+        except StorageError:
+            raise
+        except InfrastructureError as error:
+            trail.trouble = str(error)
+        break
+    return _conclude(trail)
+
+
+async def _follow(bench: Workbench, trail: _Trail) -> None:
+    plan = trail.plan
+    if plan.launch and plan.record:
+        ptx = await _lower(bench, trail, plan.launch, plan.record)
+    else:
+        assert plan.raw_ptx is not None
+        trail.reading = read_stored_ptx(bench, plan.raw_ptx, None, plan.entry)
+        trail.flags = ("-v", f"{_GPU_NAME}{plan.cell.target}")
+        ptx = plan.raw_ptx
+    if ptx is None or trail.reading is None or trail.reading.value.facts is None:
+        return
+    source = PtxInput(
+        sha256=ptx,
+        body_sha256=trail.reading.value.body_sha256,
+        version=trail.reading.value.facts.version,
+        target=_other_target(plan.cell.target, trail) if plan.launch else None,
+    )
+    trail.assembly = await assemble(bench, source, ptxas=plan.ptxas, flags=trail.flags)
+    cubin = trail.assembly.artifacts.get("cubin")
+    if cubin:
+        trail.inspection = await inspect_cubin(bench, cubin, plan.nvdisasm)
+
+
+async def _lower(
+    bench: Workbench, trail: _Trail, launch: CapturedLaunch, record: LaunchFacts
+) -> str | None:
+    """Lower for the ptxas that Triton is to see; the PTX's sha256, None where there is none."""
+    plan = trail.plan
+    bundled = plan.bundled or plan.ptxas
+    seen = bundled if plan.freeze_ptx else plan.ptxas
+    trail.lowering = await lower(bench, launch, record, ptxas=seen)
+    ptx = trail.lowering.artifacts.get("ptx")
+    if not trail.lowering.value.end.ok or trail.lowering.value.error or ptx is None:
+        return None
+    trail.reading = _read(bench, trail.lowering, ptx)
+    trail.same_as_bundled = True
+    if seen.version != bundled.version:
+        other = await lower(bench, launch, record, ptxas=bundled)
+        twin = other.artifacts.get("ptx")
+        trail.same_as_bundled = (
+            twin is not None
+            and _read(bench, other, twin).value.body_sha256 == trail.reading.value.body_sha256
+        )
+    trail.flags = _flags(plan.cell.target, trail.lowering.value.flags)
+    return ptx
+
+
+def _read(bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
+    return read_stored_ptx(bench, ptx, lowering.artifacts.get("ttir"))
+
+
+def _flags(target: Target, flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Triton's flags; it only knows its own spelling of a target, a family or plain one is ours."""
+    if not target.suffix:
+        return flags
+    return tuple(
+        f"{_GPU_NAME}{target}" if flag.startswith(_GPU_NAME) else flag for flag in flags
+    )
+
+
+def _other_target(target: Target, trail: _Trail) -> str | None:
+    """The `.target` to write where the one that Triton wrote is not the one asked for."""
+    facts = trail.reading.value.facts if trail.reading else None
+    return str(target) if facts and target.suffix and facts.target != str(target) else None
+
+
+def _conclude(trail: _Trail) -> Evaluated:
+    plan, reading = trail.plan, trail.reading.value if trail.reading else None
+    assembly = trail.assembly.value if trail.assembly else None
+    inspection = trail.inspection.value if trail.inspection else None
+    lowering = trail.lowering.value if trail.lowering else None
+    log = parse_ptxas_log(assembly.stderr + assembly.stdout) if assembly else None
+    facts = reading.facts if reading else None
+    resources = Resources()
+    if log and facts:
+        resources = combine(
+            entry=facts.entry,
+            log=log,
+            cubin=inspection.cubin if inspection else None,
+            metadata=lowering.metadata if lowering else {},
+            ptx=facts,
+        )
+    if reading and reading.problem:
+        trail.trouble = trail.trouble or f"Triton's PTX cannot be read: {reading.problem}"
+    occupancy = _occupancy(plan.limits, resources)
+    evidence = CellEvidence(
+        target=plan.cell.target,
+        lowering=lowering,
+        assembly=assembly,
+        ptx=facts,
+        ttir_effects=reading.ttir_effects if reading else None,
+        log=log,
+        resources=resources,
+        occupancy=occupancy,
+        limits=plan.limits,
+        trouble=trail.trouble,
+    )
+    verdict = judge(evidence)
+    # A stub's occupancy is that of an empty kernel: true, and of no use.
+    stub = verdict.kind is VerdictKind.TRAP_STUB
+    row = _row(trail, resources, None if stub else occupancy)
+    row = replace(
+        row,
+        verdict=verdict.kind.value,
+        reason=verdict.reason,
+        stage=verdict.stage.value if verdict.stage else None,
+        code=verdict.code,
+        signature=verdict.signature.key if verdict.signature else None,
+        **_end(verdict.stage, lowering, assembly),
+    )
+    kept = (trail.lowering, trail.reading, trail.assembly, trail.inspection)
+    kinds = ("lower", "ptx", "assemble", "inspect")
+    return Evaluated(
+        row=row,
+        evidence={kind: step.key for kind, step in zip(kinds, kept, strict=True) if step},
+        artifacts={role: sha for step in kept if step for role, sha in step.artifacts.items()},
+    )
+
+
+def _end(
+    stage: Stage | None, lowering: Lowering | None, assembly: Assembly | None
+) -> dict[str, int | None]:
+    """How the process of the failing stage ended, or the last one where none failed."""
+    step = assembly if assembly and stage in (None, Stage.CUBIN, Stage.LAUNCH) else lowering
+    if step is None:
+        step = assembly
+    end = step.end if step else None
+    return {"exit_code": end.exit_code if end else None, "signal": end.signal if end else None}
+
+
+def _occupancy(limits: Limits | None, needs: Resources) -> Occupancy | None:
+    if limits is None or needs.n_regs is None or needs.shared is None or not needs.threads:
+        return None
+    return theoretical_occupancy(
+        limits,
+        n_regs=needs.n_regs,
+        shared=needs.shared,
+        threads_per_block=needs.threads,
+        barriers=needs.barriers,
+        tmem_columns=needs.tmem_columns or 0,
+    )
+
+
+def _row(trail: _Trail, needs: Resources, occupancy: Occupancy | None) -> Row:
+    plan, cell = trail.plan, trail.plan.cell
+    facts = trail.reading.value.facts if trail.reading else None
+    mix = None
+    if trail.inspection and facts:
+        mix = trail.inspection.value.mixes.get(facts.entry)
+    steps = [step for step in (trail.lowering, trail.assembly) if step]
+    ptx = trail.lowering.artifacts.get("ptx") if trail.lowering else plan.raw_ptx
+    return Row(
+        cell=str(cell),
+        short=cell.short,
+        kernel=cell.kernel,
+        launch=cell.launch,
+        config=cell.config.as_dict(),
+        target=str(cell.target),
+        triton=cell.triton,
+        ptxas=plan.ptxas.version,
+        ptxas_origin=plan.ptxas.origin,
+        verdict="",
+        reason="",
+        n_regs=needs.n_regs,
+        spill_stores=needs.spill_stores,
+        spill_loads=needs.spill_loads,
+        stack=needs.stack,
+        shared=needs.shared,
+        static_shared=needs.static_shared,
+        constant=needs.constant,
+        barriers=needs.barriers,
+        tmem_size=needs.tmem_columns,
+        threads=needs.threads,
+        occupancy=occupancy.fraction if occupancy else None,
+        occupancy_limiter=occupancy.limiter if occupancy else None,
+        instructions=asdict(mix) if mix else None,
+        ptx_version=facts.version if facts else None,
+        ptx_sha256=ptx,
+        ptx_body_sha256=trail.reading.value.body_sha256 if trail.reading else None,
+        ptx_same_as_bundled=trail.same_as_bundled,
+        ptxas_flags=trail.flags,
+        cubin_sha256=trail.assembly.artifacts.get("cubin") if trail.assembly else None,
+        attempts=max((step.value.attempts for step in steps), default=1),
+        cached=bool(steps) and all(step.cached for step in steps),
+        seconds=round(sum(step.value.end.wall for step in steps), 3) if steps else None,
+    )

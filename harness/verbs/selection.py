@@ -1,0 +1,171 @@
+"""What the selection options mean: the same in every command that takes a kernel."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from harness.effects import toolchains
+from harness.effects.repros import find_kernel
+from harness.values.errors import InfrastructureError, UsageError
+from harness.values.kernel import ConfigFilter, LaunchSpec, Repro, Scalar
+from harness.values.limits import KNOWN_CAPABILITIES
+from harness.values.target import Target
+from harness.values.toolchain import BUNDLED, INSTALLED, Ptxas, Tool, Triton
+
+__all__ = ["PlannedLaunch", "Selection", "SelectionOptions", "select"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionOptions:
+    """The options as the user wrote them."""
+
+    kernel: str
+    sm: Sequence[str] = ()
+    triton: str | None = None
+    ptxas: Sequence[str] = ()
+    launch: str | None = None
+    set: Sequence[str] = ()
+    config: str = ""
+    freeze_ptx: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLaunch:
+    """A launch function with its overrides; `label` is how cells spell both."""
+
+    spec: LaunchSpec
+    overrides: Mapping[str, Scalar | None]
+
+    @property
+    def label(self) -> str:
+        words = ",".join(f"{name}={value}" for name, value in self.overrides.items())
+        return f"{self.spec.name}:{words}" if words else self.spec.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What is to be compiled with what. None among `ptxas` is the one that each Triton bundles."""
+
+    repro: Repro
+    launches: tuple[PlannedLaunch, ...]
+    targets: tuple[Target, ...]
+    tritons: tuple[Triton, ...]
+    ptxas: tuple[Ptxas | None, ...]
+    config: ConfigFilter
+    freeze_ptx: bool
+    nvdisasm: Tool | None
+    notes: tuple[str, ...] = ()
+
+
+def select(options: SelectionOptions) -> Selection:
+    """Resolve the options, installing the toolchains that they name.
+
+    Raises:
+        UsageError: something named does not exist; the message has the nearest that does.
+        InfrastructureError: a toolchain cannot be installed.
+    """
+    repro = find_kernel(options.kernel)
+    config = ConfigFilter.parse(options.config)
+    targets = _targets(options, repro)
+    launches = _launches(options, repro)
+    tritons = () if repro.ptx else _tritons(options, repro)
+    ptxas = _ptxas(options, repro)
+    notes = []
+    nvdisasm = None
+    try:
+        nvdisasm = toolchains.find_nvdisasm()
+    except InfrastructureError as error:
+        notes.append(f"instructions are not counted: {error}")
+    return Selection(
+        repro=repro,
+        launches=launches,
+        targets=targets,
+        tritons=tritons,
+        ptxas=ptxas,
+        config=config,
+        freeze_ptx=options.freeze_ptx,
+        nvdisasm=nvdisasm,
+        notes=tuple(notes),
+    )
+
+
+def _targets(options: SelectionOptions, repro: Repro) -> tuple[Target, ...]:
+    words = options.sm or repro.targets
+    if not words:
+        raise UsageError("--sm is missing: say which GPU, for example --sm 90a or --sm 100a")
+    targets = tuple(dict.fromkeys(Target.parse(word) for word in words))
+    for target in targets:
+        if not repro.ptx and target.capability not in KNOWN_CAPABILITIES:
+            known = ", ".join(str(capability) for capability in sorted(KNOWN_CAPABILITIES))
+            raise UsageError(f"{target}: no GPU with this capability is known; known are {known}")
+    return targets
+
+
+def _launches(options: SelectionOptions, repro: Repro) -> tuple[PlannedLaunch, ...]:
+    if repro.ptx:
+        if options.launch or options.set or options.config:
+            raise UsageError(f"{repro.name}: PTX has no launch; --launch, --set and --config do not apply")
+        return ()
+    chosen = repro.launches[:1]
+    if options.launch:
+        names = [launch.name for launch in repro.launches]
+        chosen = tuple(spec for spec in repro.launches if fnmatchcase(spec.name, options.launch))
+        if not chosen:
+            raise UsageError(f"--launch {options.launch}: {repro.name} has {', '.join(names)}")
+    return tuple(
+        PlannedLaunch(spec=spec, overrides=_overrides(options.set, spec, repro)) for spec in chosen
+    )
+
+
+def _overrides(
+    words: Sequence[str], spec: LaunchSpec, repro: Repro
+) -> dict[str, Scalar | None]:
+    parameters = {parameter.name: parameter for parameter in spec.parameters}
+    overrides: dict[str, Scalar | None] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise UsageError(f"--set {word}: write NAME=VALUE, for example --set chunk_size=32")
+        if name not in parameters:
+            near = difflib.get_close_matches(name, parameters, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            known = ", ".join(parameters) or "none"
+            raise UsageError(
+                f"--set {name}: launch {spec.name} of {repro.name} has no such parameter; "
+                f"{hint}it has {known}"
+            )
+        overrides[name] = parameters[name].read(text)
+    # In the order of the signature: one spelling, one cell id. A default that is set is no override.
+    return {
+        name: overrides[name]
+        for name, parameter in parameters.items()
+        if name in overrides and overrides[name] != parameter.default
+    }
+
+
+def _tritons(options: SelectionOptions, repro: Repro) -> tuple[Triton, ...]:
+    spec = options.triton or repro.triton or INSTALLED
+    if spec == INSTALLED:
+        return (toolchains.installed_triton(),)
+    versions = toolchains.select_triton(spec)
+    return tuple(toolchains.install_triton(version) for version in versions)
+
+
+def _ptxas(options: SelectionOptions, repro: Repro) -> tuple[Ptxas | None, ...]:
+    found: list[Ptxas | None] = []
+    # Raw PTX comes with no Triton that could bundle one.
+    words = options.ptxas or (["latest"] if repro.ptx else [BUNDLED])
+    for word in words:
+        if word == BUNDLED:
+            if repro.ptx:
+                raise UsageError(
+                    f"{repro.name}: --ptxas bundled needs a Triton; name a version, or `latest`"
+                )
+            found.append(None)
+            continue
+        versions = toolchains.select_ptxas(word)
+        found.extend(toolchains.install_ptxas(version) for version in versions)
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,520 @@
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from local_index import LINUX, LocalIndex, Served, tool_wheel, triton_wheel, wheel
+from packaging.version import Version
+
+from harness.effects import folders, locations, toolchains, wheel_install
+from harness.values.errors import (
+    InfrastructureError,
+    IntegrityError,
+    OfflineError,
+    StorageError,
+    UsageError,
+)
+
+pytest_plugins = ("local_index_fixtures",)
+
+INSTALL = "import sys; from harness.effects.toolchains import *; print(install_ptxas(sys.argv[1]))"
+
+
+@pytest.fixture
+def served(local_index: LocalIndex, empty_cache: Path) -> LocalIndex:
+    local_index.add(*tool_wheel("13.1.115"))
+    local_index.add(*tool_wheel("13.0.88"))
+    local_index.add(*wheel("nvidia_cuda_nvcc", "0.0.1", {}))
+    local_index.add(*tool_wheel("12.9.86", project="nvidia_cuda_nvcc_cu12"))
+    local_index.add(*tool_wheel("13.5.37", project="nvidia_cuda_nvdisasm", tool="nvdisasm"))
+    local_index.add(*tool_wheel("13.2.51", project="nvidia_cuda_nvdisasm", tool="nvdisasm"))
+    local_index.add(*triton_wheel("3.6.0"))
+    return local_index
+
+
+def entries(cache: Path) -> list[str]:
+    root = cache / "toolchains"
+    names = [path.name for path in root.iterdir()] if root.is_dir() else []
+    return sorted(name for name in names if name != ".locks")
+
+
+def stalled_file(index: LocalIndex) -> tuple[Served, threading.Event]:
+    """The wheel of 13.1.115, which will not come before the event is set."""
+    (file,) = [file for name, file in index.projects["nvidia-cuda-nvcc"].items() if "115" in name]
+    file.stall = threading.Event()
+    return file, file.stall
+
+
+def start_install(version: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", INSTALL, version],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_available(served: LocalIndex) -> None:
+    assert toolchains.available_ptxas() == [
+        (Version("12.9.86"), "nvidia-cuda-nvcc-cu12"),
+        (Version("13.0.88"), "nvidia-cuda-nvcc"),
+        (Version("13.1.115"), "nvidia-cuda-nvcc"),
+    ]
+    assert toolchains.available_nvdisasm() == [Version("13.2.51"), Version("13.5.37")]
+    assert toolchains.available_triton() == [Version("3.6.0")]
+
+
+def test_available_without_any_project(local_index: LocalIndex, empty_cache: Path) -> None:
+    with pytest.raises(UsageError, match="no project nvidia-cuda-nvcc"):
+        toolchains.available_ptxas()
+
+
+def test_install_ptxas(
+    served: LocalIndex, empty_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    monkeypatch.setenv("FAKE_TOOL_RUNS", str(runs))
+    ptxas = toolchains.install_ptxas("13.1.115")
+    assert (ptxas.version, ptxas.origin, ptxas.build) == (
+        "13.1.115",
+        "nvidia-cuda-nvcc",
+        "cuda_fake.r13.1.115",
+    )
+    assert ptxas.sha256 == folders.sha256_of(ptxas.path)
+    assert os.access(ptxas.path, os.X_OK)
+    folder = empty_cache / "toolchains" / "ptxas-13.1.115"
+    assert sorted(path.name for path in folder.iterdir()) == [toolchains.MARKER, "bin"]
+    assert entries(empty_cache) == ["ptxas-13.1.115"]
+    # A warm start asks nobody and runs nothing.
+    served.down = True
+    monkeypatch.setattr(toolchains, "run_tool", None)
+    monkeypatch.setattr(wheel_install, "run_tool", None)
+    monkeypatch.setenv("TRIAGE_OFFLINE", "1")
+    assert toolchains.install_ptxas(Version("13.1.115")) == ptxas
+    assert toolchains.select_ptxas("13.1.115") == [Version("13.1.115")]
+    assert runs.read_text().count("run") == 1
+
+
+def test_install_nvdisasm(served: LocalIndex, empty_cache: Path) -> None:
+    assert toolchains.install_nvdisasm("13.2.51").version == "13.2.51"
+    assert toolchains.find_nvdisasm().version == "13.2.51"
+    newest = toolchains.install_nvdisasm()
+    assert (newest.name, newest.version) == ("nvdisasm", "13.5.37")
+    assert toolchains.find_nvdisasm() == newest
+
+
+def test_install_triton_with_what_it_needs(served: LocalIndex, empty_cache: Path) -> None:
+    served.add(*wheel("setuptools", "70.0", {"setuptools/__init__.py": ""}))
+    served.add(*wheel("filelock", "3.0", {"filelock.py": ""}))
+    requires = ("filelock", "torch", "cmake", "lit", 'old; python_version < "3"', 'x; extra == "t"')
+    served.add(*triton_wheel("3.2.0", requires=requires, code="import setuptools"))
+    triton = toolchains.install_triton("3.2.0")
+    assert triton.path is not None
+    assert triton.path == empty_cache / "toolchains" / "triton-3.2.0" / "site"
+    assert (triton.version, triton.origin) == ("3.2.0", "triton")
+    names = {path.name for path in triton.path.iterdir()}
+    assert {"triton", "setuptools", "filelock.py"} <= names
+    (found,) = toolchains.list_installed()
+    assert found.dependencies == ("filelock==3.0", "setuptools==70.0")
+    assert triton.sha256 == found.sha256
+    assert toolchains.verify("triton-3.2.0") == found
+
+
+def test_triton_that_cannot_be_imported(served: LocalIndex, empty_cache: Path) -> None:
+    served.add(*triton_wheel("3.1.0", code="import module_that_is_not_there"))
+    with pytest.raises(InfrastructureError, match="No module named 'module_that_is_not_there'"):
+        toolchains.install_triton("3.1.0")
+    assert entries(empty_cache) == []
+
+
+def test_unknown_versions(served: LocalIndex) -> None:
+    with pytest.raises(UsageError, match=r"no ptxas 13\.1\.100; the nearest are 13\.0\.88 and"):
+        toolchains.install_ptxas("13.1.100")
+    with pytest.raises(UsageError, match=r"no Triton 9\.9; the nearest is 3\.6\.0"):
+        toolchains.install_triton("9.9")
+    with pytest.raises(UsageError, match=r"no ptxas 13\.1; .*==13\.1\.\*"):
+        toolchains.select_ptxas("13.1")
+    with pytest.raises(UsageError, match="not one version of ptxas"):
+        toolchains.install_ptxas(">=13")
+
+
+def test_two_spellings_of_one_version(served: LocalIndex, empty_cache: Path) -> None:
+    served.add(*tool_wheel("13.2.0"))
+    assert toolchains.select_ptxas("13.2") == [Version("13.2.0")]
+    assert toolchains.install_ptxas("13.2") == toolchains.install_ptxas("13.2.0")
+    assert entries(empty_cache) == ["ptxas-13.2.0"]
+    assert str(toolchains.select_ptxas("13.2")[0]) == "13.2.0"
+
+
+def test_uv_is_missing(served: LocalIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("uv.find_uv_bin", missing)
+    with pytest.raises(InfrastructureError, match="executable of uv is missing"):
+        toolchains.install_ptxas("13.1.115")
+
+
+def test_yanked_is_found_by_name_only(served: LocalIndex) -> None:
+    served.add(*tool_wheel("13.1.1"), yanked=True)
+    assert Version("13.1.1") not in dict(toolchains.available_ptxas())
+    assert toolchains.select_ptxas("13.1.1") == [Version("13.1.1")]
+    assert toolchains.install_ptxas("13.1.1").version == "13.1.1"
+
+
+def test_two_racing_installs_both_succeed(served: LocalIndex, empty_cache: Path) -> None:
+    file, stall = stalled_file(served)
+    racers = [start_install("13.1.115") for _ in range(2)]
+    assert file.asked.wait(30)
+    time.sleep(0.5)
+    stall.set()
+    answers = [racer.communicate(timeout=60) for racer in racers]
+    assert [racer.returncode for racer in racers] == [0, 0], answers
+    assert answers[0][0] == answers[1][0]
+    assert file.gets == 1
+    assert entries(empty_cache) == ["ptxas-13.1.115"]
+
+
+def test_killed_install_is_cleaned_by_the_next(served: LocalIndex, empty_cache: Path) -> None:
+    file, stall = stalled_file(served)
+    victim = start_install("13.1.115")
+    assert file.asked.wait(30)
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.communicate(timeout=30)
+    (left,) = entries(empty_cache)
+    assert left.startswith(".partial-ptxas-13.1.115-")
+    file.status = 500
+    stall.set()
+    until_no_child_works_in(left)
+    file.status = 200
+    # Any install cleans, not only one of the same version.
+    toolchains.install_ptxas("13.0.88")
+    assert entries(empty_cache) == ["ptxas-13.0.88"]
+    assert toolchains.install_ptxas("13.1.115").path.is_file()
+    assert entries(empty_cache) == ["ptxas-13.0.88", "ptxas-13.1.115"]
+
+
+def until_no_child_works_in(folder: str) -> None:
+    """The uv of a killed install runs on until its download ends."""
+    deadline = time.monotonic() + 30
+    while any(folder.encode() in command_line(path) for path in Path("/proc").glob("[0-9]*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def command_line(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_child_that_outlives_a_killed_install(served: LocalIndex, empty_cache: Path) -> None:
+    file, stall = stalled_file(served)
+    victim = start_install("13.1.115")
+    assert file.asked.wait(30)
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.communicate(timeout=30)
+    (left,) = entries(empty_cache)
+    file.stall = None
+    toolchains.install_ptxas("13.0.88")
+    stall.set()
+    assert toolchains.install_ptxas("13.1.115").path.is_file()
+    until_no_child_works_in(left)
+    toolchains.install_nvdisasm()
+    assert entries(empty_cache) == ["nvdisasm-13.5.37", "ptxas-13.0.88", "ptxas-13.1.115"]
+
+
+def test_living_install_is_not_cleaned(served: LocalIndex, empty_cache: Path) -> None:
+    file, stall = stalled_file(served)
+    slow = start_install("13.1.115")
+    assert file.asked.wait(30)
+    toolchains.install_ptxas("13.0.88")
+    stall.set()
+    out, err = slow.communicate(timeout=60)
+    assert slow.returncode == 0, err
+    assert "13.1.115" in out
+    assert entries(empty_cache) == ["ptxas-13.0.88", "ptxas-13.1.115"]
+
+
+def test_foreign_partial_folder_is_left_alone(served: LocalIndex, empty_cache: Path) -> None:
+    foreign = empty_cache / "toolchains" / ".partial-ptxas-13.1.115-01234567"
+    foreign.mkdir(parents=True)
+    (foreign / "thesis.txt").touch()
+    toolchains.install_ptxas("13.1.115")
+    assert (foreign / "thesis.txt").exists()
+
+
+def test_something_foreign_in_the_way(served: LocalIndex, empty_cache: Path) -> None:
+    (empty_cache / "toolchains" / "ptxas-13.1.115").mkdir(parents=True)
+    with pytest.raises(UsageError, match="in the way"):
+        toolchains.install_ptxas("13.1.115")
+
+
+def failing_install(expected: type[Exception], match: str, cache: Path) -> str:
+    with pytest.raises(expected, match=match) as caught:
+        toolchains.install_ptxas("7.0.1")
+    assert "\n" not in str(caught.value)
+    assert "127.0.0.1" not in str(caught.value)
+    assert entries(cache) == []
+    return str(caught.value)
+
+
+def test_wrong_sha256(local_index: LocalIndex, empty_cache: Path) -> None:
+    local_index.add(*tool_wheel("7.0.1"), sha256="0" * 64)
+    failing_install(IntegrityError, f"with sha256 [0-9a-f]{{64}}, not {'0' * 64}", empty_cache)
+
+
+def test_truncated_download(local_index: LocalIndex, empty_cache: Path) -> None:
+    served = local_index.add(*tool_wheel("7.0.1"))
+    served.sent = 200
+    failing_install(InfrastructureError, "nvidia-cuda-nvcc 7.0.1", empty_cache)
+    served.sent = None
+    assert toolchains.install_ptxas("7.0.1").path.is_file()
+
+
+def test_corrupted_wheel(local_index: LocalIndex, empty_cache: Path) -> None:
+    name, body = tool_wheel("7.0.1")
+    local_index.add(name, body[:-60] + b"\0" * 60)
+    failing_install(InfrastructureError, "uv cannot install nvidia-cuda-nvcc 7.0.1", empty_cache)
+
+
+def test_index_goes_away(local_index: LocalIndex, empty_cache: Path) -> None:
+    local_index.add(*tool_wheel("7.0.1"))
+    toolchains.available_ptxas()
+    local_index.down = True
+    failing_install(OfflineError, "cannot download nvidia-cuda-nvcc 7.0.1", empty_cache)
+
+
+def test_wheel_without_the_tool(local_index: LocalIndex, empty_cache: Path) -> None:
+    local_index.add(*wheel("nvidia_cuda_nvcc", "7.0.1", {"nvidia/readme": ""}, tag=LINUX))
+    failing_install(InfrastructureError, "holds no ptxas", empty_cache)
+
+
+def test_executable_that_says_another_version(local_index: LocalIndex, empty_cache: Path) -> None:
+    local_index.add(*tool_wheel("7.0.1", says="Cuda compilation tools, release 6.0, V6.0.1"))
+    failing_install(InfrastructureError, r"says that it is 6\.0\.1", empty_cache)
+
+
+def test_offline(
+    local_index: LocalIndex, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_index.add(*tool_wheel("7.0.1"))
+    monkeypatch.setenv("TRIAGE_OFFLINE", "1")
+    failing_install(OfflineError, "TRIAGE_OFFLINE", empty_cache)
+    monkeypatch.delenv("TRIAGE_OFFLINE")
+    toolchains.available_ptxas()
+    monkeypatch.setenv("TRIAGE_OFFLINE", "1")
+    failing_install(OfflineError, "not installed and TRIAGE_OFFLINE forbids", empty_cache)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "error", "words"),
+    [
+        (
+            """\
+error: Failed to download `x`
+  cause: failed to write to file `/c/x`: No space left on device (os error 28)
+""",
+            StorageError,
+            "the disk is full",
+        ),
+        (
+            """\
+error: Failed to initialize cache at `/c`
+  cause: Permission denied (os error 13)
+""",
+            StorageError,
+            "Permission denied",
+        ),
+        (
+            """\
+  \N{MULTIPLICATION SIGN} Failed to fetch
+  ├─▶ error sending request for url (https://u:p@h/x)
+  ╰─▶ Connection refused (os error 111)
+""",
+            OfflineError,
+            "Connection refused",
+        ),
+        (
+            """\
+error: No solution found
+  cause: Because a is not at (https://u:p@h/x) there is none.
+
+hint: try https://u:p@h/y
+""",
+            InfrastructureError,
+            "Because a is not at ((address)) there is none",
+        ),
+    ],
+)
+def test_what_uv_says(
+    stderr: str, error: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRIAGE_OFFLINE", raising=False)
+    failure = wheel_install._failure("x 1.0", stderr, "exit code 1")
+    assert type(failure) is error
+    assert words in str(failure)
+    assert "\n" not in str(failure)
+    assert "u:p" not in str(failure)
+
+
+def test_verify(served: LocalIndex) -> None:
+    ptxas = toolchains.install_ptxas("13.1.115")
+    assert toolchains.verify("ptxas-13.1.115").executable_sha256 == ptxas.sha256
+    ptxas.path.write_text("#!/bin/sh\n")
+    with pytest.raises(IntegrityError, match=r"ptxas-13\.1\.115 was changed"):
+        toolchains.verify("ptxas-13.1.115")
+    ptxas.path.unlink()
+    with pytest.raises(IntegrityError, match="was changed"):
+        toolchains.verify("ptxas-13.1.115")
+    triton = toolchains.install_triton("3.6.0")
+    assert triton.path is not None
+    (triton.path / "triton" / "__init__.py").write_text("__version__ = '3.6.0'")
+    with pytest.raises(IntegrityError, match=r"__init__\.py"):
+        toolchains.verify("triton-3.6.0")
+
+
+def test_remove(served: LocalIndex, empty_cache: Path) -> None:
+    toolchains.install_ptxas("13.1.115")
+    toolchains.install_ptxas("13.0.88")
+    assert [each.name for each in toolchains.list_installed()] == [
+        "ptxas-13.0.88",
+        "ptxas-13.1.115",
+    ]
+    toolchains.remove("ptxas-13.1.115")
+    assert entries(empty_cache) == ["ptxas-13.0.88"]
+    with pytest.raises(UsageError, match=r"not installed; installed: ptxas-13\.0\.88"):
+        toolchains.remove("ptxas-13.1.115")
+
+
+@pytest.mark.parametrize("name", ["..", "ptxas-../..", "ptxas-", "gcc-1.0", ".locks", "ptxas-1/2"])
+def test_remove_refuses_other_names(served: LocalIndex, empty_cache: Path, name: str) -> None:
+    toolchains.install_ptxas("13.1.115")
+    with pytest.raises(UsageError, match="no toolchain's name"):
+        toolchains.remove(name)
+    assert entries(empty_cache) == ["ptxas-13.1.115"]
+
+
+def test_remove_refuses_what_is_not_ours(empty_cache: Path) -> None:
+    folder = empty_cache / "toolchains" / "ptxas-1.0"
+    folder.mkdir(parents=True)
+    (folder / "thesis.txt").touch()
+    with pytest.raises(UsageError, match="not deleted"):
+        toolchains.remove("ptxas-1.0")
+    elsewhere = empty_cache / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / toolchains.MARKER).touch()
+    folder.with_name("ptxas-2.0").symlink_to(elsewhere)
+    with pytest.raises(UsageError, match="not deleted"):
+        toolchains.remove("ptxas-2.0")
+    assert (folder / "thesis.txt").exists()
+    assert (elsewhere / toolchains.MARKER).exists()
+
+
+def test_damaged_marker(served: LocalIndex, empty_cache: Path) -> None:
+    toolchains.install_ptxas("13.1.115")
+    (empty_cache / "toolchains" / "ptxas-13.1.115" / toolchains.MARKER).write_text("{")
+    with pytest.raises(StorageError, match=r"marker of ptxas-13\.1\.115 is damaged"):
+        toolchains.list_installed()
+    toolchains.remove("ptxas-13.1.115")
+    assert toolchains.install_ptxas("13.1.115").version == "13.1.115"
+
+
+READ_ONLY = """
+import os, sys
+from harness.effects import toolchains
+from harness.values.errors import StorageError
+toolchains.available_ptxas()
+os.setuid(int(sys.argv[1]))
+print(toolchains.install_ptxas("13.1.115").version, len(toolchains.list_installed()))
+print(toolchains.describe_ptxas(toolchains.install_ptxas("13.1.115").path, "bundled").version)
+print(len(toolchains.available_ptxas()))
+try:
+    toolchains.install_ptxas("13.0.88")
+except StorageError as error:
+    print(error)
+"""
+
+
+def test_read_only_cache(served: LocalIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root may write anywhere, so the child becomes nobody; pytest's own folder is closed to it.
+    shared = Path(tempfile.mkdtemp(prefix="read-only-"))
+    try:
+        monkeypatch.setenv("TRIAGE_CACHE_DIR", str(shared / "cache"))
+        toolchains.available_ptxas()
+        toolchains.install_ptxas("13.1.115")
+        for path in (shared, *shared.rglob("*")):
+            path.chmod(0o555 if path.is_dir() or path.parent.name == "bin" else 0o444)
+        user = str(os.getuid() or 65534)
+        child = subprocess.run(
+            [sys.executable, "-c", READ_ONLY, user], capture_output=True, text=True, timeout=60
+        )
+        lines = child.stdout.splitlines()
+        assert lines[:3] == ["13.1.115 1", "13.1.115", "3"], child.stderr
+        assert "read-only for this user" in lines[3]
+    finally:
+        for path in (shared, *shared.rglob("*")):
+            path.chmod(0o755)
+        shutil.rmtree(shared)
+
+
+def test_locations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRIAGE_CACHE_DIR", "sub/cache")
+    monkeypatch.delenv("TRIAGE_HOME", raising=False)
+    assert locations.cache_dir() == tmp_path / "sub" / "cache"
+    assert locations.home_dir() == tmp_path / ".triage"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TRIAGE_HOME", str(tmp_path / "file" / "x"))
+    with pytest.raises(StorageError, match="Not a directory; check it or set TRIAGE_HOME"):
+        locations.home_dir()
+
+
+def test_describe_ptxas_runs_it_once(
+    empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, tool = tmp_path / "runs", tmp_path / "ptxas"
+    monkeypatch.setenv("FAKE_TOOL_RUNS", str(runs))
+
+    def says(version: str) -> str:
+        banner = f"Cuda compilation tools, release 1.0, V{version}"
+        return f'#!/bin/sh\necho run >> "$FAKE_TOOL_RUNS"\necho "{banner}"\n'
+
+    tool.write_text(says("1.0.5"))
+    tool.chmod(0o755)
+    first = toolchains.describe_ptxas(tool, "bundled")
+    assert (first.version, first.build, first.label) == ("1.0.5", "", "1.0.5-bundled")
+    assert toolchains.describe_ptxas(tool, "bundled") == first
+    os.utime(tool, (1, 1))
+    assert toolchains.describe_ptxas(tool, "bundled") == first
+    assert runs.read_text().count("run") == 1
+    tool.write_text(says("1.0.6"))
+    assert toolchains.describe_ptxas(tool, "bundled").version == "1.0.6"
+    tool.write_text("#!/bin/sh\nexit 3\n")
+    with pytest.raises(InfrastructureError, match="exit code 3"):
+        toolchains.describe_ptxas(tool, "bundled")
+    with pytest.raises(StorageError, match="cannot read"):
+        toolchains.describe_ptxas(tmp_path / "none", "bundled")
+
+
+def test_installed_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    triton = toolchains.installed_triton()
+    assert (triton.origin, triton.path) == ("installed", None)
+    assert triton.version == importlib.metadata.version("triton")
+
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    with pytest.raises(InfrastructureError, match="no Triton is installed"):
+        toolchains.installed_triton()
