@@ -537,6 +537,18 @@ def test_result_without_its_run_gets_one(home: Path) -> None:
         assert (invented.id, invented.command) == (run, "")
 
 
+def test_a_run_lost_with_the_database_is_recorded_again(home: Path) -> None:
+    with Store.open(home) as store, raw(home) as db:
+        run = store.begin_run("the one at work")
+        db.execute("DELETE FROM runs")
+        store._damage.set()
+        store.put_result(run, record())
+        assert [row.run for row in store.run_rows(run)] == [run]
+        last = store.last_run()
+        assert last is not None
+        assert (last.id, last.command) == (run, "the one at work")
+
+
 # --- migrations -------------------------------------------------------------------------------
 
 
@@ -568,6 +580,22 @@ def test_migration_is_applied_once_with_its_record(
                 "0001-evidence-and-history",
                 "0002-notes",
             ]
+
+
+def test_migration_that_another_process_has_just_applied(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = filled(home)
+    applied = module._applied
+    answers = [set[str]()]  # what was seen before the other process was done
+
+    def late(db: sqlite3.Connection, path: Path) -> set[str]:
+        return answers.pop() if answers else applied(db, path)
+
+    monkeypatch.setattr(module, "_applied", late)
+    with Store.open(home) as store:
+        assert not answers
+        assert len(list(store.run_rows(run))) == 300
 
 
 def test_migration_that_fails_leaves_the_old_state(

@@ -1,0 +1,181 @@
+"""`triage compile`."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import signal
+import sys
+from collections import Counter
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from harness.cli.main import CONTEXT
+from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.output import print_json, results_console, status_console
+from harness.cli.progress import show_progress
+from harness.effects.locations import home_dir
+from harness.effects.store import Store
+from harness.logic.next_steps import next_steps
+from harness.logic.survivorship import survivors
+from harness.presentation.tables import render_rows
+from harness.values.row import SCHEMA, Row
+from harness.values.verdict import VerdictKind
+from harness.verbs.compile import CompileOptions, CompileReport, compile_selection
+from harness.verbs.save import save_cells
+from harness.verbs.selection import SelectionOptions, select
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=4,maxnreg=none
+  triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
+
+Exit code 0: every config compiles. 1: some do not work. 4: some could not be told."""
+
+
+@click.command("compile", context_settings=CONTEXT, epilog=_EPILOG)
+@selection_options
+@execution_options
+@click.option(
+    "--save",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write every artifact of every cell below this folder.",
+)
+@json_option
+def command(**options: Any) -> None:
+    """Compile every config of a kernel and say what became of each.
+
+    Needs no GPU. "ok" means compiled and within the target's limits; nothing has been run.
+    """
+    selection_words = SelectionOptions(
+        kernel=options["kernel"],
+        sm=options["sm"],
+        triton=options["triton"],
+        ptxas=options["ptxas"],
+        launch=options["launch"],
+        set=options["overrides"],
+        config=options["config"],
+        freeze_ptx=options["freeze_ptx"],
+    )
+    status = status_console()
+    with status.status("preparing toolchains and sources") if status.is_terminal else _quiet():
+        selection = select(selection_words)
+    memory = options["memory"]
+    how = CompileOptions(
+        jobs=options["jobs"] or 0,
+        timeout=options["timeout"],
+        memory=int(memory * 2**30) if memory else 0,
+        use_cache=not options["no_cache"],
+        command=shlex.join(["triage", *sys.argv[1:]]),
+    )
+    with Store.open(home_dir()) as store:
+        if store.notice:
+            status.print(f"triage: {store.notice}")
+        with show_progress(status) as progress:
+            report = _run(compile_selection(selection, store, how, progress))
+        if options["save"]:
+            saved = save_cells(store, report.rows, options["save"])
+            status.print(f"{saved} files written below {options['save']}")
+    for line in (*report.notes, *report.failures):
+        status.print(f"triage: {line}", soft_wrap=True)
+    if options["as_json"]:
+        print_json(_document(report))
+    else:
+        _print(report, selection_words)
+    raise click.exceptions.Exit(_exit_code(report))
+
+
+class _quiet:  # noqa: N801 - reads as a context manager
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+def _run(job: Any) -> CompileReport:
+    """Run to the end; Ctrl-C ends the children first, and keeps what was finished."""
+
+    async def stoppable() -> CompileReport:
+        task = asyncio.ensure_future(job)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        return await task
+
+    try:
+        return asyncio.run(stoppable())
+    except asyncio.CancelledError:
+        raise click.Abort from None
+
+
+def _exit_code(report: CompileReport) -> int:
+    kinds = [VerdictKind(row.verdict) for row in report.rows]
+    if any(not kind.compiles and not kind.tells_nothing for kind in kinds):
+        return 1
+    return 4 if report.failures or any(kind.tells_nothing for kind in kinds) else 0
+
+
+def _document(report: CompileReport) -> dict[str, Any]:
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in report.rows:
+        groups.setdefault((row.launch, row.target, row.triton, row.ptxas, row.ptxas_origin), []).append(row)
+    return {
+        "schema": SCHEMA,
+        "cells": report.rows,
+        "summary": {
+            "verdicts": Counter(row.verdict for row in report.rows),
+            "survivorship": [
+                {
+                    "target": rows[0].target,
+                    "launch": rows[0].launch,
+                    "triton": rows[0].triton,
+                    "ptxas": rows[0].ptxas,
+                    "headline": found.headline,
+                    "groups": [
+                        {
+                            "verdict": fate.verdict.value,
+                            "count": len(fate.rows),
+                            "where": fate.where,
+                            "reason": fate.reason,
+                            "at_fault": fate.at_fault,
+                        }
+                        for fate in found.fates
+                    ],
+                }
+                for rows in groups.values()
+                for found in [survivors(rows)]
+            ],
+            "notes": report.notes,
+            "failures": report.failures,
+            "wall_seconds": round(report.wall_seconds, 3),
+            "cpu_seconds": round(report.cpu_seconds, 3),
+        },
+    }
+
+
+def _print(report: CompileReport, words: SelectionOptions) -> None:
+    console = results_console()
+    console.print(render_rows(report.rows))
+    steps = next_steps(report.rows, _kernel_options(words))
+    if steps:
+        console.print(Text("Next:", style="bold"))
+        width = max(len(command) for command, _ in steps)
+        for command, why in steps:
+            console.print(f"  {command:<{width}}  # {why}", soft_wrap=True)
+    if any(row.cached for row in report.rows):
+        console.print("* from the store, time of when it was compiled", style="dim")
+
+
+def _kernel_options(words: SelectionOptions) -> list[str]:
+    options = ["--kernel", words.kernel]
+    for sm in words.sm:
+        options += ["--sm", sm]
+    if words.launch:
+        options += ["--launch", words.launch]
+    for override in words.set:
+        options += ["--set", override]
+    return options

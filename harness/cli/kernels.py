@@ -1,0 +1,67 @@
+"""`triage kernels`."""
+
+from __future__ import annotations
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from harness.cli.main import CONTEXT
+from harness.cli.options import json_option
+from harness.cli.output import print_json, results_console, status_console
+from harness.effects.repros import list_repros
+from harness.values.kernel import Repro
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage kernels
+
+Repros in ./repros come first, then those that ship with triage."""
+
+
+@click.command("kernels", context_settings=CONTEXT, epilog=_EPILOG)
+@json_option
+def command(*, as_json: bool) -> None:
+    """List the kernels that have a repro: source, upstream issue, launches."""
+    repros, errors = list_repros()
+    for error in errors:
+        status_console().print(f"triage: {error}", soft_wrap=True)
+    if as_json:
+        print_json({"schema": 1, "kernels": [_document(repro) for repro in repros]})
+    else:
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for title in ("name", "source", "issue", "launches", "what"):
+            table.add_column(title)
+        for repro in repros:
+            launches = ", ".join(launch.name for launch in repro.launches)
+            table.add_row(repro.name, _source(repro), repro.issue or "-", launches, repro.summary)
+        results_console().print(table)
+    raise click.exceptions.Exit(2 if errors else 0)
+
+
+def _source(repro: Repro) -> str:
+    if repro.source is None:
+        return str(repro.folder)
+    return f"{repro.source.pin.package} {repro.source.pin.version}"
+
+
+def _document(repro: Repro) -> dict[str, object]:
+    return {
+        "name": repro.name,
+        "kernel": repro.kernel,
+        "source": _source(repro),
+        "issue": repro.issue,
+        "summary": repro.summary,
+        "tags": repro.tags,
+        "triton": repro.triton,
+        "targets": repro.targets,
+        "launches": [
+            {
+                "name": launch.name,
+                "parameters": {p.name: p.default for p in launch.parameters},
+            }
+            for launch in repro.launches
+        ],
+    }

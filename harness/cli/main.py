@@ -1,0 +1,82 @@
+"""The `triage` command: finds its subcommands lazily, turns our errors into exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from typing import NoReturn
+
+import click
+
+import harness
+from harness.values.errors import TriageError
+
+__all__ = ["cli", "main"]
+
+# Name -> (module, what `triage --help` says). Loading none of them keeps the help instant.
+_COMMANDS = {
+    "compile": ("harness.cli.compile", "Compile every config of a kernel and say what became of it."),
+    "show": ("harness.cli.show", "Print an artifact of a cell: IR, PTX, SASS, logs."),
+    "kernels": ("harness.cli.kernels", "List the kernels that have a repro."),
+    "toolchain": ("harness.cli.toolchain", "List, install, verify, remove Tritons and ptxas."),
+    "cache": ("harness.cli.cache", "Show and trim what is stored."),
+    "doctor": ("harness.cli.doctor", "Say what works on this machine, and what to do about the rest."),
+}
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+_EPILOG = """\b
+Example:
+  triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a
+
+Exit codes: 0 as expected, 1 a failure was found, 2 wrong usage, 3 nothing selected,
+4 incomplete (this machine or a toolchain could not tell)."""
+
+
+class _LazyGroup(click.Group):
+    """Knows its commands by name and imports one when it is run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        found = _COMMANDS.get(cmd_name)
+        if found is None:
+            return None
+        command = importlib.import_module(found[0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.command(cls=_LazyGroup, context_settings=CONTEXT, epilog=_EPILOG)
+@click.version_option(harness.__version__, prog_name="triage")
+def cli() -> None:
+    """What each compiler did to a GPU kernel: Triton x ptxas x SM, without a GPU."""
+
+
+def main() -> NoReturn:
+    """Run the command line; our errors become one line and their exit code."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        code = exit_.exit_code
+    except click.Abort:
+        code = 128 + signal.SIGINT
+        click.echo("triage: interrupted; what was finished is stored", err=True)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except TriageError as error:
+        click.echo(f"triage: {error}", err=True)
+        code = error.exit_code
+    except BrokenPipeError:
+        # The reader of our output (`head`) has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,92 @@
+"""Options that mean the same in every command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["execution_options", "json_option", "selection_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+
+
+def selection_options(function: F) -> F:
+    """What to compile with what."""
+    options = (
+        click.option(
+            "--kernel",
+            required=True,
+            metavar="KERNEL",
+            help="A repro's name (see `triage kernels`), FILE.py, FILE.py::NAME, or FILE.ptx.",
+        ),
+        click.option(
+            "--sm",
+            multiple=True,
+            metavar="SM",
+            help="GPU target: 90a, sm_100a, 100f ... Repeatable. Default: the repro's.",
+        ),
+        click.option(
+            "--triton",
+            metavar="X",
+            help="Triton version, specifier ('>=3.6'), `latest`, or `installed`. "
+            "Default: the repro's, else installed.",
+        ),
+        click.option(
+            "--ptxas",
+            multiple=True,
+            metavar="X",
+            help="ptxas version, specifier ('>=13.1,<13.4'), `latest`, or `bundled` (the one that "
+            "this Triton picks; the default). Repeatable.",
+        ),
+        click.option("--launch", metavar="NAME", help="Launch function, or a pattern of them."),
+        click.option(
+            "--set",
+            "overrides",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Override a parameter of the launch function. Repeatable.",
+        ),
+        click.option(
+            "--config",
+            default="",
+            metavar="FILTER",
+            help='Only configs that match: "num_warps=4|8,maxnreg=none".',
+        ),
+        click.option(
+            "--freeze-ptx",
+            is_flag=True,
+            help="Give every ptxas the PTX made for the bundled one, byte for byte.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def execution_options(function: F) -> F:
+    """How to work."""
+    options = (
+        click.option(
+            "--jobs", type=click.IntRange(1, 512), help="Compilers at once. Default: all cores."
+        ),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(1, 86400),
+            default=300.0,
+            show_default=True,
+            help="Seconds for one compiler run.",
+        ),
+        click.option(
+            "--memory",
+            type=click.FloatRange(0.1, 4096),
+            help="GiB for one compiler run. Default: 80 % of the machine, shared out.",
+        ),
+        click.option("--no-cache", is_flag=True, help="Compile again what is stored."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function

@@ -1,0 +1,70 @@
+"""A progress bar on a terminal, a line now and then elsewhere; always on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TextColumn, TimeElapsedColumn
+
+from harness.values.row import Row
+from harness.verbs.compile import Progress
+
+__all__ = ["show_progress"]
+
+_PLAIN_SECONDS = 15.0
+
+
+@contextlib.contextmanager
+def show_progress(console: Console) -> Iterator[Progress]:
+    """What to hand to a run; the display lives as long as the block."""
+    if console.is_terminal:
+        with _bar(console) as progress:
+            yield progress
+    else:
+        yield _plain(console)
+
+
+@contextlib.contextmanager
+def _bar(console: Console) -> Iterator[Progress]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[found]}"),
+    )
+    counts: Counter[str] = Counter()
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("capturing", total=None, found="")
+
+        def planned(cells: int) -> None:
+            total = (bar.tasks[0].total or 0) + cells
+            bar.update(task, total=total, description="compiling")
+
+        def done(row: Row) -> None:
+            counts[row.verdict] += 1
+            found = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+            bar.update(task, advance=1, found=found)
+
+        yield Progress(planned=planned, done=done)
+
+
+def _plain(console: Console) -> Progress:
+    state = {"planned": 0, "done": 0}
+    last = time.monotonic()
+
+    def planned(cells: int) -> None:
+        state["planned"] += cells
+
+    def done(row: Row) -> None:  # noqa: ARG001 - the counts say enough
+        nonlocal last
+        state["done"] += 1
+        if time.monotonic() - last > _PLAIN_SECONDS:
+            last = time.monotonic()
+            console.print(f"{state['done']} of {state['planned']} cells done")
+
+    return Progress(planned=planned, done=done)
