@@ -49,7 +49,9 @@ def survivors(rows: Sequence[Row]) -> Survivors:
     """Group the rows of one launch, target and toolchain."""
     groups: dict[tuple[str, str | None], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.verdict, row.signature), []).append(row)
+        # Survivors differ in numbers, failures in kind.
+        sick = row.verdict == VerdictKind.SICK.value
+        groups.setdefault((row.verdict, None if sick else row.signature), []).append(row)
     fates = [_fate(found, rows) for found in groups.values()]
     # What does not work first: it is what the user came for.
     fates.sort(key=lambda fate: (fate.verdict.compiles, -len(fate.rows)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from rich.box import SIMPLE_HEAD
@@ -34,7 +34,8 @@ def render_rows(rows: Sequence[Row]) -> RenderableType:
     parts: list[RenderableType] = []
     for heading, found in groupby(rows, key=_heading):
         group = list(found)
-        parts += [Text(heading, style="bold"), _table(group), _survivorship(group), Text("")]
+        parts += [Text(heading + _ptx_words(group), style="bold"), _table(group)]
+        parts += [*_survivorship(group), Text("")]
     return Group(*parts)
 
 
@@ -42,6 +43,22 @@ def _heading(row: Row) -> str:
     origin = " (bundled)" if row.ptxas_origin == BUNDLED else ""
     triton = f"Triton {row.triton}" if row.triton else "raw PTX"
     return f"{row.kernel} · {row.launch} · {row.target} · {triton} · ptxas {row.ptxas}{origin}"
+
+
+def _ptx_words(rows: Sequence[Row]) -> str:
+    """Which PTX the ptxas was given, where it is not simply the one that belongs to it."""
+    versions = sorted({row.ptx_version for row in rows if row.ptx_version})
+    if not versions:
+        return ""
+    words = f" · PTX {'/'.join(versions)}"
+    if rows[0].frozen:
+        return words + ", made for the bundled ptxas"
+    compared = {row.ptx_same_as_bundled for row in rows} - {None}
+    if rows[0].ptxas_origin == BUNDLED or not compared:
+        return words
+    if compared == {True}:
+        return words + ", else the same program as for the bundled ptxas"
+    return words + ", not the same program as for the bundled ptxas"
 
 
 def _number(value: int | None) -> str:
@@ -93,23 +110,25 @@ def _table(rows: Sequence[Row]) -> Table:
     return table
 
 
-def _survivorship(rows: Sequence[Row]) -> Text:
+def _survivorship(rows: Sequence[Row]) -> list[RenderableType]:
     found = survivors(rows)
-    lines = [Text(found.headline, style="bold")]
-    lines += [_fate_line(fate) for fate in found.fates if fate.verdict is not VerdictKind.OK]
-    return Text("\n").join(lines)
+    lines: list[RenderableType] = [Text(found.headline, style="bold")]
+    for fate in found.fates:
+        if fate.verdict is not VerdictKind.OK:
+            lines.append(_fate_lines(fate))
+    return lines
 
 
-def _fate_line(fate: Fate) -> Text:
-    line = Text.assemble(f"  {len(fate.rows)} ", verdict_text(fate.verdict.value))
+def _fate_lines(fate: Fate) -> RenderableType:
+    """The count in a column of its own, so that a long reason wraps beside it."""
+    line = verdict_text(fate.verdict.value)
     if fate.where:
-        line.append(f" [{fate.where}]")
-    line.append(f": {fate.reason}")
+        line.append(f" [{fate.where}]", style="default")
+    line.append(f": {fate.reason}", style="default")
     if fate.at_fault:
-        line.append(f" (at fault: {fate.at_fault})")
-    return line
-
-
-def bullet_list(lines: Iterable[str]) -> Text:
-    """Lines with a bullet each."""
-    return Text("\n".join(f"  {line}" for line in lines))
+        line.append(f" (at fault: {fate.at_fault})", style="default")
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(justify="right", min_width=5)
+    grid.add_column()
+    grid.add_row(str(len(fate.rows)), line)
+    return grid

@@ -21,7 +21,7 @@ class Row:
     fraction (theoretical), `instructions` static counts by class, `seconds` wall time of lowering and
     assembling when they were run. `ptx_version` is the PTX's `.version`; `ptx_body_sha256` hashes the
     program without debug information and `.version`; `ptx_same_as_bundled` compares it with the one
-    that Triton makes for the ptxas it bundles.
+    that Triton makes for the ptxas it bundles, and `frozen` says that it is that one.
     """
 
     cell: str
@@ -57,6 +57,7 @@ class Row:
     ptx_sha256: str | None = None
     ptx_body_sha256: str | None = None
     ptx_same_as_bundled: bool | None = None
+    frozen: bool = False
     ptxas_flags: tuple[str, ...] = ()
     cubin_sha256: str | None = None
     attempts: int = 1

@@ -282,6 +282,7 @@ def _row(trail: _Trail, needs: Resources, occupancy: Occupancy | None) -> Row:
         ptx_sha256=ptx,
         ptx_body_sha256=trail.reading.value.body_sha256 if trail.reading else None,
         ptx_same_as_bundled=trail.same_as_bundled,
+        frozen=plan.freeze_ptx,
         ptxas_flags=trail.flags,
         cubin_sha256=trail.assembly.artifacts.get("cubin") if trail.assembly else None,
         attempts=max((step.value.attempts for step in steps), default=1),

@@ -1,0 +1,36 @@
+# The two commands of the README, and the lanes of CI.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Any torch in the range of pyproject.toml does; a CPU build of this one is small.
+TORCH ?= torch==2.13.0
+# Exit code 1 of triage means "a failure was found", which is what the demo is about.
+FOUND = [ $$? -eq 1 ]
+
+.PHONY: demo test test-long lint benchmark clean
+
+$(VENV)/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: $(VENV)/installed
+	$(BIN)/triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a || $(FOUND)
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long and not gpu"
+
+test-long: $(VENV)/installed
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu"
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+benchmark: $(VENV)/installed
+	$(BIN)/python benchmarks/compile.py
+
+clean:
+	rm -rf $(VENV) .triage .mypy_cache .pytest_cache .ruff_cache dist build

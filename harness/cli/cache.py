@@ -1,0 +1,71 @@
+"""`triage cache`."""
+
+from __future__ import annotations
+
+import re
+
+import click
+from rich.filesize import decimal
+
+from harness.cli.main import CONTEXT
+from harness.cli.options import json_option
+from harness.cli.output import print_json, results_console
+from harness.effects.locations import home_dir
+from harness.effects.store import Store
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage cache --trim 2GB"""
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+class _Size(click.ParamType):
+    """`500MB`, `2G`, or a number of bytes."""
+
+    name = "size"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", str(value), re.IGNORECASE)
+        if not match:
+            self.fail(f"{value!r} is not a size; write for example 500MB or 2GB", param, ctx)
+        return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+@click.command("cache", context_settings=CONTEXT, epilog=_EPILOG)
+@click.option("--trim", type=_Size(), help="Delete what was longest unused until this much is left.")
+@click.option("--older-than", type=click.FloatRange(0), help="Delete what was unused for DAYS.")
+@json_option
+def command(*, trim: int | None, older_than: float | None, as_json: bool) -> None:
+    """Show what is stored in this folder's results, and trim it.
+
+    Trimming deletes IR, cubins and logs, which are made again when asked for. The rows of past
+    runs stay.
+    """
+    with Store.open(home_dir()) as store:
+        report = None
+        if trim is not None or older_than is not None:
+            seconds = older_than * 86400 if older_than is not None else None
+            report = store.trim(max_bytes=trim, older_than=seconds)
+        stats = store.stats()
+    if as_json:
+        print_json({"schema": 1, "stats": stats, "trimmed": report})
+        return
+    console = results_console()
+    if report:
+        console.print(
+            f"deleted {report.evidence} pieces of evidence and {report.artifacts} artifacts, "
+            f"{decimal(report.bytes)}"
+        )
+    console.print(f"{home_dir()}: {stats.runs} runs, {stats.results.rows} results")
+    for kind, held in stats.evidence.items():
+        console.print(f"  {kind}: {held.rows} kept, {decimal(held.bytes)}")
+    console.print(
+        f"  artifacts: {stats.artifacts}, {decimal(stats.artifact_bytes)} on disk"
+        f" ({stats.orphans} no longer used, {decimal(stats.orphan_bytes)})"
+    )
+    console.print(f"  database: {decimal(stats.database_bytes)}")

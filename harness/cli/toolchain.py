@@ -1,0 +1,118 @@
+"""`triage toolchain`."""
+
+from __future__ import annotations
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from harness.cli.main import CONTEXT
+from harness.cli.options import json_option
+from harness.cli.output import print_json, results_console, status_console
+from harness.effects import toolchains
+from harness.effects.locations import cache_dir
+from harness.values.errors import EmptySelectionError, TriageError, UsageError
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage toolchain install triton-3.8.0 ptxas-13.1.115 'ptxas>=13.3'
+  triage toolchain list --available"""
+
+
+@click.group("toolchain", context_settings=CONTEXT, epilog=_EPILOG)
+def command() -> None:
+    """List, install, verify and remove Triton environments, ptxas and disassemblers.
+
+    They come from the package index, hash-checked, and are shared by all projects of this user.
+    """
+
+
+@command.command("list", context_settings=CONTEXT)
+@click.option("--available", is_flag=True, help="What the package index has, too.")
+@json_option
+def list_command(*, available: bool, as_json: bool) -> None:
+    """List what is installed."""
+    installed = toolchains.list_installed()
+    offered: dict[str, list[str]] = {}
+    if available:
+        offered = {
+            "triton": [str(version) for version in toolchains.available_triton()],
+            "ptxas": [str(version) for version, _ in toolchains.available_ptxas()],
+            "nvdisasm": [str(version) for version in toolchains.available_nvdisasm()],
+        }
+    if as_json:
+        rows = [
+            {"name": each.name, "sha256": each.sha256, "distribution": each.distribution}
+            for each in installed
+        ]
+        print_json({"schema": 1, "installed": rows, "available": offered or None})
+        return
+    console = results_console()
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in ("name", "from", "wheel sha256", "installed"):
+        table.add_column(title)
+    for each in installed:
+        table.add_row(each.name, each.distribution, each.sha256[:12], each.installed)
+    console.print(table if installed else f"nothing is installed in {cache_dir()}")
+    for kind, versions in offered.items():
+        console.print(f"{kind}: {', '.join(versions)}")
+
+
+@command.command("install", context_settings=CONTEXT)
+@click.argument("names", nargs=-1, required=True)
+def install_command(names: tuple[str, ...]) -> None:
+    """Install toolchains: triton-3.8.0, ptxas-latest, 'ptxas>=13.1', nvdisasm-latest."""
+    for name in names:
+        for installed in _install(name):
+            click.echo(installed)
+
+
+def _install(name: str) -> list[str]:
+    kind, spec = _split(name)
+    if kind == "triton":
+        versions = toolchains.select_triton(spec)
+        done = [f"triton-{toolchains.install_triton(version).version}" for version in versions]
+    elif kind == "ptxas":
+        versions = toolchains.select_ptxas(spec)
+        done = [f"ptxas-{toolchains.install_ptxas(version).version}" for version in versions]
+    else:
+        tool = toolchains.install_nvdisasm(None if spec == "latest" else spec)
+        done = [f"{tool.name}-{tool.version}"]
+    if not done:
+        raise EmptySelectionError(f"{name}: the package index has no such version")
+    return done
+
+
+def _split(name: str) -> tuple[str, str]:
+    for kind in ("triton", "ptxas", "nvdisasm"):
+        if name.startswith(kind) and len(name) > len(kind):
+            return kind, name[len(kind) :].removeprefix("-")
+    raise UsageError(f"{name!r}: write triton-VERSION, ptxas-VERSION or nvdisasm-VERSION")
+
+
+@command.command("verify", context_settings=CONTEXT)
+@click.argument("names", nargs=-1)
+def verify_command(names: tuple[str, ...]) -> None:
+    """Hash and run installed toolchains again; all of them when none is named."""
+    wanted = names or tuple(each.name for each in toolchains.list_installed())
+    failures = 0
+    for name in wanted:
+        try:
+            toolchains.verify(name)
+        except TriageError as error:
+            failures += 1
+            status_console().print(f"triage: {error}", soft_wrap=True)
+        else:
+            click.echo(f"{name}: sound")
+    raise click.exceptions.Exit(1 if failures else 0)
+
+
+@command.command("remove", context_settings=CONTEXT)
+@click.argument("names", nargs=-1, required=True)
+def remove_command(names: tuple[str, ...]) -> None:
+    """Delete installed toolchains, and nothing that triage did not install."""
+    for name in names:
+        toolchains.remove(name)
+        click.echo(f"{name}: removed")

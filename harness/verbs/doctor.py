@@ -1,0 +1,171 @@
+"""`triage doctor`: what works on this machine, and what to do about what does not."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import harness
+from harness.effects import toolchains
+from harness.effects.locations import cache_dir, create_folder, home_dir, offline
+from harness.effects.process import run_tool
+from harness.effects.store import Store
+from harness.values.errors import TriageError
+
+__all__ = ["Check", "examine"]
+
+_GIB = 1 << 30
+_ROOM = 3 * _GIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was tried. `ok` is None where it is only worth knowing."""
+
+    name: str
+    ok: bool | None
+    found: str
+    advice: str = ""
+
+
+def examine() -> list[Check]:
+    """Try everything that a compile needs, really; nothing raises."""
+    return [_try(name, check) for name, check in _CHECKS]
+
+
+def _try(name: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except TriageError as error:
+        return Check(name=name, ok=False, found=str(error), advice=_ADVICE.get(name, ""))
+
+
+def _machine() -> Check:
+    fits = platform.system() == "Linux" and platform.machine() == "x86_64"
+    cores = len(os.sched_getaffinity(0))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
+    return Check(
+        name="machine",
+        ok=fits,
+        found=f"{platform.system()} {platform.machine()}, {cores} cores, {memory:.0f} GiB",
+        advice="" if fits else "Triton and ptxas wheels exist for Linux x86-64 only",
+    )
+
+
+def _python() -> Check:
+    return Check(
+        name="python",
+        ok=True,
+        found=f"{platform.python_version()}, triage {harness.__version__}",
+    )
+
+
+def _torch() -> Check:
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return Check(
+            name="torch", ok=False, found="not installed", advice="install a CPU build of torch"
+        )
+    return Check(name="torch", ok=True, found=f"{version} (a CPU build is enough)")
+
+
+def _triton() -> Check:
+    triton = toolchains.installed_triton()
+    return Check(name="triton", ok=True, found=f"{triton.version} installed beside triage")
+
+
+def _uv() -> Check:
+    import uv
+
+    path = uv.find_uv_bin()
+    result = run_tool([path, "--version"], timeout=30)
+    return Check(name="uv", ok=result.end.ok, found=result.stdout.strip() or result.stderr.strip())
+
+
+def _index() -> Check:
+    if offline():
+        return Check(name="package index", ok=None, found="not asked: TRIAGE_OFFLINE is set")
+    tritons = toolchains.available_triton()
+    ptxas = toolchains.available_ptxas()
+    return Check(
+        name="package index",
+        ok=bool(tritons and ptxas),
+        found=f"{len(tritons)} Tritons ({tritons[0]} - {tritons[-1]}), "
+        f"{len(ptxas)} ptxas ({ptxas[0][0]} - {ptxas[-1][0]}) for this machine",
+        advice="" if tritons and ptxas else "this Python may be too new or too old for the wheels",
+    )
+
+
+def _installed() -> Check:
+    names = [each.name for each in toolchains.list_installed()]
+    return Check(name="toolchains", ok=None, found=", ".join(names) or "none installed yet")
+
+
+def _disassembler() -> Check:
+    tool = toolchains.find_nvdisasm()
+    return Check(name="disassembler", ok=True, found=f"{tool.name} {tool.version}")
+
+
+def _cache() -> Check:
+    path = create_folder(cache_dir())
+    free = shutil.disk_usage(path).free
+    with tempfile.TemporaryFile(dir=path):
+        return Check(
+            name="cache",
+            ok=free > _ROOM,
+            found=f"{path}, {free / _GIB:.0f} GiB free",
+            advice="" if free > _ROOM else "a Triton takes 0.9 GB: free some space",
+        )
+
+
+def _results() -> Check:
+    home = home_dir()
+    existed = home.exists()
+    with Store.open(home) as store:
+        stats = store.stats()
+    if not existed:
+        shutil.rmtree(home, ignore_errors=True)
+    return Check(
+        name="results", ok=True, found=f"{home}: {stats.runs} runs, {stats.results.rows} results"
+    )
+
+
+def _gpu() -> Check:
+    there = Path("/proc/driver/nvidia/version").exists()
+    found = "an NVIDIA driver is loaded (not used)" if there else "none; none is needed"
+    return Check(name="gpu", ok=None, found=found)
+
+
+def _overrides() -> Check:
+    names = sorted(name for name in os.environ if name.startswith(("TRITON_", "TRIAGE_", "UV_")))
+    return Check(name="environment", ok=None, found=", ".join(names) or "no settings that matter")
+
+
+_CHECKS: tuple[tuple[str, Callable[[], Check]], ...] = (
+    ("machine", _machine),
+    ("python", _python),
+    ("torch", _torch),
+    ("triton", _triton),
+    ("uv", _uv),
+    ("package index", _index),
+    ("disassembler", _disassembler),
+    ("toolchains", _installed),
+    ("cache", _cache),
+    ("results", _results),
+    ("gpu", _gpu),
+    ("environment", _overrides),
+)
+_ADVICE = {
+    "triton": "pip install triton, or name one: --triton 3.6.0",
+    "package index": "what is installed already still works; set TRIAGE_OFFLINE=1 to stop asking",
+    "disassembler": "without it instructions are not counted; everything else works",
+    "cache": "set TRIAGE_CACHE_DIR to a folder that can be written",
+    "results": "set TRIAGE_HOME to a folder that can be written",
+}

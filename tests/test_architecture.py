@@ -1,0 +1,121 @@
+"""The layers of the house: imports only go down, and one module spawns processes."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import harness
+
+PACKAGE = Path(harness.__file__).parent
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "data" not in path.relative_to(PACKAGE).parts)
+
+# Layer -> the layers below that it may import.
+ALLOWED = {
+    "values": {"values"},
+    "logic": {"values", "logic"},
+    "effects": {"values", "logic", "effects"},
+    "child": {"child"},
+    "verbs": {"values", "logic", "effects", "verbs"},
+    "presentation": {"values", "logic", "presentation"},
+    "cli": {"values", "logic", "effects", "verbs", "presentation", "cli"},
+}
+STDLIB = set(sys.stdlib_module_names)
+THIRD_PARTY = {
+    "values": {"packaging"},
+    "logic": {"packaging", "elftools"},
+    "child": {"torch", "triton"},
+    "presentation": {"rich", "jinja2"},
+}
+# What touches the world, and so must not be imported by values and logic.
+WORLDLY = {"subprocess", "socket", "sqlite3", "asyncio", "shutil", "tempfile", "time", "os", "click"}
+SPAWNS = {"Popen", "check_output", "check_call", "create_subprocess_exec", "create_subprocess_shell", "fork", "execve", "posix_spawn", "system"}
+MAY_SPAWN = {
+    Path("effects/process.py"),
+    # Forks jobs inside the child; and looks like `subprocess` to a foreign compiler.
+    Path("child/supervisor.py"),
+    Path("child/lowering.py"),
+}
+
+
+def layer_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def imports_of(path: Path) -> list[str]:
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names.append(node.module or "")
+    return names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_only_go_down(path: Path) -> None:
+    layer = layer_of(path)
+    if not layer:
+        return
+    for name in imports_of(path):
+        head, *rest = name.split(".")
+        if head == "harness":
+            assert not rest or rest[0] in ALLOWED[layer], f"{layer} must not import {name}"
+        elif head not in STDLIB:
+            allowed = THIRD_PARTY.get(layer)
+            assert allowed is None or head in allowed, f"{layer} must not import {name}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in MODULES if layer_of(path) in ("values", "logic")],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
+def test_values_and_logic_touch_nothing(path: Path) -> None:
+    assert not WORLDLY & {name.split(".")[0] for name in imports_of(path)}
+
+
+def test_one_module_spawns_processes() -> None:
+    spawning = set()
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = getattr(node, "attr", getattr(node, "id", None))
+            if isinstance(node, ast.Attribute | ast.Name) and name in SPAWNS:
+                spawning.add(path.relative_to(PACKAGE))
+            if isinstance(node, ast.Import) and any(a.name == "subprocess" for a in node.names):
+                spawning.add(path.relative_to(PACKAGE))
+    assert spawning <= MAY_SPAWN
+    assert Path("effects/process.py") in spawning
+
+
+def test_no_module_is_named_after_the_standard_library_or_after_nothing() -> None:
+    empty_words = {"utils", "common", "helpers", "manager", "misc"}
+    for path in MODULES:
+        if layer_of(path) in ("cli", "verbs"):
+            # Named after the verbs of the command line; never run by path.
+            assert path.stem not in empty_words
+            continue
+        assert path.stem.startswith("__") or path.stem not in STDLIB | empty_words, path
+
+
+def test_every_module_says_what_it_is_and_what_it_offers() -> None:
+    for path in MODULES:
+        tree = ast.parse(path.read_text())
+        assert ast.get_docstring(tree), f"{path} has no docstring"
+        defines = any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body)
+        names = {t.id for n in tree.body if isinstance(n, ast.Assign | ast.AnnAssign) for t in (n.targets if isinstance(n, ast.Assign) else [n.target]) if isinstance(t, ast.Name)}
+        if defines and layer_of(path):
+            assert "__all__" in names or path.name == "supervisor.py", f"{path} has no __all__"
+
+
+def test_functions_fit_on_a_screen() -> None:
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or 0) - node.lineno
+                assert length <= 70, f"{path}:{node.lineno} {node.name} has {length} lines"
