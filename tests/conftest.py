@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 HERE = Path(__file__).parent
@@ -37,3 +41,51 @@ def toolchain_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRIAGE_CACHE_DIR", str(cache))
         yield cache
+
+
+@dataclass(frozen=True)
+class Triage:
+    """Runs the command line as a user does: a process, in a folder, with its own results."""
+
+    folder: Path
+    env: dict[str, str]
+
+    def __call__(self, *words: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "harness", *words],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def compile(self, *words: str, code: int, timeout: float = 600) -> dict[str, Any]:
+        """The document of `triage compile --json`, after checking the exit code."""
+        done = self("compile", "--json", *words, timeout=timeout)
+        assert done.returncode == code, done.stderr + done.stdout[-2000:]
+        document: dict[str, Any] = msgspec.json.decode(done.stdout)
+        return document
+
+
+def _environment(home: Path, cache: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "TRIAGE_HOME": str(home),
+        "TRIAGE_CACHE_DIR": str(cache),
+        "PYTHONPATH": str(HERE.parent),
+    }
+
+
+@pytest.fixture
+def triage(tmp_path: Path, toolchain_cache: Path) -> Triage:
+    """The command line in an empty folder, with results of its own and shared toolchains."""
+    return Triage(tmp_path, _environment(tmp_path / "results", toolchain_cache))
+
+
+@pytest.fixture(scope="module")
+def module_triage(tmp_path_factory: pytest.TempPathFactory, toolchain_cache: Path) -> Triage:
+    """As `triage`, but the results are shared by the tests of a module."""
+    folder = tmp_path_factory.mktemp("module")
+    return Triage(folder, _environment(folder / "results", toolchain_cache))

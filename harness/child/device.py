@@ -6,16 +6,25 @@ and their kin as a GPU tensor would, and sends every request for a `cuda` device
 fake tensors this needs no CUDA build of torch, no device guard, and lets slicing and autograd work.
 """
 
+# ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
+
 from __future__ import annotations
 
 import contextlib
 import sys
 import types
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+import triton
+import triton.testing
 from torch.overrides import TorchFunctionMode
+from triton.backends.compiler import GPUTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from typing_extensions import Self
 
 __all__ = ["NeedsValuesError", "PretendDriver", "pretend_cuda"]
 
@@ -23,6 +32,7 @@ __all__ = ["NeedsValuesError", "PretendDriver", "pretend_cuda"]
 _BASE_ADDRESS = 0x7F00_0000_0000
 _CUDA = torch.device("cuda", 0)
 _META = torch.device("meta")
+_CPU = torch.device("cpu")
 
 
 class NeedsValuesError(RuntimeError):
@@ -31,7 +41,7 @@ class NeedsValuesError(RuntimeError):
 
 def _is_cuda_device(value: object) -> bool:
     if isinstance(value, torch.device):
-        return value.type == "cuda"
+        return str(value).startswith("cuda")
     return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
 
 
@@ -43,7 +53,11 @@ class _CudaMode(TorchFunctionMode):  # type: ignore[misc]
     """Answers for meta tensors as if they were on `cuda:0`."""
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
@@ -54,9 +68,17 @@ class _CudaMode(TorchFunctionMode):  # type: ignore[misc]
             return handler(func, args, kwargs)
         if "device" in kwargs:
             kwargs = {**kwargs, "device": _device_argument(kwargs["device"])}
+        if kwargs.get("generator") is not None:
+            kwargs = {name: value for name, value in kwargs.items() if name != "generator"}
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
-        return func(*args, **kwargs)
+        try:
+            return func(*args, **kwargs)
+        except NotImplementedError as error:
+            # What torch says of a meta tensor whose values decide the result's shape or leave it.
+            raise NeedsValuesError(
+                f"torch's {name or func} needs the values of a GPU tensor, and there is no GPU"
+            ) from error
 
 
 def _device_argument(value: Any) -> Any:
@@ -77,20 +99,32 @@ def _getter(func: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _to(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    args = (args[0], *(_to_meta(arg) for arg in args[1:]))
+    args = (args[0], *map(_device_argument, args[1:2]), *args[2:])
     if "device" in kwargs:
         kwargs = {**kwargs, "device": _device_argument(kwargs["device"])}
     wanted = [*args[1:2], kwargs.get("device")]
     leaves = any(
-        str(device).split(":")[0] == "cpu" for device in wanted if isinstance(device, str | torch.device)
+        str(device).split(":")[0] == "cpu"
+        for device in wanted
+        if isinstance(device, str | torch.device)
     )
     if leaves and args[0].is_meta:
-        raise NeedsValuesError(".to('cpu') of a GPU tensor")
+        raise NeedsValuesError(
+            ".to('cpu') asks for the values of a GPU tensor, and there is no GPU"
+        )
     return func(*args, **kwargs)
 
 
 def _cuda(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG001
     return args[0].to(_META)
+
+
+def _type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    # `x.type("torch.cuda.HalfTensor")` names the device too.
+    if len(args) > 1 and isinstance(args[1], str) and args[1].startswith("torch.cuda."):
+        plain = func(args[0].new_empty(0, device="cpu"), args[1].replace(".cuda", ""))
+        return args[0].to(_META, plain.dtype)
+    return func(*args, **kwargs)
 
 
 def _data_ptr(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -110,7 +144,9 @@ def _itself(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  #
 
 def _values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args[0].is_meta:
-        raise NeedsValuesError(f".{func.__name__}() of a GPU tensor")
+        raise NeedsValuesError(
+            f".{func.__name__}() asks for the values of a GPU tensor, and there is no GPU"
+        )
     return func(*args, **kwargs)
 
 
@@ -120,6 +156,7 @@ _METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     "data_ptr": _data_ptr,
     "get_device": _get_device,
     "pin_memory": _itself,
+    "type": _type,
     "record_stream": lambda func, args, kwargs: None,  # noqa: ARG005
     **dict.fromkeys(
         ("cpu", "item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__"), _values
@@ -130,9 +167,7 @@ _METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
 class PretendDriver:
     """Stands in for Triton's CUDA driver: knows the target, launches nothing."""
 
-    def __init__(self, properties: dict[str, Any]):
-        from triton.backends.compiler import GPUTarget
-
+    def __init__(self, properties: dict[str, Any]) -> None:
         self._target = GPUTarget("cuda", properties["capability"], 32)
         self._properties = properties
         self.utils = types.SimpleNamespace(
@@ -144,44 +179,60 @@ class PretendDriver:
                 "sm_clock_rate": 1_500_000,
                 "mem_clock_rate": 1_500_000,
                 "mem_bus_width": 4096,
-            }
+            },
+            # Triton 3.2 and 3.3 fill the descriptors of tl's experimental TMA from the host.
+            fill_1d_tma_descriptor=_nothing,
+            fill_2d_tma_descriptor=_nothing,
         )
 
     @staticmethod
     def is_active() -> bool:
+        """Always."""
         return True
 
     def get_current_target(self) -> Any:
+        """The GPU that is compiled for."""
         return self._target
 
     def get_current_device(self) -> int:
+        """The only one."""
         return 0
 
     def set_current_device(self, device: int) -> None:
         """Only one device exists."""
 
     def get_current_stream(self, device: int | None = None) -> int:  # noqa: ARG002
+        """The default one."""
         return 0
 
     def get_active_torch_device(self) -> torch.device:
+        """As tensors of it say."""
+        """The default one."""
         return _CUDA
 
     def get_device_interface(self) -> Any:
+        """The module that stands for it in torch."""
         return torch.cuda
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:  # noqa: ARG002
-        return divmod(self._properties["capability"], 10)
+        """Major and minor."""
+        major, minor = divmod(self._properties["capability"], 10)
+        return int(major), int(minor)
 
     def get_benchmarker(self) -> Any:
+        """Calls once."""
+        """Major and minor."""
         return bench_once
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        """Nothing has to be flushed."""
         return torch.empty(1, device=_META)
 
     def clear_cache(self, cache: Any) -> None:
         """There is nothing to clear."""
 
     def assemble_tensormap_to_arg(self, *args: Any) -> Any:
+        """Launches alone need it."""
         return args
 
 
@@ -217,7 +268,7 @@ def _device_properties(properties: dict[str, Any]) -> Any:
 class _Event:
     """A CUDA event that has always happened."""
 
-    def __init__(self, *_: Any, **__: Any):
+    def __init__(self, *_: Any, **__: Any) -> None:
         self.cuda_event = 0
 
     def record(self, *_: Any) -> None: ...
@@ -242,7 +293,7 @@ class _Stream(_Event):
     def wait_stream(self, *_: Any) -> None: ...
     def wait_event(self, *_: Any) -> None: ...
 
-    def __enter__(self) -> _Stream:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None: ...
@@ -257,6 +308,21 @@ def _no_guard(*_: Any, **__: Any) -> Iterator[None]:
     yield
 
 
+_NO_OPS = (
+    "_lazy_init",
+    "empty_cache",
+    "init",
+    "ipc_collect",
+    "manual_seed",
+    "manual_seed_all",
+    "reset_max_memory_allocated",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "synchronize",
+)
+
+
 def _patch_torch_cuda(properties: dict[str, Any]) -> None:
     stream = _Stream()
     facts = _device_properties(properties)
@@ -268,32 +334,54 @@ def _patch_torch_cuda(properties: dict[str, Any]) -> None:
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "set_device": _nothing,
-        "get_device_name": lambda *_: facts.name,
-        "get_device_capability": lambda *_: capability,
-        "get_device_properties": lambda *_: facts,
-        "current_stream": lambda *_: stream,
-        "default_stream": lambda *_: stream,
+        "get_device_name": lambda *_, **__: facts.name,
+        "get_device_capability": lambda *_, **__: capability,
+        "get_device_properties": lambda *_, **__: facts,
+        "current_stream": lambda *_, **__: stream,
+        "default_stream": lambda *_, **__: stream,
         "set_stream": _nothing,
-        "stream": lambda *_: stream,
+        "stream": lambda *_, **__: stream,
+        "is_current_stream_capturing": lambda: False,
         "Stream": _Stream,
         "Event": _Event,
         "device": _no_guard,
         "device_of": _no_guard,
-        "memory_allocated": lambda *_: 0,
-        "max_memory_allocated": lambda *_: 0,
-        "mem_get_info": lambda *_: (facts.total_memory, facts.total_memory),
+        "memory_allocated": lambda *_, **__: 0,
+        "max_memory_allocated": lambda *_, **__: 0,
+        "mem_get_info": lambda *_, **__: (facts.total_memory, facts.total_memory),
     }
-    for name in ("init", "_lazy_init", "synchronize", "empty_cache", "reset_peak_memory_stats", "ipc_collect"):
-        answers[name] = _nothing
+    answers.update(dict.fromkeys(_NO_OPS, _nothing))
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
     torch.version.cuda = torch.version.cuda or "12.8"
+    _patch_torch()
+
+
+class _Generator(torch.Generator):  # type: ignore[misc]
+    """One of a GPU draws nothing here: on the meta device there is nothing to draw."""
+
+    def __new__(cls, device: Any = "cpu") -> Self:
+        return cast("Self", super().__new__(cls, _CPU if _names_gpu(device) else device))
+
+
+def _patch_torch() -> None:
+    """Functions outside `torch.cuda` that know of devices and that no function mode sees."""
+    set_default_device = torch.set_default_device
+    torch.set_default_device = lambda device: set_default_device(_device_argument(device))
+    torch.get_default_device = lambda: _CUDA if torch.empty(0).device.type == "cuda" else _CPU
+    torch.Generator = _Generator
+    if hasattr(torch, "accelerator"):
+        torch.accelerator.is_available = lambda: True
+        torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cuda")
+        torch.accelerator.device_count = lambda: 1
+        torch.accelerator.synchronize = _nothing
+
+
+def _names_gpu(device: Any) -> bool:
+    return bool(_device_argument(device) == _META)
 
 
 def _patch_triton(properties: dict[str, Any]) -> None:
-    import triton
-    import triton.testing
-
     triton.runtime.driver.set_active(PretendDriver(properties))
     triton.testing.do_bench = bench_once
     triton.testing.do_bench_cudagraph = bench_once

@@ -1,16 +1,25 @@
 """Compiles one recorded launch as far as PTX, and notes how Triton would have called ptxas."""
 
+# ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
+
 from __future__ import annotations
 
 import importlib.metadata
 import inspect
 import json
 import os
+import subprocess
+import tempfile
 import time
 import traceback
-from collections.abc import Callable
+import types
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from triton.backends.nvidia import compiler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Progress", "lower", "picked_ptxas"]
 
@@ -20,33 +29,31 @@ FIRST_STAGE = "ttir"
 class Progress:
     """Keeps `progress.json` true at any moment, so that a process that dies says where it was."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path) -> None:
         self._path = folder / "progress.json"
         self.stages: dict[str, float] = {}
         self.stage = FIRST_STAGE
         self.enter(FIRST_STAGE)
 
     def enter(self, stage: str) -> None:
+        """Say that a stage begins."""
         self.stage = stage
         self._path.write_text(json.dumps({"stage": stage, "seconds": self.stages}))
 
 
-
-
-
 def _record_ptxas(module: Any, calls: list[list[str]]) -> None:
     """Let the backend assemble nothing: note its ptxas command line, leave an empty cubin."""
-    import subprocess
-    import types
 
     def run(command: list[str], *args: Any, **kwargs: Any) -> Any:
         if "-o" not in command:
-            return subprocess.run(command, *args, **kwargs)  # noqa: PLW1510, S603
+            return subprocess.run(command, *args, **kwargs)  # noqa: PLW1510 - as the caller says
         calls.append([str(word) for word in command])
         Path(command[command.index("-o") + 1]).write_bytes(b"")
         return subprocess.CompletedProcess(command, 0)
 
-    names = {name: getattr(subprocess, name) for name in dir(subprocess) if not name.startswith("__")}
+    names = {
+        name: getattr(subprocess, name) for name in dir(subprocess) if not name.startswith("__")
+    }
     module.subprocess = types.SimpleNamespace(**{**names, "run": run})
 
 
@@ -99,10 +106,10 @@ def lower(record: Any, run: Callable[..., Any], folder: Path, ptxas: str | None)
     `cache/`: what Triton stored of each finished stage, also when a later one failed.
     """
     os.environ["TRITON_CACHE_DIR"] = str(folder / "cache")
-    os.environ["TMPDIR"] = str(folder)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     if ptxas:
         os.environ["TRITON_PTXAS_PATH"] = os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = ptxas
-    from triton.backends.nvidia import compiler
+        _forget_answers(compiler)
 
     progress = Progress(folder)
     calls: list[list[str]] = []
@@ -113,7 +120,7 @@ def lower(record: Any, run: Callable[..., Any], folder: Path, ptxas: str | None)
         grid = tuple(record.grid) if record.grid else (1,)
         kernel = run(record.function, *record.args, grid=grid, warmup=True, **record.kwargs)
         result["metadata"] = _metadata(kernel)
-    except Exception as error:  # noqa: BLE001 - whatever a foreign compiler raises is the evidence
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is raised is the evidence
         result["error"] = _error(error)
     if calls:
         result["ptxas_command"] = _flags(calls[-1])
@@ -125,13 +132,18 @@ def lower(record: Any, run: Callable[..., Any], folder: Path, ptxas: str | None)
     partial.rename(folder / "result.json")
 
 
+def _forget_answers(module: Any) -> None:
+    """Drop what the backend remembers of the ptxas that it saw during the capture."""
+    for value in vars(module).values():
+        if callable(getattr(value, "cache_clear", None)):
+            value.cache_clear()
+
+
 def picked_ptxas(capability: int) -> str:
     """The ptxas that this Triton would run for a target, by its own rules."""
-    from triton.backends.nvidia import compiler
-
     pick = getattr(compiler, "get_ptxas", None)
     if pick is None:
-        return str(compiler._path_to_binary("ptxas")[0])
+        return str(compiler._path_to_binary("ptxas")[0])  # noqa: SLF001 - Triton 3.2 has no other
     # Until 3.6 there was one ptxas on some versions, and the function took no target.
     tool = pick(capability) if inspect.signature(pick).parameters else pick()
     return str(tool[0] if isinstance(tool, tuple) else tool.path)

@@ -4,19 +4,23 @@ Triton's own `Autotuner`, `Heuristics` and pruning functions run as they are; on
 replaced: benchmarking (calls each config once) and `JITFunction.run` (notes the call).
 """
 
+# ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
+
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import inspect
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["Record", "Recorder"]
 
@@ -38,13 +42,14 @@ class Record:
 
     @property
     def kernel(self) -> str:
+        """The name of the kernel's function."""
         return str(self.function.fn.__name__)
 
 
 class RecordedKernel:
     """What a launch returns under capture: nothing is compiled yet, so nothing can be read off."""
 
-    def __init__(self, kernel: str):
+    def __init__(self, kernel: str) -> None:
         self._kernel = kernel
 
     def __getitem__(self, grid: Any) -> Any:
@@ -52,26 +57,37 @@ class RecordedKernel:
         return lambda *_, **__: None
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_init_handles" or name == "run":
+        if name in {"_init_handles", "run"}:
             return lambda *_, **__: None
         message = f"the launch code reads .{name} of the compiled kernel {self._kernel}"
         raise AttributeError(message)
 
 
+@dataclass
+class _Tuning:
+    """An autotuner at work: on one config, or (None) between them; `seen` once one was tried."""
+
+    tuner: Any
+    config: dict[str, Any] | None = None
+    seen: bool = False
+
+
 class Recorder:
     """Collects records while `active()`; equal specialisations are kept once."""
 
-    def __init__(self, limit: int = 5000):
+    def __init__(self, limit: int = 5000) -> None:
         self.records: dict[str, Record] = {}
         self.pruned: dict[str, tuple[int, int]] = {}
         self._limit = limit
-        self._tuning: list[tuple[Any, dict[str, Any] | None]] = []
+        self._tuning: list[_Tuning] = []
         self.original_run = JITFunction.run
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Replace Triton's two ends for the time of the `with` block."""
-        saved = (JITFunction.run, Autotuner.run, Autotuner._bench, Autotuner.prune_configs)
+        names = ("run", "_bench", "prune_configs")
+        launch = JITFunction.run
+        saved = {name: getattr(Autotuner, name) for name in names}
         recorder = self
 
         def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:  # noqa: ARG001
@@ -79,9 +95,11 @@ class Recorder:
 
         def tune(tuner: Any, *args: Any, **kwargs: Any) -> Any:
             tuner.cache.clear()
-            recorder._tuning.append((tuner, None))
+            # Timings of an earlier run, kept on disk, would hide every config but one.
+            tuner.cache_results = False
+            recorder._tuning.append(_Tuning(tuner))
             try:
-                return saved[1](tuner, *args, **kwargs)
+                return saved["run"](tuner, *args, **kwargs)
             finally:
                 recorder._tuning.pop()
 
@@ -89,17 +107,19 @@ class Recorder:
             return recorder._benched(tuner, args, config, meta)
 
         def prune(tuner: Any, kwargs: dict[str, Any]) -> Any:
-            kept = saved[3](tuner, kwargs)
+            kept = saved["prune_configs"](tuner, kwargs)
             recorder.pruned[tuner.base_fn.__name__] = (len(kept), len(tuner.configs))
             return kept
 
-        JITFunction.run, Autotuner.run = run, tune
-        Autotuner._bench, Autotuner.prune_configs = bench, prune
+        JITFunction.run = run
+        for name, replacement in zip(names, (tune, bench, prune), strict=True):
+            setattr(Autotuner, name, replacement)
         try:
             yield
         finally:
-            JITFunction.run, Autotuner.run = saved[0], saved[1]
-            Autotuner._bench, Autotuner.prune_configs = saved[2], saved[3]
+            JITFunction.run = launch
+            for name, original in saved.items():
+                setattr(Autotuner, name, original)
 
     def _benched(self, tuner: Any, args: tuple[Any, ...], config: Any, meta: dict[str, Any]) -> Any:
         clash = meta.keys() & config.kwargs.keys()
@@ -107,11 +127,12 @@ class Recorder:
             message = f"conflicting meta-parameters: {', '.join(sorted(clash))}"
             raise ValueError(message)
         current = {**meta, **config.all_kwargs()}
-        named = {**dict(zip(tuner.arg_names, args)), **current}
+        named = {**_by_name(tuner.arg_names, args), **current}
         if config.pre_hook:
             config.pre_hook(named)
         tuner.pre_hook(named)
-        self._tuning.append((tuner, _config_of(config)))
+        self._tuning[-1].seen = True
+        self._tuning.append(_Tuning(tuner, _config_of(config)))
         try:
             tuner.fn.run(*args, **current)
         finally:
@@ -119,19 +140,25 @@ class Recorder:
         tuner.post_hook(named, exception=None)
         return [0.0, 0.0, 0.0]
 
-    def _launched(self, function: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> Any:
-        tuner, config = self._tuning[-1] if self._tuning else (None, None)
-        if tuner is not None and config is None:
-            if len(tuner.configs) > 1 and tuner.base_fn.__name__ in self.pruned and self._expanded(function):
-                # The winner's launch, after every config has been seen.
-                return RecordedKernel(function.fn.__name__)
-            config = _config_of(tuner.best_config)
+    def _launched(
+        self, function: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        tuning = self._tuning[-1] if self._tuning else None
+        if tuning is None:
+            config = _plain_config(kwargs)
+        elif tuning.config is not None:
+            config = tuning.config
+        elif tuning.seen:
+            # The winner's launch, after every config has been seen.
+            return RecordedKernel(function.fn.__name__)
+        else:
+            config = _config_of(tuning.tuner.best_config)
         record = Record(
             function=function,
             args=args,
             kwargs=kwargs,
-            config=config if config is not None else _plain_config(kwargs),
-            autotuned=tuner is not None,
+            config=config,
+            autotuned=tuning is not None,
             grid=grid,
         )
         record.arguments = _describe_arguments(function, args, kwargs)
@@ -141,12 +168,14 @@ class Recorder:
             self.records[record.key] = record
         return RecordedKernel(record.kernel)
 
-    def _expanded(self, function: Any) -> bool:
-        return any(r.function is function and r.autotuned for r in self.records.values())
+
+def _by_name(names: list[str], args: tuple[Any, ...]) -> dict[str, Any]:
+    # The names of those given by keyword are left over.
+    return dict(zip(names, args, strict=False))
 
 
 def _config_of(config: Any) -> dict[str, Any]:
-    values = {name: value for name, value in config.all_kwargs().items()}
+    values = dict(config.all_kwargs())
     for option in _OPTIONS:
         value = getattr(config, option, None)
         if value is not None:
@@ -170,14 +199,16 @@ def _describe_arguments(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """What Triton specialises on, argument by argument (never finer than needed to be safe)."""
-    bound = {**dict(zip(function.arg_names, args)), **kwargs}
+    bound = {**_by_name(function.arg_names, args), **kwargs}
     described = []
     for parameter in function.params:
         if parameter.name in bound:
             value = bound[parameter.name]
         else:
             value = getattr(parameter, "default", None)
-        described.append({"name": parameter.name, **_describe(value, constexpr=parameter.is_constexpr)})
+        described.append(
+            {"name": parameter.name, **_describe(value, constexpr=parameter.is_constexpr)}
+        )
     return described
 
 
@@ -202,13 +233,24 @@ def _describe(value: Any, *, constexpr: bool) -> dict[str, Any]:
     if isinstance(value, tuple):
         return {"tuple": [_describe(item, constexpr=False) for item in value]}
     if hasattr(value, "block_shape"):
-        return {
-            "descriptor": str(value.base.dtype).removeprefix("torch."),
-            "block": list(value.block_shape),
-            "layout": _stable(getattr(value, "layout", None)),
-            "rank": len(value.shape),
-        }
+        return _describe_descriptor(value)
     return {"object": _stable(value)}
+
+
+def _describe_descriptor(value: Any) -> dict[str, Any]:
+    """A tensor descriptor: whatever it has beside a tensor's own is part of its type."""
+    names = [each.name for each in fields(value)] if is_dataclass(value) else ["layout"]
+    more = {
+        name: _stable(getattr(value, name, None))
+        for name in names
+        if name not in {"base", "shape", "strides", "block_shape"}
+    }
+    return {
+        "descriptor": str(value.base.dtype).removeprefix("torch."),
+        "block": list(value.block_shape),
+        "rank": len(value.shape),
+        **more,
+    }
 
 
 def _stable(value: Any) -> str:
@@ -249,7 +291,7 @@ def _key(record: Record) -> str:
 def _grid_dims(record: Record) -> list[int] | None:
     grid = record.grid
     if callable(grid):
-        bound = {**dict(zip(record.function.arg_names, record.args)), **record.kwargs}
+        bound = {**_by_name(record.function.arg_names, record.args), **record.kwargs}
         try:
             grid = grid(bound)
         except (TypeError, KeyError, ValueError, AttributeError):

@@ -9,12 +9,22 @@ aborts takes nothing with it, and this process never holds state that a kernel c
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import signal
 import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
+# All here, none later: launch code may bring a package of our name, and modules of any.
+import torch  # noqa: F401 - so that every fork has it
+import triton
+import triton.backends.nvidia.compiler
+
+from harness.child.device import pretend_cuda
+from harness.child.lowering import lower, picked_ptxas
+from harness.child.recording import Recorder
+from harness.child.sources import BareParents, imported_files, loaded_modules, run_launch
 from harness.child.supervisor import Limits, Message, Supervisor, connect, redirect
 
 __all__ = ["main"]
@@ -23,7 +33,7 @@ __all__ = ["main"]
 class Session:
     """One capture, kept alive so that its records can be compiled one by one."""
 
-    def __init__(self, message: Message):
+    def __init__(self, message: Message) -> None:
         self._message = message
         self._folder = Path(message["folder"])
         self._records: dict[str, Any] = {}
@@ -40,15 +50,10 @@ class Session:
         self._supervisor.serve()
 
     def _capture(self) -> Message:
-        from harness.child.device import pretend_cuda
-        from harness.child.lowering import picked_ptxas
-        from harness.child.recording import Recorder
-        from harness.child.sources import BareParents, imported_files, run_launch
-
         ask = self._message["capture"]
-        sys.path[:0] = ask["paths"]
-        if ask["bare"]:
-            sys.meta_path.insert(0, BareParents(ask["bare"]))
+        before = loaded_modules()
+        _stand_aside(ask)
+        os.environ["TRITON_CACHE_DIR"] = str(self._folder / "cache")
         recorder = Recorder()
         self._mode = pretend_cuda(ask["device"])
         self._run = recorder.original_run
@@ -56,10 +61,12 @@ class Session:
         with self._mode, recorder.active():
             try:
                 run_launch(ask["file"], ask["function"], ask["overrides"])
-            except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code may raise anything
+            except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
                 if not (isinstance(raised, SystemExit) and not raised.code):
                     error = _raised(raised, ask["file"])
         self._records = recorder.records
+        # Where launch code took them away (a pipe's end that nobody reads, say), jobs write files.
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         return {
             "error": error,
             "records": [
@@ -75,52 +82,78 @@ class Session:
                 for record in recorder.records.values()
             ],
             "pruned": recorder.pruned,
-            "files": imported_files([*ask["bare"], *ask["paths"]]),
+            "files": imported_files(before, skip=[*ask["bare"], *ask["paths"]]),
             "ptxas": picked_ptxas(ask["device"]["capability"]),
             "triton": importlib.metadata.version("triton"),
         }
 
     def _lower(self, message: Message) -> None:
-        from harness.child.lowering import lower
-
+        assert self._supervisor is not None
         folder = Path(message["folder"])
-        record = self._records[message["key"]]
+        streams = (str(folder / "stdout"), str(folder / "stderr"))
+        record = self._records.get(message["key"])
+        if record is None:
+            self._supervisor.refuse(
+                message["id"], "run again, the launch code no longer makes this launch"
+            )
+            return
 
         def body() -> None:
-            redirect(str(folder / "stdout"), str(folder / "stderr"))
+            redirect(*streams)
             with self._mode:
                 lower(record, self._run, folder, message["ptxas"])
 
-        assert self._supervisor is not None
-        self._supervisor.fork(message["id"], body, Limits(**message["limits"]))
+        self._supervisor.fork(message["id"], body, Limits(**message["limits"]), streams)
+
+
+def _stand_aside(ask: Message) -> None:
+    """Leave the launch code the module path and working folder that it would have without us."""
+    ours = {str(Path(__file__).parent.parent.parent), str(Path.cwd()), ""}
+    site = {path for path in sys.path if path.endswith("-packages")}
+    sys.path[:] = [path for path in sys.path if path not in ours or path in site]
+    sys.path[:0] = ask["paths"]
+    sys.path += ask["user_paths"]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "harness"]:
+        del sys.modules[name]
+    if ask["bare"]:
+        sys.meta_path.insert(0, BareParents(ask["bare"]))
+    os.chdir(Path(ask["file"]).parent)
 
 
 def _raised(error: BaseException, file: str) -> Message:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    if isinstance(error, SyntaxError) and error.filename == file:
+        lines.append(error.lineno)
     return {
         "type": type(error).__name__,
         "kinds": [kind.__name__ for kind in type(error).__mro__],
-        "message": str(error)[:10_000],
-        "line": frames[-1].lineno if frames else None,
+        "message": _message(error)[:10_000],
+        "line": lines[-1] if lines else None,
         "traceback": "".join(traceback.format_exception(error))[-20_000:],
     }
 
 
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as other:  # noqa: BLE001 - the launch code's own exception class
+        return f"(its message cannot be read: {type(other).__name__})"
+
+
 def main() -> None:
-    """Import the heavy modules, say hello, fork sessions until the caller hangs up."""
+    """Say hello, fork sessions until the caller hangs up."""
     path, name = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    import torch  # noqa: F401 - imported here so that every fork has it
-    import triton
-    import triton.backends.nvidia.compiler  # noqa: F401
-
     supervisor = Supervisor(connect(path, name), {})
 
     def open_session(message: Message) -> None:
-        supervisor.fork(message["id"], Session({**message, "socket": path}), Limits())
+        session = Session({**message, "socket": path})
+        supervisor.fork(message["id"], session, Limits(**message["limits"]))
 
     supervisor.handle("open", open_session)
-    supervisor.send({"ready": {"triton": triton.__version__, "path": str(Path(triton.__file__).parent)}})
+    where = str(Path(triton.__file__).parent)
+    supervisor.send({"ready": {"triton": triton.__version__, "path": where}})
     supervisor.serve()
 
 

@@ -1,26 +1,29 @@
 """Finds and runs the launch code that a capture asks for."""
 
+# ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
+
 from __future__ import annotations
 
 import hashlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import runpy
 import sys
 import sysconfig
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["BareParents", "imported_files", "run_launch"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["BareParents", "imported_files", "loaded_modules", "run_launch"]
 
 
 class _BareLoader(importlib.abc.Loader):
     """Gives a package its path but does not run its `__init__` until a name is asked of it."""
 
-    def __init__(self, init: Path, *, lazy: bool):
+    def __init__(self, init: Path, *, lazy: bool) -> None:
         self._init = init
         self._lazy = lazy
 
@@ -55,58 +58,77 @@ class BareParents(importlib.abc.MetaPathFinder):
     here. The top package's never runs; a subpackage's runs when a name it defines is asked for.
     """
 
-    def __init__(self, roots: Sequence[str]):
+    def __init__(self, roots: Sequence[str]) -> None:
         self._roots = [str(Path(root).resolve()) for root in roots]
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        """As the standard finder, but with a loader of ours for packages of the fetched sources."""
         spec = importlib.machinery.PathFinder.find_spec(
             fullname, path if path is not None else self._roots, target
         )
         if spec is None or not spec.origin or not spec.submodule_search_locations:
             return spec
         init = Path(spec.origin)
-        if init.name != "__init__.py" or not any(str(init.resolve()).startswith(r + "/") for r in self._roots):
+        if init.name != "__init__.py" or not any(
+            str(init.resolve()).startswith(r + "/") for r in self._roots
+        ):
             return spec
         spec.loader = _BareLoader(init, lazy="." in fullname)
         return spec
 
 
-def imported_files(skip: Sequence[str]) -> dict[str, str]:
-    """Files that the launch code imported from outside installed packages, with their sha256.
+def loaded_modules() -> frozenset[str]:
+    """The names of the modules that are loaded now."""
+    return frozenset(sys.modules)
 
-    They are what a stored capture depends on, beside what its key already holds.
+
+def imported_files(before: frozenset[str], *, skip: Sequence[str]) -> dict[str, str]:
+    """Python files that were imported since `before`, with their sha256.
+
+    They are what a stored capture depends on, beside what its key already holds: an installed
+    package may be upgraded. torch, Triton and the standard library are in the key.
     """
     paths = sysconfig.get_paths()
-    skipped = [*skip, paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]]
-    skipped += [str(Path(__file__).parent.parent)]
+    skipped = list(skip)
     for name in ("torch", "triton"):
         skipped += getattr(sys.modules.get(name), "__path__", [])
+    unseen = _below(skipped)
+    standard = _below([paths["stdlib"], paths["platstdlib"]])
+    # Without a virtual environment, installed packages lie below the standard library.
+    site = _below([paths["purelib"], paths["platlib"]])
     files = {}
-    for module in list(sys.modules.values()):
-        name = getattr(module, "__file__", None)
-        if not name or not name.endswith(".py") or any(name.startswith(part) for part in skipped):
+    for name, module in list(sys.modules.items()):
+        # Not by attribute: a module may answer for any name, by importing something.
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if name in before or not isinstance(file, str) or not file.endswith(".py"):
             continue
-        if Path(name).is_file():
-            files[name] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
+        if file.startswith(unseen) or (file.startswith(standard) and not file.startswith(site)):
+            continue
+        if Path(file).is_file():
+            files[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
     return files
 
 
+def _below(folders: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{folder.rstrip('/')}/" for folder in folders)
+
+
 def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> None:
-    """Run `function(**overrides)` of `file`, or the file as `__main__` when there is none."""
+    """Run `function(**overrides)` of `file`, or the file as `__main__` when there is none.
+
+    The module stays loaded: its kernels are compiled later.
+    """
     sys.argv = [file]
-    folder = str(Path(file).resolve().parent)
+    folder = str(Path(file).parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    if function is None:
-        runpy.run_path(file, run_name="__main__")
-        return
-    spec = importlib.util.spec_from_file_location("triage_launch", file)
-    if spec is None or spec.loader is None:
-        message = f"{file} cannot be imported"
-        raise ImportError(message)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["triage_launch"] = module
-    spec.loader.exec_module(module)
-    getattr(module, function)(**overrides)
+    name = "triage_launch" if function else "__main__"
+    module = ModuleType(name)
+    module.__file__ = file
+    sys.modules[name] = module
+    code = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
+    exec(code, module.__dict__)  # noqa: S102 - this is what the user asked for
+    if function:
+        getattr(module, function)(**overrides)

@@ -2,7 +2,7 @@
 
 One thread, one select loop: forking is safe here, in the caller with its threads and its event
 loop it is not. Messages are JSON lines over a Unix socket. When the socket closes (the caller
-died, `kill -9` included) every job's process group is killed.
+died, `kill -9` included) every job is killed, with all that descends from it.
 """
 
 from __future__ import annotations
@@ -18,42 +18,52 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 __all__ = ["Job", "Limits", "Message", "Supervisor", "connect", "redirect"]
 
 Message = dict[str, Any]
 
 _POLL_SECONDS = 0.03
+_FAMILY_SECONDS = 0.25
+_BURIAL_SECONDS = 2.0
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Wall clock in seconds; resident memory and size of any written file in bytes."""
+    """Wall clock in seconds; resident memory and size of any written file in bytes.
+
+    The memory is that of the job and all its descendants, or of the job alone.
+    """
 
     timeout: float | None = None
     memory: int | None = None
     file_size: int | None = None
+    with_descendants: bool = True
 
 
 @dataclass
 class Job:
-    """One running child."""
+    """One running child; without a `pidfd` (kernels before 5.3) its end is polled for."""
 
     job_id: int
     pid: int
-    pidfd: int
+    pidfd: int | None
     started: float
     limits: Limits
     start_error: int
+    streams: Sequence[str]
     timed_out: bool = False
     over_memory: bool = False
-    peak_rss: int = 0
+    peak_memory: int = 0
 
 
 def connect(path: str, name: str) -> socket.socket:
@@ -66,8 +76,7 @@ def connect(path: str, name: str) -> socket.socket:
 
 def redirect(stdout: str, stderr: str) -> None:
     """Send this process's standard streams to files, below Python as well (LLVM writes to fd 2)."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -78,16 +87,32 @@ def redirect(stdout: str, stderr: str) -> None:
         os.close(fd)
 
 
-class Supervisor:
-    """Starts jobs, enforces their limits, reports their ends."""
+def _flush() -> None:
+    # Code under capture may have closed these, or put None or anything else in their place.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.flush()
 
-    def __init__(self, channel: socket.socket, handlers: dict[str, Callable[[Message], None]]):
+
+class Supervisor:
+    """Starts jobs, enforces their limits, reports their ends.
+
+    A descendant that left its job's process group (a daemon) becomes a child of this process when
+    its parent dies, and is killed with the job.
+    """
+
+    def __init__(
+        self, channel: socket.socket, handlers: dict[str, Callable[[Message], None]]
+    ) -> None:
         self._channel = channel
         self._handlers = {**handlers, "kill": self._kill_asked, "exec": self._exec_asked}
         self._jobs: dict[int, Job] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(channel, selectors.EVENT_READ, None)
         self._pending = b""
+        self._families_read = 0.0
+        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def handle(self, operation: str, handler: Callable[[Message], None]) -> None:
         """Answer messages of one more kind."""
@@ -99,22 +124,40 @@ class Supervisor:
             self._channel.sendall(json.dumps(message).encode() + b"\n")
 
     def serve(self) -> None:
-        """Handle messages and jobs until the caller hangs up."""
+        """Handle messages and jobs until the caller hangs up; then nothing is left running."""
         while True:
             timeout = _POLL_SECONDS if self._jobs else None
             for key, _ in self._selector.select(timeout):
                 if key.data is not None:
                     self._reap(key.data)
                 elif not self._read():
-                    self._kill_all()
+                    for job in self._jobs.values():
+                        self._kill(job)
+                    self._bury(())
                     return
+            for job in [job for job in self._jobs.values() if job.pidfd is None]:
+                if os.waitid(os.P_PID, job.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                    self._reap(job)
             self._enforce_limits()
 
-    def fork(self, job_id: int, body: Callable[[], None], limits: Limits) -> None:
-        """Run `body` in a forked child with its own process group."""
-        error_read, error_write = os.pipe2(os.O_CLOEXEC)
+    def fork(
+        self, job_id: int, body: Callable[[], None], limits: Limits, streams: Sequence[str] = ()
+    ) -> None:
+        """Run `body` in a forked child with its own process group.
+
+        `streams` are the files that it writes its output to.
+        """
         caller = os.getpid()
-        pid = os.fork()
+        error_read = error_write = -1
+        try:
+            error_read, error_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            pid = os.fork()
+        except OSError as error:
+            for fd in (error_read, error_write):
+                if fd >= 0:
+                    os.close(fd)
+            self.refuse(job_id, f"cannot fork: {error.strerror}")
+            return
         if pid == 0:
             os.close(error_read)
             self._run_child(body, limits, caller, error_write)
@@ -124,13 +167,19 @@ class Supervisor:
         job = Job(
             job_id=job_id,
             pid=pid,
-            pidfd=os.pidfd_open(pid),
+            pidfd=_pidfd(pid),
             started=time.monotonic(),
             limits=limits,
             start_error=error_read,
+            streams=streams,
         )
         self._jobs[job_id] = job
-        self._selector.register(job.pidfd, selectors.EVENT_READ, job)
+        if job.pidfd is not None:
+            self._selector.register(job.pidfd, selectors.EVENT_READ, job)
+
+    def refuse(self, job_id: int, reason: str) -> None:
+        """Tell the caller that a job could not start."""
+        self.send({"id": job_id, "end": {"exit_code": 70}, "start_error": reason})
 
     def _run_child(
         self, body: Callable[[], None], limits: Limits, caller: int, error_write: int
@@ -145,36 +194,40 @@ class Supervisor:
                 os._exit(code)
             self._selector.close()
             self._channel.close()
-            # Python ignores these two; a compiler must meet them as it would in a shell.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            # Python ignores this one; it is how a job that floods its output ends.
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             if limits.file_size is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_size, limits.file_size))
             body()
             code = 0
         except OSError as error:
+            where = f": {error.filename}" if error.filename else ""
             with contextlib.suppress(OSError):
-                os.write(error_write, f"{error.strerror}: {error.filename}".encode()[:500])
+                os.write(error_write, f"{error.strerror or error}{where}".encode()[:500])
         except BaseException:  # noqa: BLE001 - the last frame of a forked child: report, then leave
             traceback.print_exc()
         finally:
-            with contextlib.suppress(OSError, ValueError):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)
+            try:
+                _flush()
+            finally:
+                os._exit(code)
 
     def _exec_asked(self, message: Message) -> None:
         argv: list[str] = message["argv"]
-        env = message.get("env") or dict(os.environ)
+        env = message.get("env")
+        streams = (message["stdout"], message["stderr"])
 
         def body() -> None:
-            redirect(message["stdout"], message["stderr"])
+            redirect(*streams)
             os.chdir(message["cwd"])
-            os.execve(argv[0], argv, env)  # noqa: S606
+            # A compiler must meet signals as it would in a shell, not as Python likes them.
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.execve(argv[0], argv, os.environ if env is None else env)  # noqa: S606 - no shell is meant
 
-        self.fork(message["id"], body, Limits(**message["limits"]))
+        self.fork(message["id"], body, Limits(**message["limits"]), streams)
 
     def _kill_asked(self, message: Message) -> None:
         job = self._jobs.get(message["id"])
@@ -188,9 +241,26 @@ class Supervisor:
         with contextlib.suppress(ProcessLookupError):
             os.kill(job.pid, signal.SIGKILL)
 
-    def _kill_all(self) -> None:
-        for job in self._jobs.values():
-            self._kill(job)
+    def _bury(self, living: Sequence[int]) -> None:
+        """Kill and reap all children but the process groups in `living`, until none is left."""
+        until = time.monotonic() + _BURIAL_SECONDS
+        pause = 0.001
+        while True:
+            mine = [
+                pid
+                for pid, (parent, group) in _processes().items()
+                if parent == os.getpid() and group not in living
+            ]
+            if not mine or time.monotonic() > until:
+                return
+            for pid in mine:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(pause)
+            pause = min(pause * 2, 0.05)
+            for pid in mine:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
 
     def _read(self) -> bool:
         try:
@@ -207,43 +277,104 @@ class Supervisor:
 
     def _enforce_limits(self) -> None:
         now = time.monotonic()
+        families: dict[int, int] = {}
+        if self._jobs and now - self._families_read > _FAMILY_SECONDS:
+            self._families_read = now
+            families = {pid: parent for pid, (parent, _) in _processes().items()}
         for job in self._jobs.values():
+            if job.timed_out or job.over_memory:
+                continue
             limits = job.limits
             if limits.timeout is not None and now - job.started > limits.timeout:
                 job.timed_out = True
                 self._kill(job)
-            if limits.memory is not None and _resident(job.pid) > limits.memory:
-                job.over_memory = True
-                self._kill(job)
+            elif limits.memory is not None:
+                family = _descendants(job.pid, families) if limits.with_descendants else []
+                memory = _resident(job.pid) + sum(map(_resident, family))
+                job.peak_memory = max(job.peak_memory, memory)
+                if memory > limits.memory:
+                    job.over_memory = True
+                    self._kill(job)
 
     def _reap(self, job: Job) -> None:
         _, status, usage = os.wait4(job.pid, 0)
         wall = time.monotonic() - job.started
-        # Grandchildren that outlive the job (a hung tool behind a wrapper) go with it.
+        # Those that outlive the job (a hung tool behind a wrapper) go with it.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(job.pid, signal.SIGKILL)
-        self._selector.unregister(job.pidfd)
-        os.close(job.pidfd)
-        start_error = os.read(job.start_error, 500).decode(errors="replace")
-        os.close(job.start_error)
         del self._jobs[job.job_id]
+        self._bury([other.pid for other in self._jobs.values()])
+        if job.pidfd is not None:
+            self._selector.unregister(job.pidfd)
+            os.close(job.pidfd)
+        start_error = b""
+        # A descendant that still lives may hold the other end.
+        with contextlib.suppress(BlockingIOError):
+            start_error = os.read(job.start_error, 500)
+        os.close(job.start_error)
         code = os.waitstatus_to_exitcode(status)
+        killed = code == -signal.SIGKILL
         self.send(
             {
                 "id": job.job_id,
                 "end": {
                     "exit_code": code if code >= 0 else None,
                     "signal": -code if code < 0 else None,
-                    "timed_out": job.timed_out,
-                    "over_memory": job.over_memory,
-                    "flooded": code == -signal.SIGXFSZ,
+                    # Not if it ended by itself just before.
+                    "timed_out": job.timed_out and killed,
+                    "over_memory": job.over_memory and killed,
+                    "flooded": code == -signal.SIGXFSZ or _is_full(job),
                     "wall": wall,
                     "cpu": usage.ru_utime + usage.ru_stime,
-                    "peak_rss": usage.ru_maxrss * 1024,
+                    "peak_rss": max(usage.ru_maxrss * 1024, job.peak_memory),
                 },
-                "start_error": start_error or None,
+                "start_error": start_error.decode(errors="replace") or None,
             }
         )
+
+
+def _is_full(job: Job) -> bool:
+    """Whether a stream reached the limit: a job may ignore the signal, and die of the error."""
+    limit = job.limits.file_size
+    if limit is None:
+        return False
+    for path in job.streams:
+        with contextlib.suppress(OSError):
+            if os.stat(path).st_size >= limit:  # noqa: PTH116 - pathlib would double the start-up time
+                return True
+    return False
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def _processes() -> dict[int, tuple[int, int]]:
+    """Parent and process group of every process; `/proc/PID/children` is not on every kernel."""
+    found = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - a hot path in a tiny process
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - as above
+                # The name of the executable may hold spaces and parentheses.
+                fields = file.read().rpartition(b")")[2].split()
+            found[int(name)] = int(fields[1]), int(fields[2])
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+def _descendants(pid: int, parents: dict[int, int]) -> list[int]:
+    found: list[int] = []
+    layer = {pid}
+    while layer:
+        layer = {child for child, parent in parents.items() if parent in layer}
+        found += layer
+    return found
 
 
 def _resident(pid: int) -> int:

@@ -159,7 +159,7 @@ def _document(report: CompileReport) -> dict[str, Any]:
 
 def _print(report: CompileReport, words: SelectionOptions) -> None:
     console = results_console()
-    console.print(render_rows(report.rows))
+    console.print(render_rows(report.rows, console.width))
     steps = next_steps(report.rows, _kernel_options(words))
     if steps:
         console.print(Text("Next:", style="bold"))

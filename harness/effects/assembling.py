@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harness.effects.workbench import Kept, Workbench, content_key, still_valid
+from harness.effects.process import scratch_disk
+from harness.effects.workbench import Kept, content_key, has_died, still_valid
 from harness.logic.cubin import Cubin, CubinError, read_cubin
 from harness.logic.judge import count_effects
 from harness.logic.ptx import PtxError, PtxFacts, body_sha256, read_ptx, retarget
 from harness.logic.sass import InstructionMix, mixes
 from harness.values.outcome import Assembly
-from harness.values.toolchain import Ptxas, Tool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.effects.workbench import Workbench
+    from harness.values.toolchain import Ptxas, Tool
 
 __all__ = ["Inspection", "PtxInput", "PtxReading", "assemble", "inspect_cubin", "read_stored_ptx"]
 
@@ -107,7 +113,7 @@ async def assemble(
         if kept and still_valid(kept.value.end, bench.limits):
             return kept
         assembly, artifacts = await _assemble_once(bench, ptx, ptxas, flags, alone=False)
-        if assembly.end.signal is not None and not assembly.end.killed_by_us:
+        if has_died(assembly.end):
             again, artifacts = await _assemble_once(bench, ptx, ptxas, flags, alone=True)
             assembly = replace(again, attempts=2)
         return bench.keep("assemble", key, assembly, artifacts)
@@ -117,11 +123,12 @@ async def _assemble_once(
     bench: Workbench, ptx: PtxInput, ptxas: Ptxas, flags: tuple[str, ...], *, alone: bool
 ) -> tuple[Assembly, dict[str, str]]:
     folder = bench.hub.new_folder("assemble")
-    text = bench.store.artifacts.get(ptx.sha256).decode(errors="replace")
+    data = bench.store.artifacts.get(ptx.sha256)
     if ptx.target:
-        text = retarget(text, target=ptx.target)
-    (folder / "kernel.ptx").write_text(text)
-    argv = [ptxas.path, *flags, "kernel.ptx", "-o", "kernel.cubin"]
+        data = retarget(data.decode(errors="replace"), target=ptx.target).encode()
+    with scratch_disk():
+        (folder / "kernel.ptx").write_bytes(data)
+    argv: list[str | Path] = [ptxas.path, *flags, "kernel.ptx", "-o", "kernel.cubin"]
     async with bench.slot(alone=alone):
         end = await bench.hub.execute(argv, folder=folder, limits=bench.limits)
     bench.cpu_seconds += end.cpu
@@ -156,9 +163,14 @@ def _is_cubin(path: Path) -> bool:
 
 def _text(path: Path) -> str:
     """The head and tail of a stream; the whole of it is kept as an artifact."""
-    data = path.read_bytes()
-    if len(data) > 2 * _MAX_TEXT:
-        data = data[:_MAX_TEXT] + b"\n[...]\n" + data[-_MAX_TEXT:]
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if size <= 2 * _MAX_TEXT:
+            data = file.read()
+        else:
+            data = file.read(_MAX_TEXT) + b"\n[...]\n"
+            file.seek(size - _MAX_TEXT)
+            data += file.read()
     return data.decode(errors="replace")
 
 
@@ -177,16 +189,21 @@ async def inspect_cubin(bench: Workbench, cubin: str, nvdisasm: Tool | None) -> 
         data = bench.store.artifacts.get(cubin)
         inspection = Inspection(cubin=read_cubin(data))
         artifacts: dict[str, str] = {}
+        again = False
         if nvdisasm:
-            inspection, artifacts = await _disassemble(bench, data, nvdisasm, inspection)
+            inspection, artifacts, again = await _disassemble(bench, data, nvdisasm, inspection)
+        if again:
+            return Kept(value=inspection, key=key, artifacts=artifacts, cached=False)
         return bench.keep("inspect", key, inspection, artifacts)
 
 
 async def _disassemble(
     bench: Workbench, data: bytes, nvdisasm: Tool, inspection: Inspection
-) -> tuple[Inspection, dict[str, str]]:
+) -> tuple[Inspection, dict[str, str], bool]:
+    """The inspection with SASS, its artifacts, and whether another time might tell more."""
     folder = bench.hub.new_folder("inspect")
-    (folder / "kernel.cubin").write_bytes(data)
+    with scratch_disk():
+        (folder / "kernel.cubin").write_bytes(data)
     async with bench.slot():
         end = await bench.hub.execute(
             [nvdisasm.path, "-c", "kernel.cubin"], folder=folder, limits=bench.limits
@@ -201,4 +218,4 @@ async def _disassemble(
         said = _text(folder / "stderr").strip().splitlines() or [end.words]
         inspection = replace(inspection, problem=f"nvdisasm {nvdisasm.version}: {said[-1][:300]}")
     bench.hub.drop_folder(folder)
-    return inspection, artifacts
+    return inspection, artifacts, end.killed_by_us or end.signal is not None

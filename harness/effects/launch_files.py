@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import LaunchSpec, Parameter
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["launches_of_repro", "launches_of_script"]
 
@@ -19,11 +22,16 @@ def launches_of_repro(path: Path) -> tuple[LaunchSpec, ...]:
     Raises:
         ConfigurationError: not Python, no function, or a function with a parameter without default.
     """
-    found = tuple(
-        _spec(path, node)
+    # As in Python, the last definition of a name counts.
+    functions = {
+        node.name: node
         for node in _parse(path).body
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and not _is_jit(node)
-    )
+        if isinstance(node, ast.FunctionDef)
+        and not node.name.startswith("_")
+        # Decorated functions of a launch file are kernels or helpers, not launches.
+        and not node.decorator_list
+    }
+    found = tuple(_spec(path, node) for node in functions.values())
     if not found:
         raise ConfigurationError(f"{path}:1: no launch function; write `def default(): ...`")
     return found
@@ -35,11 +43,11 @@ def launches_of_script(path: Path) -> tuple[LaunchSpec, ...]:
     Raises:
         UsageError: not Python, or neither `launch()` nor code that runs as `__main__`.
     """
-    tree = _parse(path)
-    for node in tree.body:
+    body = _parse(path).body
+    for node in reversed(body):
         if isinstance(node, ast.FunctionDef) and node.name == "launch":
             return (_spec(path, node),)
-    if any(_is_main_guard(node) or isinstance(node, ast.Expr | ast.For | ast.With) for node in tree.body):
+    if any(_runs(node) for node in body):
         return (LaunchSpec(name="main", function=None),)
     raise UsageError(
         f"{path}: launches nothing: it has no launch() function and no code under "
@@ -49,30 +57,39 @@ def launches_of_script(path: Path) -> tuple[LaunchSpec, ...]:
 
 def _parse(path: Path) -> ast.Module:
     try:
-        data = path.read_bytes()
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path}: cannot be read: not a file")
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
     if len(data) > _MAX_BYTES:
-        raise UsageError(f"{path}: {len(data):,} bytes is too large for a Python file")
+        raise UsageError(f"{path}: more than {_MAX_BYTES:,} bytes: too large for a Python file")
     try:
         return ast.parse(data, filename=str(path))
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 1
         raise UsageError(f"{path}:{line}: not Python: {getattr(error, 'msg', error)}") from error
+    except (MemoryError, RecursionError) as error:
+        raise UsageError(f"{path}:1: not Python: nested too deeply") from error
 
 
-def _is_jit(node: ast.FunctionDef) -> bool:
-    """Decorated functions of a launch file are kernels or helpers, not launches."""
-    return bool(node.decorator_list)
+def _runs(node: ast.stmt) -> bool:
+    """Whether a statement of a module can launch something; definitions and docstrings cannot."""
+    if isinstance(node, ast.Expr):
+        return not isinstance(node.value, ast.Constant)
+    if isinstance(node, ast.If):
+        return _is_main_guard(node.test) or any(map(_runs, [*node.body, *node.orelse]))
+    if isinstance(node, ast.Try):
+        return any(map(_runs, [*node.body, *node.orelse, *node.finalbody]))
+    return isinstance(node, ast.For | ast.While | ast.With)
 
 
-def _is_main_guard(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.If)
-        and isinstance(node.test, ast.Compare)
-        and isinstance(node.test.left, ast.Name)
-        and node.test.left.id == "__name__"
-    )
+def _is_main_guard(test: ast.expr) -> bool:
+    if not isinstance(test, ast.Compare):
+        return False
+    sides = [test.left, *test.comparators]
+    return any(isinstance(side, ast.Name) and side.id == "__name__" for side in sides)
 
 
 def _spec(path: Path, node: ast.FunctionDef) -> LaunchSpec:
@@ -100,6 +117,15 @@ def _literal(node: ast.expr) -> bool | int | float | str | None:
     """The default's value where it is a literal; an expression counts as text."""
     try:
         value = ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError, RecursionError):
+        return _source(node)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return _source(node)
+
+
+def _source(node: ast.expr) -> str:
+    try:
         return ast.unparse(node)
-    return value if isinstance(value, bool | int | float | str) or value is None else ast.unparse(node)
+    except RecursionError:
+        return "..."

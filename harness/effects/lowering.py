@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Mapping
+import shutil
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.effects.process import ResourceLimits
+from harness.effects.process import scratch_disk
 from harness.effects.sources import fetch_sdist, fetch_wheel
-from harness.effects.triton_sessions import (
-    CaptureRequest,
-    LowerResult,
-    child_code_sha256,
-    knobs,
-)
-from harness.effects.workbench import Kept, Workbench, content_key, still_valid
+from harness.effects.triton_sessions import CaptureRequest, child_code_sha256, knobs
+from harness.effects.workbench import Kept, content_key, has_died, still_valid
 from harness.values.errors import ConfigurationError
-from harness.values.kernel import LaunchSpec, Repro
-from harness.values.limits import Limits
-from harness.values.outcome import Capture, LaunchFacts, Lowering, RaisedError
-from harness.values.target import Target
-from harness.values.toolchain import Ptxas, Triton
+from harness.values.outcome import Capture, Lowering, RaisedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.effects.triton_sessions import LowerResult
+    from harness.effects.workbench import Workbench
+    from harness.values.kernel import LaunchSpec, Repro
+    from harness.values.limits import Limits
+    from harness.values.outcome import LaunchFacts
+    from harness.values.target import Target
+    from harness.values.toolchain import Ptxas, Triton
 
 __all__ = ["CapturedLaunch", "LaunchCode", "capture", "fetch_launch_code", "lower"]
 
@@ -54,7 +57,9 @@ class CapturedLaunch:
     request: CaptureRequest
 
 
-def fetch_launch_code(repro: Repro, launch: LaunchSpec, overrides: Mapping[str, object]) -> LaunchCode:
+def fetch_launch_code(
+    repro: Repro, launch: LaunchSpec, overrides: Mapping[str, object]
+) -> LaunchCode:
     """Bring a launch's sources to this machine (cached); nothing of them is run.
 
     Raises:
@@ -137,7 +142,8 @@ async def capture(
     async with bench.once(key):
         kept = bench.find("capture", key, Capture)
         if kept is None or not _unchanged(kept.value):
-            value = await bench.sessions.capture(key, triton, request)
+            async with bench.slot():
+                value = await bench.sessions.capture(key, triton, request)
             kept = (
                 Kept(value=value, key=key, artifacts={}, cached=False)
                 if value.error
@@ -179,7 +185,8 @@ async def lower(
         if kept and still_valid(kept.value.end, bench.limits):
             return kept
         lowering, artifacts = await _lower_once(bench, launch, record, ptxas, alone=False)
-        if lowering.end.signal is not None and not lowering.end.killed_by_us:
+        # LLVM's fatal errors leave by exit(1), and no result behind.
+        if has_died(lowering.end) or lowering.end.exit_code:
             again, artifacts = await _lower_once(bench, launch, record, ptxas, alone=True)
             lowering = replace(again, attempts=2)
         return bench.keep("lower", key, lowering, artifacts)
@@ -198,10 +205,19 @@ async def _lower_once(
             limits=bench.limits,
         )
     bench.cpu_seconds += done.end.cpu
-    artifacts = _collect(bench, done, record.kernel)
-    log = (done.folder / "stderr").read_bytes()[-_MAX_LOG:].decode(errors="replace")
+    artifacts = _collect(bench, done)
+    log = _tail(done.folder / "stderr")
     bench.hub.drop_folder(done.folder)
     return _lowering(done, log), artifacts
+
+
+def _tail(path: Path) -> str:
+    """The end of what a job printed; it may be far more than fits our memory."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - _MAX_LOG, 0))
+        return file.read().decode(errors="replace")
 
 
 def _lowering(done: LowerResult, log: str) -> Lowering:
@@ -221,17 +237,20 @@ def _lowering(done: LowerResult, log: str) -> Lowering:
     )
 
 
-def _collect(bench: Workbench, done: LowerResult, kernel: str) -> dict[str, str]:
+def _collect(bench: Workbench, done: LowerResult) -> dict[str, str]:
     """Keep what Triton stored of each stage that it finished, and what the job printed."""
     store = bench.store.artifacts
     artifacts = {}
     for stage in _STAGES:
-        # The name is cut at 150 characters by Triton, and is the only one of its kind in the folder.
+        # Triton cuts the name at 150 characters; it is the only one of its kind in the folder.
         found = sorted(done.folder.glob(f"cache/*/*.{stage}"))
         if found:
             artifacts[stage] = store.put_file(found[0])
-    (done.folder / "log").write_bytes(
-        (done.folder / "stderr").read_bytes() + (done.folder / "stdout").read_bytes()
-    )
+    with scratch_disk(), (done.folder / "log").open("wb") as log:
+        for name in ("stderr", "stdout"):
+            # One that was killed at once may not have made them yet.
+            if (done.folder / name).is_file():
+                with (done.folder / name).open("rb") as stream:
+                    shutil.copyfileobj(stream, log)
     artifacts["log"] = store.put_file(done.folder / "log")
     return artifacts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import itertools
 import json
 import os
@@ -17,19 +18,41 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 
-__all__ = ["Hub", "Peer", "ResourceLimits", "ToolResult", "run_tool"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from typing_extensions import Self
+
+__all__ = [
+    "FILE_SIZE",
+    "Hub",
+    "Peer",
+    "PeerGoneError",
+    "ResourceLimits",
+    "ToolResult",
+    "is_lost",
+    "run_tool",
+    "scratch_disk",
+]
+
+FILE_SIZE = 1 << 28
+"""No file that a job writes may be larger, in bytes; its output streams are files too."""
+
+_MortalT = TypeVar("_MortalT", bound="_Mortal")
 
 _HELLO_SECONDS = 120.0
+_GOODBYE_SECONDS = 5.0
 _MAX_MESSAGE = 64 << 20
 _SCRATCH = "triage-"
+_OWNER = "owner"
+_SOCKET_PATH = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +70,10 @@ class ResourceLimits:
 
     timeout: float
     memory: int
-    file_size: int = 1 << 28
+    file_size: int = FILE_SIZE
 
     def message(self) -> dict[str, float | int]:
+        """As the supervisor wants it."""
         return {"timeout": self.timeout, "memory": self.memory, "file_size": self.file_size}
 
 
@@ -86,11 +110,9 @@ def run_tool(
         stdout, stderr = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         timed_out = True
-        os.killpg(process.pid, signal.SIGKILL)
-        stdout, stderr = process.communicate()
+        stdout, stderr = _killed(process)
     except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        _killed(process)
         raise
     code = process.returncode
     end = ProcessEnd(
@@ -106,10 +128,26 @@ def run_tool(
     )
 
 
+def _killed(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """Kill a tool with its process group; what it printed."""
+    # It may have ended, and only something that it left behind still holds its streams.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        return process.communicate(timeout=_GOODBYE_SECONDS)
+    except subprocess.TimeoutExpired as expired:
+        # A descendant left the group and holds the streams: it is not ours to wait for.
+        for stream in (process.stdout, process.stderr):
+            if stream:
+                stream.close()
+        process.wait()
+        return expired.output or b"", expired.stderr or b""
+
+
 class Peer:
     """A child process at the other end of a socket: asks it for jobs, hears how they ended."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._ids = itertools.count(1)
@@ -138,17 +176,18 @@ class Peer:
 
     @property
     def gone(self) -> bool:
+        """Whether the child has hung up."""
         return self._task.done()
 
     def start(self, message: dict[str, Any]) -> tuple[int, asyncio.Future[dict[str, Any]]]:
         """Ask for a job; the future is its end, or `PeerGoneError` when the child is gone."""
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        # Not every caller waits for every end; an end that nobody hears is no error.
+        future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         if self.gone:
             future.set_exception(PeerGoneError())
             return 0, future
         job = next(self._ids)
-        # Not every caller waits for every end; an end that nobody hears is no error.
-        future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         self._jobs[job] = future
         self._writer.write(json.dumps({**message, "id": job}).encode() + b"\n")
         return job, future
@@ -178,18 +217,69 @@ class Peer:
 
     async def close(self) -> None:
         """Hang up; the child then kills its jobs and leaves."""
-        self._writer.close()
-        with contextlib.suppress(ConnectionError):
-            await self._writer.wait_closed()
+        # Not `close`: that first sends what is left, and waits for a child that may not listen.
+        self._writer.transport.abort()
         await self._task
 
 
+@contextlib.contextmanager
+def scratch_disk() -> Iterator[None]:
+    """Tell a scratch disk that fails us from everything else.
+
+    Raises:
+        InfrastructureError: in place of `OSError`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InfrastructureError(
+            f"cannot write scratch files in {tempfile.gettempdir()}: {error.strerror or error}; "
+            "free some space or set TMPDIR to another disk"
+        ) from error
+
+
+def _make_scratch() -> tuple[Path, int]:
+    """A scratch folder, and the file descriptor of the lock that says it is in use."""
+    _sweep_scratch()
+    folder = Path(tempfile.mkdtemp(prefix=_SCRATCH))
+    owner = os.open(folder / _OWNER, os.O_RDWR | os.O_CREAT, 0o600)
+    # Not a process id: containers that share a temporary folder do not share those.
+    fcntl.flock(owner, fcntl.LOCK_EX)
+    return folder, owner
+
+
 def _sweep_scratch() -> None:
-    """Delete the scratch folders of runs that were killed; their names hold the process id."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*-*"):
-        owner = folder.name.removeprefix(_SCRATCH).split("-")[0]
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
-            shutil.rmtree(folder, ignore_errors=True)
+    """Delete the scratch folders of runs that were killed: those that nobody holds."""
+    for owner in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*/{_OWNER}"):
+        with contextlib.suppress(OSError):
+            fd = os.open(owner, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Made but not yet locked, it is held in a moment.
+                if os.fstat(fd).st_mtime < time.time() - 1:
+                    shutil.rmtree(owner.parent, ignore_errors=True)
+            finally:
+                os.close(fd)
+
+
+async def _leave(process: asyncio.subprocess.Process) -> None:
+    try:
+        await asyncio.wait_for(process.wait(), _GOODBYE_SECONDS)
+    except asyncio.TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+class _Mortal(Protocol):
+    @property
+    def gone(self) -> bool: ...
+
+
+def is_lost(task: asyncio.Task[_MortalT]) -> bool:
+    """Whether what was to be started failed to, or is gone again."""
+    if not task.done():
+        return False
+    return task.cancelled() or task.exception() is not None or task.result().gone
 
 
 class PeerGoneError(Exception):
@@ -210,14 +300,20 @@ class Hub:
         self._processes: list[asyncio.subprocess.Process] = []
         self._runner: asyncio.Task[Peer] | None = None
 
-    async def __aenter__(self) -> Hub:
-        _sweep_scratch()
-        # A short path: Unix socket addresses hold 107 bytes.
-        self.scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
-        self.socket = str(self.scratch / "socket")
-        self._server = await asyncio.start_unix_server(
-            self._connected, self.socket, limit=_MAX_MESSAGE
-        )
+    async def __aenter__(self) -> Self:
+        self._folders_to_drop: list[Path] = []
+        with scratch_disk():
+            self.scratch, self._owner = _make_scratch()
+            place = self.scratch
+            self._folders_to_drop.append(place)
+            # A Unix socket address holds 107 bytes.
+            if len(os.fsencode(place / "socket")) > _SOCKET_PATH:
+                place = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir="/tmp"))
+                self._folders_to_drop.append(place)
+            self.socket = str(place / "socket")
+            self._server = await asyncio.start_unix_server(
+                self._connected, self.socket, limit=_MAX_MESSAGE
+            )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -227,12 +323,10 @@ class Hub:
         for peer in self._peers:
             await peer.close()
         for process in self._processes:
-            try:
-                await asyncio.wait_for(process.wait(), 2)
-            except asyncio.TimeoutError:
-                process.kill()
-                await process.wait()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+            await _leave(process)
+        for folder in self._folders_to_drop:
+            shutil.rmtree(folder, ignore_errors=True)
+        os.close(self._owner)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -259,31 +353,39 @@ class Hub:
             InfrastructureError: it ended, or said nothing for two minutes; with the end of its log.
         """
         name, hello = self.expect()
-        with log.open("wb") as output:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                self.socket,
-                name,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=self.scratch,
-                env=dict(env),
-                start_new_session=True,
-            )
+        process = await self._start([*argv, self.socket, name], env, log)
         self._processes.append(process)
         ended = asyncio.create_task(process.wait())
-        await asyncio.wait(
-            {ended, hello}, timeout=_HELLO_SECONDS, return_when=asyncio.FIRST_COMPLETED
-        )
+        either: set[asyncio.Future[Any]] = {ended, hello}
+        await asyncio.wait(either, timeout=_HELLO_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if hello.done():
             ended.cancel()
             return hello.result()
+        self._waiting.pop(name, None)
         if not ended.done():
             process.kill()
         await ended
         lines = log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"]
         raise InfrastructureError(f"a child process did not start: {lines[-1][:500]}")
+
+    async def _start(
+        self, argv: Sequence[str], env: Mapping[str, str], log: Path
+    ) -> asyncio.subprocess.Process:
+        with scratch_disk():
+            output = log.open("wb")
+        with output:
+            try:
+                return await asyncio.create_subprocess_exec(
+                    *argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=self.scratch,
+                    env=dict(env),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise InfrastructureError(f"cannot start {argv[0]}: {error.strerror}") from error
 
     async def execute(
         self,
@@ -293,34 +395,42 @@ class Hub:
         limits: ResourceLimits,
         env: Mapping[str, str] | None = None,
     ) -> ProcessEnd:
-        """Run an executable in `folder` under limits; its streams go to `stdout` and `stderr` there.
+        """Run an executable in `folder` under limits; `stdout` and `stderr` there are its streams.
 
         Raises:
-            InfrastructureError: it cannot be started.
+            InfrastructureError: it cannot be started, or the machine kills what starts it.
         """
-        if self._runner is None:
-            self._runner = asyncio.create_task(self._start_runner())
-        runner = await asyncio.shield(self._runner)
         words = [os.fspath(word) for word in argv]
-        end, start_error = await runner.run(
-            {
-                "op": "exec",
-                "argv": words,
-                "env": None if env is None else dict(env),
-                "cwd": str(folder),
-                "stdout": str(folder / "stdout"),
-                "stderr": str(folder / "stderr"),
-                "limits": limits.message(),
-            }
-        )
-        if start_error:
-            raise InfrastructureError(f"cannot start {words[0]}: {start_error}")
-        return end
+        message = {
+            "op": "exec",
+            "argv": words,
+            "env": None if env is None else dict(env),
+            "cwd": str(folder),
+            "stdout": str(folder / "stdout"),
+            "stderr": str(folder / "stderr"),
+            "limits": limits.message(),
+        }
+        for _ in range(2):
+            try:
+                end, start_error = await (await self._running()).run(message)
+            except PeerGoneError:
+                continue
+            if start_error:
+                raise InfrastructureError(f"cannot start {words[0]}: {start_error}")
+            return end
+        raise InfrastructureError(f"the process that runs {words[0]} was killed twice")
+
+    async def _running(self) -> Peer:
+        task = self._runner
+        if task is None or is_lost(task):
+            task = self._runner = asyncio.create_task(self._start_runner())
+        return await asyncio.shield(task)
 
     def new_folder(self, kind: str) -> Path:
         """A fresh scratch folder; it goes with the hub, if not before."""
         folder = self.scratch / f"{kind}-{next(self._folders)}"
-        folder.mkdir()
+        with scratch_disk():
+            folder.mkdir()
         return folder
 
     def drop_folder(self, folder: Path) -> None:
@@ -328,9 +438,7 @@ class Hub:
         shutil.rmtree(folder, ignore_errors=True)
 
     async def _start_runner(self) -> Peer:
-        import harness.child
-
-        script = Path(harness.child.__file__).with_name("supervisor.py")
+        script = Path(__file__).parent.parent / "child" / "supervisor.py"
         # -I -S: a bare interpreter, small and fast to fork.
         argv = [sys.executable, "-I", "-S", str(script)]
         return await self.spawn(argv, env=os.environ, log=self.scratch / "runner.log")

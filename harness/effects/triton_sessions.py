@@ -9,28 +9,39 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 import harness
-from harness.effects.process import Hub, Peer, PeerGoneError, ResourceLimits
+from harness.effects.process import FILE_SIZE, PeerGoneError, is_lost
 from harness.values.errors import CaptureError, InfrastructureError
-from harness.values.limits import Limits
 from harness.values.outcome import Capture, ProcessEnd
-from harness.values.toolchain import Triton
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.effects.process import Hub, Peer, ResourceLimits
+    from harness.values.limits import Limits
+    from harness.values.toolchain import Triton
 
 __all__ = ["CaptureRequest", "LowerResult", "TritonSessions", "child_code_sha256", "knobs"]
 
 # Triton settings that we decide ourselves; all others of the user's are honoured, and keyed.
+# (What an override folder or another cache manager does cannot be keyed.)
 _OURS = frozenset(
     {
         "TRITON_CACHE_DIR",
+        "TRITON_CACHE_AUTOTUNING",
+        "TRITON_CACHE_MANAGER",
         "TRITON_HOME",
         "TRITON_DUMP_DIR",
+        "TRITON_KERNEL_DUMP",
+        "TRITON_KERNEL_OVERRIDE",
+        "TRITON_OVERRIDE_DIR",
+        "TRITON_REMOTE_CACHE_BACKEND",
         "TRITON_INTERPRET",
         "TRITON_PTXAS_PATH",
         "TRITON_PTXAS_BLACKWELL_PATH",
@@ -39,6 +50,7 @@ _OURS = frozenset(
     }
 )
 _KNOBS = ("TRITON_", "MLIR_", "LLVM_", "PTXAS_", "DISABLE_", "NVPTX_")
+_GOODBYE_SECONDS = 5.0
 _DEFAULT_L2 = 50 << 20
 _DEFAULT_MEMORY = 80 << 30
 
@@ -59,11 +71,13 @@ class CaptureRequest:
     bare: tuple[Path, ...] = ()
 
     def message(self) -> dict[str, Any]:
+        """As the session wants it."""
         return {
             "file": str(self.file.resolve()),
             "function": self.function,
             "overrides": dict(self.overrides),
             "paths": [str(path) for path in self.paths],
+            "user_paths": _user_paths(),
             "bare": [str(path) for path in self.bare],
             "device": {
                 "capability": self.capability,
@@ -107,6 +121,15 @@ def knobs() -> dict[str, str]:
     }
 
 
+def _user_paths() -> list[str]:
+    """The user's PYTHONPATH: for the launch code, not for what runs it."""
+    return [
+        str(Path(entry).absolute())
+        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if entry
+    ]
+
+
 def _environment(triton: Triton) -> dict[str, str]:
     package_root = str(Path(harness.__file__).parent.parent)
     kept = {
@@ -118,6 +141,8 @@ def _environment(triton: Triton) -> dict[str, str]:
         **kept,
         "PYTHONPATH": os.pathsep.join([*([str(triton.path)] if triton.path else []), package_root]),
         "PYTHONDONTWRITEBYTECODE": "1",
+        # Launch code that iterates over a set makes the same launches every time.
+        "PYTHONHASHSEED": "0",
         # Threads of numeric libraries do not survive a fork, and nothing here computes.
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
@@ -126,27 +151,40 @@ def _environment(triton: Triton) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Session:
-    def __init__(self, server: Peer, job: int, peer: Peer, folder: Path):
-        self.server = server
-        self.job = job
-        self.peer = peer
-        self.folder = folder
+    peer: Peer
+    capture: Capture
+
+    @property
+    def gone(self) -> bool:
+        return self.peer.gone
+
+
+def _most_of_the_memory() -> int:
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 0.8)
 
 
 class TritonSessions:
-    """Opens sessions on demand and keeps them until they are closed, or die and are replaced."""
+    """Opens sessions on demand and keeps them until they are closed, or die and are replaced.
 
-    def __init__(self, hub: Hub, *, capture_timeout: float):
+    Launch code may take `capture_timeout` seconds and `capture_memory` bytes.
+    """
+
+    def __init__(
+        self, hub: Hub, *, capture_timeout: float, capture_memory: int | None = None
+    ) -> None:
         self._hub = hub
         self._capture_timeout = capture_timeout
+        self._capture_memory = capture_memory or _most_of_the_memory()
         self._servers: dict[Triton, asyncio.Task[Peer]] = {}
-        self._sessions: dict[str, asyncio.Task[tuple[_Session, Capture]]] = {}
+        self._sessions: dict[str, asyncio.Task[_Session]] = {}
 
     async def _server(self, triton: Triton) -> Peer:
         task = self._servers.get(triton)
-        if task is None or (task.done() and (task.exception() or task.result().gone)):
+        if task is None or is_lost(task):
             task = asyncio.create_task(self._start_server(triton))
+            task.add_done_callback(_hear)
             self._servers[triton] = task
         return await asyncio.shield(task)
 
@@ -157,7 +195,8 @@ class TritonSessions:
             peer = await self._hub.spawn(argv, env=_environment(triton), log=folder / "log")
         except InfrastructureError as error:
             raise InfrastructureError(f"Triton {triton.version}: {error}") from error
-        await peer.event()
+        if await peer.event() is None:
+            raise InfrastructureError(f"Triton {triton.version}: its process ended at once")
         return peer
 
     async def capture(self, key: str, triton: Triton, request: CaptureRequest) -> Capture:
@@ -167,46 +206,56 @@ class TritonSessions:
             CaptureError: the launch code hung or took its process down.
             InfrastructureError: this Triton cannot be imported here.
         """
-        return (await self._session(key, triton, request))[1]
+        return (await self._session(key, triton, request)).capture
 
-    async def _session(
-        self, key: str, triton: Triton, request: CaptureRequest
-    ) -> tuple[_Session, Capture]:
+    async def _session(self, key: str, triton: Triton, request: CaptureRequest) -> _Session:
         task = self._sessions.get(key)
-        if task is None or (task.done() and (task.exception() or task.result()[0].peer.gone)):
+        if task is None or is_lost(task):
             task = asyncio.create_task(self._open(triton, request))
+            task.add_done_callback(_hear)
             self._sessions[key] = task
         return await asyncio.shield(task)
 
-    async def _open(self, triton: Triton, request: CaptureRequest) -> tuple[_Session, Capture]:
-        server = await self._server(triton)
+    async def _open(self, triton: Triton, request: CaptureRequest) -> _Session:
+        for _ in range(2):
+            server = await self._server(triton)
+            with contextlib.suppress(PeerGoneError):
+                return await self._open_on(server, request)
+        raise InfrastructureError(f"Triton {triton.version}: its child process died twice")
+
+    async def _open_on(self, server: Peer, request: CaptureRequest) -> _Session:
         folder = self._hub.new_folder("capture")
         name, hello = self._hub.expect()
-        job, ended = server.start(
-            {"op": "open", "name": name, "folder": str(folder), "capture": request.message()}
-        )
-        event: dict[str, Any] | None = None
+        limits = {
+            "timeout": None,  # ends with the capture, not with the session
+            "memory": self._capture_memory,
+            "file_size": FILE_SIZE,
+            "with_descendants": False,
+        }
+        message = {"name": name, "folder": str(folder), "capture": request.message()}
+        job, ended = server.start({"op": "open", **message, "limits": limits})
+        captured = asyncio.create_task(_captured(hello))
+        either: set[asyncio.Future[Any]] = {captured, ended}
         try:
-            peer = await self._first(hello, ended)
-            event = await asyncio.wait_for(peer.event(), self._capture_timeout) if peer else None
-        except asyncio.TimeoutError:
-            server.kill(job, timed_out=True)
-            raise CaptureError(
-                f"{request.file}: the launch code did not end within "
-                f"{self._capture_timeout:.0f} s; it may compute on real values (see --timeout)"
-            ) from None
-        if peer is None or event is None:
-            raise CaptureError(await _how_it_died(request, ended, folder))
-        capture = msgspec.convert(event["captured"], Capture)
-        return _Session(server, job, peer, folder), capture
-
-    async def _first(
-        self, hello: asyncio.Future[Peer], ended: asyncio.Future[dict[str, Any]]
-    ) -> Peer | None:
-        await asyncio.wait(
-            {hello, ended}, timeout=self._capture_timeout, return_when=asyncio.FIRST_COMPLETED
-        )
-        return hello.result() if hello.done() else None
+            await asyncio.wait(
+                either, timeout=self._capture_timeout, return_when=asyncio.FIRST_COMPLETED
+            )
+            if captured.done() and (opened := captured.result()):
+                return opened
+            if not captured.done() and not ended.done():
+                raise CaptureError(
+                    f"{request.file}: the launch code did not end within "
+                    f"{self._capture_timeout:.0f} s; it may compute on real values (see --timeout)"
+                )
+            # It hung up; launch code that closes all its files does so, and lives on.
+            if not (await asyncio.wait({ended}, timeout=_GOODBYE_SECONDS))[0]:
+                server.kill(job)
+            raise CaptureError(_how_it_died(request, await ended, folder))
+        except BaseException:
+            server.kill(job)
+            raise
+        finally:
+            captured.cancel()
 
     async def lower(
         self,
@@ -224,7 +273,7 @@ class TritonSessions:
             InfrastructureError: the session died twice while it had this job.
         """
         for _ in range(2):
-            session, _capture = await self._session(key, triton, request)
+            session = await self._session(key, triton, request)
             folder = self._hub.new_folder("lower")
             message = {
                 "op": "lower",
@@ -251,16 +300,28 @@ class TritonSessions:
         """End one session; its memory is given back."""
         task = self._sessions.pop(key, None)
         if task and task.done() and not task.cancelled() and not task.exception():
-            await task.result()[0].peer.close()
+            await task.result().peer.close()
 
 
-async def _how_it_died(
-    request: CaptureRequest, ended: asyncio.Future[dict[str, Any]], folder: Path
-) -> str:
-    words = "ended"
-    with contextlib.suppress(asyncio.TimeoutError, PeerGoneError):
-        answer = await asyncio.wait_for(asyncio.shield(ended), 5)
-        words = ProcessEnd(**answer["end"]).words
+async def _captured(hello: asyncio.Future[Peer]) -> _Session | None:
+    """The session once its capture is over; None where it died before."""
+    peer = await hello
+    event = await peer.event()
+    if event is None:
+        return None
+    return _Session(peer=peer, capture=msgspec.convert(event["captured"], Capture))
+
+
+def _hear(task: asyncio.Task[Any]) -> None:
+    """Mark a failure as seen: on a run that is stopped, nobody waits for it any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _how_it_died(request: CaptureRequest, ended: Mapping[str, Any], folder: Path) -> str:
+    if ended["start_error"]:
+        return f"{request.file}: the launch code could not run: {ended['start_error']}"
+    words = ProcessEnd(**ended["end"]).words
     log = folder / "capture.err"
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     said = f": {lines[-1][:300]}" if lines else ""

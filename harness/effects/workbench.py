@@ -6,18 +6,24 @@ import asyncio
 import contextlib
 import hashlib
 import json
-from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from harness.effects.process import Hub, ResourceLimits
-from harness.effects.store import Store
-from harness.effects.triton_sessions import TritonSessions
-from harness.values.outcome import ProcessEnd
+from harness.effects.process import FILE_SIZE
 
-__all__ = ["Kept", "Workbench", "content_key", "still_valid"]
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from harness.effects.process import Hub, ResourceLimits
+    from harness.effects.store import Store
+    from harness.effects.triton_sessions import TritonSessions
+    from harness.values.outcome import ProcessEnd
+
+__all__ = ["Kept", "Workbench", "content_key", "has_died", "still_valid"]
+
+_SHELL_SIGNALS = range(129, 160)
 
 T = TypeVar("T")
 
@@ -53,15 +59,17 @@ class Workbench:
     @contextlib.asynccontextmanager
     async def slot(self, *, alone: bool = False) -> AsyncIterator[None]:
         """Wait for a turn; `alone` waits until nothing else runs."""
-        count = self.jobs if alone else 1
-        # One taker of many at a time, or two of them could each hold half for ever.
-        async with self._lock("alone") if alone else contextlib.nullcontext():
-            for _ in range(count):
-                await self._slots.acquire()
+        wanted = self.jobs if alone else 1
+        held = 0
         try:
+            # One taker of many at a time, or two of them could each hold half for ever.
+            async with self._lock("alone") if alone else contextlib.nullcontext():
+                while held < wanted:
+                    await self._slots.acquire()
+                    held += 1
             yield
         finally:
-            for _ in range(count):
+            for _ in range(held):
                 self._slots.release()
 
     def once(self, key: str) -> asyncio.Lock:
@@ -106,4 +114,9 @@ def still_valid(end: ProcessEnd, limits: ResourceLimits) -> bool:
         return limits.timeout <= end.wall
     if end.over_memory:
         return limits.memory <= end.peak_rss
-    return not end.flooded or limits.file_size <= ResourceLimits.file_size
+    return not end.flooded or limits.file_size <= FILE_SIZE
+
+
+def has_died(end: ProcessEnd) -> bool:
+    """Whether a compiler was taken down, by a signal that was not ours; a shell adds 128 to it."""
+    return not end.killed_by_us and (end.signal is not None or end.exit_code in _SHELL_SIGNALS)

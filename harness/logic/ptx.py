@@ -1,7 +1,7 @@
 """What a PTX text says of itself: header, entry, and whether the entry does anything.
 
-A reading of the surface, not a document model. Source: PTX ISA manual, chapters "Syntax" and
-"Directives".
+A reading of the surface, not a document model. Every pass is linear in the size of the text,
+whatever the text. Source: PTX ISA manual, chapters "Syntax" and "Directives".
 """
 
 from __future__ import annotations
@@ -10,24 +10,54 @@ import hashlib
 import re
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-__all__ = ["PtxError", "PtxFacts", "body_sha256", "read_ptx", "retarget"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = [
+    "MAX_BYTES",
+    "PtxError",
+    "PtxFacts",
+    "body_sha256",
+    "opcodes",
+    "read_ptx",
+    "retarget",
+    "without_debug",
+    "writes_outside",
+]
 
 MAX_BYTES = 64 << 20
 
-_VERSION = re.compile(r"^\s*\.version\s+(\d+\.\d+)", re.MULTILINE)
-_TARGET = re.compile(r"^\s*\.target\s+([\w, ]+)", re.MULTILINE)
-_ENTRY = re.compile(r"\.entry\s+([A-Za-z_$%][\w$]*)")
-_REQNTID = re.compile(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
-_TMEM_ALLOC = re.compile(r"tcgen05\.alloc\b[^;]*?,\s*(\d+)\s*;")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_DEBUG_LINE = re.compile(r"^\s*\.(?:loc|file)\b[^\n]*$", re.MULTILINE)
-_DEBUG_SECTION = re.compile(r"^\s*\.section\s+\.debug\w*\s*\{.*?\}", re.MULTILINE | re.DOTALL)
-_LOCAL_LABEL = re.compile(r"^\s*\$L__(?:tmp|func_begin|func_end)\d+:\s*$", re.MULTILINE)
-_OPCODE = re.compile(r"^\s*(?:@!?[%\w$]+\s+)?([a-z][\w]*(?:[.:]+\w+)*)")
+# No pattern here repeats a group without a bound, or has two ways to match the same blanks: that
+# keeps them linear.
+_OPAQUE = re.compile(r'"|//|/\*')
+_VERSION = re.compile(r"\s*\.version\s+([0-9]{1,4}\.[0-9]{1,4})")
+_TARGET = re.compile(r"\s*\.target\s+([A-Za-z]\w{0,31})")
+_TOP_LEVEL = re.compile(r"\.entry\s+([A-Za-z_$%][A-Za-z0-9_$]*)|\{|;")
+_BRACES = re.compile(r"\{+|\}+")
+_REQNTID = re.compile(r"\.reqntid\s+([0-9]{1,9})(?:\s*,\s*([0-9]{1,9}))?(?:\s*,\s*([0-9]{1,9}))?")
+_LAST_NUMBER = re.compile(r"([0-9]{1,9})\s*\Z")
+_LOC = re.compile(
+    r"\.loc\s+[0-9]+\s+[0-9]+\s+[0-9]+"
+    r"(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*[0-9]+)?"
+    r"\s*,\s*inlined_at\s+[0-9]+\s+[0-9]+\s+[0-9]+)?"
+)
+_FILE = re.compile(r'\.file\s+[0-9]+\s*"[^"\n]*"?(?:\s*,\s*[0-9]+\s*,\s*[0-9]+)?')
+_DEBUG_SECTION = re.compile(r"\.section\s+\.debug\w*\s*\{[^}]*\}?")
+_LOCAL_LABEL = re.compile(r"(?<![\w$])\$L__(?:tmp|func_begin|func_end)[0-9]+:")
+_BLANK_LINES = re.compile(r"\n\s+")
+_STATEMENT = re.compile(r"[^;]+")
+_LABEL = re.compile(r"[\s{}]*[\w$%]+:(?!:)")
+_INSTRUCTION = re.compile(r"[\s{}]*(@!?[\w$%]+\s+)?([a-z][\w.]*(?:::[\w.]+){0,9})(?![\w.:])")
 
-# Opcodes after which memory, or something outside the thread, is different.
-_EFFECTS = ("st", "atom", "red", "call", "cp", "stmatrix", "sust", "vprintf", "multimem", "tensormap")
+# Opcodes whose result can be seen outside the block, unless the first state space that they name is
+# one of `_PRIVATE`. `wmma` and `cp` have other forms, which the state space tells apart.
+_WRITERS = frozenset(
+    {"st", "atom", "red", "call", "cp", "sust", "sured", "multimem", "tensormap", "wmma"}
+)
+_PRIVATE = frozenset({"shared", "shared::cta", "shared::cluster", "local", "param"})
+_LEAVES = frozenset({"bra", "brx", "ret", "exit"})
 
 
 class PtxError(ValueError):
@@ -39,8 +69,9 @@ class PtxFacts:
     """Facts of one PTX module and one entry of it.
 
     `threads` is the product of `.reqntid`, `tmem_columns` the largest constant `tcgen05.alloc`;
-    None where the text does not say. `effects` counts the entry's instructions that write memory or
-    call out; `traps` its `trap` instructions; `instructions` all of them.
+    None where the text does not say. `effects` counts the entry's instructions whose result can be
+    seen outside the block (stores to global memory, atomics, calls); `traps` its `trap`
+    instructions; `instructions` all of them. `always_traps`: no way leads past the first `trap`.
     """
 
     version: str
@@ -52,6 +83,7 @@ class PtxFacts:
     instructions: int
     effects: int
     traps: int
+    always_traps: bool = False
 
     @property
     def is_trap_stub(self) -> bool:
@@ -60,53 +92,189 @@ class PtxFacts:
 
     @property
     def does_nothing(self) -> bool:
+        """Nothing that the entry does can be observed, except that it traps."""
         return self.effects == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """Where an entry is: its directives from `head` to `opening`, its body up to `end`."""
+
+    name: str
+    head: int
+    opening: int
+    end: int
 
 
 def read_ptx(text: str, entry: str | None = None) -> PtxFacts:
     """Read the header and one entry (the first, unless named).
 
     Raises:
-        PtxError: no `.version`, no `.target`, or no such entry.
+        PtxError: no `.version` or `.target` at the start, binary data, or no such entry.
     """
-    clean = _COMMENT.sub("", text)
-    version, target = _VERSION.search(clean), _TARGET.search(clean)
-    if not version or not target:
-        missing = ".version" if not version else ".target"
-        raise PtxError(f"no {missing} directive: not PTX")
-    found = list(_ENTRY.finditer(clean))
-    if not found:
+    if "\0" in text:
+        raise PtxError("not PTX: it holds binary data")
+    clean = _replace_opaque(text, _blank)
+    version, target = _header(clean)
+    entries = tuple(_entries(clean))
+    if not entries:
         raise PtxError("no .entry: nothing that can be launched")
-    names = tuple(match[1] for match in found)
+    names = tuple(dict.fromkeys(found.name for found in entries))
     if entry is not None and entry not in names:
-        raise PtxError(f"no entry {entry!r}; the file has {', '.join(names[:8])}")
-    match = found[names.index(entry) if entry else 0]
-    head, body = _entry_parts(clean, match.end())
-    counts = _opcodes(body)
+        more = ", ..." if len(names) > 8 else ""
+        raise PtxError(f"no entry {entry!r}; the file has {', '.join(names[:8])}{more}")
+    chosen = next(found for found in entries if entry in (None, found.name))
+    body = _LOC.sub(" ", _FILE.sub(" ", clean[chosen.opening : chosen.end]))
+    counts, columns, always_traps = _survey(body)
     return PtxFacts(
         version=version[1],
-        target=target[1].split(",")[0].strip(),
-        entry=match[1],
+        target=target[1],
+        entry=chosen.name,
         entries=names,
-        threads=_threads(head),
-        tmem_columns=max((int(n) for n in _TMEM_ALLOC.findall(body)), default=None),
+        threads=_threads(clean[chosen.head : chosen.opening]),
+        tmem_columns=columns,
         instructions=sum(counts.values()),
-        effects=sum(n for opcode, n in counts.items() if opcode.split(".")[0] in _EFFECTS),
+        effects=sum(count for opcode, count in counts.items() if writes_outside(opcode)),
         traps=counts["trap"],
+        always_traps=always_traps,
     )
 
 
-def _entry_parts(text: str, start: int) -> tuple[str, str]:
-    """The entry's directives and its body, braces matched (strings hold no braces in PTX code)."""
-    opening = text.find("{", start)
-    if opening < 0:
-        return text[start:], ""
-    depth = 0
-    for brace in re.finditer(r"[{}]", text[opening:]):
-        depth += 1 if brace[0] == "{" else -1
-        if depth == 0:
-            return text[start:opening], text[opening + 1 : opening + brace.start()]
-    return text[start:opening], text[opening + 1 :]
+def writes_outside(opcode: str) -> bool:
+    """Whether what this instruction does can be seen outside the block that runs it.
+
+    A call counts, whatever it calls; a store to shared, local or parameter memory does not.
+    """
+    name, *modifiers = opcode.split(".")
+    if name not in _WRITERS:
+        return False
+    if name == "call":
+        return True
+    spaces = [word for word in modifiers if word == "global" or word in _PRIVATE]
+    if name == "cp":
+        # The destination is named first; `cp.async.bulk.commit_group` and its kin name none.
+        return spaces[:1] == ["global"] and "prefetch" not in modifiers
+    if name == "wmma":
+        return modifiers[:1] == ["store"] and spaces[:1] in ([], ["global"])
+    if name == "multimem":
+        return modifiers[:1] != ["ld_reduce"]
+    return spaces[:1] in ([], ["global"])
+
+
+def opcodes(code: str) -> Iterator[tuple[str, bool]]:
+    """Each instruction of PTX without comments: its opcode, and whether it is guarded."""
+    for opcode, guarded, _ in _instructions(code):
+        yield opcode, guarded
+
+
+def _instructions(code: str) -> Iterator[tuple[str, bool, str]]:
+    for found in _STATEMENT.finditer(code):
+        statement = found[0]
+        instruction = _INSTRUCTION.match(statement)
+        if not instruction:
+            position = 0
+            while label := _LABEL.match(statement, position):
+                position = label.end()
+            instruction = _INSTRUCTION.match(statement, position)
+        if instruction:
+            yield instruction[2], instruction[1] is not None, statement
+
+
+def _survey(body: str) -> tuple[Counter[str], int | None, bool]:
+    """Count the opcodes; the most columns that `tcgen05.alloc` takes; whether all ways trap."""
+    counts: Counter[str] = Counter()
+    columns: int | None = None
+    always_traps: bool | None = None
+    for opcode, guarded, statement in _instructions(body):
+        counts[opcode] += 1
+        if opcode.startswith("tcgen05.alloc."):
+            number = _LAST_NUMBER.search(statement, max(0, len(statement) - 64))
+            columns = max(columns or 0, int(number[1])) if number else columns
+        if always_traps is None:
+            if opcode.split(".", 1)[0] in _LEAVES:
+                always_traps = False
+            elif opcode == "trap" and not guarded:
+                always_traps = True
+    return counts, columns, bool(always_traps)
+
+
+def _replace_opaque(text: str, replacement: Callable[[str], str]) -> str:
+    """The text with comments and strings replaced.
+
+    Comments do not nest, one that is not closed reaches to the end; a string ends with its line.
+    """
+    pieces, position = [], 0
+    while found := _OPAQUE.search(text, position):
+        pieces.append(text[position : found.start()])
+        position = _end_of_opaque(text, found)
+        pieces.append(replacement(text[found.start() : position]))
+    pieces.append(text[position:])
+    return "".join(pieces)
+
+
+def _end_of_opaque(text: str, opening: re.Match[str]) -> int:
+    if opening[0] == "/*":
+        closing = text.find("*/", opening.end())
+        return closing + 2 if closing >= 0 else len(text)
+    newline = text.find("\n", opening.end())
+    newline = newline if newline >= 0 else len(text)
+    if opening[0] == "//":
+        return newline
+    quote = text.find('"', opening.end(), newline)
+    return quote + 1 if quote >= 0 else newline
+
+
+def _blank(opaque: str) -> str:
+    """Blanks of the same length, so that positions stay true; a string keeps its quotes."""
+    length = len(opaque)
+    if opaque[0] == '"' and length > 1:
+        return '"' + " " * (length - 2) + '"'
+    return " " * length
+
+
+def _uncomment(opaque: str) -> str:
+    return opaque if opaque[0] == '"' else " "
+
+
+def _header(clean: str) -> tuple[re.Match[str], re.Match[str]]:
+    """The two directives that must open a module, in this order, as ptxas demands it."""
+    version = _VERSION.match(clean)
+    if not version:
+        raise PtxError("no .version directive at the start: not PTX")
+    target = _TARGET.match(clean, version.end())
+    if not target:
+        raise PtxError("no .target directive after .version: not PTX")
+    return version, target
+
+
+def _entries(clean: str) -> Iterator[_Entry]:
+    """Every entry with a body; a declaration, which ends in a semicolon, has none."""
+    position, pending = 0, None
+    while found := _TOP_LEVEL.search(clean, position):
+        position = found.end()
+        if found[1]:
+            pending = found
+        elif found[0] == ";":
+            pending = None
+        else:
+            position = _end_of_scope(clean, position)
+            if pending:
+                yield _Entry(name=pending[1], head=pending.end(), opening=found.end(), end=position)
+            pending = None
+
+
+def _end_of_scope(clean: str, position: int) -> int:
+    """Where the scope that was just opened is closed; the end of the text where it is not."""
+    depth = 1
+    for braces in _BRACES.finditer(clean, position):
+        length = len(braces[0])
+        if braces[0][0] == "{":
+            depth += length
+        elif length >= depth:
+            return braces.start() + depth
+        else:
+            depth -= length
+    return len(clean)
 
 
 def _threads(head: str) -> int | None:
@@ -117,20 +285,13 @@ def _threads(head: str) -> int | None:
     return x * y * z
 
 
-def _opcodes(body: str) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for statement in re.split(r"[;{}\n]|(?<=\w):(?=\s)", body):
-        match = _OPCODE.match(statement)
-        if match:
-            counts[match[1]] += 1
-    return counts
-
-
 def without_debug(text: str) -> str:
     """The text without comments, line tables, debug sections and the labels that only they use."""
-    text = _DEBUG_SECTION.sub("", _COMMENT.sub("", text))
-    text = _LOCAL_LABEL.sub("", _DEBUG_LINE.sub("", text))
-    return "\n".join(line.strip() for line in text.splitlines() if line.strip())
+    text = _FILE.sub(" ", _replace_opaque(text, _uncomment))
+    text = _LOC.sub(" ", _DEBUG_SECTION.sub(" ", text))
+    text = _BLANK_LINES.sub("\n", _LOCAL_LABEL.sub(" ", text))
+    lines = (line.strip() for line in text.split("\n"))
+    return "\n".join(line for line in lines if line)
 
 
 def body_sha256(text: str) -> str:
@@ -138,13 +299,22 @@ def body_sha256(text: str) -> str:
 
     Two toolchains with equal body hashes hand ptxas the same program.
     """
-    return hashlib.sha256(_VERSION.sub("", without_debug(text)).encode()).hexdigest()
+    body = without_debug(text)
+    version = _VERSION.match(body)
+    body = body[version.end() :] if version else body
+    return hashlib.sha256(body.encode(errors="backslashreplace")).hexdigest()
 
 
 def retarget(text: str, *, target: str | None = None, version: str | None = None) -> str:
-    """The text with another `.target` or `.version`; the rest is byte for byte the same."""
+    """The text with another `.target` or `.version`; the rest is byte for byte the same.
+
+    Raises:
+        PtxError: no `.version` or `.target` at the start.
+    """
+    old_version, old_target = _header(_replace_opaque(text, _blank))
+    # From the back, so that the positions before stay true.
     if target:
-        text = re.sub(r"(^\s*\.target\s+)sm_\w+", rf"\g<1>{target}", text, count=1, flags=re.M)
+        text = text[: old_target.start(1)] + target + text[old_target.end(1) :]
     if version:
-        text = re.sub(r"(^\s*\.version\s+)\d+\.\d+", rf"\g<1>{version}", text, count=1, flags=re.M)
+        text = text[: old_version.start(1)] + version + text[old_version.end(1) :]
     return text

@@ -7,12 +7,16 @@ shared memory only in Triton's metadata; tensor memory in the metadata, or the o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from harness.logic.cubin import Cubin, CubinEntry
-from harness.logic.ptx import PtxFacts
-from harness.logic.ptxas_log import FunctionUsage, PtxasLog
 from harness.values.resources import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.logic.cubin import Cubin, CubinEntry
+    from harness.logic.ptx import PtxFacts
+    from harness.logic.ptxas_log import FunctionUsage, PtxasLog
 
 __all__ = ["combine"]
 
@@ -38,7 +42,7 @@ def combine(
         stack=_first(usage and usage.stack, image and image.stack),
         static_shared=static,
         shared=static if dynamic is None else dynamic + (static or 0),
-        constant=_total(usage.constants if usage else image.constants if image else None),
+        constant=_constant(usage, image),
         barriers=_first(usage and usage.barriers, image and image.barriers),
         tmem_columns=tmem if tmem is not None else ptx.tmem_columns if ptx else None,
         threads=ptx.threads if ptx else None,
@@ -54,8 +58,12 @@ def _integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _total(constants: tuple[tuple[int, int], ...] | None) -> int | None:
-    return None if constants is None else sum(size for _, size in constants)
+def _constant(usage: FunctionUsage | None, image: CubinEntry | None) -> int | None:
+    """Bytes of all banks. From sm_90 on the log has none: silence is not 0, the cubin knows."""
+    for source in (usage, image):
+        if source and source.constants:
+            return sum(size for _, size in source.constants)
+    return None
 
 
 def _disagreements(usage: FunctionUsage | None, image: CubinEntry | None) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Signatures: the part of a failure that stays the same when the same bug strikes again.
 
 Folded: colours, directories, line and column numbers, addresses, temporary names, SSA values,
-layout aliases, shapes. Kept: dtypes, operation names, targets, codes, the assertion's file and
-expression. `RULE` goes up with every change, so that history can be re-keyed from its raw text.
+layout aliases, shapes, plain numbers. Kept: dtypes, operation names, targets, codes, versions, the
+assertion's file and expression. `RULE` goes up with every change, so that history can be re-keyed
+from its raw text.
 """
 
 from __future__ import annotations
@@ -14,43 +15,69 @@ from harness.values.verdict import Signature, Stage, VerdictKind
 __all__ = ["RULE", "failing_pass", "make_signature", "template"]
 
 RULE = 1
+_MAX_MESSAGE = 4000
 _MAX_TEMPLATE = 600
 
-_FAILING_PASS = re.compile(r"Pipeline failed while executing \[[^\]]*?`([\w-]+)`")
-_PASS_OF_ANCHOR = re.compile(r"`([A-Z]\w+)`\s+on\b")
+_FAILING_PASS = re.compile(r"Pipeline failed while executing \[[^\]`]{0,400}`([\w-]{1,200})`")
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_BLANKS = re.compile(r"\s+")
+# glibc names the program, the file by its path, the line and the function by its whole type. Only
+# the file and the expression, numbers and all, tell one bug from another.
+_ASSERTION = re.compile(
+    r"([\w.+-]{1,200}\.(?:cpp|cc|c|h|hpp|inc|td)):(?:\d+: .*?:)? Assertion [`'](.+?)(?:' failed|$)"
+)
+
+# No replacement holds a digit that its match did not, or is longer without losing one: folding
+# again and again comes to an end.
 _FOLDS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\x1b\[[0-9;]*[A-Za-z]"), ""),
-    # An assertion names its file by path and the function by its whole type: keep file, expression.
-    (re.compile(r"\S*?([\w.+-]+\.(?:cpp|cc|c|h|hpp|inc)):\d+: .*?: Assertion [`']"), r"\1: Assertion `"),
-    (re.compile(r"(?:/[\w.@+=-]+)+/([\w.@+=-]+)"), r"\1"),
-    (re.compile(r"\btmp[\w]{6,}(\.\w+)?"), r"TMP\1"),
-    (re.compile(r":\d+:\d+"), ":L:C"),
-    (re.compile(r"\bline \d+"), "line L"),
-    (re.compile(r"(?<=\.py):\d+"), ":L"),
-    (re.compile(r"0x[0-9a-fA-F]+"), "HEX"),
-    (re.compile(r"%[A-Za-z_]*\d+(?:#\d+)?"), "%V"),
-    (re.compile(r"#(blocked|shared|mma|linear|smem|slice|loc|tmem)\d*\b"), r"#\1"),
-    (re.compile(r"\bt\d+: "), "tN: "),
-    # tensor<64x128xbf16> keeps bf16.
-    (re.compile(r"\b(?:\d+x)+(?=[a-z!])"), "SHAPEx"),
-    (re.compile(r"(?<![\w.])\d+(?![\w.])"), "N"),
-    (re.compile(r"\s+"), " "),
+    (re.compile(r"(?<![\w.])(?:~|\.{1,2})?(?:/[\w.@+=-]+)+/([\w.@+=-]+)"), r"\1"),
+    (re.compile(r"(?<![\w./])(?:[\w.@+=-]+/)+([\w+-]+\.\w+)"), r"\1"),
+    (re.compile(r"(?<![\w./])~?/([\w.@+=-]+\.\w+)"), r"\1"),
+    (re.compile(r"\btmpxft_[0-9a-f]{8}_[0-9a-f]{8}(?:-\d+)?"), "TMP"),
+    (re.compile(r"\btmp[a-z0-9_]{8}(?![a-z0-9_])"), "TMP"),
+    (re.compile(r"(\.[A-Za-z]\w{0,3}):\d+(?::\d+)?(?!\w)"), r"\1:L"),
+    (re.compile(r":\d+:\d+"), ":L"),
+    (re.compile(r"\b(line|column) \d+"), r"\1 L"),
+    (re.compile(r"\b0x[0-9a-fA-F]+(?![0-9a-zA-Z])"), "HEX"),
+    # SSA values and virtual registers; not intrinsics (%llvm.nvvm.x), nor registers such as %tid.x.
+    (re.compile(r"%[A-Za-z0-9_$]+(?:#\d+)?(?![\w$#]|\.\w)"), "%V"),
+    (re.compile(r"#([A-Za-z_]+)\d+\b"), r"#\1"),
+    # Nodes of LLVM's instruction selection: t12, t7:1.
+    (re.compile(r"\bt\d+(?::\d+)?\b"), "tN"),
+    # tensor<64x?x128xbf16> keeps bf16.
+    (re.compile(r"(?<![\w?])(?:(?:\d+|\?)x)+(?=[A-Za-z!])"), "SHAPEx"),
+    # Not what is a part of a name, of a version (9.1) or of a dtype in words (16-bit).
+    (re.compile(r"(?<![\w.])\d+(?!\w|\.\w|-bit)"), "N"),
 )
 
 
 def template(text: str) -> str:
-    """A message with everything folded that differs between two strikes of one bug."""
-    for pattern, replacement in _FOLDS:
-        text = pattern.sub(replacement, text)
-    return text.strip()[:_MAX_TEMPLATE]
+    """A message with everything folded that differs between two strikes of one bug.
+
+    Folding a template again changes nothing.
+    """
+    folded = _fold(text[:_MAX_MESSAGE])
+    # What is cut off, or what one rule leaves, can be what another one folds.
+    while (again := _fold(folded)) != folded:
+        folded = again
+    return folded
+
+
+def _fold(text: str) -> str:
+    text = _BLANKS.sub(" ", _COLOUR.sub("", text)).strip()
+    assertion = _ASSERTION.search(text) if "Assertion" in text else None
+    if assertion:
+        text = f"{assertion[1]}: Assertion `{assertion[2].strip()}"
+    else:
+        for pattern, replacement in _FOLDS:
+            text = pattern.sub(replacement, text)
+    return text[:_MAX_TEMPLATE].strip()
 
 
 def failing_pass(log: str) -> str | None:
     """The pass that MLIR names in a failing pipeline, if it does."""
-    match = _FAILING_PASS.search(log) or (
-        _PASS_OF_ANCHOR.search(log) if "Pipeline failed" in log else None
-    )
+    match = _FAILING_PASS.search(log)
     return match[1] if match else None
 
 

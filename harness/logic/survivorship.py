@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.values.row import Row
@@ -18,7 +19,6 @@ _AT_FAULT = {
     "llir": "Triton",
     "ptx": "Triton/LLVM",
     "cubin": "ptxas",
-    "launch": "the launch",
 }
 
 
@@ -61,33 +61,49 @@ def survivors(rows: Sequence[Row]) -> Survivors:
 def _fate(found: Sequence[Row], rows: Sequence[Row]) -> Fate:
     verdict = VerdictKind(found[0].verdict)
     stage = found[0].stage
-    fault = _AT_FAULT.get(stage) if stage and not verdict.compiles else None
     return Fate(
         verdict=verdict,
         rows=tuple(found),
         reason=_common_reason(found),
         where=common_ground(found, rows),
-        at_fault=f"{fault}, stage {stage}" if fault else None,
+        at_fault=_at_fault(verdict, stage),
     )
 
 
+def _at_fault(verdict: VerdictKind, stage: str | None) -> str | None:
+    if stage is None or verdict.compiles:
+        return None
+    if stage == "launch":
+        return "the config; Triton would say so at launch only"
+    return f"{_AT_FAULT[stage]}, stage {stage}"
+
+
+_NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+
+
 def _common_reason(rows: Sequence[Row]) -> str:
-    reasons = {row.reason for row in rows}
-    if len(reasons) == 1:
-        return rows[0].reason
-    if all(row.spill_stores for row in rows):
-        return (
-            f"spills {_span(rows, lambda row: row.spill_stores)} B stores and "
-            f"{_span(rows, lambda row: row.spill_loads)} B loads a thread, "
-            f"at {_span(rows, lambda row: row.n_regs)} registers"
-        )
-    return f"{rows[0].reason} (and likewise)"
+    """One reason for all: numbers in which they differ become spans."""
+    reasons = list(dict.fromkeys(row.reason for row in rows))
+    skeletons = {_NUMBER.sub("#", reason) for reason in reasons}
+    if len(skeletons) > 1:
+        # Sick in more than one way: what all have is said, `triage show` has the rest.
+        parts = [reason.split("; ") for reason in reasons]
+        shared = {_NUMBER.sub("#", part) for part in parts[0]}
+        for found in parts:
+            shared &= {_NUMBER.sub("#", part) for part in found}
+        if not shared:
+            return f"{reasons[0]} (others: {reasons[1]})"
+        reasons = [
+            "; ".join(part for part in found if _NUMBER.sub("#", part) in shared) for found in parts
+        ]
+    numbers = list(zip(*(_NUMBER.findall(reason) for reason in reasons), strict=True))
+    spans = iter([_span(found) for found in numbers])
+    return _NUMBER.sub(lambda _: next(spans), reasons[0])
 
 
-def _span(rows: Sequence[Row], number: Callable[[Row], int | None]) -> str:
-    values = [value for value in map(number, rows) if value is not None]
-    low, high = min(values), max(values)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+def _span(words: Sequence[str]) -> str:
+    ordered = sorted(set(words), key=lambda word: float(word.replace(",", "")))
+    return ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
 
 
 def common_ground(found: Sequence[Row], rows: Sequence[Row]) -> str | None:

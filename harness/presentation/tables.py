@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from rich.box import SIMPLE_HEAD
@@ -19,6 +19,7 @@ __all__ = ["render_rows", "verdict_text"]
 
 _STYLES = {VerdictKind.OK: "green", VerdictKind.SICK: "yellow"}
 _SHORT_NAMES = {"num_warps": "warps", "num_stages": "stages", "num_ctas": "ctas"}
+_MIX_TITLE = "tens:vec:sfu:mem:local"
 _CLASSES = ("tensor", "vector", "special", "memory", "local")
 
 
@@ -29,12 +30,15 @@ def verdict_text(verdict: str) -> Text:
     return Text(verdict, style=style)
 
 
-def render_rows(rows: Sequence[Row]) -> RenderableType:
-    """A table and its survivorship for each launch, target and toolchain, in order."""
+def render_rows(rows: Sequence[Row], width: int) -> RenderableType:
+    """A table and its survivorship for each launch, target and toolchain, in order.
+
+    `width` is that of the reader's console in characters; columns that do not fit are left out.
+    """
     parts: list[RenderableType] = []
     for heading, found in groupby(rows, key=_heading):
         group = list(found)
-        parts += [Text(heading + _ptx_words(group), style="bold"), _table(group)]
+        parts += [Text(heading + _ptx_words(group), style="bold"), _table(group, width)]
         parts += [*_survivorship(group), Text("")]
     return Group(*parts)
 
@@ -89,25 +93,39 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("shared", lambda row: _number(row.shared)),
     ("tmem", lambda row: _number(row.tmem_size)),
     ("occupancy", _occupancy),
-    ("tens:vec:sfu:mem:local", _mix),
+    (_MIX_TITLE, _mix),
     ("s", _seconds),
 )
+# What a narrow terminal goes without, in this order; a cut number would be worse than none.
+_EXPENDABLE = ("s", _MIX_TITLE, "stack", "occupancy", "spill ld")
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("cell", style="dim", no_wrap=True)
+def _table(rows: Sequence[Row], width: int) -> Table:
     names = list(dict.fromkeys(name for row in rows for name in row.config))
+    columns: dict[str, list[str]] = {"cell": [row.short for row in rows]}
     for name in names:
-        table.add_column(_SHORT_NAMES.get(name, name), justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    for title, _ in _COLUMNS:
-        table.add_column(title, justify="right", no_wrap=True)
-    for row in rows:
-        config = [str(row.config.get(name, "-")) for name in names]
-        numbers = [show(row) for _, show in _COLUMNS]
-        table.add_row(row.short, *config, verdict_text(row.verdict), *numbers)
+        columns[_SHORT_NAMES.get(name, name)] = [str(row.config.get(name, "-")) for row in rows]
+    columns["verdict"] = [row.verdict for row in rows]
+    columns |= {title: [show(row) for row in rows] for title, show in _COLUMNS}
+    for title in _EXPENDABLE:
+        if _width(columns) > width:
+            del columns[title]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for title in columns:
+        left = title in ("cell", "verdict")
+        table.add_column(title, justify="left" if left else "right", no_wrap=True)
+    for line in zip(*columns.values(), strict=True):
+        table.add_row(
+            *(
+                verdict_text(word) if title == "verdict" else word
+                for title, word in zip(columns, line, strict=True)
+            )
+        )
     return table
+
+
+def _width(columns: Mapping[str, Sequence[str]]) -> int:
+    return sum(3 + max(map(len, [title, *words])) for title, words in columns.items())
 
 
 def _survivorship(rows: Sequence[Row]) -> list[RenderableType]:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.values.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Config", "ConfigFilter", "LaunchSpec", "Parameter", "Pin", "Repro", "Scalar", "Source"]
 
 Scalar = bool | int | float | str
+
+_WORD = re.compile(r"[\w.:+/@-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,27 +44,45 @@ class Parameter:
     default: Scalar | None
 
     def read(self, text: str) -> Scalar | None:
-        """Read a value given on the command line.
+        """Read a value given on the command line; where the default is None, guess its type.
 
         Raises:
             UsageError: the text does not have the type of the default.
         """
         kind = type(self.default)
-        if text.lower() == "none":
-            return None
         try:
             if kind is bool:
                 return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
             if kind is int:
-                return int(text)
+                return _integer(text)
             if kind is float:
                 return float(text)
         except (KeyError, ValueError):
             raise UsageError(
-                f"--set {self.name}={text}: expected {_article(kind.__name__)}, "
+                f"--set {self.name}={text[:80]}: expected {_article(kind.__name__)}, "
                 f"like its default {self.default!r}"
             ) from None
-        return text
+        return text if kind is str else _guess(text)
+
+
+def _integer(text: str) -> int:
+    """As Python reads it, hexadecimal and the like too; at most what a kernel can take."""
+    if len(text) > 40:
+        raise ValueError(text)
+    return int(text, 0)
+
+
+def _guess(text: str) -> Scalar | None:
+    """The value for a parameter whose default, None, says nothing of its type."""
+    words: dict[str, bool | None] = {"none": None, "true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    for read in (_integer, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _article(kind: str) -> str:
@@ -98,7 +122,7 @@ class Repro:
     ptx: Path | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """One tuning point: meta-parameters and options, in the order in which the tuner names them."""
 
@@ -118,7 +142,18 @@ class Config:
 
 
 def _spell(value: Scalar) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    """A text as it is, unless it could be taken for another value or for several."""
+    if not isinstance(value, str):
+        return json.dumps(value)
+    return value if _WORD.fullmatch(value) and not _is_json(value) else json.dumps(value)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return text == "none"
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,18 +172,29 @@ class ConfigFilter:
         Raises:
             UsageError: a part is not `name=value`.
         """
-        wanted = []
+        wanted: dict[str, tuple[str, ...]] = {}
         for part in filter(None, (piece.strip() for piece in text.split(","))):
-            name, equals, value = part.partition("=")
-            if not equals or not name.strip() or not value.strip():
+            name, equals, value = (word.strip() for word in part.partition("="))
+            values = tuple(word.strip().lower() for word in value.split("|"))
+            if not equals or not name or not all(values):
                 raise UsageError(
                     f"--config {text!r}: {part!r} is not name=value; "
                     "write for example num_warps=4,maxnreg=none"
                 )
-            values = tuple(word.strip().lower() for word in value.split("|"))
-            wanted.append((name.strip(), values))
-        return cls(wanted=tuple(wanted))
+            if name in wanted:
+                raise UsageError(
+                    f"--config {text!r}: {name} twice; for either of two values write "
+                    f"{name}={'|'.join([*wanted[name], *values])}"
+                )
+            wanted[name] = values
+        return cls(wanted=tuple(wanted.items()))
 
     def matches(self, config: Config) -> bool:
-        values = {name: _spell(value).lower() for name, value in config.items}
-        return all(values.get(name, "none") in allowed for name, allowed in self.wanted)
+        """Whether this config has all the values."""
+        values = {name: _readings(value) for name, value in config.items}
+        return all(values.get(name, {"none"}) & set(allowed) for name, allowed in self.wanted)
+
+
+def _readings(value: Scalar) -> set[str]:
+    """What a user may write for a value, in lower case."""
+    return {_spell(value).lower(), str(value).lower()}

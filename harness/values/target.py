@@ -14,7 +14,7 @@ from harness.values.errors import UsageError
 
 __all__ = ["Target"]
 
-_SPELLING = re.compile(r"(?:(?:sm|compute)_?)?(\d{2,3})([af]?)", re.IGNORECASE)
+_SPELLING = re.compile(r"(?:(?:sm|compute)_?)?([1-9][0-9]{1,2})([af]?)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -34,7 +34,7 @@ class Target:
         match = _SPELLING.fullmatch(text.strip())
         if not match:
             raise UsageError(
-                f"{text!r} is not a GPU target; write it as ptxas does, for example sm_90a or 100f"
+                f"{text[:40]!r} is not a GPU target; write it as ptxas does, for example sm_90a or 100f"
             )
         return cls(capability=int(match[1]), suffix=match[2].lower())
 
