@@ -2,12 +2,11 @@
 
     python benchmarks/compile.py [--kernel K] [--sm SM]
 
-cold      wall of a compile with an empty store, over (CPU seconds in compilers) / cores
-warm      wall of the same command again, from the store
-loop      wall of what a user would write: a process for each config, one after another, that compiles
-          it with the same Triton and the ptxas it bundles (no resources, no SASS, no verdict)
-help      wall of `triage --help`
-memory    peak resident memory of the parent, as the kernel accounts it
+cold      wall of a compile with an empty store, over (CPU seconds in compilers) / cores warm
+wall of the same command again, from the store loop      wall of what a user would write: a process
+for each config, one after another, that compiles it with the same Triton and the ptxas it bundles
+(no resources, no SASS, no verdict) help      wall of `triage --help` memory    peak resident memory
+of the parent, as the kernel accounts it
 """
 
 from __future__ import annotations
@@ -50,6 +49,7 @@ def run(words: list[str], env: dict[str, str]) -> tuple[float, int, str]:
 
 
 def triage(*words: str) -> list[str]:
+    """The words that run our command line."""
     return [sys.executable, "-m", "harness", *words]
 
 
@@ -137,7 +137,9 @@ def plain_job(home: str, kernel: str, sm: str) -> tuple[dict[str, Any], str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    """Measure and print."""
+    raw = argparse.RawTextHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--kernel", default="mamba3_siso_bwd_dqkv")
     parser.add_argument("--sm", default="100a")
     options = parser.parse_args()
@@ -151,11 +153,12 @@ def main() -> None:
         document = json.loads(output)
         warm = statistics.median(run(words, env)[0] for _ in range(5))
         helps = statistics.median(run(triage("--help"), env)[0] for _ in range(5))
-    cpu = document["summary"]["cpu_seconds"]
         job, triton_path = plain_job(home, options.kernel, options.sm)
         plain = loop(document["cells"], job, {**env, "PYTHONPATH": triton_path})
+    cpu = document["summary"]["cpu_seconds"]
     print(f"{len(document['cells'])} cells on {CORES} cores")
-    print(f"cold    {cold:7.2f} s = {cold / (cpu / CORES):.2f} x (compiler CPU {cpu:.1f} s / cores)")
+    ideal = cpu / CORES
+    print(f"cold    {cold:7.2f} s = {cold / ideal:.2f} x (compiler CPU {cpu:.1f} s / cores)")
     print(f"warm    {warm:7.2f} s = cold / {cold / warm:.0f}")
     print(f"loop    {plain:7.2f} s = cold x {plain / cold:.1f}")
     print(f"help    {helps:7.2f} s")

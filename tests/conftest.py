@@ -18,7 +18,9 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(autouse=True)
-def _unit_tests_touch_nothing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _unit_tests_touch_nothing(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In tests/unit, starting a process or opening a socket is an error."""
     if HERE / "unit" not in request.path.parents:
         return
@@ -33,7 +35,7 @@ def _unit_tests_touch_nothing(request: pytest.FixtureRequest, monkeypatch: pytes
 
 @pytest.fixture(scope="session")
 def toolchain_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One toolchain cache for the whole run, all workers; TRIAGE_TEST_CACHE names one that stays."""
+    """One cache of toolchains for all workers; TRIAGE_TEST_CACHE names one that stays."""
     kept = os.environ.get("TRIAGE_TEST_CACHE")
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base

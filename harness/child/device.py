@@ -10,7 +10,6 @@ fake tensors this needs no CUDA build of torch, no device guard, and lets slicin
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import types
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from triton.backends.compiler import GPUTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from typing_extensions import Self
 
@@ -181,8 +180,8 @@ class PretendDriver:
                 "mem_bus_width": 4096,
             },
             # Triton 3.2 and 3.3 fill the descriptors of tl's experimental TMA from the host.
-            fill_1d_tma_descriptor=_nothing,
-            fill_2d_tma_descriptor=_nothing,
+            fill_1d_tma_descriptor=_idle(),
+            fill_2d_tma_descriptor=_idle(),
         )
 
     @staticmethod
@@ -299,13 +298,31 @@ class _Stream(_Event):
     def __exit__(self, *_: object) -> None: ...
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    """Any call that only matters to real hardware."""
+def _idle() -> Callable[..., None]:
+    """A function for any call that only matters to real hardware.
+
+    A new one each time: torch's compiler keeps a table by function, and no two names may share one.
+    """
+
+    def nothing(*_: Any, **__: Any) -> None:
+        pass
+
+    return nothing
 
 
-@contextlib.contextmanager
-def _no_guard(*_: Any, **__: Any) -> Iterator[None]:
-    yield
+class _Guard:
+    """`torch.cuda.device(...)`, of which there is one."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class _GuardOf(_Guard):
+    """`torch.cuda.device_of(tensor)`."""
 
 
 _NO_OPS = (
@@ -333,24 +350,24 @@ def _patch_torch_cuda(properties: dict[str, Any]) -> None:
         "is_bf16_supported": lambda *_, **__: capability >= (8, 0),
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "set_device": _nothing,
+        "set_device": _idle(),
         "get_device_name": lambda *_, **__: facts.name,
         "get_device_capability": lambda *_, **__: capability,
         "get_device_properties": lambda *_, **__: facts,
         "current_stream": lambda *_, **__: stream,
         "default_stream": lambda *_, **__: stream,
-        "set_stream": _nothing,
+        "set_stream": _idle(),
         "stream": lambda *_, **__: stream,
         "is_current_stream_capturing": lambda: False,
         "Stream": _Stream,
         "Event": _Event,
-        "device": _no_guard,
-        "device_of": _no_guard,
+        "device": _Guard,
+        "device_of": _GuardOf,
         "memory_allocated": lambda *_, **__: 0,
         "max_memory_allocated": lambda *_, **__: 0,
         "mem_get_info": lambda *_, **__: (facts.total_memory, facts.total_memory),
     }
-    answers.update(dict.fromkeys(_NO_OPS, _nothing))
+    answers.update({name: _idle() for name in _NO_OPS})
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
     torch.version.cuda = torch.version.cuda or "12.8"
@@ -374,7 +391,7 @@ def _patch_torch() -> None:
         torch.accelerator.is_available = lambda: True
         torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cuda")
         torch.accelerator.device_count = lambda: 1
-        torch.accelerator.synchronize = _nothing
+        torch.accelerator.synchronize = _idle()
 
 
 def _names_gpu(device: Any) -> bool:

@@ -22,22 +22,23 @@ Example:
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
-class _Size(click.ParamType):
+def _size(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
     """`500MB`, `2G`, or a number of bytes."""
-
-    name = "size"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", str(value), re.IGNORECASE)
-        if not match:
-            self.fail(f"{value!r} is not a size; write for example 500MB or 2GB", param, ctx)
-        return int(float(match[1]) * _UNITS[match[2].upper()])
+    if value is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", value, re.IGNORECASE)
+    if not match:
+        raise click.BadParameter(f"{value!r} is not a size; write for example 500MB or 2GB")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 @click.command("cache", context_settings=CONTEXT, epilog=_EPILOG)
-@click.option("--trim", type=_Size(), help="Delete what was longest unused until this much is left.")
+@click.option(
+    "--trim",
+    callback=_size,
+    metavar="SIZE",
+    help="Delete what was longest unused until this much is left.",
+)
 @click.option("--older-than", type=click.FloatRange(0), help="Delete what was unused for DAYS.")
 @json_option
 def command(*, trim: int | None, older_than: float | None, as_json: bool) -> None:

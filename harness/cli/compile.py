@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 from collections import Counter
-
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ Exit code 0: every config compiles. 1: some do not work. 4: some could not be to
     help="Write every artifact of every cell below this folder.",
 )
 @json_option
-def command(**options: Any) -> None:
+def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
     """Compile every config of a kernel and say what became of each.
 
     Needs no GPU. "ok" means compiled and within the target's limits; nothing has been run.
@@ -64,7 +64,7 @@ def command(**options: Any) -> None:
         freeze_ptx=options["freeze_ptx"],
     )
     status = status_console()
-    with status.status("preparing toolchains and sources") if status.is_terminal else _quiet():
+    with status.status("preparing toolchains and sources"):
         selection = select(selection_words)
     memory = options["memory"]
     how = CompileOptions(
@@ -91,12 +91,7 @@ def command(**options: Any) -> None:
     raise click.exceptions.Exit(_exit_code(report))
 
 
-class _quiet:  # noqa: N801 - reads as a context manager
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
-
-
-def _run(job: Any) -> CompileReport:
+def _run(job: Coroutine[None, None, CompileReport]) -> CompileReport:
     """Run to the end; Ctrl-C ends the children first, and keeps what was finished."""
 
     async def stoppable() -> CompileReport:
@@ -122,7 +117,9 @@ def _exit_code(report: CompileReport) -> int:
 def _document(report: CompileReport) -> dict[str, Any]:
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in report.rows:
-        groups.setdefault((row.launch, row.target, row.triton, row.ptxas, row.ptxas_origin), []).append(row)
+        groups.setdefault(
+            (row.launch, row.target, row.triton, row.ptxas, row.ptxas_origin), []
+        ).append(row)
     return {
         "schema": SCHEMA,
         "cells": report.rows,

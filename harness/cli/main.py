@@ -17,12 +17,18 @@ __all__ = ["cli", "main"]
 
 # Name -> (module, what `triage --help` says). Loading none of them keeps the help instant.
 _COMMANDS = {
-    "compile": ("harness.cli.compile", "Compile every config of a kernel and say what became of it."),
+    "compile": (
+        "harness.cli.compile",
+        "Compile every config of a kernel and say what became of it.",
+    ),
     "show": ("harness.cli.show", "Print an artifact of a cell: IR, PTX, SASS, logs."),
     "kernels": ("harness.cli.kernels", "List the kernels that have a repro."),
     "toolchain": ("harness.cli.toolchain", "List, install, verify, remove Tritons and ptxas."),
     "cache": ("harness.cli.cache", "Show and trim what is stored."),
-    "doctor": ("harness.cli.doctor", "Say what works on this machine, and what to do about the rest."),
+    "doctor": (
+        "harness.cli.doctor",
+        "Say what works on this machine, and what to do about the rest.",
+    ),
 }
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

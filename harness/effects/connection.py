@@ -58,7 +58,7 @@ def _use_wal(db: sqlite3.Connection) -> None:
             # Takes effect only in a database without tables: lets a trim give pages back.
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
             db.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:  # noqa: PERF203 - it is a wait
+        except sqlite3.OperationalError as error:
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)

@@ -174,7 +174,7 @@ class _UseLock:
         while True:
             try:
                 fcntl.flock(self._file, mode | fcntl.LOCK_NB)
-            except BlockingIOError:  # noqa: PERF203 - it is a wait
+            except BlockingIOError:
                 if not while_():
                     return False
                 if time.monotonic() > deadline:

@@ -104,8 +104,8 @@ def _spec(path: Path, node: ast.FunctionDef) -> LaunchSpec:
     for argument, default in pairs:
         if default is None:
             raise ConfigurationError(
-                f"{path}:{argument.lineno}: {node.name}: parameter {argument.arg!r} has no default; "
-                "give it one, so that the launch runs by itself"
+                f"{path}:{argument.lineno}: {node.name}: parameter {argument.arg!r} "
+                "has no default; give it one, so that the launch runs by itself"
             )
         parameters.append(Parameter(name=argument.arg, default=_literal(default)))
     return LaunchSpec(

@@ -141,10 +141,7 @@ def _check(data: _ReproFile) -> None:
     if data.triton is not None and not _is_version(data.triton):
         raise FieldError("$.triton", f"{data.triton!r} is not a version, like 3.6.0")
     for index, text in enumerate(data.targets):
-        try:
-            Target.parse(text)
-        except UsageError as error:
-            raise FieldError(f"$.targets[{index}]", str(error)) from error
+        _check_target(f"$.targets[{index}]", text)
     if data.source:
         _check_pin("$.source", data.source)
         if not all(part.isidentifier() for part in data.source.module.split(".")):
@@ -152,6 +149,13 @@ def _check(data: _ReproFile) -> None:
             raise FieldError("$.source.module", said)
     for index, pin in enumerate(data.requires):
         _check_pin(f"$.requires[{index}]", pin)
+
+
+def _check_target(where: str, text: str) -> None:
+    try:
+        Target.parse(text)
+    except UsageError as error:
+        raise FieldError(where, str(error)) from error
 
 
 def _check_pin(where: str, pin: _Pin | _Source) -> None:

@@ -47,7 +47,7 @@ class FieldError(ValueError):
     `where` is its path as msgspec writes it: `$.requires[0].sha256`.
     """
 
-    def __init__(self, where: str, message: str):
+    def __init__(self, where: str, message: str) -> None:
         super().__init__(message)
         self.where = where
 
@@ -55,7 +55,7 @@ class FieldError(ValueError):
 class _HostileError(yaml.YAMLError):
     """YAML that no person would write into a settings file."""
 
-    def __init__(self, problem: str, mark: yaml.Mark):
+    def __init__(self, problem: str, mark: object) -> None:
         super().__init__(problem)
         self.problem = problem
         self.problem_mark = mark

@@ -477,9 +477,11 @@ def _last_words(log: str) -> str:
     """The line of a log that says why a process died: the last one of the most telling kind."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     for telling in _DEATH:
-        for line in reversed(lines):
-            if telling.search(line):
-                return line[:300]
+        for number in reversed(range(len(lines))):
+            if telling.search(lines[number]):
+                # LLVM's "UNREACHABLE executed at FILE:LINE" comes below what it has to say.
+                below = number and lines[number].startswith("UNREACHABLE")
+                return (f"{lines[number - 1]}; " if below else "")[:300] + lines[number][:300]
     return ""
 
 

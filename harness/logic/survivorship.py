@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from harness.values.row import Row
@@ -129,7 +130,7 @@ def common_ground(found: Sequence[Row], rows: Sequence[Row]) -> str | None:
     return None
 
 
-def _spell(name: str, values: set[object]) -> str:
+def _spell(name: str, values: AbstractSet[object]) -> str:
     words = sorted(("none" if value is None else str(value) for value in values), key=_natural)
     return f"{name}={'|'.join(words)}"
 

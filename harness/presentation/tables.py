@@ -131,9 +131,7 @@ def _width(columns: Mapping[str, Sequence[str]]) -> int:
 def _survivorship(rows: Sequence[Row]) -> list[RenderableType]:
     found = survivors(rows)
     lines: list[RenderableType] = [Text(found.headline, style="bold")]
-    for fate in found.fates:
-        if fate.verdict is not VerdictKind.OK:
-            lines.append(_fate_lines(fate))
+    lines += [_fate_lines(fate) for fate in found.fates if fate.verdict is not VerdictKind.OK]
     return lines
 
 

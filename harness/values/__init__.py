@@ -1,1 +1,1 @@
-"""Frozen values, the error tree, and the limits of each GPU: standard library and packaging only."""
+"""Frozen values, the error tree, the limits of each GPU: stdlib and packaging only."""

@@ -16,8 +16,8 @@ class CellId:
     """The coordinates of a cell; `str()` is the key by which it is stored and named everywhere.
 
     `KERNEL/LAUNCH/CONFIG@TARGET/triton-X/ptxas-Y`. `launch` holds the overrides too
-    (`default:chunk_size=32`), `ptxas` the origin where it matters (`12.9.86-bundled`), and `-frozen`
-    where the PTX is the one made for the bundled ptxas. `triton` is None for raw PTX.
+    (`default:chunk_size=32`), `ptxas` the origin where it matters (`12.9.86-bundled`), and
+    `-frozen` where the PTX is the one made for the bundled ptxas. `triton` is None for raw PTX.
     """
 
     kernel: str

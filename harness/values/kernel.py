@@ -77,12 +77,14 @@ def _guess(text: str) -> Scalar | None:
     words: dict[str, bool | None] = {"none": None, "true": True, "false": False}
     if text.lower() in words:
         return words[text.lower()]
-    for read in (_integer, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text
+    try:
+        return _integer(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _article(kind: str) -> str:
@@ -104,7 +106,8 @@ class Repro:
     """A kernel that can be compiled: its name here, its function's name, its launch code.
 
     `kernel` is None where every kernel that the file launches is meant. For raw PTX, `ptx` is its
-    file and there are no launches. `triton` and `targets` are what the upstream issue names: the default.
+    file and there are no launches. `triton` and `targets` are what the upstream issue names: the
+    default.
     """
 
     name: str
@@ -130,9 +133,11 @@ class Config:
 
     @classmethod
     def of(cls, values: dict[str, Scalar]) -> Config:
+        """The config with these values."""
         return cls(items=tuple(values.items()))
 
     def as_dict(self) -> dict[str, Scalar]:
+        """Name to value, in the tuner's order."""
         return dict(self.items)
 
     @property

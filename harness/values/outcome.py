@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal as signals
 from dataclasses import dataclass, field
 
 __all__ = ["Assembly", "Capture", "LaunchFacts", "Lowering", "ProcessEnd", "RaisedError"]
@@ -27,17 +28,17 @@ class ProcessEnd:
 
     @property
     def ok(self) -> bool:
+        """It ended by itself, with exit code 0."""
         return self.exit_code == 0
 
     @property
     def killed_by_us(self) -> bool:
+        """It crossed one of our limits."""
         return self.timed_out or self.over_memory or self.flooded
 
     @property
     def words(self) -> str:
         """How it ended, as a shell user would say it."""
-        import signal as signals
-
         if self.timed_out:
             return f"killed after {self.wall:.0f} s"
         if self.over_memory:
@@ -54,7 +55,7 @@ class ProcessEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaisedError:
-    """An exception that a foreign compiler raised; `kinds` are the names of its classes, own first."""
+    """An exception of a foreign compiler; `kinds` are the names of its classes, own first."""
 
     type: str
     kinds: tuple[str, ...]

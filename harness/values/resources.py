@@ -12,8 +12,8 @@ class Resources:
     """Needs of one kernel; None is unknown, never 0.
 
     Spills and `stack` are bytes per thread, `shared` (static and dynamic together) and
-    `static_shared` bytes per block, `constant` bytes, `tmem_columns` per block. `disagreements` says
-    where two sources tell different numbers.
+    `static_shared` bytes per block, `constant` bytes, `tmem_columns` per block. `disagreements`
+    says where two sources tell different numbers.
     """
 
     n_regs: int | None = None

@@ -16,12 +16,13 @@ SCHEMA = 1
 class Row:
     """A cell with its verdict and numbers; what is not known is None, never 0.
 
-    `stage` is where it went wrong, `signal` and `exit_code` how the stage's process ended. Spills and
-    stack are bytes per thread, `shared` bytes per block, `tmem_size` columns per block, `occupancy` a
-    fraction (theoretical), `instructions` static counts by class, `seconds` wall time of lowering and
-    assembling when they were run. `ptx_version` is the PTX's `.version`; `ptx_body_sha256` hashes the
-    program without debug information and `.version`; `ptx_same_as_bundled` compares it with the one
-    that Triton makes for the ptxas it bundles, and `frozen` says that it is that one.
+    `stage` is where it went wrong, `signal` and `exit_code` how the stage's process ended. Spills
+    and stack are bytes per thread, `shared` bytes per block, `tmem_size` columns per block,
+    `occupancy` a fraction (theoretical), `instructions` static counts by class, `seconds` wall time
+    of lowering and assembling when they were run. `ptx_version` is the PTX's `.version`;
+    `ptx_body_sha256` hashes the program without debug information and `.version`;
+    `ptx_same_as_bundled` compares it with the one that Triton makes for the ptxas it bundles, and
+    `frozen` says that it is that one.
     """
 
     cell: str

@@ -34,7 +34,8 @@ class Target:
         match = _SPELLING.fullmatch(text.strip())
         if not match:
             raise UsageError(
-                f"{text[:40]!r} is not a GPU target; write it as ptxas does, for example sm_90a or 100f"
+                f"{text[:40]!r} is not a GPU target; "
+                "write it as ptxas does, for example sm_90a or 100f"
             )
         return cls(capability=int(match[1]), suffix=match[2].lower())
 
@@ -43,8 +44,12 @@ class Target:
 
     @property
     def major(self) -> int:
+        """10 of sm_100a."""
+        """Compute capability, before the point."""
         return self.capability // 10
 
     @property
     def minor(self) -> int:
+        """3 of sm_103."""
+        """Compute capability, behind the point."""
         return self.capability % 10

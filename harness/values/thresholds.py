@@ -12,9 +12,10 @@ class Thresholds:
     """Spills are stores plus loads, stack is local memory; both in bytes per thread.
 
     1 KiB of spill traffic a thread is a kibibyte a thread of extra L1 traffic on every pass over
-    the code; below it, what kernels spill is noise beside their loads (measured on an H200: the best
-    config of the project's first kernel spills 1.6 KiB, the collapsed one 94 KiB and is 36x slower).
-    Occupancy is theoretical; below one thirtieth an SM holds less than two warps of its 48 to 64.
+    the code; below it, what kernels spill is noise beside their loads (measured on an H200: the
+    best config of the project's first kernel spills 1.6 KiB, the collapsed one 94 KiB and is 36x
+    slower). Occupancy is theoretical; below one thirtieth an SM holds less than two warps of its 48
+    to 64.
     """
 
     spill_bytes: int = 1024

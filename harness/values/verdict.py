@@ -18,7 +18,7 @@ class VerdictKind(str, Enum):
     TRAP_STUB = "trap_stub"
     OUT_OF_RESOURCES = "out_of_resources"
     REJECTED = "rejected"
-    PASS_FAILURE = "pass_failure"
+    PASS_FAILURE = "pass_failure"  # noqa: S105 - of a compiler
     COMPILER_CRASH = "compiler_crash"
     PTXAS_ICE = "ptxas_ice"
     PTXAS_ERROR = "ptxas_error"
@@ -66,6 +66,7 @@ class Signature:
 
     @property
     def key(self) -> str:
+        """Twelve hex digits; the rule's version is not part of it."""
         parts = [self.stage, self.kind, self.failing_pass, self.code, self.template]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from harness.effects.artifacts import UnusableArtifactError
 from harness.effects.assembling import (
@@ -22,12 +22,12 @@ from harness.logic.resources import combine
 from harness.values.cell import CellId
 from harness.values.errors import InfrastructureError, StorageError
 from harness.values.limits import Limits
-from harness.values.outcome import Assembly, LaunchFacts, Lowering
+from harness.values.outcome import Assembly, LaunchFacts, Lowering, ProcessEnd
 from harness.values.resources import Resources
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import Ptxas, Tool
-from harness.values.verdict import Stage, VerdictKind
+from harness.values.verdict import Stage, Verdict, VerdictKind
 
 __all__ = ["Evaluated", "PlannedCell", "evaluate"]
 
@@ -56,11 +56,10 @@ class PlannedCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
-    """A row, the keys of the evidence it was judged from, and the artifacts by role."""
+    """A row, and the keys of the evidence it was judged from, by kind."""
 
     row: Row
     evidence: dict[str, str]
-    artifacts: dict[str, str]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -157,9 +156,7 @@ def _flags(target: Target, flags: tuple[str, ...]) -> tuple[str, ...]:
     """Triton's flags; it only knows its own spelling of a target, a family or plain one is ours."""
     if not target.suffix:
         return flags
-    return tuple(
-        f"{_GPU_NAME}{target}" if flag.startswith(_GPU_NAME) else flag for flag in flags
-    )
+    return tuple(f"{_GPU_NAME}{target}" if flag.startswith(_GPU_NAME) else flag for flag in flags)
 
 
 def _other_target(target: Target, trail: _Trail) -> str | None:
@@ -169,67 +166,59 @@ def _other_target(target: Target, trail: _Trail) -> str | None:
 
 
 def _conclude(trail: _Trail) -> Evaluated:
-    plan, reading = trail.plan, trail.reading.value if trail.reading else None
+    evidence = _cell_evidence(trail)
+    kept = {
+        "lower": trail.lowering,
+        "ptx": trail.reading,
+        "assemble": trail.assembly,
+        "inspect": trail.inspection,
+    }
+    return Evaluated(
+        row=_row(trail, evidence, judge(evidence)),
+        evidence={kind: step.key for kind, step in kept.items() if step},
+    )
+
+
+def _cell_evidence(trail: _Trail) -> CellEvidence:
+    """Everything that was found out, in the form in which it is judged."""
+    reading = trail.reading.value if trail.reading else None
     assembly = trail.assembly.value if trail.assembly else None
-    inspection = trail.inspection.value if trail.inspection else None
     lowering = trail.lowering.value if trail.lowering else None
-    log = parse_ptxas_log(assembly.stderr + assembly.stdout) if assembly else None
     facts = reading.facts if reading else None
+    # Each stream is parsed whole: a line that its end cuts off must not run into the other stream.
+    log = parse_ptxas_log(f"{assembly.stderr}\n{assembly.stdout}") if assembly else None
     resources = Resources()
     if log and facts:
         resources = combine(
             entry=facts.entry,
             log=log,
-            cubin=inspection.cubin if inspection else None,
+            cubin=trail.inspection.value.cubin if trail.inspection else None,
             metadata=lowering.metadata if lowering else {},
             ptx=facts,
         )
-    if reading and reading.problem:
-        trail.trouble = trail.trouble or f"Triton's PTX cannot be read: {reading.problem}"
-    occupancy = _occupancy(plan.limits, resources)
-    evidence = CellEvidence(
-        target=plan.cell.target,
+    trouble = trail.trouble
+    if reading and reading.problem and not trouble:
+        trouble = f"Triton's PTX cannot be read: {reading.problem}"
+    return CellEvidence(
+        target=trail.plan.cell.target,
         lowering=lowering,
         assembly=assembly,
         ptx=facts,
         ttir_effects=reading.ttir_effects if reading else None,
         log=log,
         resources=resources,
-        occupancy=occupancy,
-        limits=plan.limits,
-        trouble=trail.trouble,
-    )
-    verdict = judge(evidence)
-    # A stub's occupancy is that of an empty kernel: true, and of no use.
-    stub = verdict.kind is VerdictKind.TRAP_STUB
-    row = _row(trail, resources, None if stub else occupancy)
-    row = replace(
-        row,
-        verdict=verdict.kind.value,
-        reason=verdict.reason,
-        stage=verdict.stage.value if verdict.stage else None,
-        code=verdict.code,
-        signature=verdict.signature.key if verdict.signature else None,
-        **_end(verdict.stage, lowering, assembly),
-    )
-    kept = (trail.lowering, trail.reading, trail.assembly, trail.inspection)
-    kinds = ("lower", "ptx", "assemble", "inspect")
-    return Evaluated(
-        row=row,
-        evidence={kind: step.key for kind, step in zip(kinds, kept, strict=True) if step},
-        artifacts={role: sha for step in kept if step for role, sha in step.artifacts.items()},
+        occupancy=_occupancy(trail.plan.limits, resources),
+        limits=trail.plan.limits,
+        trouble=trouble,
     )
 
 
-def _end(
-    stage: Stage | None, lowering: Lowering | None, assembly: Assembly | None
-) -> dict[str, int | None]:
+def _end(evidence: CellEvidence, stage: Stage | None) -> ProcessEnd | None:
     """How the process of the failing stage ended, or the last one where none failed."""
-    step = assembly if assembly and stage in (None, Stage.CUBIN, Stage.LAUNCH) else lowering
-    if step is None:
-        step = assembly
-    end = step.end if step else None
-    return {"exit_code": end.exit_code if end else None, "signal": end.signal if end else None}
+    lowering, assembly = evidence.lowering, evidence.assembly
+    if assembly and (lowering is None or stage in (None, Stage.CUBIN, Stage.LAUNCH)):
+        return assembly.end
+    return lowering.end if lowering else None
 
 
 def _occupancy(limits: Limits | None, needs: Resources) -> Occupancy | None:
@@ -245,14 +234,15 @@ def _occupancy(limits: Limits | None, needs: Resources) -> Occupancy | None:
     )
 
 
-def _row(trail: _Trail, needs: Resources, occupancy: Occupancy | None) -> Row:
-    plan, cell = trail.plan, trail.plan.cell
-    facts = trail.reading.value.facts if trail.reading else None
-    mix = None
-    if trail.inspection and facts:
-        mix = trail.inspection.value.mixes.get(facts.entry)
+def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
+    plan, cell, needs = trail.plan, trail.plan.cell, evidence.resources
+    facts = evidence.ptx
+    end = _end(evidence, verdict.stage)
+    # A stub's occupancy is that of an empty kernel: true, and of no use.
+    stub = verdict.kind is VerdictKind.TRAP_STUB
+    occupancy = None if stub else evidence.occupancy
+    mix = trail.inspection.value.mixes.get(facts.entry) if trail.inspection and facts else None
     steps = [step for step in (trail.lowering, trail.assembly) if step]
-    ptx = trail.lowering.artifacts.get("ptx") if trail.lowering else plan.raw_ptx
     return Row(
         cell=str(cell),
         short=cell.short,
@@ -263,8 +253,13 @@ def _row(trail: _Trail, needs: Resources, occupancy: Occupancy | None) -> Row:
         triton=cell.triton,
         ptxas=plan.ptxas.version,
         ptxas_origin=plan.ptxas.origin,
-        verdict="",
-        reason="",
+        verdict=verdict.kind.value,
+        reason=verdict.reason,
+        stage=verdict.stage.value if verdict.stage else None,
+        signature=verdict.signature.key if verdict.signature else None,
+        code=verdict.code,
+        signal=end.signal if end else None,
+        exit_code=end.exit_code if end else None,
         n_regs=needs.n_regs,
         spill_stores=needs.spill_stores,
         spill_loads=needs.spill_loads,
@@ -279,7 +274,7 @@ def _row(trail: _Trail, needs: Resources, occupancy: Occupancy | None) -> Row:
         occupancy_limiter=occupancy.limiter if occupancy else None,
         instructions=asdict(mix) if mix else None,
         ptx_version=facts.version if facts else None,
-        ptx_sha256=ptx,
+        ptx_sha256=trail.lowering.artifacts.get("ptx") if trail.lowering else plan.raw_ptx,
         ptx_body_sha256=trail.reading.value.body_sha256 if trail.reading else None,
         ptx_same_as_bundled=trail.same_as_bundled,
         frozen=plan.freeze_ptx,

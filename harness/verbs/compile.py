@@ -10,7 +10,6 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-
 from typing import TypeVar
 
 import msgspec
@@ -52,10 +51,12 @@ class CompileOptions:
 
     @property
     def workers(self) -> int:
+        """How many compilers may run at once."""
         return self.jobs or len(os.sched_getaffinity(0))
 
     @property
     def limits(self) -> ResourceLimits:
+        """The limits of one compiler run on this machine."""
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         # Most of the machine, shared out among the workers, but enough for one large kernel.
         share = max(int(total * 0.8 / self.workers), 2 * _GIB)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+import uv
+
 import harness
 from harness.effects import toolchains
 from harness.effects.locations import cache_dir, create_folder, home_dir, offline
@@ -82,8 +84,6 @@ def _triton() -> Check:
 
 
 def _uv() -> Check:
-    import uv
-
     path = uv.find_uv_bin()
     result = run_tool([path, "--version"], timeout=30)
     return Check(name="uv", ok=result.end.ok, found=result.stdout.strip() or result.stderr.strip())

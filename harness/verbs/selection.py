@@ -41,6 +41,7 @@ class PlannedLaunch:
 
     @property
     def label(self) -> str:
+        """As in a cell id: `default:chunk_size=32`."""
         words = ",".join(f"{name}={value}" for name, value in self.overrides.items())
         return f"{self.spec.name}:{words}" if words else self.spec.name
 
@@ -107,7 +108,9 @@ def _targets(options: SelectionOptions, repro: Repro) -> tuple[Target, ...]:
 def _launches(options: SelectionOptions, repro: Repro) -> tuple[PlannedLaunch, ...]:
     if repro.ptx:
         if options.launch or options.set or options.config:
-            raise UsageError(f"{repro.name}: PTX has no launch; --launch, --set and --config do not apply")
+            raise UsageError(
+                f"{repro.name}: PTX has no launch; --launch, --set and --config do not apply"
+            )
         return ()
     chosen = repro.launches[:1]
     if options.launch:
@@ -120,9 +123,7 @@ def _launches(options: SelectionOptions, repro: Repro) -> tuple[PlannedLaunch, .
     )
 
 
-def _overrides(
-    words: Sequence[str], spec: LaunchSpec, repro: Repro
-) -> dict[str, Scalar | None]:
+def _overrides(words: Sequence[str], spec: LaunchSpec, repro: Repro) -> dict[str, Scalar | None]:
     parameters = {parameter.name: parameter for parameter in spec.parameters}
     overrides: dict[str, Scalar | None] = {}
     for word in words:
@@ -138,7 +139,7 @@ def _overrides(
                 f"{hint}it has {known}"
             )
         overrides[name] = parameters[name].read(text)
-    # In the order of the signature: one spelling, one cell id. A default that is set is no override.
+    # In the order of the signature, and a default that is set is no override: one cell id.
     return {
         name: overrides[name]
         for name, parameter in parameters.items()

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-
 from conftest import HERE, Triage
 
 pytestmark = pytest.mark.tools
@@ -64,12 +63,18 @@ def test_refused_in_one_line(triage: Triage, words: list[str], code: int, said: 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("def launch(n=1):\n    raise RuntimeError('no such shape')\n", "bad.py:2: the launch raised RuntimeError: no such shape"),
+        (
+            "def launch(n=1):\n    raise RuntimeError('no such shape')\n",
+            "bad.py:2: the launch raised RuntimeError: no such shape",
+        ),
         ("def launch(n=1):\n    pass\n", "no Triton kernel is launched"),
         ("x = 1\n", "launches nothing"),
         ("def launch(n):\n    pass\n", "has no default"),
         ("def launch(:\n", "bad.py:1: not Python"),
-        ("import torch\ndef launch():\n    torch.ones(3, device='cuda').sum().item()\n", ".item() of a GPU tensor"),
+        (
+            "import torch\ndef launch():\n    torch.ones(3, device='cuda').sum().item()\n",
+            ".item() of a GPU tensor",
+        ),
         ("import os\ndef launch():\n    os.abort()\n", "SIGABRT"),
         ("import sys\ndef launch():\n    sys.exit(3)\n", "SystemExit"),
     ],

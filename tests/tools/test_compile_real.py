@@ -1,4 +1,4 @@
-"""The main job on the real kernel, real Tritons and real ptxas; figures from the project's facts."""
+"""The main job on the real kernel, real Tritons, real ptxas; figures from the project's facts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-
 from conftest import Triage
 
 pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("main-kernel")]
@@ -51,7 +50,9 @@ def test_every_config_of_the_main_kernel(module_triage: Triage) -> None:
         128: (128, 14784, 16828),
         256: (255, 7962, 9136),
     }
-    assert all(row["instructions"]["local"] > 0 and row["instructions"]["tensor"] > 0 for row in sick)
+    assert all(
+        row["instructions"]["local"] > 0 and row["instructions"]["tensor"] > 0 for row in sick
+    )
     assert all(0 < row["occupancy"] < 0.3 and row["occupancy_limiter"] for row in sick)
     [group] = document["summary"]["survivorship"]
     assert group["headline"] == "27 configs: 9 compile, all sick; 18 do not work."
@@ -78,10 +79,19 @@ def test_a_table_for_people(module_triage: Triage) -> None:
     assert "\x1b[" not in done.stdout
 
 
-@pytest.mark.parametrize(("stage", "words"), [
-    ("ttir", b"tt.func"), ("ttgir", b"ttg."), ("llir", b"define"), ("ptx", b"trap;"),
-    ("sass", b"BPT"), ("log", b"Used 4 registers"), ("meta", b'"tmem_size": 544'), ("source", b"tt."),
-])
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        ("ttir", b"tt.func"),
+        ("ttgir", b"ttg."),
+        ("llir", b"define"),
+        ("ptx", b"trap;"),
+        ("sass", b"BPT"),
+        ("log", b"Used 4 registers"),
+        ("meta", b'"tmem_size": 544'),
+        ("source", b"tt."),
+    ],
+)
 def test_artifacts_can_be_shown(module_triage: Triage, stage: str, words: bytes) -> None:
     document = module_triage.compile(
         *KERNEL, "--sm", "100a", "--config", "num_warps=4,num_stages=1,maxnreg=none", code=1
@@ -95,13 +105,23 @@ def test_artifacts_can_be_shown(module_triage: Triage, stage: str, words: bytes)
 
 
 def test_the_ice_follows_the_ptxas_over_the_same_program(module_triage: Triage) -> None:
-    words = [*KERNEL, "--sm", "100a", "--set", "chunk_size=32", "--config", "num_warps=8,maxnreg=none"]
+    words = [
+        *KERNEL,
+        "--sm",
+        "100a",
+        "--set",
+        "chunk_size=32",
+        "--config",
+        "num_warps=8,maxnreg=none",
+    ]
     seen = module_triage.compile(*words, "--ptxas", "13.1.115", code=1)
     frozen = module_triage.compile(*words, "--ptxas", "13.1.115", "--freeze-ptx", code=1)
     for document, version in ((seen, "9.1"), (frozen, "8.8")):
         by_stages = {row["config"]["num_stages"]: row for row in document["cells"]}
         assert [by_stages[stages]["verdict"] for stages in (1, 2, 3)] == [
-            "ptxas_ice", "ptxas_ice", "sick",
+            "ptxas_ice",
+            "ptxas_ice",
+            "sick",
         ]
         for row in document["cells"]:
             assert row["ptx_version"] == version
@@ -117,8 +137,14 @@ def test_the_ice_follows_the_ptxas_over_the_same_program(module_triage: Triage) 
 
 def test_raw_ptx_shows_the_same_history(module_triage: Triage) -> None:
     document = module_triage.compile(
-        *KERNEL, "--sm", "100a", "--set", "chunk_size=32",
-        "--config", "num_warps=8,num_stages=1,maxnreg=none", code=0,
+        *KERNEL,
+        "--sm",
+        "100a",
+        "--set",
+        "chunk_size=32",
+        "--config",
+        "num_warps=8,num_stages=1,maxnreg=none",
+        code=0,
     )
     [row] = document["cells"]
     ptx = module_triage("show", row["short"], "--stage", "ptx").stdout
@@ -139,7 +165,9 @@ def test_raw_ptx_shows_the_same_history(module_triage: Triage) -> None:
     }
 
 
-@pytest.mark.parametrize(("target", "shared", "limit"), [("90a", 255512, 232448), ("120a", None, 101376)])
+@pytest.mark.parametrize(
+    ("target", "shared", "limit"), [("90a", 255512, 232448), ("120a", None, 101376)]
+)
 def test_shared_memory_overflow_is_told_at_compile_time(
     module_triage: Triage, target: str, shared: int | None, limit: int
 ) -> None:
@@ -160,8 +188,14 @@ def test_newer_tritons_halve_the_tensor_memory_of_one_stage(
     module_triage: Triage, version: str
 ) -> None:
     document = module_triage.compile(
-        *KERNEL, "--sm", "100a", "--triton", version,
-        "--config", "num_warps=4,num_stages=1|2,maxnreg=none", code=1,
+        *KERNEL,
+        "--sm",
+        "100a",
+        "--triton",
+        version,
+        "--config",
+        "num_warps=4,num_stages=1|2,maxnreg=none",
+        code=1,
     )
     one, two = document["cells"]
     assert one["verdict"] in ("ok", "sick")
@@ -171,7 +205,13 @@ def test_newer_tritons_halve_the_tensor_memory_of_one_stage(
 
 def test_a_triton_that_rejects_the_kernel(module_triage: Triage) -> None:
     document = module_triage.compile(
-        *KERNEL, "--sm", "100a", "--triton", "3.4.0", "--config", "num_warps=4,num_stages=1,maxnreg=none",
+        *KERNEL,
+        "--sm",
+        "100a",
+        "--triton",
+        "3.4.0",
+        "--config",
+        "num_warps=4,num_stages=1,maxnreg=none",
         code=1,
     )
     [row] = document["cells"]

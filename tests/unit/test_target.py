@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.values.errors import UsageError
+from harness.values.target import Target
+
+
+@pytest.mark.parametrize("text", ["90a", "sm_90a", "SM_90A", "sm90a", "compute_90a", " sm_90a "])
+def test_spellings(text: str) -> None:
+    assert Target.parse(text) == Target(capability=90, suffix="a")
+
+
+@given(st.integers(10, 999), st.sampled_from(["", "a", "f"]))
+def test_what_is_printed_can_be_read(capability: int, suffix: str) -> None:
+    target = Target(capability=capability, suffix=suffix)
+    assert Target.parse(str(target)) == target
+    assert target.major * 10 + target.minor == capability
+
+
+@pytest.mark.parametrize(
+    "text", ["", "100z", "sm_", "sm_9", "sm_1000", "sm_090", "90aa", "9.0", "sm_-90", "٩٠", "sm_90 a"]
+)
+def test_what_is_not_a_target(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a GPU target; write it as ptxas does"):
+        Target.parse(text)
+
+
+def test_targets_sort_by_capability() -> None:
+    words = ["sm_120", "sm_90a", "sm_100f", "sm_90", "sm_100a"]
+    assert [str(target) for target in sorted(map(Target.parse, words))] == [
+        "sm_90",
+        "sm_90a",
+        "sm_100a",
+        "sm_100f",
+        "sm_120",
+    ]
