@@ -412,4 +412,18 @@ def pretend_cuda(properties: dict[str, Any]) -> Any:
     _patch_torch_cuda(properties)
     _patch_triton(properties)
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))
-    return _CudaMode()
+    mode = _CudaMode()
+    _keep_in_backward(mode)
+    return mode
+
+
+def _keep_in_backward(mode: _CudaMode) -> None:
+    """Answer in `Function.backward` too: torch turns the mode off while it runs `.backward()`."""
+    node = torch.autograd.function.BackwardCFunction
+    original = node.apply
+
+    def apply(self: Any, *args: Any) -> Any:
+        with mode:
+            return original(self, *args)
+
+    node.apply = apply

@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["Record", "Recorder"]
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_DEFAULTS = {
+    "num_ctas": 1,
+    # Triton 3.2 only.
+    "num_buffers_warp_spec": 0,
+    "num_consumer_groups": 0,
+    "reg_dec_producer": 0,
+    "reg_inc_consumer": 0,
+}
 
 
 @dataclass
@@ -180,9 +188,10 @@ def _config_of(config: Any) -> dict[str, Any]:
         value = getattr(config, option, None)
         if value is not None:
             values.setdefault(option, value)
-    # One CTA is what every config has unless it says otherwise.
-    if values.get("num_ctas") == 1:
-        del values["num_ctas"]
+    # What every config has unless it says otherwise: the same config has one name in all versions.
+    for option, default in _DEFAULTS.items():
+        if values.get(option) == default:
+            del values[option]
     return {name: _plain(value) for name, value in values.items() if value is not None}
 
 

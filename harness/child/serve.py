@@ -51,8 +51,8 @@ class Session:
 
     def _capture(self) -> Message:
         ask = self._message["capture"]
-        before = loaded_modules()
         _stand_aside(ask)
+        before = loaded_modules()
         os.environ["TRITON_CACHE_DIR"] = str(self._folder / "cache")
         recorder = Recorder()
         self._mode = pretend_cuda(ask["device"])

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["BareParents", "imported_files", "loaded_modules", "run_launch"]
 
+# Imported by torch, late and by the hundred; none of them can change a launch.
+_TORCH_NEEDS = frozenset(
+    {"filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "numpy", "sympy"}
+)
+
 
 class _BareLoader(importlib.abc.Loader):
     """Gives a package its path but does not run its `__init__` until a name is asked of it."""
@@ -102,6 +107,8 @@ def imported_files(before: frozenset[str], *, skip: Sequence[str]) -> dict[str, 
     for name, module in list(sys.modules.items()):
         # Not by attribute: a module may answer for any name, by importing something.
         file = getattr(module, "__dict__", {}).get("__file__")
+        if name.partition(".")[0] in _TORCH_NEEDS:
+            continue
         if name in before or not isinstance(file, str) or not file.endswith(".py"):
             continue
         if file.startswith(unseen) or (file.startswith(standard) and not file.startswith(site)):

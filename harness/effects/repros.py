@@ -23,7 +23,7 @@ __all__ = ["find_kernel", "list_repros"]
 
 _FILE = "repro.yaml"
 
-_NAME = re.compile(r"\w[\w.+-]*")
+_NAME = re.compile(r"\w[\w.+-]{0,199}")
 _PYTHON_FILE = re.compile(r"\w[\w.-]*\.py")
 _PACKAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -109,7 +110,12 @@ def content_key(**parts: object) -> str:
 
 
 def still_valid(end: ProcessEnd, limits: ResourceLimits) -> bool:
-    """Whether a stored end would come out the same: not if we killed it at a tighter limit."""
+    """Whether a stored end would come out the same.
+
+    Not if we killed it at a tighter limit, nor if somebody else did (the kernel's OOM killer).
+    """
+    if end.signal == signal.SIGKILL and not end.killed_by_us:
+        return False
     if end.timed_out:
         return limits.timeout <= end.wall
     if end.over_memory:

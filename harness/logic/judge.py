@@ -282,7 +282,7 @@ def _judge_assembly(assembly: Assembly, evidence: CellEvidence) -> Verdict:
     return _judge_complaint(evidence, message, said) or _failed(
         VerdictKind.PTXAS_ICE if _is_internal(said, code) else VerdictKind.PTXAS_ERROR,
         stage,
-        f"ptxas {end.words}: {f'({code}) ' if code else ''}{said or 'it said nothing'}",
+        f"ptxas ended with {end.words}: {f'({code}) ' if code else ''}{said or 'it said nothing'}",
         message=nameless,
         code=code,
     )

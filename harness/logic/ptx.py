@@ -27,7 +27,7 @@ __all__ = [
     "writes_outside",
 ]
 
-MAX_BYTES = 64 << 20
+MAX_BYTES = 32 << 20
 
 # No pattern here repeats a group without a bound, or has two ways to match the same blanks: that
 # keeps them linear.
@@ -37,7 +37,7 @@ _TARGET = re.compile(r"\s*\.target\s+([A-Za-z]\w{0,31})")
 _TOP_LEVEL = re.compile(r"\.entry\s+([A-Za-z_$%][A-Za-z0-9_$]*)|\{|;")
 _BRACES = re.compile(r"\{+|\}+")
 _REQNTID = re.compile(r"\.reqntid\s+([0-9]{1,9})(?:\s*,\s*([0-9]{1,9}))?(?:\s*,\s*([0-9]{1,9}))?")
-_LAST_NUMBER = re.compile(r"([0-9]{1,9})\s*\Z")
+_LAST_NUMBER = re.compile(r",\s*([0-9]{1,9})\s*\Z")
 _LOC = re.compile(
     r"\.loc\s+[0-9]+\s+[0-9]+\s+[0-9]+"
     r"(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*[0-9]+)?"
@@ -169,7 +169,7 @@ def opcodes(code: str) -> Iterator[tuple[str, bool]]:
 
 def _instructions(code: str) -> Iterator[tuple[str, bool, str]]:
     for found in _STATEMENT.finditer(code):
-        statement = found[0]
+        statement = found[0].strip()
         instruction = _INSTRUCTION.match(statement)
         if not instruction:
             position = 0

@@ -97,7 +97,7 @@ def test_launch_code_that_hangs(triage: Triage) -> None:
         (b"\x7fELF\x00\x01\x02" * 50, "binary data"),
         (b"hello\n", "no .version"),
         (b".version 8.8\n.target sm_90a\n", "no .entry"),
-        (b" " * (65 << 20), "not read"),
+        (b" " * (33 << 20), "not read"),
     ],
     ids=["empty", "binary", "prose", "no entry", "huge"],
 )

@@ -11,7 +11,9 @@ def keep_small(configs, named_args, **kwargs):
 
 
 CONFIGS = [
-    triton.Config({"BLOCK": block}, num_warps=warps) for block in (64, 256, 4096) for warps in (2, 4)
+    triton.Config({"BLOCK": block}, num_warps=warps)
+    for block in (64, 256, 4096)
+    for warps in (2, 4)
 ]
 
 

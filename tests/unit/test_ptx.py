@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
@@ -17,11 +18,39 @@ KERNEL = HEAD + (
 STUB = HEAD + ".visible .entry k()\n{\n\t.reg .b32 %r<2>;\n\t// begin inline asm\n\ttrap;\n}\n"
 GUARD = ".func guard()\n{\n\ttrap;\n}\n"
 PIECES = [
-    HEAD, ".entry k()", "{", "}", ";", '"', "//", "/*", "*/", "\n", "\\", ".loc 1 2 3", ".file 1",
-    ".section .debug_info {", "$L__tmp1:", "trap", "st.global.b32 [%r1], %r2", "a:", "::", "@%p1 ",
-    "tcgen05.alloc.cta_group::1 [%r1], 512", ".reqntid 99999999999999999999999", "\0", "é", "\u0663", ".version 8.0",
-    ".target sm_9", "\r", "\x0b", "cp.async.bulk.global.shared::cta", "call", "0" * 5000,
-]  # fmt: skip
+    HEAD,
+    ".entry k()",
+    "{",
+    "}",
+    ";",
+    '"',
+    "//",
+    "/*",
+    "*/",
+    "\n",
+    "\\",
+    ".loc 1 2 3",
+    ".file 1",
+    ".section .debug_info {",
+    "$L__tmp1:",
+    "trap",
+    "st.global.b32 [%r1], %r2",
+    "a:",
+    "::",
+    "@%p1 ",
+    "tcgen05.alloc.cta_group::1 [%r1], 512",
+    ".reqntid 99999999999999999999999",
+    "\0",
+    "é",
+    "\u0663",
+    ".version 8.0",
+    ".target sm_9",
+    "\r",
+    "\x0b",
+    "cp.async.bulk.global.shared::cta",
+    "call",
+    "0" * 5000,
+]
 
 
 def body(code: str) -> str:
@@ -227,18 +256,41 @@ def test_any_text_has_a_hash(text: str) -> None:
 @pytest.mark.parametrize(
     "unit",
     [
-        "a", "\n", " ", "/*", "/", "/**/", "//\n", '"', '"\n', "{", "{}", "a.", "a:", "a::b", "1", "@",
-        "tcgen05.alloc ", ".loc 1 2 3\n", ".loc ", ".file 1 ", ".section .debug_x {", "$L__tmp",
-        "$L__tmp1:\n", "\x01\xff", ".entry a ", ".entry a(){}\n", "mov.b32 %r1, %r2; ", ", 1",
+        "a",
+        "\n",
+        " ",
+        "/*",
+        "/",
+        "/**/",
+        "//\n",
+        '"',
+        '"\n',
+        "{",
+        "{}",
+        "a.",
+        "a:",
+        "a::b",
+        "1",
+        "@",
+        "tcgen05.alloc ",
+        ".loc 1 2 3\n",
+        ".loc ",
+        ".file 1 ",
+        ".section .debug_x {",
+        "$L__tmp",
+        "$L__tmp1:\n",
+        "\x01\xff",
+        ".entry a ",
+        ".entry a(){}\n",
+        "mov.b32 %r1, %r2; ",
+        ", 1",
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("head", [HEAD, HEAD + ".entry k()\n{\n", ""])
 def test_hostile_text_is_read_in_linear_time(unit: str, head: str) -> None:
     text = head + unit * (500_000 // len(unit))
     start = time.process_time()
-    try:
+    with contextlib.suppress(PtxError):
         read_ptx(text)
-    except PtxError:
-        pass
     body_sha256(text)
     assert time.process_time() - start < 3

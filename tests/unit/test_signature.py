@@ -15,12 +15,45 @@ ASSERTION = (
 )
 
 PIECES = [
-    "/tmp/tmpab12cd34/kernel.ptx", "~/x/y.py:3:4", "../a.cpp:7", "tensor<64x128xbf16>", "t12: f32",
-    "0x7f00", "%12#3", "%arg0", "%llvm.nvvm.mma", "#blocked12", "#mma", "line 4", "t7:1", "12", "9.1",
-    "16-bit", ":1:2", "\x1b[31m", "file.cpp:3: void f(): Assertion `a == 2' failed.", "Assertion `",
-    "C7907", "sm_100a", "' failed", "tmpxft_00000abc_00000000-6", "SHAPEx", "?x4xf32", " ", "\n", "x", "/",
-    ".", ":", "%", "#", "t", "0", "é", "٣",
-]  # fmt: skip
+    "/tmp/tmpab12cd34/kernel.ptx",
+    "~/x/y.py:3:4",
+    "../a.cpp:7",
+    "tensor<64x128xbf16>",
+    "t12: f32",
+    "0x7f00",
+    "%12#3",
+    "%arg0",
+    "%llvm.nvvm.mma",
+    "#blocked12",
+    "#mma",
+    "line 4",
+    "t7:1",
+    "12",
+    "9.1",
+    "16-bit",
+    ":1:2",
+    "\x1b[31m",
+    "file.cpp:3: void f(): Assertion `a == 2' failed.",
+    "Assertion `",
+    "C7907",
+    "sm_100a",
+    "' failed",
+    "tmpxft_00000abc_00000000-6",
+    "SHAPEx",
+    "?x4xf32",
+    " ",
+    "\n",
+    "x",
+    "/",
+    ".",
+    ":",
+    "%",
+    "#",
+    "t",
+    "0",
+    "é",
+    "٣",
+]
 
 
 def signature(message: str, **changes: str) -> Signature:
@@ -44,14 +77,19 @@ def signature(message: str, **changes: str) -> Signature:
         ("tensor<?x128xf32, #blocked>", "tensor<16xf32, #blocked7>"),
         ("uses %12 and %arg0", "uses %3#1 and %acc_4"),
         ("\x1b[1;31merror:\x1b[0m size 12", "error: size 4096"),
-        ("Cannot select: 0x55d0: f32 = fadd t12, t7:1", "Cannot select: 0x7f1a9c: f32 = fadd t1, t2"),
+        (
+            "Cannot select: 0x55d0: f32 = fadd t12, t7:1",
+            "Cannot select: 0x7f1a9c: f32 = fadd t1, t2",
+        ),
         ("LLVM ERROR: out of line 12 column 3", "LLVM ERROR: out of line 7 column 99"),
         ("UNREACHABLE executed at /a/b/X.cpp:12!", "UNREACHABLE executed at /c/X.cpp:999!"),
         ("sizePerThread = [1, 4], order = [1, 0]", "sizePerThread = [2, 8], order = [0, 1]"),
         ("ended after 12.", "ended after 13."),
         (
             ASSERTION.format(folder="/src", line=12, function="foo", expression="InputDim() == 2"),
-            ASSERTION.format(folder="/b/c", line=99, function="g<int>", expression="InputDim() == 2"),
+            ASSERTION.format(
+                folder="/b/c", line=99, function="g<int>", expression="InputDim() == 2"
+            ),
         ),
     ],
 )
@@ -107,7 +145,7 @@ def test_an_assertion_keeps_its_file_and_expression_only() -> None:
 def test_the_pass_is_the_one_that_mlir_names() -> None:
     log = (
         "k.ttgir:2:3: error: Failures have been detected\nk.ttgir:2:3: note: Pipeline failed while "
-        "executing [`TritonGPUAccelerateMatmul` on 'builtin.module' operation]: reproducer generated"
+        "executing [`TritonGPUAccelerateMatmul` on 'builtin.module' operation]: reproducer"
     )
     assert failing_pass(log) == "TritonGPUAccelerateMatmul"
     assert failing_pass("note: `SomePass` on something else") is None

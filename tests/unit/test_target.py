@@ -21,7 +21,8 @@ def test_what_is_printed_can_be_read(capability: int, suffix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "100z", "sm_", "sm_9", "sm_1000", "sm_090", "90aa", "9.0", "sm_-90", "٩٠", "sm_90 a"]
+    "text",
+    ["", "100z", "sm_", "sm_9", "sm_1000", "sm_090", "90aa", "9.0", "sm_-90", "٩٠", "sm_90 a"],
 )
 def test_what_is_not_a_target(text: str) -> None:
     with pytest.raises(UsageError, match="is not a GPU target; write it as ptxas does"):
