@@ -160,9 +160,8 @@ def _print(report: CompileReport, words: SelectionOptions) -> None:
     steps = next_steps(report.rows, _kernel_options(words))
     if steps:
         console.print(Text("Next:", style="bold"))
-        width = max(len(command) for command, _ in steps)
         for command, why in steps:
-            console.print(f"  {command:<{width}}  # {why}", soft_wrap=True)
+            console.print(f"  {command}  # {why}", soft_wrap=True)
     if any(row.cached for row in report.rows):
         console.print("* from the store, time of when it was compiled", style="dim")
 

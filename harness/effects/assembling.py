@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -174,14 +175,17 @@ def _text(path: Path) -> str:
     return data.decode(errors="replace")
 
 
-async def inspect_cubin(bench: Workbench, cubin: str, nvdisasm: Tool | None) -> Kept[Inspection]:
-    """Read a stored cubin, and count its instructions where there is an nvdisasm.
+async def inspect_cubin(
+    bench: Workbench, cubin: str, nvdisasms: Sequence[Tool]
+) -> Kept[Inspection]:
+    """Read a stored cubin, and count its instructions with the first nvdisasm that can read it.
 
     Raises:
         UnusableArtifactError: the cubin is damaged and has to be made again.
         InfrastructureError: nvdisasm cannot be started.
     """
-    key = content_key(cubin=cubin, nvdisasm=nvdisasm and nvdisasm.version, rule=_RULE)
+    versions = [tool.version for tool in nvdisasms]
+    key = content_key(cubin=cubin, nvdisasms=versions, rule=_RULE)
     async with bench.once(key):
         kept = bench.find("inspect", key, Inspection)
         if kept:
@@ -190,8 +194,10 @@ async def inspect_cubin(bench: Workbench, cubin: str, nvdisasm: Tool | None) -> 
         inspection = Inspection(cubin=read_cubin(data))
         artifacts: dict[str, str] = {}
         again = False
-        if nvdisasm:
+        for nvdisasm in nvdisasms:
             inspection, artifacts, again = await _disassemble(bench, data, nvdisasm, inspection)
+            if inspection.mixes:
+                break
         if again:
             return Kept(value=inspection, key=key, artifacts=artifacts, cached=False)
         return bench.keep("inspect", key, inspection, artifacts)
@@ -212,7 +218,7 @@ async def _disassemble(
     if end.ok:
         counts = mixes((folder / "stdout").read_text(errors="replace"))
         artifacts = {"sass": bench.store.artifacts.put_file(folder / "stdout")}
-        inspection = replace(inspection, mixes=counts)
+        inspection = replace(inspection, mixes=counts, problem=None)
     else:
         artifacts = {}
         said = _text(folder / "stderr").strip().splitlines() or [end.words]

@@ -11,6 +11,7 @@ import contextlib
 import csv
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
@@ -50,6 +51,7 @@ __all__ = [
     "available_nvdisasm",
     "available_ptxas",
     "available_triton",
+    "bundled_nvdisasm",
     "describe_ptxas",
     "find_nvdisasm",
     "install_nvdisasm",
@@ -224,6 +226,20 @@ def find_nvdisasm() -> Tool:
     """
     installed = [each for each in list_installed() if each.kind == _NVDISASM]
     return _tool(installed[-1]) if installed else install_nvdisasm()
+
+
+def bundled_nvdisasm(triton: Triton | None) -> Tool | None:
+    """The nvdisasm inside a Triton (the installed one for None); None where it carries none."""
+    if triton is not None and triton.path is not None:
+        package: Path | None = triton.path / _TRITON
+    else:
+        found = importlib.util.find_spec(_TRITON)
+        package = Path(found.origin).parent if found and found.origin else None
+    path = package / "backends" / "nvidia" / "bin" / _NVDISASM if package else None
+    if path is None or not path.is_file():
+        return None
+    facts = path.stat()
+    return Tool(name=_NVDISASM, version=f"bundled {facts.st_size} {facts.st_mtime_ns}", path=path)
 
 
 def installed_triton() -> Triton:

@@ -25,8 +25,11 @@ def next_steps(rows: Sequence[Row], selection: Sequence[str]) -> list[tuple[str,
     triton = next((row for row in failed if row.stage in _OF_TRITON), None)
     ptxas = next((row for row in failed if row.stage == Stage.CUBIN.value), None)
     if triton:
-        stage = _SHOWN.get(triton.stage or "", "log")
-        steps.append((_show(triton, stage), "the IR before the stage at fault"))
+        if triton.verdict == VerdictKind.REJECTED.value:
+            steps.append((_show(triton, "log"), "all that Triton said"))
+        else:
+            stage = _SHOWN.get(triton.stage or "", "log")
+            steps.append((_show(triton, stage), "the IR before the stage at fault"))
         steps.append(
             (_compile(selection, "--triton", "latest"), "does the newest Triton still do it?")
         )

@@ -45,7 +45,7 @@ class PlannedCell:
     cell: CellId
     ptxas: Ptxas
     limits: Limits | None
-    nvdisasm: Tool | None
+    nvdisasms: tuple[Tool, ...]
     launch: CapturedLaunch | None = None
     record: LaunchFacts | None = None
     bundled: Ptxas | None = None
@@ -56,10 +56,11 @@ class PlannedCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
-    """A row, and the keys of the evidence it was judged from, by kind."""
+    """A row, the keys of the evidence it was judged from by kind, and what else to tell."""
 
     row: Row
     evidence: dict[str, str]
+    note: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,7 +122,7 @@ async def _follow(bench: Workbench, trail: _Trail) -> None:
     trail.assembly = await assemble(bench, source, ptxas=plan.ptxas, flags=trail.flags)
     cubin = trail.assembly.artifacts.get("cubin")
     if cubin:
-        trail.inspection = await inspect_cubin(bench, cubin, plan.nvdisasm)
+        trail.inspection = await inspect_cubin(bench, cubin, plan.nvdisasms)
 
 
 async def _lower(
@@ -176,6 +177,7 @@ def _conclude(trail: _Trail) -> Evaluated:
     return Evaluated(
         row=_row(trail, evidence, judge(evidence)),
         evidence={kind: step.key for kind, step in kept.items() if step},
+        note=trail.inspection.value.problem if trail.inspection else None,
     )
 
 

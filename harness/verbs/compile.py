@@ -27,7 +27,7 @@ from harness.values.limits import Limits, limits_of
 from harness.values.outcome import Capture, LaunchFacts
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, Ptxas, Triton
+from harness.values.toolchain import BUNDLED, Ptxas, Tool, Triton
 from harness.verbs.cells import Evaluated, PlannedCell, evaluate
 from harness.verbs.selection import PlannedLaunch, Selection
 
@@ -182,6 +182,8 @@ async def _gather_rows(run: _Run, cells: Sequence[PlannedCell]) -> list[Row]:
         done = await evaluate(run.bench, plan)
         run.bench.store.put_result(run.run, _record(done))
         run.progress.done(done.row)
+        if done.note:
+            run.notes.append(f"instructions are not counted for {done.row.target}: {done.note}")
         return done.row
 
     return await _all(one(plan) for plan in cells)
@@ -215,6 +217,12 @@ async def _capture(
                 f"{where}: the kernel's own pruning leaves {kept} of {declared} configs"
             )
     return captured
+
+
+def _nvdisasms(selection: Selection, triton: Triton | None) -> tuple[Tool, ...]:
+    """The newest first; the one that a Triton bundles still reads what the newest has dropped."""
+    tools = (selection.nvdisasm, toolchains.bundled_nvdisasm(triton))
+    return tuple(tool for tool in tools if tool)
 
 
 def _is_wanted(repro: Repro, record: LaunchFacts) -> bool:
@@ -266,7 +274,7 @@ def _raw_cells(run: _Run, target: Target, limits: Limits | None) -> list[Planned
                 cell=cell,
                 ptxas=ptxas,
                 limits=limits,
-                nvdisasm=run.selection.nvdisasm,
+                nvdisasms=_nvdisasms(run.selection, None),
                 raw_ptx=raw,
                 entry=repro.kernel,
             )
@@ -307,7 +315,7 @@ def _cells(
                     cell=cell,
                     ptxas=ptxas,
                     limits=limits,
-                    nvdisasm=selection.nvdisasm,
+                    nvdisasms=_nvdisasms(selection, captured.triton),
                     launch=captured,
                     record=record,
                     bundled=bundled,

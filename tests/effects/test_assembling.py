@@ -211,9 +211,9 @@ def test_a_damaged_artifact_is_found_out_and_made_again(bench: Bench, ptxas: Ptx
         path.chmod(0o644)
         path.write_bytes(b"\x7fELF" + path.read_bytes()[:100])
         with pytest.raises(DamagedArtifactError):
-            await inspect_cubin(workbench, cubin, None)
+            await inspect_cubin(workbench, cubin, ())
         again = await assemble(workbench, stored(workbench, text), ptxas=ptxas, flags=FLAGS)
-        inspection = await inspect_cubin(workbench, again.artifacts["cubin"], None)
+        inspection = await inspect_cubin(workbench, again.artifacts["cubin"], ())
         assert inspection.value.cubin.entries
         assert inspection.value.mixes == {}
         return str(again.artifacts["cubin"] == cubin)
@@ -305,7 +305,7 @@ def test_an_nvdisasm_that_was_killed_is_asked_again(
 
     async def inspect(workbench: Workbench) -> Any:
         cubin = workbench.store.artifacts.put(data)
-        return await inspect_cubin(workbench, cubin, nvdisasm)
+        return await inspect_cubin(workbench, cubin, (nvdisasm,))
 
     kept = bench(inspect)
     assert kept.value.problem == "nvdisasm 1: killed after 1 s"
