@@ -23,8 +23,6 @@ from triton.backends.compiler import GPUTarget
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from typing_extensions import Self
-
 __all__ = ["NeedsValuesError", "PretendDriver", "pretend_cuda"]
 
 # Any address aligned far beyond the 16 bytes that Triton specialises on will do.
@@ -292,7 +290,7 @@ class _Stream(_Event):
     def wait_stream(self, *_: Any) -> None: ...
     def wait_event(self, *_: Any) -> None: ...
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Any:
         return self
 
     def __exit__(self, *_: object) -> None: ...
@@ -315,7 +313,7 @@ class _Guard:
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Any:
         return self
 
     def __exit__(self, *_: object) -> None: ...
@@ -377,7 +375,7 @@ def _patch_torch_cuda(properties: dict[str, Any]) -> None:
 class _Generator(torch.Generator):  # type: ignore[misc]
     """One of a GPU draws nothing here: on the meta device there is nothing to draw."""
 
-    def __new__(cls, device: Any = "cpu") -> Self:
+    def __new__(cls, device: Any = "cpu") -> Any:
         return cast("Self", super().__new__(cls, _CPU if _names_gpu(device) else device))
 
 

@@ -10,6 +10,7 @@ import pytest
 from harness.effects.launch_files import launches_of_repro, launches_of_script
 from harness.effects.repros import find_kernel, list_repros
 from harness.effects.yaml_files import FieldError, read_yaml
+from harness.logic.ptx import MAX_BYTES
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Parameter
 
@@ -330,7 +331,7 @@ def test_ptx_that_is_none(here: Path, data: bytes, said: str) -> None:
 
 def test_ptx_that_is_huge_or_missing(here: Path) -> None:
     with (here / "huge.ptx").open("wb") as file:
-        file.truncate(65 << 20)
-    assert refused("huge.ptx") == "huge.ptx: PTX of more than 67,108,864 bytes is not read"
+        file.truncate(MAX_BYTES + 1)
+    assert refused("huge.ptx") == f"huge.ptx: PTX of more than {MAX_BYTES:,} bytes is not read"
     assert refused("none.ptx") == "none.ptx: no such file"
     assert refused("none.py::k") == "none.py: no such file"

@@ -1,4 +1,4 @@
-"""Capture and lower with the Triton beside us: what launch code may do, and what it cannot spoil."""
+"""Capture and lower with the Triton beside us: what launch code may do, and cannot spoil."""
 
 from __future__ import annotations
 
