@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
@@ -376,7 +376,7 @@ class _Generator(torch.Generator):  # type: ignore[misc]
     """One of a GPU draws nothing here: on the meta device there is nothing to draw."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
-        return cast("Self", super().__new__(cls, _CPU if _names_gpu(device) else device))
+        return super().__new__(cls, _CPU if _names_gpu(device) else device)
 
 
 def _patch_torch() -> None:
