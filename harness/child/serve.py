@@ -8,6 +8,9 @@ aborts takes nothing with it, and this process never holds state that a kernel c
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib
 import importlib.metadata
 import os
 import signal
@@ -28,6 +31,14 @@ from harness.child.sources import BareParents, imported_files, loaded_modules, r
 from harness.child.supervisor import Limits, Message, Supervisor, connect, redirect
 
 __all__ = ["main"]
+
+# What Triton imports in the middle of its first compilation, where it has it.
+_IMPORTED_LATE = (
+    "triton.compiler.code_generator",
+    "triton.language.semantic",
+    "triton.language.extra.libdevice",
+    "triton.tools.tensor_descriptor",
+)
 
 
 class Session:
@@ -141,6 +152,23 @@ def _message(error: BaseException) -> str:
         return f"(its message cannot be read: {type(other).__name__})"
 
 
+def _warm_up(version: str) -> None:
+    """Do once what every compilation would do for itself after its fork.
+
+    Triton hashes its own library, a quarter of a gigabyte, into the name of a cache folder; here
+    the folder is empty and private, so that any name does.
+    """
+    for name in _IMPORTED_LATE:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for name in ("triton.compiler.compiler", "triton.runtime.cache"):
+        module = sys.modules.get(name)
+        if hasattr(module, "triton_key"):
+            module.triton_key = lambda: version  # type: ignore[union-attr]
+    gc.collect()
+    gc.freeze()
+
+
 def main() -> None:
     """Say hello, fork sessions until the caller hangs up."""
     path, name = sys.argv[1:]
@@ -152,6 +180,7 @@ def main() -> None:
         supervisor.fork(message["id"], session, Limits(**message["limits"]))
 
     supervisor.handle("open", open_session)
+    _warm_up(triton.__version__)
     where = str(Path(triton.__file__).parent)
     supervisor.send({"ready": {"triton": triton.__version__, "path": where}})
     supervisor.serve()

@@ -163,6 +163,7 @@ async def _group(
 ) -> list[Row]:
     """All cells of one launch, target and Triton; none where the capture failed."""
     limits = limits_of(target.capability)
+    captured = None
     if triton is None or launch is None:
         cells = _raw_cells(run, target, limits)
     else:
@@ -174,7 +175,10 @@ async def _group(
             return []
         cells = _cells(run, captured, target, launch, limits)
     run.progress.planned(len(cells))
-    return await _gather_rows(run, cells)
+    rows = await _gather_rows(run, cells)
+    if captured:
+        await run.bench.sessions.close(captured.capture.key)
+    return rows
 
 
 async def _gather_rows(run: _Run, cells: Sequence[PlannedCell]) -> list[Row]:
