@@ -16,7 +16,7 @@ import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from triton.backends.nvidia import compiler
+from triton.backends import backends
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "lower", "picked_ptxas"]
 
 FIRST_STAGE = "ttir"
+
+# The class that compiles, and the globals that its methods see. Until 3.3 Triton loads the module
+# by path, under another name: importing it would give a copy that nobody uses.
+_BACKEND: Any = backends["nvidia"].compiler
+_NAMESPACE: dict[str, Any] = _BACKEND.add_stages.__globals__
 
 
 class Progress:
@@ -41,7 +46,7 @@ class Progress:
         self._path.write_text(json.dumps({"stage": stage, "seconds": self.stages}))
 
 
-def _record_ptxas(module: Any, calls: list[list[str]]) -> None:
+def _record_ptxas(calls: list[list[str]]) -> None:
     """Let the backend assemble nothing: note its ptxas command line, leave an empty cubin."""
 
     def run(command: list[str], *args: Any, **kwargs: Any) -> Any:
@@ -54,7 +59,7 @@ def _record_ptxas(module: Any, calls: list[list[str]]) -> None:
     names = {
         name: getattr(subprocess, name) for name in dir(subprocess) if not name.startswith("__")
     }
-    module.subprocess = types.SimpleNamespace(**{**names, "run": run})
+    _NAMESPACE["subprocess"] = types.SimpleNamespace(**{**names, "run": run})
 
 
 def _watch_stages(backend_class: Any, progress: Progress) -> None:
@@ -109,12 +114,12 @@ def lower(record: Any, run: Callable[..., Any], folder: Path, ptxas: str | None)
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     if ptxas:
         os.environ["TRITON_PTXAS_PATH"] = os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = ptxas
-        _forget_answers(compiler)
+        _forget_answers()
 
     progress = Progress(folder)
     calls: list[list[str]] = []
-    _record_ptxas(compiler, calls)
-    _watch_stages(compiler.CUDABackend, progress)
+    _record_ptxas(calls)
+    _watch_stages(_BACKEND, progress)
     result: dict[str, Any] = {"error": None, "metadata": {}, "ptxas_command": None}
     try:
         grid = tuple(record.grid) if record.grid else (1,)
@@ -132,18 +137,19 @@ def lower(record: Any, run: Callable[..., Any], folder: Path, ptxas: str | None)
     partial.rename(folder / "result.json")
 
 
-def _forget_answers(module: Any) -> None:
+def _forget_answers() -> None:
     """Drop what the backend remembers of the ptxas that it saw during the capture."""
-    for value in vars(module).values():
+    for value in _NAMESPACE.values():
         if callable(getattr(value, "cache_clear", None)):
             value.cache_clear()
 
 
 def picked_ptxas(capability: int) -> str:
     """The ptxas that this Triton would run for a target, by its own rules."""
-    pick = getattr(compiler, "get_ptxas", None)
+    pick = _NAMESPACE.get("get_ptxas")
     if pick is None:
-        return str(compiler._path_to_binary("ptxas")[0])  # noqa: SLF001 - Triton 3.2 has no other
+        # Triton 3.2 has one ptxas, and no other way to ask for it.
+        return str(_NAMESPACE["_path_to_binary"]("ptxas")[0])
     # Until 3.6 there was one ptxas on some versions, and the function took no target.
     tool = pick(capability) if inspect.signature(pick).parameters else pick()
     return str(tool[0] if isinstance(tool, tuple) else tool.path)
