@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -14,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.effects import toolchains
+from harness.effects import machine, toolchains
 from harness.effects.lowering import CapturedLaunch, capture, fetch_launch_code
 from harness.effects.process import Hub, ResourceLimits
 from harness.effects.store import ResultRecord, Store
@@ -52,12 +51,12 @@ class CompileOptions:
     @property
     def workers(self) -> int:
         """How many compilers may run at once."""
-        return self.jobs or len(os.sched_getaffinity(0))
+        return self.jobs or machine.cores()
 
     @property
     def limits(self) -> ResourceLimits:
         """The limits of one compiler run on this machine."""
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        total = machine.memory()
         # Most of the machine, shared out among the workers, but enough for one large kernel.
         share = max(int(total * 0.8 / self.workers), 2 * _GIB)
         return ResourceLimits(timeout=self.timeout, memory=self.memory or share)

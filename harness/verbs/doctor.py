@@ -14,7 +14,7 @@ from pathlib import Path
 import uv
 
 import harness
-from harness.effects import toolchains
+from harness.effects import machine, toolchains
 from harness.effects.locations import cache_dir, create_folder, home_dir, offline
 from harness.effects.process import run_tool
 from harness.effects.store import Store
@@ -50,8 +50,8 @@ def _try(name: str, check: Callable[[], Check]) -> Check:
 
 def _machine() -> Check:
     fits = platform.system() == "Linux" and platform.machine() == "x86_64"
-    cores = len(os.sched_getaffinity(0))
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
+    cores = machine.cores()
+    memory = machine.memory() / _GIB
     return Check(
         name="machine",
         ok=fits,
