@@ -31,8 +31,9 @@ def selection_options(function: F) -> F:
         ),
         click.option(
             "--triton",
+            multiple=True,
             metavar="X",
-            help="Triton version, specifier ('>=3.6'), `latest`, or `installed`. "
+            help="Triton version, specifier ('>=3.6'), `latest`, or `installed`. Repeatable. "
             "Default: the repro's, else installed.",
         ),
         click.option(

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from harness.effects import toolchains
 from harness.effects.repros import find_kernel
-from harness.values.errors import InfrastructureError, UsageError
+from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.kernel import ConfigFilter, LaunchSpec, Repro, Scalar
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.target import Target
@@ -24,7 +24,7 @@ class SelectionOptions:
 
     kernel: str
     sm: Sequence[str] = ()
-    triton: str | None = None
+    triton: Sequence[str] = ()
     ptxas: Sequence[str] = ()
     launch: str | None = None
     set: Sequence[str] = ()
@@ -148,11 +148,16 @@ def _overrides(words: Sequence[str], spec: LaunchSpec, repro: Repro) -> dict[str
 
 
 def _tritons(options: SelectionOptions, repro: Repro) -> tuple[Triton, ...]:
-    spec = options.triton or repro.triton or INSTALLED
-    if spec == INSTALLED:
-        return (toolchains.installed_triton(),)
-    versions = toolchains.select_triton(spec)
-    return tuple(toolchains.install_triton(version) for version in versions)
+    found: list[Triton] = []
+    for word in options.triton or [repro.triton or INSTALLED]:
+        if word == INSTALLED:
+            found.append(toolchains.installed_triton())
+            continue
+        versions = toolchains.select_triton(word)
+        if not versions:
+            raise EmptySelectionError(f"--triton {word}: the package index has no such Triton")
+        found.extend(toolchains.install_triton(version) for version in versions)
+    return tuple(dict.fromkeys(found))
 
 
 def _ptxas(options: SelectionOptions, repro: Repro) -> tuple[Ptxas | None, ...]:
@@ -168,5 +173,7 @@ def _ptxas(options: SelectionOptions, repro: Repro) -> tuple[Ptxas | None, ...]:
             found.append(None)
             continue
         versions = toolchains.select_ptxas(word)
+        if not versions:
+            raise EmptySelectionError(f"--ptxas {word}: the package index has no such ptxas")
         found.extend(toolchains.install_ptxas(version) for version in versions)
     return tuple(dict.fromkeys(found))
