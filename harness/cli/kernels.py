@@ -33,7 +33,7 @@ def command(*, as_json: bool) -> None:
     else:
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         for title in ("name", "source", "issue", "launches", "what"):
-            table.add_column(title)
+            table.add_column(title, no_wrap=title == "name")
         for repro in repros:
             launches = ", ".join(launch.name for launch in repro.launches)
             table.add_row(repro.name, _source(repro), repro.issue or "-", launches, repro.summary)

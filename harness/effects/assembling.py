@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from harness.effects.process import scratch_disk
 from harness.effects.workbench import Kept, content_key, has_died, still_valid
 from harness.logic.cubin import Cubin, CubinError, read_cubin
-from harness.logic.judge import count_effects
 from harness.logic.ptx import PtxError, PtxFacts, body_sha256, read_ptx, retarget
 from harness.logic.sass import InstructionMix, mixes
+from harness.logic.ttir import count_effects
 from harness.values.outcome import Assembly
 
 if TYPE_CHECKING:

@@ -107,7 +107,7 @@ def _sha256(path: Path) -> str:
 
 
 def _triton_identity(triton: Triton) -> list[str | None]:
-    return [triton.version, triton.origin, triton.sha256]
+    return [triton.version, triton.origin, triton.sha256, triton.fingerprint]
 
 
 async def capture(

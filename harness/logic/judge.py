@@ -7,25 +7,58 @@ tell failures of one kind apart, since compilers print the same words when they 
 
 from __future__ import annotations
 
-import re
 import signal as signals
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harness.logic.ptx import PtxFacts, opcodes, writes_outside
-from harness.logic.ptxas_log import Message, PtxasLog, overflow_of
+from harness.logic.ptxas_log import overflow_of
 from harness.logic.signature import failing_pass, make_signature
+from harness.logic.wordings import (
+    LLVM_UNKNOWN_PROCESSOR,
+    PASS_FAILED,
+    PTXAS_FILE_TROUBLE,
+    PTXAS_NO_MEMORY,
+    PTXAS_UNSUPPORTED,
+    TRITON_OVERFLOW,
+    TRITON_UNKNOWN_CAPABILITY,
+    TRITON_UNSUPPORTED,
+    essence,
+    first_error,
+    is_internal,
+    last_words,
+    line_of,
+    without_name,
+    worst,
+)
 from harness.values.resources import Resources
 from harness.values.thresholds import DEFAULT_THRESHOLDS, Thresholds
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from harness.logic.occupancy import Occupancy
+    from harness.logic.ptx import PtxFacts
+    from harness.logic.ptxas_log import Message, PtxasLog
     from harness.values.limits import Limits
     from harness.values.outcome import Assembly, Lowering, ProcessEnd, RaisedError
     from harness.values.target import Target
 
-__all__ = ["CellEvidence", "count_effects", "judge"]
+__all__ = ["CellEvidence", "judge"]
+
+# Signals by which a program dies of its own doing. The others come from somebody else: SIGKILL
+# most often from the system, for lack of memory.
+_OWN_SIGNALS = frozenset(
+    {
+        signals.SIGILL,
+        signals.SIGTRAP,
+        signals.SIGABRT,
+        signals.SIGBUS,
+        signals.SIGFPE,
+        signals.SIGSEGV,
+        signals.SIGSYS,
+        signals.SIGXCPU,
+    }
+)
+_SHELL_SIGNAL = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,94 +79,6 @@ class CellEvidence:
     occupancy: Occupancy | None = None
     limits: Limits | None = None
     trouble: str | None = None
-
-
-# Phrases with which a toolchain says that it cannot do a target, a PTX version or a partner,
-# whatever the kernel. Wordings of ptxas 11.7 - 13.5: they speak of `.version`, `.target` and
-# `--gpu-name` only. What speaks of a "Feature" or an "Instruction" (`Feature 'cp.async' requires
-# .target sm_80 or higher`, `... requires PTX ISA .version 8.6 or later`, `Instruction 'wgmma.fence'
-# not supported on .target 'sm_90'`) is not here: the kernel uses what its own header rules out, and
-# another kernel would be assembled. Those are ptxas_error.
-_PTXAS_UNSUPPORTED = re.compile(
-    r"Unsupported \.version"
-    r"|Unsupported \.target"
-    r"|PTX \.version [\d.]+ does not support \.target"
-    r"|Value '[^']*' is not defined for option 'gpu-name'"
-    r"|SM version specified by \.target is higher than default"
-    r"|(?:PTX|Program) with \.target '[^']*' cannot be compiled (?:for|to)\b"
-)
-# The same of Triton 3.2 - 3.9, in the message of what it raises.
-_TRITON_UNSUPPORTED = re.compile(
-    r"only support CUDA [\d.]+ or higher"
-    r"|Unsupported CUDA version"
-    r"|[Uu]nsupported (?:gpu|GPU) architecture"
-    r"|Keyword argument \w+ was specified but unrecognised"
-)
-# LLVM only warns of a target that it does not know, goes on for an older one, and may then fail.
-_UNKNOWN_PROCESSOR = re.compile(r"'(sm_\w+)' is not a recognized processor")
-# Triton 3.2 aborts by this assertion on targets that it does not know.
-_UNKNOWN_CAPABILITY = re.compile(r"computeCapability not supported")
-# What ptxas says when this machine fails it.
-_OUR_FAULT = re.compile(
-    r"could not be opened|[Cc]ould not open|No space left on device|[Cc]an(?:no|')t open"
-)
-_NO_MEMORY = re.compile(r"Memory allocation failure|[Oo]ut of memory")
-_INTERNAL_ERROR = re.compile(r"\binternal (?:compiler )?error\b", re.IGNORECASE)
-_INTERNAL = re.compile(r"\binternal\b", re.IGNORECASE)
-_QUOTED = re.compile(r"'[^']*'")
-
-_PASS_FAILED = re.compile(r"PassManager::run failed|pass pipeline|Pipeline failed")
-_TRITON_OVERFLOW = re.compile(
-    r"out of resource: ([\w ]{1,40}), Required: (\d{1,15}), Hardware limit: (\d{1,15})"
-)
-_EFFECT_OPS = re.compile(
-    r"\btt\.(?:store|atomic_(?:rmw|cas|store)|(?:experimental_)?descriptor_(?:store|reduce|scatter)"
-    r"|print|assert)\b"
-    r"|\bttng\.async_tma_(?:copy_local_to_global|reduce|scatter)\b"
-)
-_INLINE_ASM = re.compile(r'\b(?:tt\.elementwise_|ttg\.)inline_asm "([^"]*)"')
-_ESCAPED = re.compile(r"\\(?:0[9A-Da-d]|[nt])|//[^\n]*")
-_CARETS = re.compile(r"[\^~ ]+")
-# The line of a traceback that names an exception: the first one started the chain.
-_RAISED = re.compile(r"^(?:\w+\.)*\w+(?:Error|Exception|Failure)\b.*", re.MULTILINE)
-
-# Words of a log that say why a process died, the telling ones first. Python's own report of the
-# signal ("Fatal Python error: Aborted") is in no group: it says only that the process died.
-_DEATH = (
-    re.compile(r"LLVM ERROR|Assertion|UNREACHABLE|Unreachable executed"),
-    re.compile(r"terminate called|what\(\):|(?<!Python )\berror: |\bfatal\b"),
-)
-_GENERIC_ERRORS = ("Failures have been detected while processing", "PassManager::run failed")
-# Signals by which a program dies of its own doing. The others come from somebody else: SIGKILL
-# most often from the system, for lack of memory.
-_OWN_SIGNALS = frozenset(
-    {
-        signals.SIGILL,
-        signals.SIGTRAP,
-        signals.SIGABRT,
-        signals.SIGBUS,
-        signals.SIGFPE,
-        signals.SIGSEGV,
-        signals.SIGSYS,
-        signals.SIGXCPU,
-    }
-)
-_SHELL_SIGNAL = 128
-
-
-def count_effects(ttir: str) -> int | None:
-    """Operations of a Triton IR module that could be observed from outside.
-
-    Inline assembly counts where it holds an instruction that writes to global memory. None when
-    the kernel itself asks for a trap in inline assembly: a trap is then no surprise.
-    """
-    effects = len(_EFFECT_OPS.findall(ttir))
-    for found in _INLINE_ASM.finditer(ttir):
-        instructions = [opcode for opcode, _ in opcodes(_ESCAPED.sub("\n", found[1]))]
-        if "trap" in instructions:
-            return None
-        effects += any(writes_outside(opcode) for opcode in instructions)
-    return effects
 
 
 def judge(evidence: CellEvidence, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> Verdict:
@@ -206,14 +151,14 @@ def _judge_lowering(lowering: Lowering) -> Verdict:
     stopped = _stopped(lowering.end, stage, f"Triton ({stage.value})")
     if stopped:
         return stopped
-    processor = _UNKNOWN_PROCESSOR.search(lowering.log)
+    processor = LLVM_UNKNOWN_PROCESSOR.search(lowering.log)
     if processor and stage in (Stage.LLIR, Stage.PTX):
         said = f"its LLVM does not know {processor[1]}"
         return _failed(VerdictKind.UNSUPPORTED, stage, f"this Triton cannot do it: {said}")
     if lowering.error is not None:
         return _judge_raised(lowering.error, stage, lowering.log)
-    said, ended = _last_words(lowering.log), lowering.end.words
-    if _UNKNOWN_CAPABILITY.search(said):
+    said, ended = last_words(lowering.log), lowering.end.words
+    if TRITON_UNKNOWN_CAPABILITY.search(said):
         return _failed(VerdictKind.UNSUPPORTED, stage, f"this Triton cannot do it: {said}")
     number = _death_signal(lowering.end)
     if number is None:
@@ -229,27 +174,27 @@ def _judge_lowering(lowering: Lowering) -> Verdict:
 
 
 def _judge_raised(error: RaisedError, stage: Stage, log: str) -> Verdict:
-    line = _essence(error)
+    line = essence(error)
     if "MemoryError" in error.kinds:
         return _failed(VerdictKind.OUT_OF_MEMORY, stage, f"Triton ran out of memory: {line}")
     if "OSError" in error.kinds:
         reason = f"Triton could not read or write a file: {line}"
         return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
-    overflow = _TRITON_OVERFLOW.search(error.message)
+    overflow = TRITON_OVERFLOW.search(error.message)
     if overflow:
         resource, used, limit = overflow[1], int(overflow[2]), int(overflow[3])
         reason = f"needs {used:,} of {resource}, the target allows {limit:,} (says Triton)"
         message = f"{resource} over the limit"
         return _failed(VerdictKind.OUT_OF_RESOURCES, stage, reason, message=message)
-    unsupported = _TRITON_UNSUPPORTED.search(error.message)
+    unsupported = TRITON_UNSUPPORTED.search(error.message)
     if unsupported:
-        said = _line_of(error.message, unsupported.start())
+        said = line_of(error.message, unsupported.start())
         return _failed(VerdictKind.UNSUPPORTED, stage, f"this Triton cannot do it: {said}")
-    if stage is Stage.TTIR and not _PASS_FAILED.search(error.message):
+    if stage is Stage.TTIR and not PASS_FAILED.search(error.message):
         reason = f"Triton rejects the kernel: {line}"
         return _failed(VerdictKind.REJECTED, stage, reason, message=line)
     culprit = failing_pass(log)
-    said = _first_error(log) or line
+    said = first_error(log) or line
     where = f"pass {culprit}" if culprit else f"stage {stage.value}"
     return _failed(
         VerdictKind.PASS_FAILURE, stage, f"{where} failed: {said}", message=said, log=log
@@ -262,11 +207,11 @@ def _judge_assembly(assembly: Assembly, evidence: CellEvidence) -> Verdict:
     if stopped:
         return stopped
     messages = evidence.log.messages if evidence.log else ()
-    message = _worst(messages)
-    said = message.text if message else _last_words(f"{assembly.stdout}\n{assembly.stderr}")
+    message = worst(messages)
+    said = message.text if message else last_words(f"{assembly.stdout}\n{assembly.stderr}")
     code = message.code if message else None
     # A reproducer may rename the kernel: its name is no part of the failure.
-    nameless = _without_name(said, evidence.ptx)
+    nameless = without_name(said, evidence.ptx.entry if evidence.ptx else None)
     number = _death_signal(end)
     if number is not None:
         return _failed(
@@ -280,7 +225,7 @@ def _judge_assembly(assembly: Assembly, evidence: CellEvidence) -> Verdict:
         reason = "ptxas ended with exit code 0 and left no complete cubin"
         return _failed(VerdictKind.PTXAS_ERROR, stage, reason)
     return _judge_complaint(evidence, message, said) or _failed(
-        VerdictKind.PTXAS_ICE if _is_internal(said, code) else VerdictKind.PTXAS_ERROR,
+        VerdictKind.PTXAS_ICE if is_internal(said, code) else VerdictKind.PTXAS_ERROR,
         stage,
         f"ptxas ended with {end.words}: {f'({code}) ' if code else ''}{said or 'it said nothing'}",
         message=nameless,
@@ -291,7 +236,7 @@ def _judge_assembly(assembly: Assembly, evidence: CellEvidence) -> Verdict:
 def _judge_complaint(evidence: CellEvidence, message: Message | None, said: str) -> Verdict | None:
     """The verdict where ptxas refused for a reason that is not an error in the code."""
     stage = Stage.CUBIN
-    if _is_internal(said, message.code if message else None):
+    if is_internal(said, message.code if message else None):
         return None
     overflow = overflow_of(message) if message else None
     if overflow:
@@ -303,11 +248,11 @@ def _judge_complaint(evidence: CellEvidence, message: Message | None, said: str)
         return _failed(VerdictKind.OUT_OF_RESOURCES, stage, reason, message=resource)
     errors = evidence.log.errors if evidence.log else ()
     for text in (said, *(error.text for error in errors)):
-        if _PTXAS_UNSUPPORTED.search(text):
+        if PTXAS_UNSUPPORTED.search(text):
             return _failed(VerdictKind.UNSUPPORTED, stage, f"this ptxas cannot do it: {text}")
-    if _NO_MEMORY.search(said):
+    if PTXAS_NO_MEMORY.search(said):
         return _failed(VerdictKind.OUT_OF_MEMORY, stage, f"ptxas ran out of memory: {said}")
-    if _OUR_FAULT.search(said):
+    if PTXAS_FILE_TROUBLE.search(said):
         reason = f"ptxas could not read or write a file: {said}"
         return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
     return None
@@ -444,66 +389,3 @@ def _after(said: str) -> str:
 
 def _plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
-def _without_name(said: str, ptx: PtxFacts | None) -> str:
-    if ptx is None:
-        return said
-    return re.sub(rf"(?<![\w$]){re.escape(ptx.entry)}(?![\w$])", "KERNEL", said)
-
-
-def _is_internal(said: str, code: str | None) -> bool:
-    """Whether ptxas blames itself; what is quoted are names of the kernel's."""
-    words = _QUOTED.sub("", said)
-    return bool(_INTERNAL_ERROR.search(words) or (code and _INTERNAL.search(words)))
-
-
-def _essence(error: RaisedError) -> str:
-    """One line for an exception.
-
-    Triton quotes source code first, underlined by a caret, and says what is wrong below. Where it
-    says nothing there (Triton 3.2), the exception that started it all does.
-    """
-    lines = [line.strip() for line in error.message.splitlines() if line.strip()]
-    carets = [number for number, line in enumerate(lines) if _CARETS.fullmatch(line)]
-    said = lines[carets[-1] + 1 :] if carets else lines
-    if said:
-        return f"{error.type}: {said[0][:300]}"
-    cause = _RAISED.search(error.traceback)
-    return f"{error.type}: {cause[0][:300]}" if cause else error.type
-
-
-def _last_words(log: str) -> str:
-    """The line of a log that says why a process died: the last one of the most telling kind."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    for telling in _DEATH:
-        for number in reversed(range(len(lines))):
-            if telling.search(lines[number]):
-                # LLVM's "UNREACHABLE executed at FILE:LINE" comes below what it has to say.
-                below = number and lines[number].startswith("UNREACHABLE")
-                return (f"{lines[number - 1]}; " if below else "")[:300] + lines[number][:300]
-    return ""
-
-
-def _first_error(log: str) -> str:
-    """The first error that MLIR reports which says more than that a pass failed."""
-    found = [match[1].strip()[:300] for match in re.finditer(r"\berror: ([^\n]+)", log)]
-    telling = [text for text in found if not text.startswith(_GENERIC_ERRORS)]
-    return next(iter([*telling, *found]), "")
-
-
-def _line_of(text: str, position: int) -> str:
-    start = text.rfind("\n", 0, position) + 1
-    end = text.find("\n", position)
-    return text[start : end if end >= 0 else len(text)].strip()[:300]
-
-
-def _worst(messages: tuple[Message, ...]) -> Message | None:
-    """The message that says what failed: the first fatal one with a code, an error, a fatal one.
-
-    ptxas ends every failed run with a fatal line that only says so; the errors before it tell why.
-    """
-    fatal = [message for message in messages if message.severity == "fatal"]
-    errors = [message for message in messages if message.severity == "error"]
-    coded = [message for message in [*fatal, *errors] if message.code]
-    return next(iter([*coded, *errors, *fatal]), None)

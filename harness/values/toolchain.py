@@ -19,13 +19,15 @@ class Triton:
     """One Triton that a child can import.
 
     `path` goes first on the child's module path; None for the installed one.
-    `sha256` is that of the wheel, None when it was not installed by us.
+    `sha256` is that of the wheel, None when it was not installed by us; then `fingerprint` changes
+    whenever its files do.
     """
 
     version: str
     origin: str
     path: Path | None = None
     sha256: str | None = None
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,7 +73,7 @@ def test_refused_in_one_line(triage: Triage, words: list[str], code: int, said: 
         ("def launch(:\n", "bad.py:1: not Python"),
         (
             "import torch\ndef launch():\n    torch.ones(3, device='cuda').sum().item()\n",
-            ".item() of a GPU tensor",
+            ".item() asks for the values of a GPU tensor",
         ),
         ("import os\ndef launch():\n    os.abort()\n", "SIGABRT"),
         ("import sys\ndef launch():\n    sys.exit(3)\n", "SystemExit"),

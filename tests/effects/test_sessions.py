@@ -14,8 +14,9 @@ import pytest
 
 from harness.effects.lowering import LaunchCode, capture, lower
 from harness.effects.process import Hub, ResourceLimits
+from harness.effects.ptxas_description import describe_ptxas
 from harness.effects.store import Store
-from harness.effects.toolchains import describe_ptxas, installed_triton
+from harness.effects.toolchains import installed_triton
 from harness.effects.triton_sessions import CaptureRequest, TritonSessions, knobs
 from harness.effects.workbench import Workbench
 from harness.values.errors import CaptureError, InfrastructureError

@@ -15,7 +15,9 @@ import pytest
 from local_index import LINUX, LocalIndex, Served, tool_wheel, triton_wheel, wheel
 from packaging.version import Version
 
-from harness.effects import folders, locations, toolchains, wheel_install
+from harness.effects import folders, locations, toolchain_contents, toolchains, wheel_install
+from harness.effects.ptxas_description import describe_ptxas
+from harness.effects.toolchain_marker import MARKER
 from harness.values.errors import (
     InfrastructureError,
     IntegrityError,
@@ -92,11 +94,11 @@ def test_install_ptxas(
     assert ptxas.sha256 == folders.sha256_of(ptxas.path)
     assert os.access(ptxas.path, os.X_OK)
     folder = empty_cache / "toolchains" / "ptxas-13.1.115"
-    assert sorted(path.name for path in folder.iterdir()) == [toolchains.MARKER, "bin"]
+    assert sorted(path.name for path in folder.iterdir()) == [MARKER, "bin"]
     assert entries(empty_cache) == ["ptxas-13.1.115"]
     # A warm start asks nobody and runs nothing.
     served.down = True
-    monkeypatch.setattr(toolchains, "run_tool", None)
+    monkeypatch.setattr(toolchain_contents, "run_tool", None)
     monkeypatch.setattr(wheel_install, "run_tool", None)
     monkeypatch.setenv("TRIAGE_OFFLINE", "1")
     assert toolchains.install_ptxas(Version("13.1.115")) == ptxas
@@ -413,17 +415,17 @@ def test_remove_refuses_what_is_not_ours(empty_cache: Path) -> None:
         toolchains.remove("ptxas-1.0")
     elsewhere = empty_cache / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / toolchains.MARKER).touch()
+    (elsewhere / MARKER).touch()
     folder.with_name("ptxas-2.0").symlink_to(elsewhere)
     with pytest.raises(UsageError, match="not deleted"):
         toolchains.remove("ptxas-2.0")
     assert (folder / "thesis.txt").exists()
-    assert (elsewhere / toolchains.MARKER).exists()
+    assert (elsewhere / MARKER).exists()
 
 
 def test_damaged_marker(served: LocalIndex, empty_cache: Path) -> None:
     toolchains.install_ptxas("13.1.115")
-    (empty_cache / "toolchains" / "ptxas-13.1.115" / toolchains.MARKER).write_text("{")
+    (empty_cache / "toolchains" / "ptxas-13.1.115" / MARKER).write_text("{")
     with pytest.raises(StorageError, match=r"marker of ptxas-13\.1\.115 is damaged"):
         toolchains.list_installed()
     toolchains.remove("ptxas-13.1.115")
@@ -433,11 +435,12 @@ def test_damaged_marker(served: LocalIndex, empty_cache: Path) -> None:
 READ_ONLY = """
 import os, sys
 from harness.effects import toolchains
+from harness.effects.ptxas_description import describe_ptxas
 from harness.values.errors import StorageError
 toolchains.available_ptxas()
 os.setuid(int(sys.argv[1]))
 print(toolchains.install_ptxas("13.1.115").version, len(toolchains.list_installed()))
-print(toolchains.describe_ptxas(toolchains.install_ptxas("13.1.115").path, "bundled").version)
+print(describe_ptxas(toolchains.install_ptxas("13.1.115").path, "bundled").version)
 print(len(toolchains.available_ptxas()))
 try:
     toolchains.install_ptxas("13.0.88")
@@ -492,19 +495,19 @@ def test_describe_ptxas_runs_it_once(
 
     tool.write_text(says("1.0.5"))
     tool.chmod(0o755)
-    first = toolchains.describe_ptxas(tool, "bundled")
+    first = describe_ptxas(tool, "bundled")
     assert (first.version, first.build, first.label) == ("1.0.5", "", "1.0.5-bundled")
-    assert toolchains.describe_ptxas(tool, "bundled") == first
+    assert describe_ptxas(tool, "bundled") == first
     os.utime(tool, (1, 1))
-    assert toolchains.describe_ptxas(tool, "bundled") == first
+    assert describe_ptxas(tool, "bundled") == first
     assert runs.read_text().count("run") == 1
     tool.write_text(says("1.0.6"))
-    assert toolchains.describe_ptxas(tool, "bundled").version == "1.0.6"
+    assert describe_ptxas(tool, "bundled").version == "1.0.6"
     tool.write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(InfrastructureError, match="exit code 3"):
-        toolchains.describe_ptxas(tool, "bundled")
+        describe_ptxas(tool, "bundled")
     with pytest.raises(StorageError, match="cannot read"):
-        toolchains.describe_ptxas(tmp_path / "none", "bundled")
+        describe_ptxas(tmp_path / "none", "bundled")
 
 
 def test_installed_triton(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from packaging.version import Version
 
 from harness.effects import toolchains
 from harness.effects.process import run_tool
+from harness.effects.ptxas_description import describe_ptxas
 from harness.effects.sources import fetch_sdist, fetch_wheel
 from harness.logic.versions import parse_banner
 from harness.values.errors import UsageError
@@ -32,7 +33,7 @@ def test_ptxas(toolchain_cache: Path, version: str, project: str) -> None:
     assert ptxas.build.startswith(f"cuda_{version[:4]}")
     folder = ptxas.path.parents[1]
     assert sum(path.stat().st_size for path in folder.rglob("*")) < 100 << 20
-    assert toolchains.describe_ptxas(ptxas.path, project) == ptxas
+    assert describe_ptxas(ptxas.path, project) == ptxas
     assert toolchains.verify(f"ptxas-{version}").executable_sha256 == ptxas.sha256
 
 
@@ -42,7 +43,7 @@ def test_triton(toolchain_cache: Path) -> None:
     assert triton.path.is_relative_to(toolchain_cache)
     assert toolchains.verify("triton-3.8.0").banner == "3.8.0"
     bundled = triton.path / "triton" / "backends" / "nvidia" / "bin" / "ptxas"
-    assert toolchains.describe_ptxas(bundled, "bundled").label == "12.9.86-bundled"
+    assert describe_ptxas(bundled, "bundled").label == "12.9.86-bundled"
 
 
 def test_nvdisasm(toolchain_cache: Path) -> None:

@@ -1,0 +1,200 @@
+"""From a selection to cells: each launch captured as each target and Triton would see it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from harness.effects import toolchains
+from harness.effects.lowering import CapturedLaunch, capture, fetch_launch_code
+from harness.effects.ptxas_description import describe_ptxas
+from harness.effects.workbench import Workbench
+from harness.values.cell import CellId
+from harness.values.errors import CaptureError
+from harness.values.kernel import Config, Repro
+from harness.values.limits import limits_of
+from harness.values.outcome import Capture, LaunchFacts
+from harness.values.target import Target
+from harness.values.toolchain import BUNDLED, Tool, Triton
+from harness.verbs.cells import PlannedCell
+from harness.verbs.selection import PlannedLaunch, Selection
+
+__all__ = ["Plan", "plan_launch", "plan_ptx"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The cells of one launch on one target and Triton.
+
+    `configs` are all that were captured, those too that the filter leaves out. `session` names the
+    capture's session, None for raw PTX.
+    """
+
+    cells: tuple[PlannedCell, ...]
+    configs: tuple[Config, ...] = ()
+    notes: tuple[str, ...] = ()
+    session: str | None = None
+
+
+def plan_ptx(bench: Workbench, selection: Selection, target: Target) -> Plan:
+    """The cells of a raw PTX file: one for each ptxas.
+
+    Raises:
+        StorageError: the file cannot be kept.
+    """
+    repro = selection.repro
+    assert repro.ptx is not None
+    raw = bench.store.artifacts.put_file(repro.ptx)
+    nvdisasms = _nvdisasms(selection, None)
+    cells = []
+    for ptxas in selection.ptxas:
+        assert ptxas is not None
+        cell = CellId(
+            kernel=repro.name,
+            launch="ptx",
+            config=Config(),
+            target=target,
+            triton=None,
+            ptxas=ptxas.label,
+        )
+        cells.append(
+            PlannedCell(
+                cell=cell,
+                ptxas=ptxas,
+                limits=limits_of(target.capability),
+                nvdisasms=nvdisasms,
+                raw_ptx=raw,
+                entry=repro.kernel,
+            )
+        )
+    return Plan(cells=tuple(cells))
+
+
+async def plan_launch(
+    bench: Workbench, selection: Selection, target: Target, triton: Triton, launch: PlannedLaunch
+) -> Plan:
+    """The cells of one launch: one for each config that the filter lets through, and each ptxas.
+
+    Raises:
+        CaptureError: the launch cannot be captured, or never launches the kernel.
+        InfrastructureError: this Triton, or a source, cannot be had.
+    """
+    limits = limits_of(target.capability)
+    assert limits is not None, "the selection refuses targets without limits"
+    repro = selection.repro
+    code = fetch_launch_code(repro, launch.spec, launch.overrides)
+    captured = await capture(bench, code, target=target, triton=triton, limits=limits)
+    where = f"{repro.name}, launch {launch.label}, Triton {triton.version}, {target}"
+    records = _wanted_records(repro, captured.capture.value, where)
+    wanted = _Wanted(selection=selection, captured=captured, target=target, launch=launch)
+    return Plan(
+        cells=tuple(wanted.cells(records)),
+        configs=tuple(Config.of(record.config) for record in records),
+        notes=tuple(_notes(captured.capture.value, records, where)),
+        session=captured.capture.key,
+    )
+
+
+def _wanted_records(repro: Repro, value: Capture, where: str) -> list[LaunchFacts]:
+    """The records of the kernel that was asked for; an error when there are none."""
+    mine = [
+        record
+        for record in value.records
+        if repro.kernel is None or fnmatchcase(record.kernel, repro.kernel)
+    ]
+    if mine:
+        return mine
+    if value.error:
+        line = f":{value.error.line}" if value.error.line else ""
+        said = value.error.message.strip().splitlines() or [""]
+        raise CaptureError(
+            f"{repro.file}{line}: the launch raised {value.error.type}: {said[-1][:300]} ({where})"
+        )
+    names = sorted({record.kernel for record in value.records})
+    if names:
+        raise CaptureError(
+            f"{repro.file}: kernel {repro.kernel!r} is never launched; "
+            f"launched are {', '.join(names)} ({where})"
+        )
+    raise CaptureError(f"{repro.file}: no Triton kernel is launched ({where})")
+
+
+def _notes(value: Capture, records: list[LaunchFacts], where: str) -> list[str]:
+    notes = []
+    if value.error:
+        notes.append(
+            f"{where}: the code raised {value.error.type} after the launches that are shown"
+        )
+    kernels = {record.kernel for record in records}
+    notes += [
+        f"{where}: the kernel's own pruning leaves {kept} of {declared} configs"
+        for kernel, (kept, declared) in value.pruned.items()
+        if kept < declared and kernel in kernels
+    ]
+    return notes
+
+
+def _nvdisasms(selection: Selection, triton: Triton | None) -> tuple[Tool, ...]:
+    """The newest first; the one that a Triton bundles still reads what the newest has dropped."""
+    tools = (selection.nvdisasm, toolchains.bundled_nvdisasm(triton))
+    return tuple(tool for tool in tools if tool)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Wanted:
+    """Turns the records of one capture into cells."""
+
+    selection: Selection
+    captured: CapturedLaunch
+    target: Target
+    launch: PlannedLaunch
+    seen: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def cells(self, records: list[LaunchFacts]) -> list[PlannedCell]:
+        """The cells of all records that the filter lets through."""
+        bundled = describe_ptxas(Path(self.captured.capture.value.ptxas), BUNDLED)
+        nvdisasms = _nvdisasms(self.selection, self.captured.triton)
+        limits = limits_of(self.target.capability)
+        cells = []
+        for record in records:
+            config = Config.of(record.config)
+            label = self._launch_label(record, config)
+            if not self.selection.config.matches(config):
+                continue
+            for chosen in self.selection.ptxas:
+                ptxas = chosen or bundled
+                frozen = self.selection.freeze_ptx and chosen is not None
+                cell = CellId(
+                    kernel=self._kernel_name(record),
+                    launch=label,
+                    config=config,
+                    target=self.target,
+                    triton=self.captured.triton.version,
+                    ptxas=f"{ptxas.label}-frozen" if frozen else ptxas.label,
+                )
+                cells.append(
+                    PlannedCell(
+                        cell=cell,
+                        ptxas=ptxas,
+                        limits=limits,
+                        nvdisasms=nvdisasms,
+                        launch=self.captured,
+                        record=record,
+                        bundled=bundled,
+                        freeze_ptx=frozen,
+                    )
+                )
+        return cells
+
+    def _launch_label(self, record: LaunchFacts, config: Config) -> str:
+        """The launch, numbered from the second time on that it launches kernel and config."""
+        self.seen[record.kernel, config.label] += 1
+        nth = self.seen[record.kernel, config.label]
+        return f"{self.launch.label}#{nth}" if nth > 1 else self.launch.label
+
+    def _kernel_name(self, record: LaunchFacts) -> str:
+        """A file that launches several kernels names each; a repro is one kernel by definition."""
+        repro = self.selection.repro
+        return f"{repro.name}::{record.kernel}" if repro.kernel is None else repro.name
