@@ -81,10 +81,15 @@ class _Tuning:
 
 
 class Recorder:
-    """Collects records while `active()`; equal specialisations are kept once."""
+    """Collects records while `active()`; equal launches of one config are kept once.
+
+    Two configs that come to the same code (a heuristic overrides what they differ in) are both
+    kept, with one key. `dropped` counts what was over the limit.
+    """
 
     def __init__(self, limit: int = 5000) -> None:
-        self.records: dict[str, Record] = {}
+        self.records: dict[tuple[str, str], Record] = {}
+        self.dropped = 0
         self.pruned: dict[str, tuple[int, int]] = {}
         self._limit = limit
         self._tuning: list[_Tuning] = []
@@ -153,7 +158,7 @@ class Recorder:
     ) -> Any:
         tuning = self._tuning[-1] if self._tuning else None
         if tuning is None:
-            config = _plain_config(kwargs)
+            config = _plain_config(function, args, kwargs)
         elif tuning.config is not None:
             config = tuning.config
         elif tuning.seen:
@@ -171,9 +176,14 @@ class Recorder:
         )
         record.arguments = _describe_arguments(function, args, kwargs)
         record.key = _key(record)
-        if record.key not in self.records and len(self.records) < self._limit:
+        name = (record.key, json.dumps(config))
+        if name in self.records:
+            return RecordedKernel(record.kernel)
+        if len(self.records) < self._limit:
             record.grid = _grid_dims(record)
-            self.records[record.key] = record
+            self.records[name] = record
+        else:
+            self.dropped += 1
         return RecordedKernel(record.kernel)
 
 
@@ -195,8 +205,16 @@ def _config_of(config: Any) -> dict[str, Any]:
     return {name: _plain(value) for name, value in values.items() if value is not None}
 
 
-def _plain_config(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return {name: _plain(kwargs[name]) for name in _OPTIONS if kwargs.get(name) is not None}
+def _plain_config(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The config of a launch without a tuner: its meta-parameters, and the options it gives."""
+    given = {**_by_name(function.arg_names, args), **kwargs}
+    names = [parameter.name for parameter in function.params if parameter.is_constexpr]
+    values = {name: getattr(given.get(name), "value", given.get(name)) for name in names}
+    config = {
+        name: value for name, value in values.items() if isinstance(value, bool | int | float | str)
+    }
+    options = {name: _plain(kwargs[name]) for name in _OPTIONS if kwargs.get(name) is not None}
+    return {**config, **options}
 
 
 def _plain(value: Any) -> Any:

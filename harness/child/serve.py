@@ -75,7 +75,9 @@ class Session:
             except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
                 if not (isinstance(raised, SystemExit) and not raised.code):
                     error = _raised(raised, ask["file"])
-        self._records = recorder.records
+                if isinstance(raised, SystemExit) and error:
+                    error["message"] += _last_line(self._folder / "capture.err")
+        self._records = {record.key: record for record in recorder.records.values()}
         # Where launch code took them away (a pipe's end that nobody reads, say), jobs write files.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         return {
@@ -93,6 +95,7 @@ class Session:
                 for record in recorder.records.values()
             ],
             "pruned": recorder.pruned,
+            "dropped": recorder.dropped,
             "files": imported_files(before, skip=[*ask["bare"], *ask["paths"]]),
             "ptxas": picked_ptxas(ask["device"]["capability"]),
             "triton": importlib.metadata.version("triton"),
@@ -129,6 +132,13 @@ def _stand_aside(ask: Message) -> None:
     if ask["bare"]:
         sys.meta_path.insert(0, BareParents(ask["bare"]))
     os.chdir(Path(ask["file"]).parent)
+
+
+def _last_line(log: Path) -> str:
+    """What a program says before it exits by itself (argparse does)."""
+    sys.stderr.flush()
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return f" ({lines[-1][:300]})" if lines else ""
 
 
 def _raised(error: BaseException, file: str) -> Message:

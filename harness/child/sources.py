@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import hashlib
 import importlib.abc
 import importlib.machinery
@@ -39,6 +41,9 @@ class _BareLoader(importlib.abc.Loader):
         state = {"ran": not self._lazy}
 
         def missing(name: str) -> Any:
+            constants = _constants(self._init)
+            if name in constants:
+                return constants[name]
             if name.startswith("__"):
                 raise AttributeError(name)
             submodule = f"{module.__name__}.{name}"
@@ -54,6 +59,16 @@ class _BareLoader(importlib.abc.Loader):
             raise AttributeError(message)
 
         module.__getattr__ = missing  # type: ignore[method-assign]
+
+
+def _constants(init: Path) -> dict[str, Any]:
+    """What an `__init__` assigns that can be read without running it: `__version__`, for one."""
+    found = {}
+    for node in ast.parse(init.read_bytes()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            with contextlib.suppress(ValueError, TypeError):
+                found[node.targets[0].id] = ast.literal_eval(node.value)
+    return found
 
 
 class BareParents(importlib.abc.MetaPathFinder):

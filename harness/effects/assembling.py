@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Inspection", "PtxInput", "PtxReading", "assemble", "inspect_cubin", "read_stored_ptx"]
 
 # Goes up when a reader learns something, so that stored readings are made again.
-_RULE = 2
+_RULE = 3
 
 _MAX_TEXT = 1 << 20
 _ELF = b"\x7fELF"

@@ -82,6 +82,8 @@ def _runs(node: ast.stmt) -> bool:
         return _is_main_guard(node.test) or any(map(_runs, [*node.body, *node.orelse]))
     if isinstance(node, ast.Try):
         return any(map(_runs, [*node.body, *node.orelse, *node.finalbody]))
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        return isinstance(node.value, ast.Call)
     return isinstance(node, ast.For | ast.While | ast.With)
 
 
@@ -107,21 +109,21 @@ def _spec(path: Path, node: ast.FunctionDef) -> LaunchSpec:
                 f"{path}:{argument.lineno}: {node.name}: parameter {argument.arg!r} "
                 "has no default; give it one, so that the launch runs by itself"
             )
-        parameters.append(Parameter(name=argument.arg, default=_literal(default)))
+        parameters.append(_parameter(argument.arg, default))
     return LaunchSpec(
         name=node.name, function=node.name, parameters=tuple(parameters), line=node.lineno
     )
 
 
-def _literal(node: ast.expr) -> bool | int | float | str | None:
-    """The default's value where it is a literal; an expression counts as text."""
+def _parameter(name: str, node: ast.expr) -> Parameter:
+    """A keyword and its default; what is no number, text or truth value cannot be overridden."""
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, RecursionError):
-        return _source(node)
+        return Parameter(name=name, default=_source(node), settable=False)
     if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return _source(node)
+        return Parameter(name=name, default=value)
+    return Parameter(name=name, default=_source(node), settable=False)
 
 
 def _source(node: ast.expr) -> str:

@@ -185,17 +185,27 @@ def _no_launch(data: _ReproFile, folder: Path) -> NoReturn:
     raise FieldError("$.launch", f"no file {data.launch!r} in {folder}")
 
 
-def _python_file(path: Path, kernel: str | None) -> Repro:
+def _spelling(path: Path) -> str:
+    """How cells spell a file: as the user does, so that equal names in two folders stay apart."""
+    return os.path.normpath(path)
+
+
+def _readable(path: Path) -> None:
+    if path.is_dir():
+        raise UsageError(f"{path}: a folder; name a file in it")
     if not path.is_file():
         raise UsageError(f"{path}: no such file")
+
+
+def _python_file(path: Path, kernel: str | None) -> Repro:
+    _readable(path)
     launches = launches_of_script(path)
-    name = f"{path.name}::{kernel}" if kernel else path.name
+    name = f"{_spelling(path)}::{kernel}" if kernel else _spelling(path)
     return Repro(name=name, kernel=kernel, folder=path.parent, file=path, launches=launches)
 
 
 def _ptx_file(path: Path, kernel: str | None) -> Repro:
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file")
+    _readable(path)
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -212,10 +222,10 @@ def _ptx_file(path: Path, kernel: str | None) -> Repro:
         raise UsageError(f"{path}: not PTX: it holds binary data") from error
     except (PtxError, UsageError) as error:
         raise UsageError(f"{path}: {error}") from error
-    name = f"{path.name}::{facts.entry}" if kernel else path.name
+    entry = f"::{facts.entry}" if kernel else ""
     return Repro(
-        name=name,
-        kernel=facts.entry,
+        name=f"{_spelling(path)}{entry}",
+        kernel=kernel,
         folder=path.parent,
         file=path,
         ptx=path,

@@ -34,6 +34,7 @@ __all__ = ["CaptureRequest", "LowerResult", "TritonSessions", "child_code_sha256
 _OURS = frozenset(
     {
         "TRITON_CACHE_DIR",
+        "TRITON_OVERRIDE_ARCH",
         "TRITON_CACHE_AUTOTUNING",
         "TRITON_CACHE_MANAGER",
         "TRITON_HOME",
@@ -49,7 +50,21 @@ _OURS = frozenset(
         "TRITON_STORE_BINARY_ONLY",
     }
 )
-_KNOBS = ("TRITON_", "MLIR_", "LLVM_", "PTXAS_", "DISABLE_", "NVPTX_")
+# Beginnings of the names that Triton 3.2 - 3.9 and its compiler library read.
+_KNOBS = (
+    "TRITON_",
+    "MLIR_",
+    "LLVM_",
+    "PTXAS_",
+    "NVPTX_",
+    "DISABLE_",
+    "ENABLE_",
+    "ALLOW_",
+    "STORE_TMEM_",
+    "SWAP_",
+    "FORCE_",
+    "USE_IR_LOC",
+)
 _GOODBYE_SECONDS = 5.0
 _DEFAULT_L2 = 50 << 20
 _DEFAULT_MEMORY = 80 << 30

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from harness.logic.ptxas_log import overflow_of
 from harness.logic.signature import failing_pass, make_signature
 from harness.logic.wordings import (
+    LLVM_FATAL,
     LLVM_UNKNOWN_PROCESSOR,
+    LLVM_UNSUPPORTED,
     PASS_FAILED,
     PTXAS_FILE_TROUBLE,
     PTXAS_NO_MEMORY,
@@ -27,6 +29,7 @@ from harness.logic.wordings import (
     is_internal,
     last_words,
     line_of,
+    llvm_error,
     without_name,
     worst,
 )
@@ -88,6 +91,10 @@ def judge(evidence: CellEvidence, thresholds: Thresholds = DEFAULT_THRESHOLDS) -
     lowering, assembly = evidence.lowering, evidence.assembly
     if lowering and (lowering.error or not lowering.end.ok):
         return _judge_lowering(lowering)
+    if lowering and (said := llvm_error(lowering.log)):
+        # LLVM reports and goes on, without the code that it could not make.
+        reason = f"LLVM reported an error, and Triton went on without the code: {said}"
+        return _failed(VerdictKind.PASS_FAILURE, Stage.PTX, reason, message=said)
     if assembly is None:
         reason = "nothing was assembled: " + (
             "Triton ended well and left no PTX" if lowering else "there is no PTX"
@@ -160,7 +167,17 @@ def _judge_lowering(lowering: Lowering) -> Verdict:
     said, ended = last_words(lowering.log), lowering.end.words
     if TRITON_UNKNOWN_CAPABILITY.search(said):
         return _failed(VerdictKind.UNSUPPORTED, stage, f"this Triton cannot do it: {said}")
+    if LLVM_UNSUPPORTED.search(said):
+        return _failed(VerdictKind.UNSUPPORTED, stage, f"this Triton cannot do it: {said}")
     number = _death_signal(lowering.end)
+    if number is None and (LLVM_FATAL.match(said) or llvm_error(lowering.log)):
+        return _failed(
+            VerdictKind.COMPILER_CRASH,
+            stage,
+            f"LLVM ended Triton's process ({ended}) in stage {stage.value}" + _after(said),
+            message=said,
+            log=lowering.log,
+        )
     if number is None:
         reason = f"Triton ended with {ended} in stage {stage.value} and left no result"
         return Verdict(kind=VerdictKind.INFRA, reason=reason + _after(said), stage=stage)
@@ -347,7 +364,7 @@ def _judge_health(evidence: CellEvidence, thresholds: Thresholds) -> Verdict | N
     elif needs.stack is not None and needs.stack >= thresholds.stack_bytes:
         complaints.append(("local memory", f"keeps {needs.stack:,} B a thread in local memory"))
     occupancy = evidence.occupancy
-    if occupancy and occupancy.fraction < thresholds.occupancy:
+    if occupancy and occupancy.warps_per_sm < thresholds.warps:
         said = f"occupancy {occupancy.fraction:.1%}, limited by {occupancy.limiter}"
         complaints.append(("occupancy", said))
     if not complaints:

@@ -60,10 +60,7 @@ def _integer(value: object) -> int | None:
 
 def _constant(usage: FunctionUsage | None, image: CubinEntry | None) -> int | None:
     """Bytes of all banks. From sm_90 on the log has none: silence is not 0, the cubin knows."""
-    for source in (usage, image):
-        if source and source.constants:
-            return sum(size for _, size in source.constants)
-    return None
+    return _first(usage and _constant_of(usage), image and _constant_of(image))
 
 
 def _disagreements(usage: FunctionUsage | None, image: CubinEntry | None) -> tuple[str, ...]:
@@ -73,9 +70,16 @@ def _disagreements(usage: FunctionUsage | None, image: CubinEntry | None) -> tup
         ("registers", usage.n_regs, image.n_regs),
         ("stack", usage.stack, image.stack),
         ("static shared memory", usage.static_shared, image.static_shared),
+        ("barriers", usage.barriers, image.barriers),
+        ("constant memory", _constant_of(usage), _constant_of(image)),
     )
     return tuple(
         f"{what}: the log says {said}, the cubin {held}"
         for what, said, held in pairs
         if said is not None and held is not None and said != held
     )
+
+
+def _constant_of(source: FunctionUsage | CubinEntry) -> int | None:
+    """Bytes over all banks; None where a source names none (the log does so from sm_90 on)."""
+    return sum(size for _, size in source.constants) if source.constants else None

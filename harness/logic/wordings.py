@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from harness.values.outcome import RaisedError
 
 __all__ = [
+    "LLVM_FATAL",
     "LLVM_UNKNOWN_PROCESSOR",
+    "LLVM_UNSUPPORTED",
     "PASS_FAILED",
     "PTXAS_FILE_TROUBLE",
     "PTXAS_NO_MEMORY",
@@ -27,6 +29,7 @@ __all__ = [
     "is_internal",
     "last_words",
     "line_of",
+    "llvm_error",
     "without_name",
     "worst",
 ]
@@ -68,6 +71,11 @@ TRITON_OVERFLOW = re.compile(
     r"out of resource: ([\w ]{1,40}), Required: (\d{1,15}), Hardware limit: (\d{1,15})"
 )
 # LLVM only warns of a target that it does not know, goes on for an older one, and may then fail.
+# LLVM 19 - 22 end the process by `exit(1)` after this, without a signal.
+LLVM_FATAL = re.compile(r"LLVM ERROR")
+LLVM_UNSUPPORTED = re.compile(r"PTX version [\d.]+ does not support target")
+# A diagnostic of LLVM's code generator; those of MLIR name a place before the word.
+_LLVM_ERROR = re.compile(r"^error: ([^\n]+)", re.MULTILINE)
 LLVM_UNKNOWN_PROCESSOR = re.compile(r"'(sm_\w+)' is not a recognized processor")
 
 _CARETS = re.compile(r"[\^~ ]+")
@@ -139,6 +147,12 @@ def first_error(log: str) -> str:
     found = [match[1].strip()[:300] for match in re.finditer(r"\berror: ([^\n]+)", log)]
     telling = [text for text in found if not text.startswith(_GENERIC_ERRORS)]
     return next(iter([*telling, *found]), "")
+
+
+def llvm_error(log: str) -> str | None:
+    """The first error that LLVM's code generator reports without ending the process."""
+    match = _LLVM_ERROR.search(log)
+    return match[1].strip()[:300] if match else None
 
 
 def line_of(text: str, position: int) -> str:

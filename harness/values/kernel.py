@@ -38,17 +38,26 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A keyword of a launch function; its default fixes its type."""
+    """A keyword of a launch function; its default fixes its type.
+
+    Where the default is an expression, `default` is its text and the parameter is not `settable`.
+    """
 
     name: str
     default: Scalar | None
+    settable: bool = True
 
     def read(self, text: str) -> Scalar | None:
         """Read a value given on the command line; where the default is None, guess its type.
 
         Raises:
-            UsageError: the text does not have the type of the default.
+            UsageError: the text does not have the type of the default, or nothing can be set.
         """
+        if not self.settable:
+            raise UsageError(
+                f"--set {self.name}: its default {self.default} is no number, text or truth value, "
+                "so that it cannot be set here; write a launch function of your own"
+            )
         kind = type(self.default)
         try:
             if kind is bool:

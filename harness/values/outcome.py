@@ -86,7 +86,8 @@ class Capture:
     """What one launch function launched, as one target would see it.
 
     `pruned` maps a kernel to (configs kept, configs declared); `files` maps imported local files to
-    their sha256; `ptxas` is the executable that this Triton picks for the target.
+    their sha256; `dropped` counts launches over the limit; `ptxas` is the executable that this
+    Triton picks for the target.
     """
 
     records: list[LaunchFacts]
@@ -94,6 +95,7 @@ class Capture:
     files: dict[str, str]
     ptxas: str
     triton: str
+    dropped: int = 0
     error: RaisedError | None = None
 
 

@@ -14,13 +14,12 @@ class Thresholds:
     1 KiB of spill traffic a thread is a kibibyte a thread of extra L1 traffic on every pass over
     the code; below it, what kernels spill is noise beside their loads (measured on an H200: the
     best config of the project's first kernel spills 1.6 KiB, the collapsed one 94 KiB and is 36x
-    slower). Occupancy is theoretical; below one thirtieth an SM holds less than two warps of its 48
-    to 64.
+    slower). Below `warps` resident on an SM, nothing hides a latency.
     """
 
     spill_bytes: int = 1024
     stack_bytes: int = 1024
-    occupancy: float = 1 / 30
+    warps: int = 2
 
 
 DEFAULT_THRESHOLDS = Thresholds()

@@ -141,20 +141,25 @@ async def _lower(
     if seen.version != bundled.version:
         other = await lower(bench, launch, record, ptxas=bundled)
         twin = other.artifacts.get("ptx")
-        trail.same_as_bundled = (
-            twin is not None
-            and _read(bench, other, twin).value.body_sha256 == trail.reading.value.body_sha256
-        )
+        trail.same_as_bundled = None
+        if twin is not None:
+            body = _read(bench, other, twin).value.body_sha256
+            trail.same_as_bundled = body == trail.reading.value.body_sha256
     trail.flags = _flags(plan.cell.target, trail.lowering.value.flags)
     return ptx
 
 
 def _read(bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
-    return read_stored_ptx(bench, ptx, lowering.artifacts.get("ttir"))
+    # The earliest IR there is: Gluon has no TTIR, and an old Triton keeps no source.
+    stored = (lowering.artifacts.get(stage) for stage in ("source", "ttir", "ttgir"))
+    return read_stored_ptx(bench, ptx, next(filter(None, stored), None))
 
 
 def _flags(target: Target, flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Triton's flags; it only knows its own spelling of a target, a family or plain one is ours."""
+    """Triton's flags, for the target as it was asked for where that has a suffix.
+
+    Triton compiles for `sm_90a` whether or not the `a` was asked for; families it does not know.
+    """
     if not target.suffix:
         return flags
     return tuple(f"{_GPU_NAME}{target}" if flag.startswith(_GPU_NAME) else flag for flag in flags)

@@ -15,7 +15,7 @@ from harness.effects.process import Hub, ResourceLimits
 from harness.effects.store import ResultRecord, Store
 from harness.effects.triton_sessions import TritonSessions
 from harness.effects.workbench import Workbench
-from harness.values.errors import EmptySelectionError, TriageError
+from harness.values.errors import CaptureError, EmptySelectionError, TriageError
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
@@ -28,7 +28,6 @@ __all__ = ["CompileOptions", "CompileReport", "Progress", "compile_selection"]
 
 T = TypeVar("T")
 
-_CAPTURE_SECONDS = 120.0
 _GIB = 1 << 30
 
 
@@ -106,7 +105,7 @@ async def compile_selection(
         bench = Workbench(
             hub=hub,
             store=store,
-            sessions=TritonSessions(hub, capture_timeout=min(_CAPTURE_SECONDS, options.timeout)),
+            sessions=TritonSessions(hub, capture_timeout=options.timeout),
             jobs=options.workers,
             limits=options.limits,
             use_cache=options.use_cache,
@@ -164,6 +163,7 @@ async def _group(
         run.failures.append(error)
         return []
     run.notes.extend(plan.notes)
+    run.failures.extend(CaptureError(failure) for failure in plan.failures)
     run.configs.extend(plan.configs)
     run.progress.planned(len(plan.cells))
     rows = await _all(_one(run, cell) for cell in plan.cells)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from harness.effects import toolchains
+from harness.effects.assembling import read_stored_ptx
 from harness.effects.lowering import CapturedLaunch, capture, fetch_launch_code
 from harness.effects.ptxas_description import describe_ptxas
 from harness.effects.workbench import Workbench
@@ -15,7 +17,7 @@ from harness.values.cell import CellId
 from harness.values.errors import CaptureError
 from harness.values.kernel import Config, Repro
 from harness.values.limits import limits_of
-from harness.values.outcome import Capture, LaunchFacts
+from harness.values.outcome import Capture, LaunchFacts, RaisedError
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, Tool, Triton
 from harness.verbs.cells import PlannedCell
@@ -28,18 +30,20 @@ __all__ = ["Plan", "plan_launch", "plan_ptx"]
 class Plan:
     """The cells of one launch on one target and Triton.
 
-    `configs` are all that were captured, those too that the filter leaves out. `session` names the
-    capture's session, None for raw PTX.
+    `configs` are all that were captured, those too that the filter leaves out. `failures` say what
+    is missing because the launch code failed half-way. `session` names the capture's session, None
+    for raw PTX.
     """
 
     cells: tuple[PlannedCell, ...]
     configs: tuple[Config, ...] = ()
     notes: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
     session: str | None = None
 
 
 def plan_ptx(bench: Workbench, selection: Selection, target: Target) -> Plan:
-    """The cells of a raw PTX file: one for each ptxas.
+    """The cells of a raw PTX file: one for each entry and ptxas.
 
     Raises:
         StorageError: the file cannot be kept.
@@ -48,11 +52,15 @@ def plan_ptx(bench: Workbench, selection: Selection, target: Target) -> Plan:
     assert repro.ptx is not None
     raw = bench.store.artifacts.put_file(repro.ptx)
     nvdisasms = _nvdisasms(selection, None)
+    facts = read_stored_ptx(bench, raw, None, repro.kernel).value.facts
+    assert facts is not None, "it was read when it was selected"
+    entries = [repro.kernel] if repro.kernel else facts.entries
     cells = []
-    for ptxas in selection.ptxas:
+    for entry, ptxas in itertools.product(entries, selection.ptxas):
         assert ptxas is not None
+        named = repro.kernel or len(entries) == 1
         cell = CellId(
-            kernel=repro.name,
+            kernel=repro.name if named else f"{repro.name}::{entry}",
             launch="ptx",
             config=Config(),
             target=target,
@@ -66,7 +74,7 @@ def plan_ptx(bench: Workbench, selection: Selection, target: Target) -> Plan:
                 limits=limits_of(target.capability),
                 nvdisasms=nvdisasms,
                 raw_ptx=raw,
-                entry=repro.kernel,
+                entry=entry,
             )
         )
     return Plan(cells=tuple(cells))
@@ -88,11 +96,16 @@ async def plan_launch(
     captured = await capture(bench, code, target=target, triton=triton, limits=limits)
     where = f"{repro.name}, launch {launch.label}, Triton {triton.version}, {target}"
     records = _wanted_records(repro, captured.capture.value, where)
+    failures = []
+    if captured.capture.value.error:
+        raised = _raised(repro, captured.capture.value.error)
+        failures.append(f"{raised}, after the launches that are shown ({where})")
     wanted = _Wanted(selection=selection, captured=captured, target=target, launch=launch)
     return Plan(
         cells=tuple(wanted.cells(records)),
         configs=tuple(Config.of(record.config) for record in records),
         notes=tuple(_notes(captured.capture.value, records, where)),
+        failures=tuple(failures),
         session=captured.capture.key,
     )
 
@@ -107,11 +120,7 @@ def _wanted_records(repro: Repro, value: Capture, where: str) -> list[LaunchFact
     if mine:
         return mine
     if value.error:
-        line = f":{value.error.line}" if value.error.line else ""
-        said = value.error.message.strip().splitlines() or [""]
-        raise CaptureError(
-            f"{repro.file}{line}: the launch raised {value.error.type}: {said[-1][:300]} ({where})"
-        )
+        raise CaptureError(f"{_raised(repro, value.error)} ({where})")
     names = sorted({record.kernel for record in value.records})
     if names:
         raise CaptureError(
@@ -121,12 +130,16 @@ def _wanted_records(repro: Repro, value: Capture, where: str) -> list[LaunchFact
     raise CaptureError(f"{repro.file}: no Triton kernel is launched ({where})")
 
 
+def _raised(repro: Repro, error: RaisedError) -> str:
+    line = f":{error.line}" if error.line else ""
+    said = [text.strip() for text in error.message.splitlines() if text.strip()] or [""]
+    return f"{repro.file}{line}: the launch raised {error.type}: {said[0][:300]}"
+
+
 def _notes(value: Capture, records: list[LaunchFacts], where: str) -> list[str]:
     notes = []
-    if value.error:
-        notes.append(
-            f"{where}: the code raised {value.error.type} after the launches that are shown"
-        )
+    if value.dropped:
+        notes.append(f"{where}: {value.dropped} launches more than can be kept are left out")
     kernels = {record.kernel for record in records}
     notes += [
         f"{where}: the kernel's own pruning leaves {kept} of {declared} configs"

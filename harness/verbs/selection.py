@@ -18,6 +18,10 @@ from harness.values.toolchain import BUNDLED, INSTALLED, Ptxas, Tool, Triton
 __all__ = ["PlannedLaunch", "Selection", "SelectionOptions", "select"]
 
 
+# From which compute capability on ptxas knows a suffix (PTX ISA, `.target`).
+_SUFFIX_SINCE = {"a": 90, "f": 100}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionOptions:
     """The options as the user wrote them."""
@@ -70,6 +74,10 @@ def select(options: SelectionOptions) -> Selection:
     """
     repro = find_kernel(options.kernel)
     config = ConfigFilter.parse(options.config)
+    if repro.ptx and options.triton:
+        raise UsageError(f"{repro.name}: PTX has been through Triton; --triton does not apply")
+    if options.freeze_ptx and not options.ptxas:
+        raise UsageError("--freeze-ptx gives one PTX to several ptxas; name them with --ptxas")
     targets = _targets(options, repro)
     launches = _launches(options, repro)
     tritons = () if repro.ptx else _tritons(options, repro)
@@ -99,6 +107,9 @@ def _targets(options: SelectionOptions, repro: Repro) -> tuple[Target, ...]:
         raise UsageError("--sm is missing: say which GPU, for example --sm 90a or --sm 100a")
     targets = tuple(dict.fromkeys(Target.parse(word) for word in words))
     for target in targets:
+        since = _SUFFIX_SINCE.get(target.suffix, 0)
+        if target.capability < since:
+            raise UsageError(f"{target}: the suffix {target.suffix} exists from sm_{since} on")
         if not repro.ptx and target.capability not in KNOWN_CAPABILITIES:
             known = ", ".join(str(capability) for capability in sorted(KNOWN_CAPABILITIES))
             raise UsageError(f"{target}: no GPU with this capability is known; known are {known}")
@@ -138,6 +149,8 @@ def _overrides(words: Sequence[str], spec: LaunchSpec, repro: Repro) -> dict[str
                 f"--set {name}: launch {spec.name} of {repro.name} has no such parameter; "
                 f"{hint}it has {known}"
             )
+        if name in overrides:
+            raise UsageError(f"--set {name} is given twice; which one is meant?")
         overrides[name] = parameters[name].read(text)
     # In the order of the signature, and a default that is set is no override: one cell id.
     return {

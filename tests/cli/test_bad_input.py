@@ -36,6 +36,10 @@ def refused(triage: Triage, *words: str, code: int) -> str:
         (["--kernel", "mamba3_siso_bwd_dqkv", "--sm", "100z"], 2, "'100z' is not a GPU target"),
         (["--kernel", SMALL, "--sm", "42", "--triton", "installed"], 2, "known are"),
         (["--kernel", SMALL], 2, "--sm is missing"),
+        (["--kernel", SMALL, "--sm", "80a", "--triton", "installed"], 2, "exists from sm_90 on"),
+        (["--kernel", SMALL, *SM, "--freeze-ptx"], 2, "name them with --ptxas"),
+        (["--kernel", SMALL, *SM, "--set", "n=1", "--set", "n=2"], 2, "given twice"),
+        (["--kernel", SMALL, *SM, "--set", "shape=3"], 2, "cannot be set here"),
         (["--kernel", f"{SMALL}::never", *SM], 2, "launched are add"),
         (["--kernel", SMALL, *SM, "--set", "blok=3"], 2, "did you mean block"),
         (["--kernel", SMALL, *SM, "--set", "block=big"], 2, "expected an integer"),
@@ -158,3 +162,36 @@ def test_offline_without_a_toolchain_says_so(triage: Triage, tmp_path: Path) -> 
     message = refused(triage, "--kernel", SMALL, "--sm", "90a", "--triton", "3.5.1", code=4)
     assert "3.5.1" in message or "triton" in message.lower()
     assert "offline" in message.lower() or "TRIAGE_OFFLINE" in message
+
+
+def test_a_launch_that_fails_half_way_is_incomplete(triage: Triage) -> None:
+    text = Path(SMALL).read_text() + "    raise RuntimeError('first line\\nsecond line')\n"
+    (triage.folder / "half.py").write_text(text)
+    document = triage.compile("--kernel", "half.py", *SM, code=4)
+    assert [row["verdict"] for row in document["cells"]] == ["ok"]
+    [failure] = document["summary"]["failures"]
+    assert "the launch raised RuntimeError: first line, after the launches" in failure
+    assert "half.py:" in failure
+
+
+def test_every_entry_of_a_ptx_file_is_judged(triage: Triage) -> None:
+    entry = ".visible .entry {}() {{ {} ret; }}\n"
+    text = ".version 8.0\n.target sm_90a\n.address_size 64\n"
+    text += entry.format("first", ".reg .b64 %a; st.global.u32 [%a], 1;")
+    text += entry.format("second", "trap;")
+    (triage.folder / "two.ptx").write_text(text)
+    rows = triage.compile("--kernel", "two.ptx", "--ptxas", "13.1.115", code=1)["cells"]
+    assert {row["kernel"]: row["verdict"] for row in rows} == {
+        "two.ptx::first": "ok",
+        "two.ptx::second": "trap_stub",
+    }
+
+
+def test_plain_launches_are_told_apart_by_their_meta_parameters(triage: Triage) -> None:
+    text = Path(SMALL).read_text().replace("def launch(", "def once(")
+    text += "\n\ndef launch():\n    once(block=256)\n    once(block=512)\n"
+    (triage.folder / "plain.py").write_text(text)
+    rows = triage.compile("--kernel", "plain.py", *SM, code=0)["cells"]
+    assert [row["config"] for row in rows] == [{"BLOCK": 256}, {"BLOCK": 512}]
+    [row] = triage.compile("--kernel", "plain.py", *SM, "--config", "BLOCK=512", code=0)["cells"]
+    assert row["cell"] in {found["cell"] for found in rows}

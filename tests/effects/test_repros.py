@@ -308,7 +308,7 @@ def test_a_script_that_launches_nothing(here: Path, code: str) -> None:
 def test_raw_ptx(here: Path) -> None:
     (here / "k.ptx").write_text(PTX)
     found = find_kernel("k.ptx")
-    assert (found.name, found.kernel, found.targets) == ("k.ptx", "first", ("sm_90a",))
+    assert (found.name, found.kernel, found.targets) == ("k.ptx", None, ("sm_90a",))
     assert find_kernel("k.ptx::second").name == "k.ptx::second"
     assert refused("k.ptx::third") == "k.ptx: no entry 'third'; the file has first, second"
 

@@ -113,7 +113,7 @@ def ptx_of(result: LowerResult) -> str:
 def test_a_plain_launch(children: Children) -> None:
     found = children.capture("plain.py")
     (record,) = found.records
-    assert (record.kernel, record.config, record.autotuned) == ("double", {}, False)
+    assert (record.kernel, record.config, record.autotuned) == ("double", {"BLOCK": 128}, False)
     assert record.grid == [8]
     assert found.error is None
     assert found.triton == installed_triton().version

@@ -539,3 +539,36 @@ def test_thresholds_are_data() -> None:
 )
 def test_effects_of_the_source(ttir: str, effects: int | None) -> None:
     assert count_effects(ttir) == effects
+
+
+def test_a_diagnostic_after_which_triton_went_on_is_no_ok() -> None:
+    log = "error: could not allocate output register for constraint 'Q'\n"
+    evidence = replace(compiled(), lowering=replace(LOWERED, log=log))
+    verdict = judge(evidence)
+    assert (verdict.kind, verdict.stage) == (VerdictKind.PASS_FAILURE, Stage.PTX)
+    assert "constraint 'Q'" in verdict.reason
+    # A diagnostic that names a place is MLIR's, which may have recovered from it.
+    log = "k.py:3:4: error: operation was retried\n"
+    assert judge(replace(compiled(), lowering=replace(LOWERED, log=log))).kind is VerdictKind.OK
+
+
+@pytest.mark.parametrize(
+    ("log", "kind"),
+    [
+        ("error: couldn't allocate output register for constraint 'Q'", VerdictKind.COMPILER_CRASH),
+        ("LLVM ERROR: Cannot select: t1", VerdictKind.COMPILER_CRASH),
+        (
+            "LLVM ERROR: PTX version 8.7 does not support target 'sm_103a'. Minimum is 8.8.",
+            VerdictKind.UNSUPPORTED,
+        ),
+        ("", VerdictKind.INFRA),
+    ],
+)
+def test_llvm_that_ends_the_process_with_an_exit_code(log: str, kind: VerdictKind) -> None:
+    assert judge(died(ProcessEnd(exit_code=1), log=log, stage="ptx")).kind is kind
+
+
+@pytest.mark.parametrize(("threads", "kind"), [(32, VerdictKind.SICK), (64, VerdictKind.OK)])
+def test_one_resident_warp_is_sick_and_two_are_not(threads: int, kind: VerdictKind) -> None:
+    needs = replace(NEEDS, shared=200_000, threads=threads)
+    assert judge(compiled(needs)).kind is kind
