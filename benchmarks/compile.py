@@ -2,11 +2,13 @@
 
     python benchmarks/compile.py [--kernel K] [--sm SM]
 
-cold      wall of a compile with an empty store, over (CPU seconds in compilers) / cores warm
-wall of the same command again, from the store loop      wall of what a user would write: a process
-for each config, one after another, that compiles it with the same Triton and the ptxas it bundles
-(no resources, no SASS, no verdict) help      wall of `triage --help` memory    peak resident memory
-of the parent, as the kernel accounts it
+cold    wall of a compile with an empty store, over (CPU seconds in the compilers) / cores
+warm    wall of the same command again, from the store
+loop    wall of what a user would write: a process for each config, one after another,
+        that compiles it with the same Triton and the ptxas that this bundles
+        (no resources, no SASS, no verdict)
+help    wall of `triage --help`
+memory  peak resident memory of the parent
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ from harness.cli.progress import show_progress
 from harness.effects.locations import home_dir
 from harness.effects.store import Store
 from harness.logic.next_steps import next_steps
-from harness.logic.survivorship import survivors
+from harness.logic.survivorship import group_rows, survivors
 from harness.presentation.tables import render_rows
-from harness.values.row import SCHEMA, Row
+from harness.values.row import SCHEMA
 from harness.values.verdict import VerdictKind
 from harness.verbs.compile import CompileOptions, CompileReport, compile_selection
 from harness.verbs.save import save_cells
@@ -115,11 +115,6 @@ def _exit_code(report: CompileReport) -> int:
 
 
 def _document(report: CompileReport) -> dict[str, Any]:
-    groups: dict[tuple[object, ...], list[Row]] = {}
-    for row in report.rows:
-        groups.setdefault(
-            (row.launch, row.target, row.triton, row.ptxas, row.ptxas_origin), []
-        ).append(row)
     return {
         "schema": SCHEMA,
         "cells": report.rows,
@@ -127,6 +122,7 @@ def _document(report: CompileReport) -> dict[str, Any]:
             "verdicts": Counter(row.verdict for row in report.rows),
             "survivorship": [
                 {
+                    "kernel": rows[0].kernel,
                     "target": rows[0].target,
                     "launch": rows[0].launch,
                     "triton": rows[0].triton,
@@ -143,7 +139,7 @@ def _document(report: CompileReport) -> dict[str, Any]:
                         for fate in found.fates
                     ],
                 }
-                for rows in groups.values()
+                for rows in group_rows(report.rows)
                 for found in [survivors(rows)]
             ],
             "notes": report.notes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import signal
 import sys
@@ -81,6 +82,9 @@ def main() -> NoReturn:
     except TriageError as error:
         click.echo(f"triage: {error}", err=True)
         code = error.exit_code
+        if "--json" in sys.argv:
+            document = {"schema": 1, "error": str(error), "exit_code": code}
+            click.echo(json.dumps(document))
     except BrokenPipeError:
         # The reader of our output (`head`) has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -18,13 +18,20 @@ _PIPE_WIDTH = 200
 
 def results_console() -> Console:
     """The console for results; outside a terminal it is wide and plain. Honours NO_COLOR."""
-    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", _PIPE_WIDTH))
-    return Console(width=width, highlight=False, soft_wrap=False, emoji=False, markup=False)
+    columns = os.environ.get("COLUMNS", "")
+    wide = int(columns) if columns.isdigit() and int(columns) else _PIPE_WIDTH
+    return Console(width=None if sys.stdout.isatty() else wide, **_plain_words())
 
 
 def status_console() -> Console:
     """The console for progress and notes."""
-    return Console(stderr=True, highlight=False, emoji=False, markup=False)
+    return Console(stderr=True, **_plain_words())
+
+
+def _plain_words() -> dict[str, Any]:
+    """Nothing of ours is markup; and without colour (NO_COLOR) no bold either."""
+    bare: dict[str, Any] = {"color_system": None} if os.environ.get("NO_COLOR") else {}
+    return {"highlight": False, "emoji": False, "markup": False, **bare}
 
 
 def print_json(document: dict[str, Any]) -> None:

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Sequence
 
 from harness.values.row import Row
-from harness.values.verdict import Stage, VerdictKind
+from harness.values.verdict import VerdictKind
 
 __all__ = ["next_steps"]
 
-_OF_TRITON = (Stage.TTIR.value, Stage.TTGIR.value, Stage.LLIR.value, Stage.PTX.value)
+# What goes into each stage of Triton's.
 _SHOWN = {"ttir": "source", "ttgir": "ttir", "llir": "ttgir", "ptx": "llir"}
 
 
@@ -19,33 +19,42 @@ def next_steps(rows: Sequence[Row], selection: Sequence[str]) -> list[tuple[str,
 
     `selection` leaves out `--triton`, `--ptxas` and `--config`, which the commands here vary.
     """
-    failed = [row for row in rows if not VerdictKind(row.verdict).compiles]
-    sick = [row for row in rows if row.verdict == VerdictKind.SICK.value]
-    steps: list[tuple[str, str]] = []
-    triton = next((row for row in failed if row.stage in _OF_TRITON), None)
-    ptxas = next((row for row in failed if row.stage == Stage.CUBIN.value), None)
-    if triton:
-        if triton.verdict == VerdictKind.REJECTED.value:
-            steps.append((_show(triton, "log"), "all that Triton said"))
-        else:
-            stage = _SHOWN.get(triton.stage or "", "log")
-            steps.append((_show(triton, stage), "the IR before the stage at fault"))
-        steps.append(
-            (_compile(selection, "--triton", "latest"), "does the newest Triton still do it?")
-        )
-    if ptxas:
-        steps.append((_show(ptxas, "log"), "everything that ptxas printed"))
-        if ptxas.triton:
-            again = _compile(
-                selection, "--triton", ptxas.triton, "--ptxas", "latest", "--freeze-ptx"
-            )
-        else:
-            again = _compile(selection, "--ptxas", "latest")
-        steps.append((again, "the same PTX on the newest ptxas"))
-    if sick:
-        worst = max(sick, key=lambda row: row.spill_stores or 0)
-        steps.append((_show(worst, "sass"), "where it spills (LDL, STL)"))
-    return steps
+    steps: dict[str, str] = {}
+    # What does not work first, then the worst of the sick.
+    order = sorted(
+        rows, key=lambda row: (VerdictKind(row.verdict).compiles, -(row.spill_stores or 0))
+    )
+    for row in order:
+        kind = VerdictKind(row.verdict)
+        if kind is not VerdictKind.OK:
+            for command, why in _steps_for(row, kind, selection):
+                steps.setdefault(why, command)
+    return [(command, why) for why, command in steps.items()]
+
+
+def _steps_for(row: Row, kind: VerdictKind, selection: Sequence[str]) -> list[tuple[str, str]]:
+    if kind is VerdictKind.SICK:
+        why = "where it spills (LDL, STL)" if row.spill_stores else "its instructions"
+        return [(_show(row, "sass"), why)]
+    if kind in (VerdictKind.REJECTED, VerdictKind.UNSUPPORTED, VerdictKind.INFRA):
+        return [(_show(row, "log"), "all that the compiler said")]
+    if kind is VerdictKind.OUT_OF_RESOURCES:
+        stage = "meta" if row.triton else "log"
+        return [(_show(row, stage), "what it asks of the target")]
+    shown = _SHOWN.get(row.stage or "")
+    if row.triton and shown:
+        newest = _compile(selection, "--triton", "latest")
+        return [
+            (_show(row, shown), "the IR before the stage at fault"),
+            (newest, "does the newest Triton still do it?"),
+        ]
+    options = ["--ptxas", "latest"]
+    if row.triton:
+        options = ["--triton", row.triton, *options, "--freeze-ptx"]
+    return [
+        (_show(row, "log"), "everything that ptxas printed"),
+        (_compile(selection, *options), "the same PTX on the newest ptxas"),
+    ]
 
 
 def _show(row: Row, stage: str) -> str:

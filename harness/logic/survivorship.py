@@ -10,17 +10,7 @@ from dataclasses import dataclass
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-__all__ = ["Fate", "Survivors", "common_ground", "survivors"]
-
-# Who made the stage at which something went wrong.
-_AT_FAULT = {
-    "capture": "launch code",
-    "ttir": "Triton",
-    "ttgir": "Triton",
-    "llir": "Triton",
-    "ptx": "Triton/LLVM",
-    "cubin": "ptxas",
-}
+__all__ = ["Fate", "Survivors", "common_ground", "group_rows", "survivors"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +18,7 @@ class Fate:
     """Configs with one verdict and signature.
 
     `where` is what their configs have in common and no other has (`num_warps=4|8`), None where
-    nothing tells them apart. `at_fault` names the stage in words.
+    nothing tells them apart. `at_fault` names the stage, and the culprit where the verdict tells.
     """
 
     verdict: VerdictKind
@@ -46,6 +36,15 @@ class Survivors:
     fates: tuple[Fate, ...]
 
 
+def group_rows(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows by kernel, launch, target and toolchain, in order of first appearance."""
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        toolchain = (row.triton, row.ptxas, row.ptxas_origin, row.frozen)
+        groups.setdefault((row.kernel, row.launch, row.target, *toolchain), []).append(row)
+    return list(groups.values())
+
+
 def survivors(rows: Sequence[Row]) -> Survivors:
     """Group the rows of one launch, target and toolchain."""
     groups: dict[tuple[str, str | None], list[Row]] = {}
@@ -61,22 +60,37 @@ def survivors(rows: Sequence[Row]) -> Survivors:
 
 def _fate(found: Sequence[Row], rows: Sequence[Row]) -> Fate:
     verdict = VerdictKind(found[0].verdict)
-    stage = found[0].stage
     return Fate(
         verdict=verdict,
         rows=tuple(found),
         reason=_common_reason(found),
         where=common_ground(found, rows),
-        at_fault=_at_fault(verdict, stage),
+        at_fault=_at_fault(verdict, found[0]),
     )
 
 
-def _at_fault(verdict: VerdictKind, stage: str | None) -> str | None:
-    if stage is None or verdict.compiles:
+# Whom a verdict blames; the others name only the stage, which need not be the culprit.
+_COMPILER_AT = {"cubin": "ptxas"}
+_BLAMES_COMPILER = (
+    VerdictKind.TRAP_STUB,
+    VerdictKind.PASS_FAILURE,
+    VerdictKind.COMPILER_CRASH,
+    VerdictKind.PTXAS_ICE,
+)
+
+
+def _at_fault(verdict: VerdictKind, row: Row) -> str | None:
+    if row.stage is None or verdict.compiles:
         return None
-    if stage == "launch":
-        return "the config; Triton would say so at launch only"
-    return f"{_AT_FAULT[stage]}, stage {stage}"
+    where = f"stage {row.stage}"
+    if row.stage == "launch":
+        return "the config; Triton would say so at launch only" if row.triton else where
+    if verdict is VerdictKind.REJECTED:
+        return f"at fault: the kernel, {where}"
+    # What a raw PTX went through before is not known.
+    if verdict in _BLAMES_COMPILER and (row.triton or row.stage == "cubin"):
+        return f"at fault: {_COMPILER_AT.get(row.stage, 'Triton')}, {where}"
+    return where
 
 
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")

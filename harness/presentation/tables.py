@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.logic.survivorship import Fate, survivors
+from harness.logic.survivorship import Fate, group_rows, survivors
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
@@ -36,11 +35,20 @@ def render_rows(rows: Sequence[Row], width: int) -> RenderableType:
     `width` is that of the reader's console in characters; columns that do not fit are left out.
     """
     parts: list[RenderableType] = []
-    for heading, found in groupby(rows, key=_heading):
-        group = list(found)
-        parts += [Text(heading + _ptx_words(group), style="bold"), _table(group, width)]
+    for group in group_rows(rows):
+        lifted = _lifted(group)
+        words = "".join(f" · {name}={value}" for name, value in lifted.items())
+        heading = _heading(group[0]) + words + _ptx_words(group)
+        parts += [Text(heading, style="bold"), *_table(group, width, lifted)]
         parts += [*_survivorship(group), Text("")]
     return Group(*parts)
+
+
+def _lifted(rows: Sequence[Row]) -> dict[str, object]:
+    """The part of the config that all rows share: said once, above the table."""
+    names = dict.fromkeys(name for row in rows for name in row.config)
+    values = {name: {row.config.get(name) for row in rows} for name in names}
+    return {name: next(iter(found)) for name, found in values.items() if len(found) == 1}
 
 
 def _heading(row: Row) -> str:
@@ -97,19 +105,21 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("s", _seconds),
 )
 # What a narrow terminal goes without, in this order; a cut number would be worse than none.
-_EXPENDABLE = ("s", _MIX_TITLE, "stack", "occupancy", "spill ld")
+_EXPENDABLE = ("s", _MIX_TITLE, "stack", "occupancy", "spill ld", "shared", "tmem")
 
 
-def _table(rows: Sequence[Row], width: int) -> Table:
-    names = list(dict.fromkeys(name for row in rows for name in row.config))
+def _table(rows: Sequence[Row], width: int, lifted: Mapping[str, object]) -> list[RenderableType]:
+    names = [n for n in dict.fromkeys(n for row in rows for n in row.config) if n not in lifted]
     columns: dict[str, list[str]] = {"cell": [row.short for row in rows]}
     for name in names:
         columns[_SHORT_NAMES.get(name, name)] = [str(row.config.get(name, "-")) for row in rows]
     columns["verdict"] = [row.verdict for row in rows]
     columns |= {title: [show(row) for row in rows] for title, show in _COLUMNS}
+    left_out = []
     for title in _EXPENDABLE:
         if _width(columns) > width:
             del columns[title]
+            left_out.append(title)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for title in columns:
         left = title in ("cell", "verdict")
@@ -121,7 +131,9 @@ def _table(rows: Sequence[Row], width: int) -> Table:
                 for title, word in zip(columns, line, strict=True)
             )
         )
-    return table
+    if not left_out:
+        return [table]
+    return [table, Text(f"left out for width: {', '.join(left_out)}", style="dim")]
 
 
 def _width(columns: Mapping[str, Sequence[str]]) -> int:
@@ -142,7 +154,7 @@ def _fate_lines(fate: Fate) -> RenderableType:
         line.append(f" [{fate.where}]", style="default")
     line.append(f": {fate.reason}", style="default")
     if fate.at_fault:
-        line.append(f" (at fault: {fate.at_fault})", style="default")
+        line.append(f" ({fate.at_fault})", style="default")
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", min_width=5)
     grid.add_column()

@@ -41,15 +41,3 @@ class Target:
 
     def __str__(self) -> str:
         return f"sm_{self.capability}{self.suffix}"
-
-    @property
-    def major(self) -> int:
-        """10 of sm_100a."""
-        """Compute capability, before the point."""
-        return self.capability // 10
-
-    @property
-    def minor(self) -> int:
-        """3 of sm_103."""
-        """Compute capability, behind the point."""
-        return self.capability % 10

@@ -19,12 +19,14 @@ pytestmark = pytest.mark.tools
 
 MANY = ["--kernel", str(HERE / "kernels" / "many.py"), "--sm", "90a", "--triton", "installed"]
 
+MARK = "TRIAGE_TEST_MARK"
+
 
 def start(triage: Triage, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "harness", "compile", "--json", *MANY, *words],
         cwd=triage.folder,
-        env=triage.env,
+        env={**triage.env, MARK: str(triage.folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -48,32 +50,33 @@ def wait_for(triage: Triage, cells: int, process: subprocess.Popen[str]) -> None
         time.sleep(0.02)
 
 
-def processes_below(scratch_of: int) -> list[str]:
-    """Command lines that name the scratch folder of that process."""
+def processes_of(triage: Triage) -> list[int]:
+    """Everything that a run of this folder started, by the mark in its environment."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if f"triage-{scratch_of}-" in words:
-            found.append(words)
+        if f"{MARK}={triage.folder}".encode() in words:
+            found.append(int(path.parent.name))
     return found
 
 
-def wait_until_gone(pid: int) -> None:
+def wait_until_gone(triage: Triage) -> None:
     deadline = time.monotonic() + 10
-    while processes_below(pid) and time.monotonic() < deadline:
+    while processes_of(triage) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not processes_below(pid)
+    assert not processes_of(triage)
 
 
 def test_kill_9_loses_at_most_the_cells_in_flight(triage: Triage) -> None:
     process = start(triage, "--jobs", "1")
     wait_for(triage, 4, process)
+    assert len(processes_of(triage)) > 2
     process.kill()
     process.communicate()
-    wait_until_gone(process.pid)
+    wait_until_gone(triage)
     before = stored(triage)
     assert 4 <= before < 12
     document = triage.compile(*MANY, code=0)
@@ -86,13 +89,14 @@ def test_kill_9_loses_at_most_the_cells_in_flight(triage: Triage) -> None:
 def test_ctrl_c_keeps_what_is_finished_and_leaves_nobody(triage: Triage) -> None:
     process = start(triage, "--jobs", "1")
     wait_for(triage, 3, process)
+    assert len(processes_of(triage)) > 2
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "Traceback" not in stderr
     assert "interrupted" in stderr
     assert stored(triage) >= 3
-    wait_until_gone(process.pid)
+    wait_until_gone(triage)
 
 
 def test_two_at_once_agree(triage: Triage) -> None:

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from harness.logic.next_steps import next_steps
+from harness.logic.survivorship import group_rows, survivors
+from harness.presentation.tables import render_rows
+from harness.values.kernel import Scalar
+from harness.values.row import Row
+
+
+def row(
+    verdict: str = "ok",
+    *,
+    ptxas: str = "13.1.115",
+    triton: str | None = "3.6.0",
+    stage: str | None = None,
+    reason: str = "compiled",
+    spill_stores: int = 0,
+    **config: Scalar,
+) -> Row:
+    words = ",".join(f"{name}={value}" for name, value in config.items())
+    return Row(
+        cell=f"k/{words}@sm_90a/{ptxas}",
+        short=f"{abs(hash((words, ptxas))):016x}"[:8],
+        kernel="k",
+        launch="launch",
+        config=dict(config),
+        target="sm_90a",
+        triton=triton,
+        ptxas=ptxas,
+        ptxas_origin="wheel",
+        verdict=verdict,
+        reason=reason,
+        stage=stage,
+        signature=None if verdict == "ok" else verdict,
+        spill_stores=spill_stores,
+    )
+
+
+def printed(rows: list[Row], width: int) -> str:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(render_rows(rows, width))
+    return capture.get()
+
+
+def test_one_table_for_each_toolchain_however_the_rows_come() -> None:
+    rows = [
+        row(ptxas=ptxas, num_warps=warps) for warps in (4, 8) for ptxas in ("12.9.86", "13.1.80")
+    ]
+    assert [[one.ptxas for one in group] for group in group_rows(rows)] == [
+        ["12.9.86", "12.9.86"],
+        ["13.1.80", "13.1.80"],
+    ]
+    assert printed(rows, 200).count("2 configs: 2 compile.") == 2
+
+
+@pytest.mark.parametrize(
+    ("verdict", "stage", "triton", "said"),
+    [
+        ("rejected", "ttir", "3.6.0", "at fault: the kernel, stage ttir"),
+        ("trap_stub", "llir", "3.6.0", "at fault: Triton, stage llir"),
+        ("trap_stub", "ptx", None, "stage ptx"),
+        ("ptxas_ice", "cubin", "3.6.0", "at fault: ptxas, stage cubin"),
+        ("ptxas_ice", "cubin", None, "at fault: ptxas, stage cubin"),
+        ("ptxas_error", "cubin", "3.6.0", "stage cubin"),
+        ("unsupported", "cubin", "3.6.0", "stage cubin"),
+        ("timeout", "ptx", "3.6.0", "stage ptx"),
+        ("out_of_resources", "launch", "3.6.0", "the config; Triton would say so at launch only"),
+        ("sick", "cubin", "3.6.0", None),
+        ("ok", None, "3.6.0", None),
+    ],
+)
+def test_blame_follows_the_verdict(
+    verdict: str, stage: str | None, triton: str | None, said: str | None
+) -> None:
+    [fate] = survivors([row(verdict, stage=stage, triton=triton)]).fates
+    assert fate.at_fault == said
+
+
+def test_what_tells_the_failures_apart() -> None:
+    rows = [
+        row(
+            "trap_stub" if warps > 2 else "ok", stage="llir" if warps > 2 else None, num_warps=warps
+        )
+        for warps in (2, 4, 8)
+    ]
+    found = survivors(rows)
+    assert found.headline == "3 configs: 1 compiles; 2 do not work."
+    assert found.fates[0].where == "num_warps=4|8"
+
+
+def test_reasons_that_differ_in_numbers_become_spans() -> None:
+    rows = [
+        row("sick", stage="cubin", reason=f"spills {n:,} B stores", num_warps=n)
+        for n in (2048, 1024, 44324)
+    ]
+    assert survivors(rows).fates[0].reason == "spills 1,024 to 44,324 B stores"
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_no_width_cuts_a_name(width: int) -> None:
+    rows = [row(num_warps=warps, BLOCK_M=128, BLOCK_N=64, GROUP=8) for warps in (4, 8)]
+    text = printed(rows, width)
+    for one in rows:
+        assert one.short in text
+    assert "…" not in text
+    assert "BLOCK_M=128" in text
+    assert ("left out for width" in text) == (width < 200)
+
+
+def commands(*rows: Row) -> str:
+    return "\n".join(command for command, _ in next_steps(rows, ["--kernel", "k"]))
+
+
+def test_next_steps_fit_what_was_found() -> None:
+    assert commands(row()) == ""
+    assert "--stage log" in commands(row("rejected", stage="ttir"))
+    assert "--triton" not in commands(row("rejected", stage="ttir"))
+    assert "--triton latest" in commands(row("trap_stub", stage="llir"))
+    raw = commands(row("trap_stub", stage="ptx", triton=None))
+    assert "--triton" not in raw
+    assert "llir" not in raw
+    assert "--freeze-ptx" in commands(row("ptxas_ice", stage="cubin"))
+    assert "--stage meta" in commands(row("out_of_resources", stage="launch"))
+    [(_, why)] = next_steps([row("sick", stage="cubin")], [])
+    assert "spill" not in why
