@@ -20,7 +20,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["Record", "Recorder"]
 
@@ -98,9 +98,8 @@ class Recorder:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Replace Triton's two ends for the time of the `with` block."""
-        names = ("run", "_bench", "prune_configs")
         launch = JITFunction.run
-        saved = {name: getattr(Autotuner, name) for name in names}
+        saved = {name: getattr(Autotuner, name) for name in ("run", "_bench", "prune_configs")}
         recorder = self
 
         def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:  # noqa: ARG001
@@ -124,8 +123,13 @@ class Recorder:
             recorder.pruned[tuner.base_fn.__name__] = (len(kept), len(tuner.configs))
             return kept
 
+        replacements: dict[str, Callable[..., Any]] = {
+            "run": tune,
+            "_bench": bench,
+            "prune_configs": prune,
+        }
         JITFunction.run = run
-        for name, replacement in zip(names, (tune, bench, prune), strict=True):
+        for name, replacement in replacements.items():
             setattr(Autotuner, name, replacement)
         try:
             yield
