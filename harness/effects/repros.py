@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 from packaging.version import InvalidVersion, Version
@@ -19,7 +20,12 @@ from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import Pin, Repro, Source
 from harness.values.target import Target
 
-__all__ = ["find_kernel", "list_repros"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.values.kernel import LaunchSpec
+
+__all__ = ["find_kernel", "find_kernels", "list_repros"]
 
 _FILE = "repro.yaml"
 
@@ -42,9 +48,24 @@ class _Source(msgspec.Struct, forbid_unknown_fields=True):
     module: str
 
 
-class _ReproFile(msgspec.Struct, forbid_unknown_fields=True):
+class _Kernel(msgspec.Struct, forbid_unknown_fields=True):
+    """One of several kernels of a file; what it leaves out is as the file says."""
+
     kernel: str
+    summary: str = ""
+    launches: list[str] = []
+    check: dict[str, bool | int | float | str] = {}
+    issue: str | None = None
+    triton: str | None = None
+    targets: list[str] = []
+
+
+class _ReproFile(msgspec.Struct, forbid_unknown_fields=True):
+    kernel: str | None = None
+    kernels: dict[str, _Kernel] = {}
     launch: str = "launch.py"
+    launches: list[str] = []
+    check: dict[str, bool | int | float | str] = {}
     summary: str = ""
     source: _Source | None = None
     requires: list[_Pin] = []
@@ -52,6 +73,12 @@ class _ReproFile(msgspec.Struct, forbid_unknown_fields=True):
     triton: str | None = None
     targets: list[str] = []
     tags: list[str] = []
+
+    def by_name(self, folder: str) -> dict[str, _Kernel]:
+        """The kernels by name: one that is alone has the name of its folder."""
+        if self.kernel is None:
+            return self.kernels
+        return {folder: _Kernel(kernel=self.kernel, launches=self.launches, check=self.check)}
 
 
 def _folders() -> list[Path]:
@@ -64,63 +91,115 @@ def _folders() -> list[Path]:
 def list_repros() -> tuple[list[Repro], list[TriageError]]:
     """Every repro by name, and the complaints about those that cannot be read."""
     repros: dict[str, Repro] = {}
-    errors: dict[str, TriageError] = {}
-    for folder in _folders():
-        for path in sorted(folder.glob(f"*/{_FILE}")):
-            name = path.parent.name
-            if name in repros or name in errors:
-                continue
-            try:
-                repros[name] = _read(path)
-            except TriageError as error:
-                errors[name] = error
-    return [repros[name] for name in sorted(repros)], list(errors.values())
+    errors: list[TriageError] = []
+    seen: set[str] = set()
+    for path in _files():
+        if path.parent.name in seen:
+            continue
+        seen.add(path.parent.name)
+        try:
+            for repro in _read(path):
+                # A name that the user has taken is the user's.
+                repros.setdefault(repro.name, repro)
+        except TriageError as error:
+            errors.append(error)
+    return [repros[name] for name in sorted(repros)], errors
+
+
+def _files() -> list[Path]:
+    return [path for folder in _folders() for path in sorted(folder.glob(f"*/{_FILE}"))]
 
 
 def find_kernel(text: str) -> Repro:
-    """The repro that `--kernel TEXT` means.
+    """The one repro that `--kernel TEXT` means.
+
+    Raises:
+        UsageError: nothing has that name (near ones are told), several have, or the file cannot
+            be used.
+    """
+    found = find_kernels(text)
+    if len(found) > 1:
+        names = ", ".join(repro.name for repro in found[:8])
+        more = ", ..." if len(found) > 8 else ""
+        raise UsageError(f"--kernel {text}: name one of {names}{more}")
+    return found[0]
+
+
+def find_kernels(text: str) -> list[Repro]:
+    """The repros that `--kernel TEXT` means: a name, a pattern, a folder of several; or a file.
 
     Raises:
         UsageError: nothing has that name (near ones are told), or the file cannot be used.
     """
     path, _, kernel = text.partition("::")
     if path.endswith(".ptx"):
-        return _ptx_file(Path(path), kernel or None)
+        return [_ptx_file(Path(path), kernel or None)]
     if path.endswith(".py"):
-        return _python_file(Path(path), kernel or None)
+        return [_python_file(Path(path), kernel or None)]
     if _NAME.fullmatch(text):
         for folder in _folders():
             if (folder / text / _FILE).is_file():
                 return _read(folder / text / _FILE)
-    names = sorted(
-        {file.parent.name for folder in _folders() for file in folder.glob(f"*/{_FILE}")}
-    )
-    near = difflib.get_close_matches(text[:100], names, n=3, cutoff=0.4)
+    repros, errors = list_repros()
+    found = [repro for repro in repros if fnmatchcase(repro.name, text)]
+    if found:
+        return found
+    broken = [error for error in errors if text in str(error)]
+    if broken:
+        raise broken[0]
+    near = difflib.get_close_matches(text[:100], [r.name for r in repros], n=3, cutoff=0.4)
     hint = f"near names: {', '.join(near)}" if near else "`triage kernels` lists them"
     raise UsageError(f"no kernel {text[:200]!r}; {hint}; or give FILE.py::NAME or FILE.ptx")
 
 
-def _read(path: Path) -> Repro:
+def _read(path: Path) -> list[Repro]:
     data = read_yaml(path, _ReproFile, _check)
-    launch = path.parent / data.launch
-    if not _is_inside(launch, path.parent):
+    file = path.parent / data.launch
+    if not _is_inside(file, path.parent):
         # `read_yaml` is asked again only to find the line.
         read_yaml(path, _ReproFile, lambda data: _no_launch(data, path.parent))
+    launches = {launch.name: launch for launch in launches_of_repro(file)}
+    read_yaml(path, _ReproFile, lambda data: _check_launches(data, launches))
     source = data.source
-    return Repro(
-        name=path.parent.name,
-        kernel=data.kernel,
-        folder=path.parent,
-        file=launch,
-        launches=launches_of_repro(launch),
-        source=Source(pin=_pin(source), module=source.module) if source else None,
-        requires=tuple(_pin(pin) for pin in data.requires),
-        issue=data.issue,
-        summary=data.summary,
-        triton=data.triton,
-        targets=tuple(str(Target.parse(text)) for text in data.targets),
-        tags=tuple(data.tags),
-    )
+    return [
+        Repro(
+            name=name,
+            group=path.parent.name,
+            kernel=one.kernel,
+            folder=path.parent,
+            file=file,
+            launches=tuple(launches[chosen] for chosen in one.launches or launches),
+            check=tuple({**data.check, **one.check}.items()),
+            source=Source(pin=_pin(source), module=source.module) if source else None,
+            requires=tuple(_pin(pin) for pin in data.requires),
+            issue=one.issue or data.issue,
+            summary=one.summary or data.summary,
+            triton=one.triton or data.triton,
+            targets=tuple(str(Target.parse(text)) for text in one.targets or data.targets),
+            tags=tuple(data.tags),
+        )
+        for name, one in data.by_name(path.parent.name).items()
+    ]
+
+
+def _check_launches(data: _ReproFile, launches: Mapping[str, LaunchSpec]) -> None:
+    """Names of launch functions and of their parameters.
+
+    Raises:
+        FieldError: there is none of that name.
+    """
+    parameters = {p.name for launch in launches.values() for p in launch.parameters}
+    places: list[tuple[str, _ReproFile | _Kernel]] = [("$", data)]
+    places += [(f"$.kernels.{name}", one) for name, one in data.kernels.items()]
+    for where, place in places:
+        for index, name in enumerate(place.launches):
+            if name not in launches:
+                said = f"no launch function {name!r}; {data.launch} has {', '.join(launches)}"
+                raise FieldError(f"{where}.launches[{index}]", said)
+        for name in place.check:
+            if name not in parameters:
+                said = f"no launch function of {data.launch} has a parameter {name!r}"
+                raise FieldError(f"{where}.check", said)
 
 
 def _pin(pin: _Pin | _Source) -> Pin:
@@ -133,15 +212,20 @@ def _check(data: _ReproFile) -> None:
     Raises:
         FieldError: a value makes no sense.
     """
-    if not data.kernel.isidentifier():
-        raise FieldError("$.kernel", f"{data.kernel!r} is not the name of a Python function")
+    if data.kernel is None and not data.kernels:
+        raise FieldError("$", "the key `kernel` is missing (or `kernels`, several by name)")
+    if data.kernel is not None and data.kernels:
+        raise FieldError("$.kernels", "give `kernel` or `kernels`, not both")
+    places: list[tuple[str, _ReproFile | _Kernel]] = [("$", data)]
+    for name, one in data.kernels.items():
+        if not _NAME.fullmatch(name):
+            raise FieldError("$.kernels", f"{name!r} is not a name for a kernel")
+        places.append((f"$.kernels.{name}", one))
+    for where, place in places:
+        _check_kernel(where, place)
     if not _PYTHON_FILE.fullmatch(data.launch):
         said = f"{data.launch!r} is not the name of a Python file beside {_FILE}"
         raise FieldError("$.launch", said)
-    if data.triton is not None and not _is_version(data.triton):
-        raise FieldError("$.triton", f"{data.triton!r} is not a version, like 3.6.0")
-    for index, text in enumerate(data.targets):
-        _check_target(f"$.targets[{index}]", text)
     if data.source:
         _check_pin("$.source", data.source)
         if not all(part.isidentifier() for part in data.source.module.split(".")):
@@ -149,6 +233,16 @@ def _check(data: _ReproFile) -> None:
             raise FieldError("$.source.module", said)
     for index, pin in enumerate(data.requires):
         _check_pin(f"$.requires[{index}]", pin)
+
+
+def _check_kernel(where: str, place: _ReproFile | _Kernel) -> None:
+    if place.kernel is not None and not place.kernel.isidentifier():
+        said = f"{place.kernel!r} is not the name of a Python function"
+        raise FieldError(f"{where}.kernel", said)
+    if place.triton is not None and not _is_version(place.triton):
+        raise FieldError(f"{where}.triton", f"{place.triton!r} is not a version, like 3.6.0")
+    for index, text in enumerate(place.targets):
+        _check_target(f"{where}.targets[{index}]", text)
 
 
 def _check_target(where: str, text: str) -> None:

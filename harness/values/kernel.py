@@ -116,10 +116,12 @@ class Repro:
 
     `kernel` is None where every kernel that the file launches is meant. For raw PTX, `ptx` is its
     file and there are no launches. `triton` and `targets` are what the upstream issue names: the
-    default.
+    default. `group` is the repro's folder, which several kernels may share. `check` are parameters
+    of the launch that make it small enough for Triton's interpreter.
     """
 
     name: str
+    group: str = ""
     kernel: str | None
     folder: Path
     file: Path
@@ -132,6 +134,7 @@ class Repro:
     targets: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     ptx: Path | None = None
+    check: tuple[tuple[str, Scalar], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

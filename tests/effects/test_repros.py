@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harness.effects.launch_files import launches_of_repro, launches_of_script
-from harness.effects.repros import find_kernel, list_repros
+from harness.effects.repros import find_kernel, find_kernels, list_repros
 from harness.effects.yaml_files import FieldError, read_yaml
 from harness.logic.ptx import MAX_BYTES
 from harness.values.errors import ConfigurationError, UsageError
@@ -176,6 +176,32 @@ def test_the_users_own_repros_come_first(here: Path) -> None:
     ]
 
 
+SEVERAL = """kernels:
+  one_fwd: {kernel: _fwd, launches: [second]}
+  one_bwd: {kernel: _bwd, summary: backwards, targets: [90a], check: {n: 4}}
+summary: words
+targets: [100a]
+check: {m: 2}
+"""
+
+
+def test_a_folder_of_several_kernels(here: Path) -> None:
+    place = repro(here, SEVERAL, name="group")
+    code = "def first(*, n=1, m=1): ...\ndef second(*, m=1): ...\n"
+    (place / "launch.py").write_text(code)
+    backward, forward = find_kernels("one_*")
+    assert (forward.group, forward.kernel, forward.summary) == ("group", "_fwd", "words")
+    assert (backward.group, backward.kernel, backward.summary) == ("group", "_bwd", "backwards")
+    assert (forward.targets, backward.targets) == (("sm_100a",), ("sm_90a",))
+    assert [launch.name for launch in forward.launches] == ["second"]
+    assert [launch.name for launch in backward.launches] == ["first", "second"]
+    assert (forward.check, backward.check) == ((("m", 2),), (("m", 2), ("n", 4)))
+    assert find_kernel("one_fwd") == forward
+    assert find_kernels("group") == [forward, backward]
+    with pytest.raises(UsageError, match="--kernel group: name one of one_fwd, one_bwd"):
+        find_kernel("group")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -193,6 +219,11 @@ def test_the_users_own_repros_come_first(here: Path) -> None:
         ('kernel: k\nlaunch: "a\\0b.py"\n', ":2: launch: "),
         ("kernel: k\nlaunch: link.py\n", ":2: launch: no file 'link.py' in repros/mine"),
         ("kernel: k\nlaunch: loop.py\n", ":2: launch: no file 'loop.py' in repros/mine"),
+        ("kernel: k\nlaunches: [x]\n", ":2: launches[0]: no launch function 'x'; launch.py has"),
+        ("kernel: k\ncheck: {z: 1}\n", ":2: check: no launch function of launch.py has a param"),
+        ("kernel: k\nkernels: {a: {kernel: b}}\n", ":2: kernels: give `kernel` or `kernels`, not"),
+        ("kernels:\n  a: {kernel: 1b}\n", ":2: kernels.a.kernel: '1b' is not the name of a"),
+        ("kernels:\n  a/b: {kernel: b}\n", ":2: kernels: 'a/b' is not a name for a kernel"),
         (
             "kernel: k\nsource:\n  package: p\n  version: '1'\n  sha256: abc\n  module: m\n",
             ":5: source.sha256: 'abc' is not 64 lower-case hex digits",
