@@ -8,6 +8,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,22 @@ from rich.text import Text
 
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
-from harness.cli.output import print_json, results_console, status_console
+from harness.cli.output import print_json, print_text, results_console, status_console
 from harness.cli.progress import show_progress
 from harness.effects.locations import home_dir
 from harness.effects.store import Store
 from harness.logic.next_steps import next_steps
+from harness.logic.summary import summarize
 from harness.logic.survivorship import group_rows, survivors
+from harness.presentation.markdown import rows_as_markdown, summary_as_markdown
+from harness.presentation.summaries import render_summary
 from harness.presentation.tables import render_rows
+from harness.values.errors import UsageError
 from harness.values.row import SCHEMA
 from harness.values.verdict import VerdictKind
-from harness.verbs.compile import CompileOptions, CompileReport, compile_selection
+from harness.verbs.compile import CompileOptions, CompileReport, compile_selections
 from harness.verbs.save import save_cells
-from harness.verbs.selection import SelectionOptions, select
+from harness.verbs.selection import SelectionOptions, select_all
 
 __all__ = ["command"]
 
@@ -35,6 +40,7 @@ _EPILOG = """\b
 Example:
   triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=4,maxnreg=none
   triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
+  triage compile --kernel 'mamba2_*' --sm 80 --sm 90a --sm 100a --sm 120a
 
 Exit code 0: every config compiles. 1: some do not work. 4: some could not be told."""
 
@@ -47,11 +53,13 @@ Exit code 0: every config compiles. 1: some do not work. 4: some could not be to
     type=click.Path(file_okay=False, path_type=Path),
     help="Write every artifact of every cell below this folder.",
 )
+@click.option("--markdown", "as_markdown", is_flag=True, help="Tables as Markdown on stdout.")
 @json_option
 def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
     """Compile every config of a kernel and say what became of each.
 
-    Needs no GPU. "ok" means compiled and within the target's limits; nothing has been run.
+    A pattern of names ('mamba2_*') compiles many kernels and ends in one summary. Needs no GPU.
+    "ok" means compiled and within the target's limits; nothing has been run.
     """
     selection_words = SelectionOptions(
         kernel=options["kernel"],
@@ -64,8 +72,10 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         freeze_ptx=options["freeze_ptx"],
     )
     status = status_console()
+    if options["as_json"] and options["as_markdown"]:
+        raise UsageError("--json and --markdown: which one is meant?")
     with status.status("preparing toolchains and sources"):
-        selection = select(selection_words)
+        selections = select_all(selection_words)
     memory = options["memory"]
     how = CompileOptions(
         jobs=options["jobs"] or 0,
@@ -78,16 +88,19 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         if store.notice:
             status.print(f"triage: {store.notice}")
         with show_progress(status) as progress:
-            report = _run(compile_selection(selection, store, how, progress))
+            report = _run(compile_selections(selections, store, how, progress))
         if options["save"]:
             saved = save_cells(store, report.rows, options["save"])
             status.print(f"{saved} files written below {options['save']}")
+    many = len(selections) > 1
     for line in (*report.notes, *report.failures):
         status.print(f"triage: {line}", soft_wrap=True)
     if options["as_json"]:
         print_json(_document(report))
+    elif options["as_markdown"]:
+        print_text(_markdown(report, many=many))
     else:
-        _print(report, selection_words)
+        _print(report, selection_words, many=many)
     raise click.exceptions.Exit(_exit_code(report))
 
 
@@ -150,16 +163,39 @@ def _document(report: CompileReport) -> dict[str, Any]:
     }
 
 
-def _print(report: CompileReport, words: SelectionOptions) -> None:
+def _markdown(report: CompileReport, *, many: bool) -> str:
+    return summary_as_markdown(summarize(report.rows)) if many else rows_as_markdown(report.rows)
+
+
+def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> None:
     console = results_console()
-    console.print(render_rows(report.rows, console.width))
-    steps = next_steps(report.rows, _kernel_options(words))
+    if many:
+        # A table for each of many kernels would drown the reader.
+        console.print(render_summary(summarize(report.rows)))
+        steps = _first_look(report, words)
+    else:
+        console.print(render_rows(report.rows, console.width))
+        steps = next_steps(report.rows, _kernel_options(words))
     if steps:
         console.print(Text("Next:", style="bold"))
         for command, why in steps:
             console.print(f"  {command}  # {why}", soft_wrap=True)
-    if any(row.cached for row in report.rows):
+    if not many and any(row.cached for row in report.rows):
         console.print("* from the store, time of when it was compiled", style="dim")
+
+
+def _first_look(report: CompileReport, words: SelectionOptions) -> list[tuple[str, str]]:
+    """The kernel that most needs a look, with each of its configs; by now they are stored."""
+    kinds = {row.kernel: [0, 0] for row in report.rows}
+    for row in report.rows:
+        kind = VerdictKind(row.verdict)
+        kinds[row.kernel][0] += not kind.compiles
+        kinds[row.kernel][1] += kind is VerdictKind.SICK
+    worst = max(kinds, key=lambda kernel: kinds[kernel])
+    if not any(kinds[worst]):
+        return []
+    options = _kernel_options(replace(words, kernel=worst))
+    return [(shlex.join(["triage", "compile", *options]), "each config of it, from the store")]
 
 
 def _kernel_options(words: SelectionOptions) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+
 import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -24,21 +27,30 @@ Repros in ./repros come first, then those that ship with triage."""
 @click.command("kernels", context_settings=CONTEXT, epilog=_EPILOG)
 @json_option
 def command(*, as_json: bool) -> None:
-    """List the kernels that have a repro: source, upstream issue, launches."""
+    """List the kernels that have a repro: source, upstream issue, launches, number of configs."""
     repros, errors = list_repros()
     for error in errors:
         status_console().print(f"triage: {error}", soft_wrap=True)
     if as_json:
         print_json({"schema": 1, "kernels": [_document(repro) for repro in repros]})
     else:
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for title in ("name", "source", "issue", "launches", "what"):
-            table.add_column(title, no_wrap=title == "name")
-        for repro in repros:
-            launches = ", ".join(launch.name for launch in repro.launches)
-            table.add_row(repro.name, _source(repro), repro.issue or "-", launches, repro.summary)
-        results_console().print(table)
+        results_console().print(_table(repros))
     raise click.exceptions.Exit(2 if errors else 0)
+
+
+def _table(repros: Sequence[Repro]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in ("name", "source", "issue", "launches", "configs", "what"):
+        numbers = title == "configs"
+        justify: Literal["left", "right"] = "right" if numbers else "left"
+        table.add_column(title, no_wrap=numbers or title == "name", justify=justify)
+    for repro in repros:
+        launches = ", ".join(launch.name for launch in repro.launches)
+        configs = "-" if repro.configs is None else str(repro.configs)
+        table.add_row(
+            repro.name, _source(repro), repro.issue or "-", launches, configs, repro.summary
+        )
+    return table
 
 
 def _source(repro: Repro) -> str:
@@ -57,6 +69,7 @@ def _document(repro: Repro) -> dict[str, object]:
         "tags": repro.tags,
         "triton": repro.triton,
         "targets": repro.targets,
+        "configs": repro.configs,
         "launches": [
             {
                 "name": launch.name,

@@ -21,7 +21,8 @@ def selection_options(function: F) -> F:
             "--kernel",
             required=True,
             metavar="KERNEL",
-            help="A repro's name (see `triage kernels`), FILE.py, FILE.py::NAME, or FILE.ptx.",
+            help="A repro's name or a pattern of names (see `triage kernels`), FILE.py, "
+            "FILE.py::NAME, or FILE.ptx.",
         ),
         click.option(
             "--sm",

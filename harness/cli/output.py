@@ -10,7 +10,7 @@ import click
 import msgspec
 from rich.console import Console
 
-__all__ = ["print_json", "results_console", "status_console"]
+__all__ = ["print_json", "print_text", "results_console", "status_console"]
 
 # Wide enough that no column of a table is cut where nobody looks at it live.
 _PIPE_WIDTH = 200
@@ -37,3 +37,8 @@ def _plain_words() -> dict[str, Any]:
 def print_json(document: dict[str, Any]) -> None:
     """One JSON document on stdout, and nothing else."""
     click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+
+
+def print_text(text: str) -> None:
+    """A document on stdout, as it is."""
+    click.echo(text, nl=False)

@@ -55,6 +55,7 @@ class _Kernel(msgspec.Struct, forbid_unknown_fields=True):
     summary: str = ""
     launches: list[str] = []
     check: dict[str, bool | int | float | str] = {}
+    configs: int | None = None
     issue: str | None = None
     triton: str | None = None
     targets: list[str] = []
@@ -66,6 +67,7 @@ class _ReproFile(msgspec.Struct, forbid_unknown_fields=True):
     launch: str = "launch.py"
     launches: list[str] = []
     check: dict[str, bool | int | float | str] = {}
+    configs: int | None = None
     summary: str = ""
     source: _Source | None = None
     requires: list[_Pin] = []
@@ -78,7 +80,8 @@ class _ReproFile(msgspec.Struct, forbid_unknown_fields=True):
         """The kernels by name: one that is alone has the name of its folder."""
         if self.kernel is None:
             return self.kernels
-        return {folder: _Kernel(kernel=self.kernel, launches=self.launches, check=self.check)}
+        alone = _Kernel(kernel=self.kernel, launches=self.launches, configs=self.configs)
+        return {folder: alone}
 
 
 def _folders() -> list[Path]:
@@ -170,6 +173,7 @@ def _read(path: Path) -> list[Repro]:
             file=file,
             launches=tuple(launches[chosen] for chosen in one.launches or launches),
             check=tuple({**data.check, **one.check}.items()),
+            configs=one.configs,
             source=Source(pin=_pin(source), module=source.module) if source else None,
             requires=tuple(_pin(pin) for pin in data.requires),
             issue=one.issue or data.issue,
@@ -239,6 +243,8 @@ def _check_kernel(where: str, place: _ReproFile | _Kernel) -> None:
     if place.kernel is not None and not place.kernel.isidentifier():
         said = f"{place.kernel!r} is not the name of a Python function"
         raise FieldError(f"{where}.kernel", said)
+    if place.configs is not None and place.configs < 1:
+        raise FieldError(f"{where}.configs", "a launch has at least one config")
     if place.triton is not None and not _is_version(place.triton):
         raise FieldError(f"{where}.triton", f"{place.triton!r} is not a version, like 3.6.0")
     for index, text in enumerate(place.targets):

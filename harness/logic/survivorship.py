@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-__all__ = ["Fate", "Survivors", "common_ground", "group_rows", "survivors"]
+__all__ = ["Fate", "Survivors", "common_ground", "common_reason", "group_rows", "survivors"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def _fate(found: Sequence[Row], rows: Sequence[Row]) -> Fate:
     return Fate(
         verdict=verdict,
         rows=tuple(found),
-        reason=_common_reason(found),
+        reason=common_reason(found),
         where=common_ground(found, rows),
         at_fault=_at_fault(verdict, found[0]),
     )
@@ -96,7 +96,7 @@ def _at_fault(verdict: VerdictKind, row: Row) -> str | None:
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
-def _common_reason(rows: Sequence[Row]) -> str:
+def common_reason(rows: Sequence[Row]) -> str:
     """One reason for all: numbers in which they differ become spans."""
     reasons = list(dict.fromkeys(row.reason for row in rows))
     skeletons = {_NUMBER.sub("#", reason) for reason in reasons}

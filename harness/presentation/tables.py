@@ -14,7 +14,15 @@ from harness.values.row import Row
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
 
-__all__ = ["render_rows", "verdict_text"]
+__all__ = [
+    "columns_of",
+    "counted",
+    "fate_words",
+    "heading_of",
+    "lifted_of",
+    "render_rows",
+    "verdict_text",
+]
 
 _STYLES = {VerdictKind.OK: "green", VerdictKind.SICK: "yellow"}
 _SHORT_NAMES = {"num_warps": "warps", "num_stages": "stages", "num_ctas": "ctas"}
@@ -36,15 +44,19 @@ def render_rows(rows: Sequence[Row], width: int) -> RenderableType:
     """
     parts: list[RenderableType] = []
     for group in group_rows(rows):
-        lifted = _lifted(group)
-        words = "".join(f" · {name}={value}" for name, value in lifted.items())
-        heading = _heading(group[0]) + words + _ptx_words(group)
-        parts += [Text(heading, style="bold"), *_table(group, width, lifted)]
+        lifted = lifted_of(group)
+        parts += [Text(heading_of(group), style="bold"), *_table(group, width, lifted)]
         parts += [*_survivorship(group), Text("")]
     return Group(*parts)
 
 
-def _lifted(rows: Sequence[Row]) -> dict[str, object]:
+def heading_of(rows: Sequence[Row]) -> str:
+    """What all rows of one group share: kernel, launch, target, toolchain, parameters, PTX."""
+    words = "".join(f" · {name}={value}" for name, value in lifted_of(rows).items())
+    return _heading(rows[0]) + words + _ptx_words(rows)
+
+
+def lifted_of(rows: Sequence[Row]) -> dict[str, object]:
     """The part of the config that all rows share: said once, above the table."""
     names = dict.fromkeys(name for row in rows for name in row.config)
     values = {name: {row.config.get(name) for row in rows} for name in names}
@@ -108,13 +120,18 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
 _EXPENDABLE = ("s", _MIX_TITLE, "stack", "occupancy", "spill ld", "shared", "tmem")
 
 
-def _table(rows: Sequence[Row], width: int, lifted: Mapping[str, object]) -> list[RenderableType]:
+def columns_of(rows: Sequence[Row], lifted: Mapping[str, object]) -> dict[str, list[str]]:
+    """Title to cells, one a row; parameters in `lifted` are said elsewhere."""
     names = [n for n in dict.fromkeys(n for row in rows for n in row.config) if n not in lifted]
     columns: dict[str, list[str]] = {"cell": [row.short for row in rows]}
     for name in names:
         columns[_SHORT_NAMES.get(name, name)] = [str(row.config.get(name, "-")) for row in rows]
     columns["verdict"] = [row.verdict for row in rows]
-    columns |= {title: [show(row) for row in rows] for title, show in _COLUMNS}
+    return columns | {title: [show(row) for row in rows] for title, show in _COLUMNS}
+
+
+def _table(rows: Sequence[Row], width: int, lifted: Mapping[str, object]) -> list[RenderableType]:
+    columns = columns_of(rows, lifted)
     left_out = []
     for title in _EXPENDABLE:
         if _width(columns) > width:
@@ -143,20 +160,24 @@ def _width(columns: Mapping[str, Sequence[str]]) -> int:
 def _survivorship(rows: Sequence[Row]) -> list[RenderableType]:
     found = survivors(rows)
     lines: list[RenderableType] = [Text(found.headline, style="bold")]
-    lines += [_fate_lines(fate) for fate in found.fates if fate.verdict is not VerdictKind.OK]
+    lines += [
+        counted(len(fate.rows), verdict_text(fate.verdict.value), fate_words(fate))
+        for fate in found.fates
+        if fate.verdict is not VerdictKind.OK
+    ]
     return lines
 
 
-def _fate_lines(fate: Fate) -> RenderableType:
+def fate_words(fate: Fate) -> str:
+    """Which configs, why, and whose fault it is."""
+    where = f" [{fate.where}]" if fate.where else ""
+    return f"{where}: {fate.reason}" + (f" ({fate.at_fault})" if fate.at_fault else "")
+
+
+def counted(count: int, verdict: Text, words: str) -> RenderableType:
     """The count in a column of its own, so that a long reason wraps beside it."""
-    line = verdict_text(fate.verdict.value)
-    if fate.where:
-        line.append(f" [{fate.where}]", style="default")
-    line.append(f": {fate.reason}", style="default")
-    if fate.at_fault:
-        line.append(f" ({fate.at_fault})", style="default")
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", min_width=5)
     grid.add_column()
-    grid.add_row(str(len(fate.rows)), line)
+    grid.add_row(str(count), verdict.append(words, style="default"))
     return grid

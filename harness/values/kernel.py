@@ -117,7 +117,8 @@ class Repro:
     `kernel` is None where every kernel that the file launches is meant. For raw PTX, `ptx` is its
     file and there are no launches. `triton` and `targets` are what the upstream issue names: the
     default. `group` is the repro's folder, which several kernels may share. `check` are parameters
-    of the launch that make it small enough for Triton's interpreter.
+    of the launch that make it small enough for Triton's interpreter. `configs` is how many its
+    author counted, with the default launch, Triton and (first) target.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Repro:
     tags: tuple[str, ...] = ()
     ptx: Path | None = None
     check: tuple[tuple[str, Scalar], ...] = ()
+    configs: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,10 @@
-"""`triage compile`: every config of one kernel on every toolchain and target that is selected."""
+"""`triage compile`: every config of the kernels on every toolchain and target selected."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -21,10 +21,10 @@ from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import Triton
 from harness.verbs.cells import Evaluated, PlannedCell, evaluate
-from harness.verbs.planning import plan_launch, plan_ptx
+from harness.verbs.planning import Plan, plan_launch, plan_ptx
 from harness.verbs.selection import PlannedLaunch, Selection
 
-__all__ = ["CompileOptions", "CompileReport", "Progress", "compile_selection"]
+__all__ = ["CompileOptions", "CompileReport", "Progress", "compile_selections"]
 
 T = TypeVar("T")
 
@@ -78,9 +78,26 @@ class Progress:
     done: Callable[[Row], None] = lambda row: None  # noqa: ARG005
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where one kernel of a selection is captured; both are None for raw PTX."""
+
+    selection: Selection
+    target: Target
+    triton: Triton | None = None
+    launch: PlannedLaunch | None = None
+
+    @property
+    def capture(self) -> object:
+        """Equal for the kernels that one capture serves."""
+        if self.launch is None:
+            return self.selection.repro.name, self.target
+        file, launch = self.selection.repro.file, self.launch
+        return file, launch.spec.name, launch.label, self.target, self.triton
+
+
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    selection: Selection
     bench: Workbench
     run: int
     progress: Progress
@@ -89,10 +106,10 @@ class _Run:
     configs: list[Config] = field(default_factory=list)
 
 
-async def compile_selection(
-    selection: Selection, store: Store, options: CompileOptions, progress: Progress
+async def compile_selections(
+    selections: Sequence[Selection], store: Store, options: CompileOptions, progress: Progress
 ) -> CompileReport:
-    """Compile all cells of a selection; each is stored as soon as it is known.
+    """Compile all cells of the selections; each is stored as soon as it is known.
 
     Raises:
         CaptureError: no launch could be captured.
@@ -110,20 +127,40 @@ async def compile_selection(
             limits=options.limits,
             use_cache=options.use_cache,
         )
-        run = _Run(selection=selection, bench=bench, run=run_id, progress=progress)
-        run.notes.extend(selection.notes)
-        groups = await _all([_group(run, *key) for key in _coordinates(selection)])
-        if not any(groups):
-            raise _nothing(run)
+        run = _Run(bench=bench, run=run_id, progress=progress)
+        run.notes.extend(note for selection in selections for note in selection.notes)
+        rows = await _every_place(run, selections)
+        if not rows:
+            raise _nothing(run, selections[0])
         cpu_seconds = bench.cpu_seconds
     store.finish_run(run_id)
     return CompileReport(
-        rows=tuple(row for group in groups for row in group),
-        failures=tuple(str(error) for error in run.failures),
+        rows=tuple(rows),
+        failures=tuple(dict.fromkeys(str(error) for error in run.failures)),
         notes=tuple(dict.fromkeys(run.notes)),
         wall_seconds=time.monotonic() - started,
         cpu_seconds=cpu_seconds,
     )
+
+
+async def _every_place(run: _Run, selections: Sequence[Selection]) -> list[Row]:
+    """The rows of all places in their order, worked on capture by capture."""
+    places = [place for selection in selections for place in _places(selection)]
+    by_capture: dict[object, list[int]] = {}
+    for index, place in enumerate(places):
+        by_capture.setdefault(place.capture, []).append(index)
+    # An open session holds memory: just enough of them to keep every worker busy.
+    turns = asyncio.Semaphore(run.bench.jobs + 1)
+
+    async def one_capture(indices: Sequence[int]) -> list[list[Row]]:
+        async with turns:
+            return await _captured_together(run, [places[index] for index in indices])
+
+    done = await _all([one_capture(indices) for indices in by_capture.values()])
+    rows: dict[int, list[Row]] = {}
+    for indices, groups in zip(by_capture.values(), done, strict=True):
+        rows.update(zip(indices, groups, strict=True))
+    return [row for index in range(len(places)) for row in rows[index]]
 
 
 async def _all(jobs: Iterable[Coroutine[None, None, T]]) -> list[T]:
@@ -137,39 +174,43 @@ async def _all(jobs: Iterable[Coroutine[None, None, T]]) -> list[T]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _coordinates(
-    selection: Selection,
-) -> list[tuple[Target, Triton | None, PlannedLaunch | None]]:
+def _places(selection: Selection) -> list[_Place]:
     if selection.repro.ptx:
-        return [(target, None, None) for target in selection.targets]
+        return [_Place(selection=selection, target=target) for target in selection.targets]
     return [
-        (target, triton, launch)
+        _Place(selection=selection, target=target, triton=triton, launch=launch)
         for launch in selection.launches
         for target in selection.targets
         for triton in selection.tritons
     ]
 
 
-async def _group(
-    run: _Run, target: Target, triton: Triton | None, launch: PlannedLaunch | None
-) -> list[Row]:
-    """All cells of one launch, target and Triton; none where the capture failed."""
+async def _captured_together(run: _Run, places: Sequence[_Place]) -> list[list[Row]]:
+    """The rows of each place that one capture serves; its session ends with the last of them."""
+    plans = await _all([_plan(run, place) for place in places])
+    rows = await _all([_all(_one(run, cell) for cell in plan.cells) for plan in plans])
+    for session in {plan.session for plan in plans if plan.session}:
+        await run.bench.sessions.close(session)
+    return rows
+
+
+async def _plan(run: _Run, place: _Place) -> Plan:
+    """The cells of one place; none where the capture failed."""
     try:
-        if triton is None or launch is None:
-            plan = plan_ptx(run.bench, run.selection, target)
+        if place.triton is None or place.launch is None:
+            plan = plan_ptx(run.bench, place.selection, place.target)
         else:
-            plan = await plan_launch(run.bench, run.selection, target, triton, launch)
+            plan = await plan_launch(
+                run.bench, place.selection, place.target, place.triton, place.launch
+            )
     except TriageError as error:
         run.failures.append(error)
-        return []
+        return Plan(cells=())
     run.notes.extend(plan.notes)
     run.failures.extend(CaptureError(failure) for failure in plan.failures)
     run.configs.extend(plan.configs)
     run.progress.planned(len(plan.cells))
-    rows = await _all(_one(run, cell) for cell in plan.cells)
-    if plan.session:
-        await run.bench.sessions.close(plan.session)
-    return rows
+    return plan
 
 
 async def _one(run: _Run, plan: PlannedCell) -> Row:
@@ -181,7 +222,7 @@ async def _one(run: _Run, plan: PlannedCell) -> Row:
     return done.row
 
 
-def _nothing(run: _Run) -> TriageError:
+def _nothing(run: _Run, selection: Selection) -> TriageError:
     """Why there is not one cell."""
     if run.failures:
         return run.failures[0]
@@ -190,9 +231,7 @@ def _nothing(run: _Run) -> TriageError:
         for name, value in config.items:
             values.setdefault(name, set()).add(str(value))
     known = "; ".join(f"{name}: {', '.join(sorted(found))}" for name, found in values.items())
-    wanted = ",".join(
-        f"{name}={'|'.join(allowed)}" for name, allowed in run.selection.config.wanted
-    )
+    wanted = ",".join(f"{name}={'|'.join(allowed)}" for name, allowed in selection.config.wanted)
     return EmptySelectionError(f"--config {wanted} matches none of the configs, which have {known}")
 
 

@@ -104,7 +104,10 @@ async def plan_launch(
     return Plan(
         cells=tuple(wanted.cells(records)),
         configs=tuple(Config.of(record.config) for record in records),
-        notes=tuple(_notes(captured.capture.value, records, where)),
+        notes=(
+            *_notes(captured.capture.value, records, where),
+            *_miscounted(selection, target, triton, launch, len(records)),
+        ),
         failures=tuple(failures),
         session=captured.capture.key,
     )
@@ -147,6 +150,19 @@ def _notes(value: Capture, records: list[LaunchFacts], where: str) -> list[str]:
         if kept < declared and kernel in kernels
     ]
     return notes
+
+
+def _miscounted(
+    selection: Selection, target: Target, triton: Triton, launch: PlannedLaunch, found: int
+) -> list[str]:
+    """Where a repro says how many configs its default has, and is wrong."""
+    repro = selection.repro
+    default = (repro.triton, *repro.targets[:1]), repro.launches[0]
+    if repro.configs in (None, found) or launch.overrides:
+        return []
+    if ((triton.version, str(target)), launch.spec) != default:
+        return []
+    return [f"{repro.name}: its repro.yaml counts {repro.configs} configs, there are {found}"]
 
 
 def _nvdisasms(selection: Selection, triton: Triton | None) -> tuple[Tool, ...]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from harness.effects import toolchains
-from harness.effects.repros import find_kernel
+from harness.effects.repros import find_kernels
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.kernel import ConfigFilter, LaunchSpec, Repro, Scalar
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, INSTALLED, Ptxas, Tool, Triton
 
-__all__ = ["PlannedLaunch", "Selection", "SelectionOptions", "select"]
+__all__ = ["PlannedLaunch", "Selection", "SelectionOptions", "select", "select_all"]
 
 
 # From which compute capability on ptxas knows a suffix (PTX ISA, `.target`).
@@ -66,13 +66,52 @@ class Selection:
 
 
 def select(options: SelectionOptions) -> Selection:
-    """Resolve the options, installing the toolchains that they name.
+    """Resolve the options of a command that works on one kernel.
+
+    Raises:
+        UsageError: something named does not exist, or `--kernel` means several kernels.
+        InfrastructureError: a toolchain cannot be installed.
+    """
+    found = find_kernels(options.kernel)
+    if len(found) > 1:
+        names = ", ".join(repro.name for repro in found[:8])
+        raise UsageError(f"--kernel {options.kernel}: this command takes one; name one of {names}")
+    return _select(options, found[0], *_nvdisasm())
+
+
+def select_all(options: SelectionOptions) -> tuple[Selection, ...]:
+    """Resolve the options for every kernel that `--kernel` means, installing the toolchains.
+
+    Of several kernels, those to which the options do not apply are left out, and a note says so.
 
     Raises:
         UsageError: something named does not exist; the message has the nearest that does.
         InfrastructureError: a toolchain cannot be installed.
     """
-    repro = find_kernel(options.kernel)
+    nvdisasm, notes = _nvdisasm()
+    selections: list[Selection] = []
+    refusals: list[UsageError] = []
+    for repro in find_kernels(options.kernel):
+        try:
+            selections.append(_select(options, repro, nvdisasm, notes))
+        except UsageError as error:
+            refusals.append(error)
+    if not selections:
+        raise refusals[0]
+    left_out = tuple(dict.fromkeys(f"left out: {error}" for error in refusals))
+    return (replace(selections[0], notes=(*notes, *left_out)), *selections[1:])
+
+
+def _nvdisasm() -> tuple[Tool | None, tuple[str, ...]]:
+    try:
+        return toolchains.find_nvdisasm(), ()
+    except InfrastructureError as error:
+        return None, (f"instructions are not counted: {error}",)
+
+
+def _select(
+    options: SelectionOptions, repro: Repro, nvdisasm: Tool | None, notes: tuple[str, ...]
+) -> Selection:
     config = ConfigFilter.parse(options.config)
     if repro.ptx and options.triton:
         raise UsageError(f"{repro.name}: PTX has been through Triton; --triton does not apply")
@@ -80,24 +119,16 @@ def select(options: SelectionOptions) -> Selection:
         raise UsageError("--freeze-ptx gives one PTX to several ptxas; name them with --ptxas")
     targets = _targets(options, repro)
     launches = _launches(options, repro)
-    tritons = () if repro.ptx else _tritons(options, repro)
-    ptxas = _ptxas(options, repro)
-    notes = []
-    nvdisasm = None
-    try:
-        nvdisasm = toolchains.find_nvdisasm()
-    except InfrastructureError as error:
-        notes.append(f"instructions are not counted: {error}")
     return Selection(
         repro=repro,
         launches=launches,
         targets=targets,
-        tritons=tritons,
-        ptxas=ptxas,
+        tritons=() if repro.ptx else _tritons(options, repro),
+        ptxas=_ptxas(options, repro),
         config=config,
         freeze_ptx=options.freeze_ptx,
         nvdisasm=nvdisasm,
-        notes=tuple(notes),
+        notes=notes,
     )
 
 
