@@ -36,13 +36,16 @@ def row(
     )
 
 
-ICE = {"verdict": "ptxas_ice", "signature": "s1"}
+def ice(kernel: str, target: str, reason: str, warps: int = 4) -> Row:
+    return row(kernel, target, "ptxas_ice", warps=warps, reason=reason, signature="s1")
+
+
 ROWS = [
     row("one", "sm_80"),
     row("one", "sm_80", warps=8),
     row("one", "sm_100a"),
-    row("one", "sm_100a", warps=8, reason="died at 12 registers", **ICE),
-    row("two", "sm_100a", reason="died at 40 registers", **ICE),
+    ice("one", "sm_100a", "died at 12 registers", warps=8),
+    ice("two", "sm_100a", "died at 40 registers"),
     row("two", "sm_100a", "out_of_resources", warps=8, reason="too much", signature="s2"),
 ]
 
@@ -76,7 +79,7 @@ def test_a_failure_is_said_once_for_all_kernels() -> None:
 
 
 def test_many_places_are_counted_not_listed() -> None:
-    rows = [row(f"k{index}", "sm_90a", reason="bad", **ICE) for index in range(9)]
+    rows = [ice(f"k{index}", "sm_90a", "bad") for index in range(9)]
     assert printed(rows)[-1].endswith("k3 on sm_90a and 5 more")
 
 
@@ -106,7 +109,7 @@ def test_markdown_is_a_table_that_survives_odd_text() -> None:
 
 
 def test_markdown_of_one_kernel_has_each_config_and_no_times() -> None:
-    text = rows_as_markdown([row("one", "sm_100a"), row("one", "sm_100a", warps=8, **ICE)])
+    text = rows_as_markdown([row("one", "sm_100a"), ice("one", "sm_100a", "died", warps=8)])
     heading, _, titles, _, first, second, _, headline, _, fate = text.splitlines()
     assert heading.startswith("**one · default · sm_100a · Triton 3.6.0 · ptxas 12.9.86 (bundled)")
     assert titles.startswith("| warps | verdict | regs |")
