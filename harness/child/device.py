@@ -4,6 +4,9 @@ Tensors that the program under capture believes to be on the GPU are torch *meta
 strides and dtypes without storage. A function mode answers `.device`, `.is_cuda`, `.data_ptr()`
 and their kin as a GPU tensor would, and sends every request for a `cuda` device to meta. Unlike
 fake tensors this needs no CUDA build of torch, no device guard, and lets slicing and autograd work.
+
+Where values are wanted (Triton's interpreter), CPU tensors stand behind instead; those that nobody
+has written to hold the same numbers in every run.
 """
 
 # ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
@@ -30,6 +33,7 @@ _BASE_ADDRESS = 0x7F00_0000_0000
 _CUDA = torch.device("cuda", 0)
 _META = torch.device("meta")
 _CPU = torch.device("cpu")
+_EMPTIES = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 
 
 class NeedsValuesError(RuntimeError):
@@ -42,12 +46,39 @@ def _is_cuda_device(value: object) -> bool:
     return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
 
 
-def _to_meta(value: Any) -> Any:
-    return _META if _is_cuda_device(value) else value
+class _Backing:
+    """The device that stands behind `cuda`: one for the whole process."""
+
+    device = _META
+    allocations = 0
+
+
+def _to_backing(value: Any) -> Any:
+    return _Backing.device if _is_cuda_device(value) else value
+
+
+def _is_backed(tensor: torch.Tensor) -> bool:
+    """Whether a tensor says that it is on the GPU."""
+    return bool(tensor.is_meta if _Backing.device is _META else not tensor.is_meta)
+
+
+def _filled(tensor: Any) -> Any:
+    """Small numbers in memory that was only asked for, by the count of such requests.
+
+    Not by a stream of random numbers: what one allocation holds must not depend on the sizes of
+    those before it, which may differ between configs.
+    """
+    _Backing.allocations += 1
+    if tensor.dtype.is_floating_point:
+        numbers = torch.Generator().manual_seed(_Backing.allocations)
+        with torch.no_grad():
+            values = torch.randn(tensor.shape, generator=numbers, dtype=torch.float32)
+            return tensor.copy_(values * 0.1)
+    return tensor.zero_()
 
 
 class _CudaMode(TorchFunctionMode):  # type: ignore[misc]
-    """Answers for meta tensors as if they were on `cuda:0`."""
+    """Answers for the tensors that stand behind as if they were on `cuda:0`."""
 
     def __torch_function__(
         self,
@@ -70,26 +101,28 @@ class _CudaMode(TorchFunctionMode):  # type: ignore[misc]
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
         try:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
         except NotImplementedError as error:
             # What torch says of a meta tensor whose values decide the result's shape or leave it.
             raise NeedsValuesError(
                 f"torch's {name or func} needs the values of a GPU tensor, and there is no GPU"
             ) from error
+        return _filled(result) if name in _EMPTIES and _Backing.device is _CPU else result
 
 
 def _device_argument(value: Any) -> Any:
     # A bare index means "that CUDA device" to torch.
-    return _META if isinstance(value, int) and not isinstance(value, bool) else _to_meta(value)
+    is_index = isinstance(value, int) and not isinstance(value, bool)
+    return _Backing.device if is_index else _to_backing(value)
 
 
 def _getter(func: Any, args: tuple[Any, ...]) -> Any:
     value = func(*args)
     owner = getattr(func.__self__, "__name__", "")
     if owner == "device":
-        return _CUDA if value.type == "meta" else value
+        return _CUDA if value.type == _Backing.device.type else value
     if owner == "is_cuda":
-        return value or args[0].is_meta
+        return value or _is_backed(args[0])
     if owner == "is_meta":
         return False
     return value
@@ -113,14 +146,14 @@ def _to(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _cuda(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG001
-    return args[0].to(_META)
+    return args[0].to(_Backing.device)
 
 
 def _type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     # `x.type("torch.cuda.HalfTensor")` names the device too.
     if len(args) > 1 and isinstance(args[1], str) and args[1].startswith("torch.cuda."):
         plain = func(args[0].new_empty(0, device="cpu"), args[1].replace(".cuda", ""))
-        return args[0].to(_META, plain.dtype)
+        return args[0].to(_Backing.device, plain.dtype)
     return func(*args, **kwargs)
 
 
@@ -132,7 +165,7 @@ def _data_ptr(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _get_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return 0 if args[0].is_meta else func(*args, **kwargs)
+    return 0 if _is_backed(args[0]) else func(*args, **kwargs)
 
 
 def _itself(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG001
@@ -223,7 +256,7 @@ class PretendDriver:
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         """Nothing has to be flushed."""
-        return torch.empty(1, device=_META)
+        return torch.empty(1, device=_Backing.device)
 
     def clear_cache(self, cache: Any) -> None:
         """There is nothing to clear."""
@@ -385,6 +418,8 @@ def _patch_torch() -> None:
     torch.set_default_device = lambda device: set_default_device(_device_argument(device))
     torch.get_default_device = lambda: _CUDA if torch.empty(0).device.type == "cuda" else _CPU
     torch.Generator = _Generator
+    # What it wraps is for torch's compiler to see; on meta tensors it would launch nothing.
+    torch.library.wrap_triton = lambda kernel: kernel
     if hasattr(torch, "accelerator"):
         torch.accelerator.is_available = lambda: True
         torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cuda")
@@ -393,7 +428,7 @@ def _patch_torch() -> None:
 
 
 def _names_gpu(device: Any) -> bool:
-    return bool(_device_argument(device) == _META)
+    return bool(_device_argument(device) == _Backing.device)
 
 
 def _patch_triton(properties: dict[str, Any]) -> None:
@@ -402,11 +437,12 @@ def _patch_triton(properties: dict[str, Any]) -> None:
     triton.testing.do_bench_cudagraph = bench_once
 
 
-def pretend_cuda(properties: dict[str, Any]) -> Any:
+def pretend_cuda(properties: dict[str, Any], *, with_values: bool = False) -> Any:
     """Make this process believe in the GPU that `properties` describes, for good.
 
-    Returns a context manager; tensors are translated inside it.
+    Returns a context manager; tensors are translated inside it. `with_values` gives them storage.
     """
+    _Backing.device = _CPU if with_values else _META
     _patch_torch_cuda(properties)
     _patch_triton(properties)
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))

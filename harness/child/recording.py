@@ -19,10 +19,12 @@ import torch
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
+from harness.child.coverage import suspicion
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Record", "Recorder"]
+__all__ = ["Record", "Recorder", "config_of"]
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _DEFAULTS = {
@@ -46,6 +48,7 @@ class Record:
     autotuned: bool
     grid: Any
     key: str = ""
+    suspect: str = ""
     arguments: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -149,7 +152,7 @@ class Recorder:
             config.pre_hook(named)
         tuner.pre_hook(named)
         self._tuning[-1].seen = True
-        self._tuning.append(_Tuning(tuner, _config_of(config)))
+        self._tuning.append(_Tuning(tuner, config_of(config)))
         try:
             tuner.fn.run(*args, **current)
         finally:
@@ -169,7 +172,7 @@ class Recorder:
             # The winner's launch, after every config has been seen.
             return RecordedKernel(function.fn.__name__)
         else:
-            config = _config_of(tuning.tuner.best_config)
+            config = config_of(tuning.tuner.best_config)
         record = Record(
             function=function,
             args=args,
@@ -185,6 +188,9 @@ class Recorder:
             return RecordedKernel(record.kernel)
         if len(self.records) < self._limit:
             record.grid = _grid_dims(record)
+            record.suspect = suspicion(
+                function.fn, {**_by_name(function.arg_names, args), **kwargs}
+            )
             self.records[name] = record
         else:
             self.dropped += 1
@@ -196,7 +202,8 @@ def _by_name(names: list[str], args: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(names, args, strict=False))
 
 
-def _config_of(config: Any) -> dict[str, Any]:
+def config_of(config: Any) -> dict[str, Any]:
+    """A tuner's config by name, options among them; the same in all versions of Triton."""
     values = dict(config.all_kwargs())
     for option in _OPTIONS:
         value = getattr(config, option, None)

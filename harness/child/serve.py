@@ -15,7 +15,6 @@ import importlib.metadata
 import os
 import signal
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,13 @@ import triton.backends.nvidia.compiler
 from harness.child.device import pretend_cuda
 from harness.child.lowering import lower, picked_ptxas
 from harness.child.recording import Recorder
-from harness.child.sources import BareParents, imported_files, loaded_modules, run_launch
+from harness.child.sources import (
+    describe_error,
+    imported_files,
+    loaded_modules,
+    run_launch,
+    stand_aside,
+)
 from harness.child.supervisor import Limits, Message, Supervisor, connect, redirect
 
 __all__ = ["main"]
@@ -62,7 +67,7 @@ class Session:
 
     def _capture(self) -> Message:
         ask = self._message["capture"]
-        _stand_aside(ask)
+        stand_aside(ask)
         before = loaded_modules()
         os.environ["TRITON_CACHE_DIR"] = str(self._folder / "cache")
         recorder = Recorder()
@@ -74,7 +79,7 @@ class Session:
                 run_launch(ask["file"], ask["function"], ask["overrides"])
             except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
                 if not (isinstance(raised, SystemExit) and not raised.code):
-                    error = _raised(raised, ask["file"])
+                    error = describe_error(raised, ask["file"])
                 if isinstance(raised, SystemExit) and error:
                     error["message"] += _last_line(self._folder / "capture.err")
         self._records = {record.key: record for record in recorder.records.values()}
@@ -90,6 +95,7 @@ class Session:
                     "autotuned": record.autotuned,
                     "arguments": record.arguments,
                     "grid": record.grid,
+                    "suspect": record.suspect,
                     "file": record.function.fn.__code__.co_filename,
                 }
                 for record in recorder.records.values()
@@ -120,46 +126,11 @@ class Session:
         self._supervisor.fork(message["id"], body, Limits(**message["limits"]), streams)
 
 
-def _stand_aside(ask: Message) -> None:
-    """Leave the launch code the module path and working folder that it would have without us."""
-    ours = {str(Path(__file__).parent.parent.parent), str(Path.cwd()), ""}
-    site = {path for path in sys.path if path.endswith("-packages")}
-    sys.path[:] = [path for path in sys.path if path not in ours or path in site]
-    sys.path[:0] = ask["paths"]
-    sys.path += ask["user_paths"]
-    for name in [name for name in sys.modules if name.partition(".")[0] == "harness"]:
-        del sys.modules[name]
-    if ask["bare"]:
-        sys.meta_path.insert(0, BareParents(ask["bare"]))
-    os.chdir(Path(ask["file"]).parent)
-
-
 def _last_line(log: Path) -> str:
     """What a program says before it exits by itself (argparse does)."""
     sys.stderr.flush()
     lines = log.read_text(errors="replace").strip().splitlines()
     return f" ({lines[-1][:300]})" if lines else ""
-
-
-def _raised(error: BaseException, file: str) -> Message:
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == file]
-    if isinstance(error, SyntaxError) and error.filename == file:
-        lines.append(error.lineno)
-    return {
-        "type": type(error).__name__,
-        "kinds": [kind.__name__ for kind in type(error).__mro__],
-        "message": _message(error)[:10_000],
-        "line": lines[-1] if lines else None,
-        "traceback": "".join(traceback.format_exception(error))[-20_000:],
-    }
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as other:  # noqa: BLE001 - the launch code's own exception class
-        return f"(its message cannot be read: {type(other).__name__})"
 
 
 def _warm_up(version: str) -> None:

@@ -10,16 +10,25 @@ import hashlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 import sysconfig
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["BareParents", "imported_files", "loaded_modules", "run_launch"]
+__all__ = [
+    "BareParents",
+    "describe_error",
+    "imported_files",
+    "loaded_modules",
+    "run_launch",
+    "stand_aside",
+]
 
 # Imported by torch, late and by the hundred; none of them can change a launch.
 _TORCH_NEEDS = frozenset(
@@ -137,8 +146,8 @@ def _below(folders: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{folder.rstrip('/')}/" for folder in folders)
 
 
-def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> None:
-    """Run `function(**overrides)` of `file`, or the file as `__main__` when there is none.
+def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> Any:
+    """What `function(**overrides)` of `file` returns; where it is None, run the file as `__main__`.
 
     The module stays loaded: its kernels are compiled later.
     """
@@ -152,5 +161,40 @@ def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> No
     sys.modules[name] = module
     code = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
     exec(code, module.__dict__)  # noqa: S102 - this is what the user asked for
-    if function:
-        getattr(module, function)(**overrides)
+    return getattr(module, function)(**overrides) if function else None
+
+
+def stand_aside(ask: Mapping[str, Any]) -> None:
+    """Leave the launch code the module path and working folder that it would have without us."""
+    ours = {str(Path(__file__).parent.parent.parent), str(Path.cwd()), ""}
+    site = {path for path in sys.path if path.endswith("-packages")}
+    sys.path[:] = [path for path in sys.path if path not in ours or path in site]
+    sys.path[:0] = ask["paths"]
+    sys.path += ask["user_paths"]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "harness"]:
+        del sys.modules[name]
+    if ask["bare"]:
+        sys.meta_path.insert(0, BareParents(ask["bare"]))
+    os.chdir(Path(ask["file"]).parent)
+
+
+def describe_error(error: BaseException, file: str) -> dict[str, Any]:
+    """What the launch code raised, and at which of its lines."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    if isinstance(error, SyntaxError) and error.filename == file:
+        lines.append(error.lineno)
+    return {
+        "type": type(error).__name__,
+        "kinds": [kind.__name__ for kind in type(error).__mro__],
+        "message": _message(error)[:10_000],
+        "line": lines[-1] if lines else None,
+        "traceback": "".join(traceback.format_exception(error))[-20_000:],
+    }
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as other:  # noqa: BLE001 - the launch code's own exception class
+        return f"(its message cannot be read: {type(other).__name__})"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
-import signal
 import sys
 from collections import Counter
-from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_text, results_console, status_console
 from harness.cli.progress import show_progress
+from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.effects.locations import home_dir
 from harness.effects.store import Store
 from harness.logic.next_steps import next_steps
@@ -30,7 +28,7 @@ from harness.presentation.tables import render_rows
 from harness.values.errors import UsageError
 from harness.values.row import SCHEMA
 from harness.values.verdict import VerdictKind
-from harness.verbs.compile import CompileOptions, CompileReport, compile_selections
+from harness.verbs.compile import CompileReport, compile_selections
 from harness.verbs.save import save_cells
 from harness.verbs.selection import SelectionOptions, select_all
 
@@ -61,34 +59,18 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     A pattern of names ('mamba2_*') compiles many kernels and ends in one summary. Needs no GPU.
     "ok" means compiled and within the target's limits; nothing has been run.
     """
-    selection_words = SelectionOptions(
-        kernel=options["kernel"],
-        sm=options["sm"],
-        triton=options["triton"],
-        ptxas=options["ptxas"],
-        launch=options["launch"],
-        set=options["overrides"],
-        config=options["config"],
-        freeze_ptx=options["freeze_ptx"],
-    )
+    words = selection_words(options)
     status = status_console()
     if options["as_json"] and options["as_markdown"]:
         raise UsageError("--json and --markdown: which one is meant?")
     with status.status("preparing toolchains and sources"):
-        selections = select_all(selection_words)
-    memory = options["memory"]
-    how = CompileOptions(
-        jobs=options["jobs"] or 0,
-        timeout=options["timeout"],
-        memory=int(memory * 2**30) if memory else 0,
-        use_cache=not options["no_cache"],
-        command=shlex.join(["triage", *sys.argv[1:]]),
-    )
+        selections = select_all(words)
+    how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
     with Store.open(home_dir()) as store:
         if store.notice:
             status.print(f"triage: {store.notice}")
         with show_progress(status) as progress:
-            report = _run(compile_selections(selections, store, how, progress))
+            report = run_to_the_end(compile_selections(selections, store, how, progress))
         if options["save"]:
             saved = save_cells(store, report.rows, options["save"])
             status.print(f"{saved} files written below {options['save']}")
@@ -100,24 +82,8 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     elif options["as_markdown"]:
         print_text(_markdown(report, many=many))
     else:
-        _print(report, selection_words, many=many)
+        _print(report, words, many=many)
     raise click.exceptions.Exit(_exit_code(report))
-
-
-def _run(job: Coroutine[None, None, CompileReport]) -> CompileReport:
-    """Run to the end; Ctrl-C ends the children first, and keeps what was finished."""
-
-    async def stoppable() -> CompileReport:
-        task = asyncio.ensure_future(job)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, task.cancel)
-        return await task
-
-    try:
-        return asyncio.run(stoppable())
-    except asyncio.CancelledError:
-        raise click.Abort from None
 
 
 def _exit_code(report: CompileReport) -> int:

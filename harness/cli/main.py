@@ -22,6 +22,10 @@ _COMMANDS = {
         "harness.cli.compile",
         "Compile every config of a kernel and say what became of it.",
     ),
+    "check": (
+        "harness.cli.check",
+        "Say which configs compute something else than the others.",
+    ),
     "show": ("harness.cli.show", "Print an artifact of a cell: IR, PTX, SASS, logs."),
     "kernels": ("harness.cli.kernels", "List the kernels that have a repro."),
     "toolchain": ("harness.cli.toolchain", "List, install, verify, remove Tritons and ptxas."),

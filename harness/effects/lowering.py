@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from harness.values.target import Target
     from harness.values.toolchain import Ptxas, Triton
 
-__all__ = ["CapturedLaunch", "LaunchCode", "capture", "fetch_launch_code", "lower"]
+__all__ = [
+    "CapturedLaunch",
+    "LaunchCode",
+    "capture",
+    "capture_request",
+    "fetch_launch_code",
+    "lower",
+    "triton_identity",
+]
 
 _STAGES = ("source", "ttir", "ttgir", "llir", "ptx")
 _MAX_LOG = 1 << 20
@@ -106,8 +114,22 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _triton_identity(triton: Triton) -> list[str | None]:
+def triton_identity(triton: Triton) -> list[str | None]:
+    """What of a Triton decides what it makes."""
     return [triton.version, triton.origin, triton.sha256, triton.fingerprint]
+
+
+def capture_request(code: LaunchCode, target: Target, limits: Limits) -> CaptureRequest:
+    """What a child needs to run the launch as `target` would see it."""
+    return CaptureRequest(
+        file=code.file,
+        function=code.function,
+        overrides=code.overrides,
+        capability=target.capability,
+        limits=limits,
+        paths=code.paths,
+        bare=code.bare,
+    )
 
 
 async def capture(
@@ -121,19 +143,11 @@ async def capture(
         CaptureError: the launch code hung or took its process down.
         InfrastructureError: this Triton cannot be imported here.
     """
-    request = CaptureRequest(
-        file=code.file,
-        function=code.function,
-        overrides=code.overrides,
-        capability=target.capability,
-        limits=limits,
-        paths=code.paths,
-        bare=code.bare,
-    )
+    request = capture_request(code, target, limits)
     key = content_key(
         code=code.identity,
         capability=target.capability,
-        triton=_triton_identity(triton),
+        triton=triton_identity(triton),
         child=child_code_sha256(),
         torch=metadata.version("torch"),
         python=platform.python_version(),
@@ -175,7 +189,7 @@ async def lower(
     key = content_key(
         record=record.key,
         capability=launch.request.capability,
-        triton=_triton_identity(launch.triton),
+        triton=triton_identity(launch.triton),
         sees=".".join(ptxas.version.split(".")[:2]),
         child=child_code_sha256(),
         knobs=knobs(),

@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     from harness.values.limits import Limits
     from harness.values.toolchain import Triton
 
-__all__ = ["CaptureRequest", "LowerResult", "TritonSessions", "child_code_sha256", "knobs"]
+__all__ = [
+    "CaptureRequest",
+    "LowerResult",
+    "TritonSessions",
+    "child_code_sha256",
+    "child_environment",
+    "knobs",
+]
 
 # Triton settings that we decide ourselves; all others of the user's are honoured, and keyed.
 # (What an override folder or another cache manager does cannot be keyed.)
@@ -145,7 +152,8 @@ def _user_paths() -> list[str]:
     ]
 
 
-def _environment(triton: Triton) -> dict[str, str]:
+def child_environment(triton: Triton) -> dict[str, str]:
+    """The environment of a process that runs a Triton; the user's settings of it stay."""
     package_root = str(Path(harness.__file__).parent.parent)
     kept = {
         name: value
@@ -207,7 +215,7 @@ class TritonSessions:
         folder = self._hub.new_folder("server")
         argv = [sys.executable, "-m", "harness.child.serve"]
         try:
-            peer = await self._hub.spawn(argv, env=_environment(triton), log=folder / "log")
+            peer = await self._hub.spawn(argv, env=child_environment(triton), log=folder / "log")
         except InfrastructureError as error:
             raise InfrastructureError(f"Triton {triton.version}: {error}") from error
         if await peer.event() is None:

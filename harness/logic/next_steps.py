@@ -29,6 +29,9 @@ def next_steps(rows: Sequence[Row], selection: Sequence[str]) -> list[tuple[str,
         if kind is not VerdictKind.OK:
             for command, why in _steps_for(row, kind, selection):
                 steps.setdefault(why, command)
+    if any(row.suspect for row in rows):
+        check = shlex.join(["triage", "check", *selection])
+        steps["do its configs compute the same?"] = check
     return [(command, why) for why, command in steps.items()]
 
 

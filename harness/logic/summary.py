@@ -25,13 +25,14 @@ class SummaryLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedFailure:
-    """Failures with one signature, over all kernels and targets; `where` names those."""
+    """Failures with one signature on one target, over all kernels; `kernels` names those."""
 
     verdict: VerdictKind
+    target: str
     count: int
     reason: str
     at_fault: str | None
-    where: tuple[str, ...]
+    kernels: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +46,10 @@ class Summary:
 
 
 def summarize(rows: Sequence[Row]) -> Summary:
-    """Count the rows by kernel and target, and merge what fails by signature."""
+    """Count the rows by kernel and target, and merge what fails by signature and target."""
     counts: dict[tuple[str, str, str], dict[str, Counter[str]]] = {}
     for row in rows:
-        key = (row.kernel, row.launch.partition("#")[0], _toolchain(row))
+        key = (row.kernel, row.launch, _toolchain(row))
         counts.setdefault(key, {}).setdefault(row.target, Counter())[row.verdict] += 1
     lines = [
         SummaryLine(kernel=kernel, launch=launch, toolchain=toolchain, by_target=by_target)
@@ -72,29 +73,26 @@ def _toolchain(row: Row) -> str:
 
 
 def _failures(rows: Sequence[Row]) -> list[SharedFailure]:
-    grouped: dict[tuple[str, str | None], list[Row]] = {}
+    grouped: dict[tuple[str, str | None, str], list[Row]] = {}
     for row in rows:
         if not VerdictKind(row.verdict).compiles:
-            grouped.setdefault((row.verdict, row.signature), []).append(row)
+            grouped.setdefault((row.verdict, row.signature, row.target), []).append(row)
     failures = [
         SharedFailure(
             verdict=VerdictKind(verdict),
             count=len(found),
             reason=common_reason(found),
             at_fault=_first(survivors(found)),
-            where=tuple(dict.fromkeys(_place(row) for row in found)),
+            target=target,
+            kernels=tuple(dict.fromkeys(row.kernel for row in found)),
         )
-        for (verdict, _), found in grouped.items()
+        for (verdict, _, target), found in grouped.items()
     ]
     return sorted(failures, key=lambda failure: -failure.count)
 
 
 def _first(found: Survivors) -> str | None:
     return found.fates[0].at_fault
-
-
-def _place(row: Row) -> str:
-    return f"{row.kernel} on {row.target}"
 
 
 def _headline(rows: Sequence[Row], lines: Sequence[SummaryLine], targets: Sequence[str]) -> str:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
+from harness.values.kernel import Scalar
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-__all__ = ["Fate", "Survivors", "common_ground", "common_reason", "group_rows", "survivors"]
+__all__ = [
+    "Fate",
+    "Reasoned",
+    "Survivors",
+    "common_ground",
+    "common_reason",
+    "group_rows",
+    "survivors",
+]
+
+Settings: TypeAlias = Mapping[str, Scalar]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +72,14 @@ def survivors(rows: Sequence[Row]) -> Survivors:
 
 def _fate(found: Sequence[Row], rows: Sequence[Row]) -> Fate:
     verdict = VerdictKind(found[0].verdict)
+    cells = {row.cell for row in found}
     return Fate(
         verdict=verdict,
         rows=tuple(found),
         reason=common_reason(found),
-        where=common_ground(found, rows),
+        where=common_ground(
+            [row.config for row in found], [row.config for row in rows if row.cell not in cells]
+        ),
         at_fault=_at_fault(verdict, found[0]),
     )
 
@@ -93,10 +108,18 @@ def _at_fault(verdict: VerdictKind, row: Row) -> str | None:
     return where
 
 
+class Reasoned(Protocol):
+    """What has a verdict's reason in words."""
+
+    @property
+    def reason(self) -> str:
+        """As in a row."""
+
+
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
-def common_reason(rows: Sequence[Row]) -> str:
+def common_reason(rows: Sequence[Reasoned]) -> str:
     """One reason for all: numbers in which they differ become spans."""
     reasons = list(dict.fromkeys(row.reason for row in rows))
     skeletons = {_NUMBER.sub("#", reason) for reason in reasons}
@@ -121,23 +144,21 @@ def _span(words: Sequence[str]) -> str:
     return ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
 
 
-def common_ground(found: Sequence[Row], rows: Sequence[Row]) -> str | None:
-    """The parameter, or the pair of parameters, that tells `found` from all other rows."""
-    chosen = {row.cell for row in found}
-    others = [row for row in rows if row.cell not in chosen]
-    names = list(dict.fromkeys(name for row in rows for name in row.config))
+def common_ground(found: Sequence[Settings], others: Sequence[Settings]) -> str | None:
+    """The parameter, or the pair of parameters, that tells `found` from all other configs."""
+    names = list(dict.fromkeys(name for config in (*found, *others) for name in config))
     if not others:
         return None
     for name in names:
-        inside = {row.config.get(name) for row in found}
-        if inside.isdisjoint(row.config.get(name) for row in others):
+        inside = {config.get(name) for config in found}
+        if inside.isdisjoint(config.get(name) for config in others):
             return _spell(name, inside)
     for index, first in enumerate(names):
         for second in names[index + 1 :]:
-            pairs = {(row.config.get(first), row.config.get(second)) for row in found}
+            pairs = {(config.get(first), config.get(second)) for config in found}
             whole = {(a, b) for a, _ in pairs for _, b in pairs}
             if pairs == whole and whole.isdisjoint(
-                (row.config.get(first), row.config.get(second)) for row in others
+                (config.get(first), config.get(second)) for config in others
             ):
                 left = _spell(first, {a for a, _ in pairs})
                 return f"{left}, {_spell(second, {b for _, b in pairs})}"

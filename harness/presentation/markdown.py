@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from harness.logic.summary import Summary
@@ -29,6 +30,8 @@ def rows_as_markdown(rows: Sequence[Row]) -> str:
             for fate in found.fates
             if fate.verdict is not VerdictKind.OK
         ]
+        suspects = Counter(row.suspect for row in group if row.suspect)
+        fates += [f"- {count} statically suspect: {words}" for words, count in suspects.items()]
         parts += [f"**{_escape(heading_of(group))}**", "", _table(kept), ""]
         parts += ["\n".join([found.headline, "", *map(_escape, fates)]).rstrip(), ""]
     return "\n".join(parts).rstrip() + "\n"

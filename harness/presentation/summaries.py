@@ -56,11 +56,11 @@ def line_titles(summary: Summary) -> list[str]:
 
 
 def failure_words(failure: SharedFailure) -> str:
-    """Why, whose fault it is, and where."""
+    """Where, why, and whose fault it is."""
     fault = f" ({failure.at_fault})" if failure.at_fault else ""
-    more = len(failure.where) - _SHOWN
-    where = ", ".join(failure.where[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-    return f": {failure.reason}{fault}: {where}"
+    more = len(failure.kernels) - _SHOWN
+    kernels = ", ".join(failure.kernels[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return f" on {failure.target} [{kernels}]: {failure.reason}{fault}"
 
 
 def _counts(found: Counter[str] | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -21,6 +22,7 @@ __all__ = [
     "heading_of",
     "lifted_of",
     "render_rows",
+    "suspect_lines",
     "verdict_text",
 ]
 
@@ -165,7 +167,16 @@ def _survivorship(rows: Sequence[Row]) -> list[RenderableType]:
         for fate in found.fates
         if fate.verdict is not VerdictKind.OK
     ]
-    return lines
+    return lines + suspect_lines([row.suspect for row in rows])
+
+
+def suspect_lines(suspects: Sequence[str | None]) -> list[RenderableType]:
+    """What reading the source finds, each once with the number of its configs."""
+    counts = Counter(words for words in suspects if words)
+    return [
+        counted(count, Text("statically suspect", style="yellow"), f": {words}")
+        for words, count in counts.items()
+    ]
 
 
 def fate_words(fate: Fate) -> str:

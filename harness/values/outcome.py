@@ -69,7 +69,8 @@ class LaunchFacts:
     """One recorded launch with one config, as a capture tells of it.
 
     `key` names what Triton specialises on (source, argument kinds, options): equal keys compile to
-    the same code. `grid` is in blocks, None where it could not be told.
+    the same code. `grid` is in blocks, None where it could not be told. `suspect` says in words
+    what of the kernel's dimensions the config covers only partly; empty where nothing is suspect.
     """
 
     key: str
@@ -79,6 +80,7 @@ class LaunchFacts:
     arguments: list[dict[str, object]]
     grid: list[int] | None
     file: str
+    suspect: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

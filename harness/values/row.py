@@ -22,7 +22,8 @@ class Row:
     of lowering and assembling when they were run. `ptx_version` is the PTX's `.version`;
     `ptx_body_sha256` hashes the program without debug information and `.version`;
     `ptx_same_as_bundled` compares it with the one that Triton makes for the ptxas it bundles, and
-    `frozen` says that it is that one.
+    `frozen` says that it is that one. `suspect` is what reading the kernel's source finds wrong
+    with the config.
     """
 
     cell: str
@@ -61,6 +62,8 @@ class Row:
     frozen: bool = False
     ptxas_flags: tuple[str, ...] = ()
     cubin_sha256: str | None = None
+    suspect: str | None = None
     attempts: int = 1
+    flaky: bool = False
     cached: bool = False
     seconds: float | None = None

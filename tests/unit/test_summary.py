@@ -71,16 +71,16 @@ def test_a_failure_is_said_once_for_all_kernels() -> None:
     )
     assert printed(ROWS)[-2:] == [
         (
-            "2 ptxas_ice: died at 12 to 40 registers (at fault: ptxas, stage cubin): "
-            "one on sm_100a, two on sm_100a"
+            "2 ptxas_ice on sm_100a [one, two]: died at 12 to 40 registers "
+            "(at fault: ptxas, stage cubin)"
         ),
-        "1 out_of_resources: too much (stage cubin): two on sm_100a",
+        "1 out_of_resources on sm_100a [two]: too much (stage cubin)",
     ]
 
 
 def test_many_places_are_counted_not_listed() -> None:
     rows = [ice(f"k{index}", "sm_90a", "bad") for index in range(9)]
-    assert printed(rows)[-1].endswith("k3 on sm_90a and 5 more")
+    assert "ptxas_ice on sm_90a [k0, k1, k2, k3 and 5 more]: bad" in printed(rows)[-1]
 
 
 def test_launches_and_toolchains_are_told_apart_where_there_are_several() -> None:

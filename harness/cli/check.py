@@ -1,0 +1,64 @@
+"""`triage check`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections import Counter
+from typing import Any
+
+import click
+
+from harness.cli.main import CONTEXT
+from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.output import print_json, results_console, status_console
+from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.effects.locations import home_dir
+from harness.effects.store import Store
+from harness.presentation.checks import render_checks
+from harness.values.check import Agreement, CheckRow
+from harness.values.row import SCHEMA
+from harness.verbs.check import check_selections
+from harness.verbs.selection import select_all
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage check --kernel chunk_scan_dstate --launch unpruned
+
+Exit code 0: what could be checked agrees. 1: some configs differ. 4: nothing could be checked."""
+
+
+@click.command("check", context_settings=CONTEXT, epilog=_EPILOG)
+@selection_options
+@execution_options
+@json_option
+def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+    """Say which configs of a kernel compute something else than the others do.
+
+    Runs each on the same small random input in Triton's interpreter, on the CPU. What it says is
+    *interpreted*: of the source, not of what a compiler makes of it.
+    """
+    status = status_console()
+    with status.status("preparing toolchains and sources"):
+        selections = select_all(selection_words(options))
+    with Store.open(home_dir()) as store, status.status("interpreting"):
+        how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
+        report = run_to_the_end(check_selections(selections, store, how))
+    for line in (*report.notes, *report.failures):
+        status.print(f"triage: {line}", soft_wrap=True)
+    if options["as_json"]:
+        counts = Counter(row.status.value for row in report.rows)
+        summary = {"statuses": counts, "notes": report.notes, "failures": report.failures}
+        print_json({"schema": SCHEMA, "checks": report.rows, "summary": summary})
+    else:
+        results_console().print(render_checks(report.rows))
+    raise click.exceptions.Exit(_exit_code(report.rows))
+
+
+def _exit_code(rows: tuple[CheckRow, ...]) -> int:
+    found = {row.status for row in rows}
+    if Agreement.DIFFERS in found:
+        return 1
+    return 0 if Agreement.AGREES in found else 4

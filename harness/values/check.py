@@ -1,0 +1,82 @@
+"""What running the configs of a launch against one another said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from harness.values.kernel import Scalar
+from harness.values.outcome import RaisedError
+
+__all__ = ["Agreement", "CheckRow", "Interpretation", "LaunchComparison", "Variant"]
+
+
+class Agreement(str, Enum):
+    """Whether a config computes what the others of its launch do, as far as that is known."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    NOT_CHECKED = "not checked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """Configs that are one program to the interpreter.
+
+    `suspect` is what reading the source says of them at these sizes. `group` 0 is the one that the
+    others are held to, None where `error` says why there is no result. The measures
+    (`harness.child.measures`) are of the worst tensor against group 0, None where they are infinite
+    or where there is nothing to measure; `allowed` is the most that `stable_max_rel` may be.
+    """
+
+    configs: list[dict[str, Scalar]]
+    group: int | None
+    error: str = ""
+    suspect: str = ""
+    tensor: str = ""
+    allowed: float | None = None
+    rel_err: float | None = None
+    stable_max_rel: float | None = None
+    bad_frac: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchComparison:
+    """One launch of one kernel with all of its configs.
+
+    `level` says what was compared: `source` (nothing: the source does not see what tells configs
+    apart), `buffers` (all that the kernel wrote) or `results` (all that the launch returned).
+    """
+
+    kernel: str
+    level: str
+    variants: list[Variant]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpretation:
+    """A launch run in Triton's interpreter; `skipped` maps kernels it cannot run to the reason."""
+
+    findings: list[LaunchComparison] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    error: RaisedError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRow:
+    """One config of one launch: the result, and `suspect` from reading the source."""
+
+    kernel: str
+    launch: str
+    config: dict[str, Scalar]
+    target: str
+    triton: str
+    status: Agreement
+    reason: str
+    level: str | None = None
+    group: int | None = None
+    suspect: str | None = None
+    tensor: str | None = None
+    rel_err: float | None = None
+    stable_max_rel: float | None = None
+    bad_frac: float | None = None

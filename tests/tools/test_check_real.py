@@ -1,0 +1,142 @@
+"""Configs against one another in the real interpreter of a real Triton."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from conftest import HERE, Triage
+
+pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("check")]
+
+FILE = HERE / "kernels" / "checkable.py"
+TRITON = ["--triton", "3.6.0", "--sm", "90a"]
+
+
+def check(triage: Triage, *words: str, code: int, kernel: str = "") -> list[dict[str, Any]]:
+    name = f"{FILE}::{kernel}" if kernel else str(FILE)
+    done = triage("check", "--kernel", name, *TRITON, *words, "--json")
+    assert done.returncode == code, done.stderr + done.stdout[-2000:]
+    checks: list[dict[str, Any]] = msgspec.json.decode(done.stdout)["checks"]
+    return checks
+
+
+def by_block(rows: list[dict[str, Any]], kernel: str) -> dict[int, tuple[str, str]]:
+    return {
+        row["config"]["BLOCK"]: (row["status"], row["reason"])
+        for row in rows
+        if row["kernel"].endswith(f"::{kernel}")
+    }
+
+
+def test_configs_that_differ_are_named_and_no_others(module_triage: Triage) -> None:
+    rows = check(module_triage, code=1)
+    wrong = [row for row in rows if row["status"] == "differs"]
+    assert {row["kernel"].rpartition("::")[2] for row in wrong} == {"partly"}
+    assert {row["config"]["BLOCK"] for row in wrong} == {16, 32}
+    for row in wrong:
+        assert row["tensor"] == "returned.0"
+        assert row["rel_err"] > 0.1
+        assert row["stable_max_rel"] > 0.1
+        assert row["bad_frac"] > 0
+        block = row["config"]["BLOCK"]
+        assert row["suspect"] == (
+            f"BLOCK={block} covers {block} of n=64, and the kernel does not loop over it"
+        )
+    assert by_block(rows, "partly")[64] == (
+        "agrees",
+        "interpreted: the one that the others are held to",
+    )
+    assert not any(row["suspect"] for row in rows if row not in wrong)
+    written = ("agrees", "interpreted: all that it writes agrees")
+    assert by_block(rows, "looping") == dict.fromkeys((16, 32, 64), written)
+    assert by_block(rows, "adding") == dict.fromkeys((16, 32, 64), written)
+    # Its buffers differ, as they should; what becomes of them does not.
+    returned = ("agrees", "interpreted: all that is returned agrees")
+    assert by_block(rows, "partial_sums") == dict.fromkeys((16, 32, 64), returned)
+    [first, second] = [row for row in rows if row["kernel"].endswith("::same_source")]
+    assert first["status"] == second["status"] == "agrees"
+    assert "the source does not see" in first["reason"]
+    [single] = [row for row in rows if row["kernel"].endswith("::alone")]
+    assert single["status"] == "not checked"
+    assert "the only config" in single["reason"]
+
+
+def test_where_a_block_covers_everything_all_agree(module_triage: Triage) -> None:
+    rows = check(module_triage, "--set", "n=16", kernel="partly", code=0)
+    assert {row["status"] for row in rows} == {"agrees"}
+    assert {row["suspect"] for row in rows} == {None}
+
+
+def test_what_the_interpreter_cannot_run_is_not_checked(module_triage: Triage) -> None:
+    rows = check(module_triage, "--set", "assembly=true", kernel="assembling", code=4)
+    assert {row["status"] for row in rows} == {"not checked"}
+    assert all("NotImplementedError: inline_asm" in row["reason"] for row in rows)
+    # Others of the same launch are checked all the same, as far as nothing depends on it.
+    rows = check(module_triage, "--set", "assembly=true", code=0)
+    assert {status for status, _ in by_block(rows, "looping").values()} == {"agrees"}
+    statuses = by_block(rows, "partly")
+    assert statuses[16][0] == "not checked"
+    assert "the interpreter cannot run assembling" in statuses[16][1]
+
+
+def test_a_config_that_reads_far_outside_takes_nothing_with_it(module_triage: Triage) -> None:
+    rows = by_block(check(module_triage, "--set", "stray=true", kernel="astray", code=0), "astray")
+    assert {rows[16][0], rows[32][0]} == {"agrees"}
+    status, reason = rows[64]
+    assert status == "not checked"
+    assert "SIGSEGV: it reads or writes outside its tensors" in reason
+
+
+def test_a_limit_in_time_is_one(module_triage: Triage) -> None:
+    words = ["--set", "n=2000000", "--timeout", "6"]
+    rows = check(module_triage, *words, kernel="looping", code=4)
+    assert {row["status"] for row in rows} == {"not checked"}
+
+
+def test_the_words_for_people(module_triage: Triage) -> None:
+    done = module_triage("check", "--kernel", f"{FILE}::partly", *TRITON, "--config", "BLOCK=16|64")
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[0].endswith("partly · launch · as sm_90a would see it · Triton 3.6.0, interpreted")
+    assert lines[1].startswith("    1 differs [BLOCK=16]: interpreted: returned.0 differs")
+    assert lines[2].startswith("    1 agrees [BLOCK=64]: interpreted")
+    assert lines[3].startswith("    1 statically suspect: BLOCK=16 covers 16 of n=64")
+
+
+def test_a_launch_that_needs_a_gpus_values_is_run_with_values(triage: Triage) -> None:
+    (triage.folder / "values.py").write_text(
+        FILE.read_text() + "\n_launch = launch\n"
+        "def launch(n=64):\n    assert torch.ones(3, device='cuda').sum().item() == 3\n"
+        "    return _launch(n)\n"
+    )
+    done = triage("check", "--kernel", "values.py", *TRITON)
+    # The capture of the real launch has no values.
+    assert done.returncode == 2
+    assert "asks for the values of a GPU tensor" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--kernel", "x.ptx"], ["--kernel", "none.py"]])
+def test_what_cannot_be_interpreted_is_refused_in_one_line(
+    triage: Triage, words: list[str]
+) -> None:
+    (triage.folder / "x.ptx").write_text((HERE / "data" / "ptx" / "spills.ptx").read_text())
+    done = triage("check", *words, "--sm", "90a")
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["3.7.1", "3.8.0", "3.9.0"])
+def test_newer_interpreters_say_the_same(module_triage: Triage, version: str) -> None:
+    done = module_triage(
+        "check", "--kernel", str(FILE), "--triton", version, "--sm", "90a", "--json"
+    )
+    rows = msgspec.json.decode(done.stdout)["checks"]
+    wrong = {
+        (row["kernel"].rpartition("::")[2], row["config"]["BLOCK"])
+        for row in rows
+        if row["status"] == "differs"
+    }
+    assert wrong == {("partly", 16), ("partly", 32)}
