@@ -33,6 +33,7 @@ from harness.child.coverage import suspicion
 from harness.child.device import pretend_cuda
 from harness.child.recording import config_of
 from harness.child.sources import describe_error, run_launch, stand_aside
+from harness.child.supervisor import split, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +42,6 @@ __all__ = ["main"]
 
 # A kernel that is launched in a loop is checked this often; it is the same kernel.
 _LAUNCHES = 3
-_POLL_SECONDS = 0.01
 _SEED = 20_240_531
 _OUT_OF_BOUNDS = (signal.SIGSEGV, signal.SIGBUS)
 
@@ -208,13 +208,11 @@ class Checker:
     def _fork(self) -> tuple[Path, int]:
         self._files += 1
         path = self._folder / f"trial-{self._files}"
-        sys.stdout.flush()
-        sys.stderr.flush()
-        return path, os.fork()
+        return path, split()
 
     def _collect(self, child: int, path: Path) -> Trial:
         """Wait for a fork until the deadline, and read what it left."""
-        status = _wait(child, self._deadline)
+        status = wait_until(child, self._deadline)
         if status is None:
             return Trial(error="the time limit (--timeout) came first; make the launch smaller")
         if os.WIFSIGNALED(status):
@@ -228,19 +226,6 @@ class Checker:
                 return Trial(tensors=torch.load(path, weights_only=True))
         finally:
             path.unlink(missing_ok=True)
-
-
-def _wait(child: int, deadline: float) -> int | None:
-    """The status of a fork; None if it had to be killed."""
-    while True:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return status
-        if time.monotonic() > deadline:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return None
-        time.sleep(_POLL_SECONDS)
 
 
 def _leave(path: Path, body: Callable[[], dict[str, torch.Tensor]]) -> NoReturn:

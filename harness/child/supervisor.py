@@ -24,7 +24,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Job", "Limits", "Message", "Supervisor", "connect", "redirect"]
+__all__ = [
+    "Job",
+    "Limits",
+    "Message",
+    "Supervisor",
+    "connect",
+    "redirect",
+    "split",
+    "wait_until",
+]
 
 Message = dict[str, Any]
 
@@ -93,6 +102,25 @@ def _flush() -> None:
         sys.stdout.flush()
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.flush()
+
+
+def split() -> int:
+    """Fork this process, which runs no supervisor: 0 in the new one, its id in this one."""
+    _flush()
+    return os.fork()
+
+
+def wait_until(child: int, deadline: float) -> int | None:
+    """The status of a process that `split` made; None if it had to be killed at the deadline."""
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return status
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return None
+        time.sleep(_POLL_SECONDS)
 
 
 class Supervisor:
