@@ -29,6 +29,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
 
 from harness.child.agreement import Apart, Trial, compare, group
+from harness.child.bfloat16 import mend_bfloat16
 from harness.child.coverage import suspicion
 from harness.child.device import pretend_cuda
 from harness.child.recording import config_of
@@ -334,6 +335,7 @@ def main() -> None:
     )
     stand_aside(ask)
     mode = pretend_cuda(ask["device"], with_values=True)
+    mend_bfloat16()
     torch.manual_seed(_SEED)
     error, returned = None, None
     try:

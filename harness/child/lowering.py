@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "lower", "picked_ptxas"]
 
-FIRST_STAGE = "ttir"
-
 # The class that compiles, and the globals that its methods see. Until 3.3 Triton loads the module
 # by path, under another name: importing it would give a copy that nobody uses.
 _BACKEND: Any = backends["nvidia"].compiler
@@ -34,11 +32,11 @@ _NAMESPACE: dict[str, Any] = _BACKEND.add_stages.__globals__
 class Progress:
     """Keeps `progress.json` true at any moment, so that a process that dies says where it was."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, first: str) -> None:
         self._path = folder / "progress.json"
         self.stages: dict[str, float] = {}
-        self.stage = FIRST_STAGE
-        self.enter(FIRST_STAGE)
+        self.stage = first
+        self.enter(first)
 
     def enter(self, stage: str) -> None:
         """Say that a stage begins."""
@@ -116,15 +114,13 @@ def lower(record: Any, run: Callable[..., Any], folder: Path, ptxas: str | None)
         os.environ["TRITON_PTXAS_PATH"] = os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = ptxas
         _forget_answers()
 
-    progress = Progress(folder)
+    progress = Progress(folder, record.first_stage)
     calls: list[list[str]] = []
     _record_ptxas(calls)
     _watch_stages(_BACKEND, progress)
     result: dict[str, Any] = {"error": None, "metadata": {}, "ptxas_command": None}
     try:
-        grid = tuple(record.grid) if record.grid else (1,)
-        kernel = run(record.function, *record.args, grid=grid, warmup=True, **record.kwargs)
-        result["metadata"] = _metadata(kernel)
+        result["metadata"] = _metadata(record.compile(run))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is raised is the evidence
         result["error"] = _error(error)
     if calls:

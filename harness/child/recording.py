@@ -13,7 +13,7 @@ import hashlib
 import inspect
 import json
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from triton.runtime.autotuner import Autotuner
@@ -41,6 +41,7 @@ _DEFAULTS = {
 class Record:
     """One launch of one kernel with one config, ready to be compiled."""
 
+    first_stage: ClassVar[str] = "ttir"
     function: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -55,6 +56,24 @@ class Record:
     def kernel(self) -> str:
         """The name of the kernel's function."""
         return str(self.function.fn.__name__)
+
+    def describe(self) -> dict[str, Any]:
+        """What a capture tells of this launch."""
+        return {
+            "key": self.key,
+            "kernel": self.kernel,
+            "config": self.config,
+            "autotuned": self.autotuned,
+            "arguments": self.arguments,
+            "grid": self.grid,
+            "suspect": self.suspect,
+            "file": self.function.fn.__code__.co_filename,
+        }
+
+    def compile(self, run: Callable[..., Any]) -> Any:
+        """Compile the launch, which `run` (Triton's own) would otherwise launch."""
+        grid = tuple(self.grid) if self.grid else (1,)
+        return run(self.function, *self.args, grid=grid, warmup=True, **self.kwargs)
 
 
 class RecordedKernel:

@@ -24,6 +24,7 @@ import triton
 import triton.backends.nvidia.compiler
 
 from harness.child.device import pretend_cuda
+from harness.child.ir_files import is_ir, read_ir
 from harness.child.lowering import lower, picked_ptxas
 from harness.child.recording import Recorder
 from harness.child.sources import (
@@ -74,6 +75,8 @@ class Session:
         self._mode = pretend_cuda(ask["device"])
         self._run = recorder.original_run
         error = None
+        if is_ir(ask["file"]):
+            return self._read_ir(ask)
         with self._mode, recorder.active():
             try:
                 run_launch(ask["file"], ask["function"], ask["overrides"])
@@ -87,23 +90,26 @@ class Session:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         return {
             "error": error,
-            "records": [
-                {
-                    "key": record.key,
-                    "kernel": record.kernel,
-                    "config": record.config,
-                    "autotuned": record.autotuned,
-                    "arguments": record.arguments,
-                    "grid": record.grid,
-                    "suspect": record.suspect,
-                    "file": record.function.fn.__code__.co_filename,
-                }
-                for record in recorder.records.values()
-            ],
+            "records": [record.describe() for record in recorder.records.values()],
             "pruned": recorder.pruned,
             "dropped": recorder.dropped,
             "files": imported_files(before, skip=[*ask["bare"], *ask["paths"]]),
             "ptxas": picked_ptxas(ask["device"]["capability"]),
+            "triton": importlib.metadata.version("triton"),
+        }
+
+    def _read_ir(self, ask: Message) -> Message:
+        """A file of Triton's IR in place of a launch: nothing is run."""
+        capability = ask["device"]["capability"]
+        record = read_ir(ask["file"], ask["overrides"], capability)
+        self._records = {record.key: record}
+        return {
+            "error": None,
+            "records": [record.describe()],
+            "pruned": {},
+            "dropped": 0,
+            "files": {},
+            "ptxas": picked_ptxas(capability),
             "triton": importlib.metadata.version("triton"),
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -43,6 +44,9 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     status = status_console()
     with status.status("preparing toolchains and sources"):
         selections = select_all(selection_words(options))
+    if not options["sm"]:
+        # One will do: a target has no part in it but for what pruning functions ask of it.
+        selections = tuple(replace(each, targets=each.targets[:1]) for each in selections)
     with Store.open(home_dir()) as store, status.status("interpreting"):
         how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
         report = run_to_the_end(check_selections(selections, store, how))

@@ -36,7 +36,7 @@ def _plain_words() -> dict[str, Any]:
 
 def print_json(document: dict[str, Any]) -> None:
     """One JSON document on stdout, and nothing else."""
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
 
 
 def print_text(text: str) -> None:

@@ -36,7 +36,9 @@ __all__ = [
     "capture",
     "capture_request",
     "fetch_launch_code",
+    "is_captured",
     "lower",
+    "lowering_key",
     "triton_identity",
 ]
 
@@ -74,6 +76,8 @@ def fetch_launch_code(
         ConfigurationError: the pinned sdist does not hold the module that the repro names.
         TriageError: a source cannot be fetched.
     """
+    if launch.file:
+        return _half_way(launch, launch.file, overrides)
     paths = [fetch_wheel(pin.package, pin.version, pin.sha256) for pin in repro.requires]
     bare: tuple[Path, ...] = ()
     if repro.source:
@@ -93,6 +97,17 @@ def fetch_launch_code(
             "pins": [pin.sha256 for pin in repro.requires],
             "source": repro.source.pin.sha256 if repro.source else None,
         },
+    )
+
+
+def _half_way(launch: LaunchSpec, file: Path, overrides: Mapping[str, object]) -> LaunchCode:
+    """IR to go on from: nothing is fetched, nothing is run; the options are all that matters."""
+    options = {parameter.name: parameter.default for parameter in launch.parameters}
+    options |= dict(overrides)  # type: ignore[arg-type]
+    options = {name: value for name, value in options.items() if value is not None}
+    identity = {"file": _sha256(file), "stage": launch.name, "options": options}
+    return LaunchCode(
+        file=file, function=None, overrides=options, paths=(), bare=(), identity=identity
     )
 
 
@@ -144,15 +159,7 @@ async def capture(
         InfrastructureError: this Triton cannot be imported here.
     """
     request = capture_request(code, target, limits)
-    key = content_key(
-        code=code.identity,
-        capability=target.capability,
-        triton=triton_identity(triton),
-        child=child_code_sha256(),
-        torch=metadata.version("torch"),
-        python=platform.python_version(),
-        knobs=knobs(),
-    )
+    key = _capture_key(code, target, triton)
     async with bench.once(key):
         kept = bench.find("capture", key, Capture)
         if kept is None or not _unchanged(kept.value):
@@ -164,6 +171,24 @@ async def capture(
                 else bench.keep("capture", key, value, {})
             )
     return CapturedLaunch(capture=kept, triton=triton, request=request)
+
+
+def _capture_key(code: LaunchCode, target: Target, triton: Triton) -> str:
+    return content_key(
+        code=code.identity,
+        capability=target.capability,
+        triton=triton_identity(triton),
+        child=child_code_sha256(),
+        torch=metadata.version("torch"),
+        python=platform.python_version(),
+        knobs=knobs(),
+    )
+
+
+def is_captured(bench: Workbench, code: LaunchCode, *, target: Target, triton: Triton) -> bool:
+    """Whether `capture` would start no child."""
+    kept = bench.find("capture", _capture_key(code, target, triton), Capture)
+    return kept is not None and _unchanged(kept.value)
 
 
 def _unchanged(capture: Capture) -> bool:
@@ -186,14 +211,7 @@ async def lower(
     Raises:
         InfrastructureError: the child could not be kept alive.
     """
-    key = content_key(
-        record=record.key,
-        capability=launch.request.capability,
-        triton=triton_identity(launch.triton),
-        sees=".".join(ptxas.version.split(".")[:2]),
-        child=child_code_sha256(),
-        knobs=knobs(),
-    )
+    key = lowering_key(launch, record, ptxas)
     async with bench.once(key):
         kept = bench.find("lower", key, Lowering)
         if kept and still_valid(kept.value.end, bench.limits):
@@ -204,6 +222,18 @@ async def lower(
             again, artifacts = await _lower_once(bench, launch, record, ptxas, alone=True)
             lowering = replace(again, attempts=2)
         return bench.keep("lower", key, lowering, artifacts)
+
+
+def lowering_key(launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas) -> str:
+    """By what a lowering is kept: equal for all that share one."""
+    return content_key(
+        record=record.key,
+        capability=launch.request.capability,
+        triton=triton_identity(launch.triton),
+        sees=".".join(ptxas.version.split(".")[:2]),
+        child=child_code_sha256(),
+        knobs=knobs(),
+    )
 
 
 async def _lower_once(

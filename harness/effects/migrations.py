@@ -70,6 +70,44 @@ _MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "CREATE INDEX results_config ON results (kernel, config, created)",
         ),
     ),
+    (
+        "0002-bugs-and-shards",
+        (
+            """CREATE TABLE signatures (
+                key TEXT PRIMARY KEY,
+                rule INTEGER NOT NULL,
+                stage TEXT NOT NULL,
+                kind TEXT NOT NULL,
+                failing_pass TEXT,
+                code TEXT,
+                template TEXT NOT NULL
+            )""",
+            """CREATE TABLE bugs (
+                number INTEGER PRIMARY KEY,
+                key TEXT NOT NULL,
+                state TEXT NOT NULL DEFAULT 'untriaged',
+                url TEXT,
+                duplicate_of INTEGER REFERENCES bugs (number),
+                note TEXT NOT NULL DEFAULT '',
+                created REAL NOT NULL,
+                changed REAL
+            )""",
+            """CREATE TABLE bug_keys (
+                key TEXT PRIMARY KEY,
+                number INTEGER NOT NULL REFERENCES bugs (number)
+            )""",
+            """CREATE TABLE shards (
+                run_id INTEGER NOT NULL REFERENCES runs (id),
+                number INTEGER NOT NULL,
+                of INTEGER NOT NULL,
+                started REAL NOT NULL,
+                finished REAL,
+                PRIMARY KEY (run_id, number, of)
+            )""",
+            """CREATE INDEX results_signature ON results (signature_key, verdict, created)
+            WHERE signature_key IS NOT NULL""",
+        ),
+    ),
 )
 """Ordered, append only. `checksum` columns guard what SQLite cannot: a changed byte inside a row,
 which it would serve as if nothing had happened (it checks the structure of pages only)."""

@@ -13,6 +13,8 @@ from harness.effects.connection import DamagedRowError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from harness.values.verdict import Signature
+
 __all__ = [
     "RESULT_COLUMNS",
     "RUN_COLUMNS",
@@ -57,7 +59,8 @@ class ResultRecord:
 
     `row` is the JSON object that `--json` prints; the other fields are what history is searched
     by. `evidence` maps a kind to the key of the evidence that the row was judged from.
-    `created` is in seconds since the epoch; it and `run` are set by the store.
+    `created` is in seconds since the epoch; it and `run` are set by the store. `signature` has the
+    parts of the key; the store keeps them once for all results, and does not return them here.
     """
 
     cell: str
@@ -74,6 +77,7 @@ class ResultRecord:
     signature_key: str | None = None
     created: float | None = None
     run: int | None = None
+    signature: Signature | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,9 +14,9 @@ import msgspec
 from packaging.version import InvalidVersion, Version
 
 import harness
+from harness.effects.half_compiled import IR_SUFFIXES, SUFFIXES, launch_from, read_file
 from harness.effects.launch_files import launches_of_repro, launches_of_script
 from harness.effects.yaml_files import FieldError, read_yaml
-from harness.logic.ptx import MAX_BYTES, PtxError, read_ptx
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import Pin, Repro, Source
 from harness.values.target import Target
@@ -65,6 +66,8 @@ class _ReproFile(msgspec.Struct, forbid_unknown_fields=True):
     kernel: str | None = None
     kernels: dict[str, _Kernel] = {}
     launch: str = "launch.py"
+    files: list[str] = []
+    options: dict[str, bool | int | float | str] = {}
     launches: list[str] = []
     check: dict[str, bool | int | float | str] = {}
     configs: int | None = None
@@ -135,8 +138,8 @@ def find_kernels(text: str) -> list[Repro]:
         UsageError: nothing has that name (near ones are told), or the file cannot be used.
     """
     path, _, kernel = text.partition("::")
-    if path.endswith(".ptx"):
-        return [_ptx_file(Path(path), kernel or None)]
+    if path.endswith(SUFFIXES):
+        return [_half_compiled(Path(path), kernel or None)]
     if path.endswith(".py"):
         return [_python_file(Path(path), kernel or None)]
     if _NAME.fullmatch(text):
@@ -157,11 +160,16 @@ def find_kernels(text: str) -> list[Repro]:
 
 def _read(path: Path) -> list[Repro]:
     data = read_yaml(path, _ReproFile, _check)
-    file = path.parent / data.launch
-    if not _is_inside(file, path.parent):
-        # `read_yaml` is asked again only to find the line.
-        read_yaml(path, _ReproFile, lambda data: _no_launch(data, path.parent))
-    launches = {launch.name: launch for launch in launches_of_repro(file)}
+    names = data.files or [data.launch]
+    for index, name in enumerate(names):
+        if not _is_inside(path.parent / name, path.parent):
+            where = f"$.files[{index}]" if data.files else "$.launch"
+            said = f"no file {name!r} in {path.parent}"
+            # `read_yaml` is asked again only to find the line.
+            read_yaml(path, _ReproFile, partial(_complain, where, said))
+    file = path.parent / names[0]
+    found = _from_files(path.parent, data) if data.files else launches_of_repro(file)
+    launches = {launch.name: launch for launch in found}
     read_yaml(path, _ReproFile, lambda data: _check_launches(data, launches))
     source = data.source
     return [
@@ -226,7 +234,13 @@ def _check(data: _ReproFile) -> None:
             raise FieldError("$.kernels", f"{name!r} is not a name for a kernel")
         places.append((f"$.kernels.{name}", one))
     for where, place in places:
-        _check_kernel(where, place)
+        _check_kernel(where, place, is_python=not data.files)
+    for index, name in enumerate(data.files):
+        if not _NAME.fullmatch(name) or not name.endswith(SUFFIXES):
+            said = f"{name!r} is not the name of a .ptx, .ttir or .ttgir file beside {_FILE}"
+            raise FieldError(f"$.files[{index}]", said)
+    if data.files and data.kernel is None:
+        raise FieldError("$.files", "such files hold one kernel; name it by `kernel`")
     if not _PYTHON_FILE.fullmatch(data.launch):
         said = f"{data.launch!r} is not the name of a Python file beside {_FILE}"
         raise FieldError("$.launch", said)
@@ -239,8 +253,8 @@ def _check(data: _ReproFile) -> None:
         _check_pin(f"$.requires[{index}]", pin)
 
 
-def _check_kernel(where: str, place: _ReproFile | _Kernel) -> None:
-    if place.kernel is not None and not place.kernel.isidentifier():
+def _check_kernel(where: str, place: _ReproFile | _Kernel, *, is_python: bool) -> None:
+    if is_python and place.kernel is not None and not place.kernel.isidentifier():
         said = f"{place.kernel!r} is not the name of a Python function"
         raise FieldError(f"{where}.kernel", said)
     if place.configs is not None and place.configs < 1:
@@ -281,8 +295,21 @@ def _is_inside(file: Path, folder: Path) -> bool:
     return file.is_file() and os.path.dirname(real) == os.path.realpath(folder)  # noqa: PTH120
 
 
-def _no_launch(data: _ReproFile, folder: Path) -> NoReturn:
-    raise FieldError("$.launch", f"no file {data.launch!r} in {folder}")
+def _complain(where: str, said: str, data: _ReproFile) -> NoReturn:  # noqa: ARG001
+    raise FieldError(where, said)
+
+
+def _from_files(folder: Path, data: _ReproFile) -> list[LaunchSpec]:
+    """A launch for each file that a compiler left, in their order: the first is the default."""
+    kernel = data.kernel
+    return [
+        launch_from(folder / name, read_file(folder / name, _entry(name, kernel)), data.options)
+        for name in data.files
+    ]
+
+
+def _entry(name: str, kernel: str | None) -> str | None:
+    return kernel if name.endswith(".ptx") else None
 
 
 def _spelling(path: Path) -> str:
@@ -304,30 +331,17 @@ def _python_file(path: Path, kernel: str | None) -> Repro:
     return Repro(name=name, kernel=kernel, folder=path.parent, file=path, launches=launches)
 
 
-def _ptx_file(path: Path, kernel: str | None) -> Repro:
-    _readable(path)
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > MAX_BYTES:
-        raise UsageError(f"{path}: PTX of more than {MAX_BYTES:,} bytes is not read")
-    if not data.strip():
-        raise UsageError(f"{path}: the file is empty")
-    try:
-        facts = read_ptx(data.decode("utf-8"), kernel)
-        target = Target.parse(facts.target)
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not PTX: it holds binary data") from error
-    except (PtxError, UsageError) as error:
-        raise UsageError(f"{path}: {error}") from error
-    entry = f"::{facts.entry}" if kernel else ""
+def _half_compiled(path: Path, kernel: str | None) -> Repro:
+    """PTX, one entry of it, or Triton's IR, which holds one kernel."""
+    if kernel and path.suffix in IR_SUFFIXES:
+        raise UsageError(f"{path}::{kernel}: a file of Triton's IR holds one kernel; name the file")
+    found = read_file(path, kernel)
+    entry = f"::{found.kernel}" if kernel else ""
     return Repro(
         name=f"{_spelling(path)}{entry}",
-        kernel=kernel,
+        kernel=kernel or (found.kernel if found.ir else None),
         folder=path.parent,
         file=path,
-        ptx=path,
-        targets=(str(target),),
+        launches=(launch_from(path, found, {}),),
+        targets=(str(found.target),) if found.target else (),
     )

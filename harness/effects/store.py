@@ -22,8 +22,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from harness import __version__
 from harness.effects.artifacts import ArtifactStore
+from harness.effects.bug_store import BugRecords, put_signatures
 from harness.effects.connection import transaction
 from harness.effects.database import Database
+from harness.effects.merging import Merging
+from harness.effects.past_results import SELECT_RESULTS, PastResults
 from harness.effects.records import (
     RESULT_COLUMNS,
     RUN_COLUMNS,
@@ -34,7 +37,9 @@ from harness.effects.records import (
     from_row,
     to_row,
 )
+from harness.effects.rekeying import Judgements
 from harness.effects.rescue import restore_runs
+from harness.effects.shards import NightPart, begin_part, finish_part
 from harness.effects.trim import KindStats, StoreStats, TrimReport, measure, trim
 from harness.values.errors import StorageError
 
@@ -70,7 +75,6 @@ _SELECT_EVIDENCE = """
 
 # Below, all that is put into the text of a statement is a constant.
 _SELECT_RUNS = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs ORDER BY id DESC LIMIT ?"  # noqa: S608
-_SELECT_RESULTS = f"SELECT {', '.join(RESULT_COLUMNS)}, id FROM results"  # noqa: S608
 _PUT_RESULT = f"""
     INSERT OR REPLACE INTO results ({", ".join(RESULT_COLUMNS)})
     VALUES ({", ".join("?" for _ in RESULT_COLUMNS)})
@@ -91,7 +95,7 @@ class Evidence(NamedTuple):
     artifacts: dict[str, str]
 
 
-class Store:
+class Store(PastResults, BugRecords, Judgements, Merging):
     """The results folder, open. For one thread; other processes may have it open too.
 
     Each `put_*` is its own transaction, so that `kill -9` loses at most the cells in flight.
@@ -106,6 +110,7 @@ class Store:
         self.home = home
         self._clock = clock
         self._own_runs: dict[int, RunRecord] = {}
+        self._own_parts: dict[int, NightPart] = {}
         self.artifacts = ArtifactStore(home / "artifacts")
         path = home / "triage.db"
         self._database = Database(
@@ -222,24 +227,32 @@ class Store:
 
     # --- history ------------------------------------------------------------------------------
 
-    def begin_run(self, command: str) -> int:
+    def begin_run(self, command: str, part: NightPart | None = None) -> int:
         """Record that a run starts now and return its id.
+
+        With `part` it is that shard of a night; all shards of a night are one run.
 
         Raises:
             StorageError: the database cannot be written.
         """
-        uid = os.urandom(16).hex()
+        uid = part.uid if part else os.urandom(16).hex()
         started = self._clock()
 
         def work(db: sqlite3.Connection) -> int:
-            cursor = db.execute(
-                "INSERT INTO runs (uid, started, command, harness_version) VALUES (?, ?, ?, ?)",
-                (uid, started, command, __version__),
-            )
-            assert cursor.lastrowid is not None
-            return cursor.lastrowid
+            with transaction(db):
+                db.execute(
+                    "INSERT INTO runs (uid, started, command, harness_version) VALUES (?, ?, ?, ?)"
+                    " ON CONFLICT (uid) DO NOTHING",
+                    (uid, started, command, __version__),
+                )
+                (number,) = db.execute("SELECT id FROM runs WHERE uid = ?", (uid,)).fetchone()
+                if part:
+                    begin_part(db, number, part, started)
+            return int(number)
 
         run = self._database.run(work)
+        if part:
+            self._own_parts[run] = part
         self._own_runs[run] = RunRecord(
             id=run,
             uid=uid,
@@ -265,7 +278,9 @@ class Store:
             StorageError: there is no such run, or the database cannot be written.
         """
         now = self._clock()
+        records = list(records)
         rows = [to_row(run, record, now) for record in records]
+        signatures = [record.signature for record in records if record.signature]
 
         def work(db: sqlite3.Connection) -> None:
             with transaction(db):
@@ -275,6 +290,8 @@ class Store:
                         " results"
                     )
                 db.executemany(_PUT_RESULT, rows)
+                if signatures:
+                    put_signatures(db, signatures)
 
         self._database.run(work)
 
@@ -285,9 +302,16 @@ class Store:
             StorageError: the database cannot be written.
         """
         now = self._clock()
-        self._database.run(
-            lambda db: db.execute("UPDATE runs SET finished = ? WHERE id = ?", (now, run))
-        )
+        part = self._own_parts.get(run)
+
+        def work(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                if part:
+                    finish_part(db, run, part, now)
+                else:
+                    db.execute("UPDATE runs SET finished = ? WHERE id = ?", (now, run))
+
+        self._database.run(work)
         if run in self._own_runs:
             self._own_runs[run] = replace(self._own_runs[run], finished=now)
 
@@ -335,7 +359,7 @@ class Store:
         Raises:
             StorageError: the database cannot be read.
         """
-        sql = f"{_SELECT_RESULTS} WHERE run_id = ? AND cell > ? ORDER BY cell LIMIT ?"
+        sql = f"{SELECT_RESULTS} WHERE run_id = ? AND cell > ? ORDER BY cell LIMIT ?"
         last = ""
         while page := self._page(sql, (run, last, _PAGE)):
             yield from (record for record, _ in page)
@@ -350,7 +374,7 @@ class Store:
         where = "kernel = ?" if config is None else "kernel = ? AND config = ?"
         fixed = (kernel,) if config is None else (kernel, canonical(config))
         sql = (
-            f"{_SELECT_RESULTS} WHERE {where} AND (created, id) > (?, ?)"
+            f"{SELECT_RESULTS} WHERE {where} AND (created, id) > (?, ?)"
             " ORDER BY created, id LIMIT ?"
         )
         last = (float("-inf"), 0)
@@ -358,11 +382,6 @@ class Store:
             yield from (record for record, _ in page)
             record, number = page[-1]
             last = (record.created or 0.0, number)
-
-    def _page(self, sql: str, values: tuple[object, ...]) -> list[tuple[ResultRecord, int]]:
-        return self._database.run(
-            lambda db: [(from_row(row), number) for *row, number in db.execute(sql, values)]
-        )
 
     # --- size ---------------------------------------------------------------------------------
 
@@ -405,7 +424,7 @@ def _evidence_checksum(body: bytes, artifacts: Mapping[str, str]) -> int:
 
 
 def _latest(db: sqlite3.Connection, cell: str) -> ResultRecord:
-    sql = f"{_SELECT_RESULTS} WHERE cell = ? ORDER BY created DESC, id DESC LIMIT 1"
+    sql = f"{SELECT_RESULTS} WHERE cell = ? ORDER BY created DESC, id DESC LIMIT 1"
     *row, _ = db.execute(sql, (cell,)).fetchone()
     return from_row(row)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import hashlib
 import json
 import signal
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -22,11 +24,22 @@ if TYPE_CHECKING:
     from harness.effects.triton_sessions import TritonSessions
     from harness.values.outcome import ProcessEnd
 
-__all__ = ["Kept", "Workbench", "content_key", "has_died", "still_valid"]
+__all__ = [
+    "Kept",
+    "TimeIsUpError",
+    "Workbench",
+    "content_key",
+    "has_died",
+    "still_valid",
+]
 
 _SHELL_SIGNALS = range(129, 160)
 
 T = TypeVar("T")
+
+
+class TimeIsUpError(Exception):
+    """The time that a run was given is over: nothing new is begun. Says nothing of the cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +54,11 @@ class Kept(Generic[T]):
 
 @dataclass(slots=True, kw_only=True)
 class Workbench:
-    """Store, children and slots of one run; `cpu_seconds` adds up what the compilers used."""
+    """Store, children and slots of one run; `cpu_seconds` adds up what the compilers used.
+
+    After `deadline` (by `time.monotonic`) nobody gets a slot any more. `made` are the keys of the
+    evidence that this run made.
+    """
 
     hub: Hub
     store: Store
@@ -49,17 +66,31 @@ class Workbench:
     jobs: int
     limits: ResourceLimits
     use_cache: bool = True
+    deadline: float | None = None
     cpu_seconds: float = 0.0
     _slots: asyncio.Semaphore = field(init=False)
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
-    _made: set[str] = field(default_factory=set)
+    made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._slots = asyncio.Semaphore(self.jobs)
 
+    def apart(self, *, limits: ResourceLimits | None, afresh: bool) -> Workbench:
+        """The same bench with other limits, and `afresh` as if nothing were stored."""
+        other = copy.copy(self)
+        other.cpu_seconds = 0.0
+        other.limits = limits or self.limits
+        if afresh:
+            other.use_cache, other.made = False, set()
+        return other
+
     @contextlib.asynccontextmanager
     async def slot(self, *, alone: bool = False) -> AsyncIterator[None]:
-        """Wait for a turn; `alone` waits until nothing else runs."""
+        """Wait for a turn; `alone` waits until nothing else runs.
+
+        Raises:
+            TimeIsUpError: the turn would come after the deadline.
+        """
         wanted = self.jobs if alone else 1
         held = 0
         try:
@@ -68,6 +99,8 @@ class Workbench:
                 while held < wanted:
                     await self._slots.acquire()
                     held += 1
+            if self.deadline is not None and time.monotonic() > self.deadline:
+                raise TimeIsUpError
             yield
         finally:
             for _ in range(held):
@@ -82,7 +115,7 @@ class Workbench:
 
     def find(self, kind: str, key: str, schema: type[T]) -> Kept[T] | None:
         """Stored evidence, unless the user wants none or it can no longer be read."""
-        if not self.use_cache and key not in self._made:
+        if not self.use_cache and key not in self.made:
             return None
         return self.read(kind, key, schema)
 
@@ -100,7 +133,7 @@ class Workbench:
     def keep(self, kind: str, key: str, value: T, artifacts: Mapping[str, str]) -> Kept[T]:
         """Store evidence that was just made."""
         self.store.put_evidence(kind, key, msgspec.json.encode(value), artifacts)
-        self._made.add(key)
+        self.made.add(key)
         return Kept(value=value, key=key, artifacts=artifacts, cached=False)
 
 

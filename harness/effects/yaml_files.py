@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["FieldError", "read_yaml"]
+__all__ = ["FieldError", "read_located", "read_yaml"]
 
 T = TypeVar("T")
 
@@ -72,6 +72,13 @@ def read_yaml(path: Path, schema: type[T], check: Callable[[T], None] | None = N
     Raises:
         ConfigurationError: unreadable, not YAML, or not of the schema; one line with file and line.
     """
+    return read_located(path, schema, check)[0]
+
+
+def read_located(
+    path: Path, schema: type[T], check: Callable[[T], None] | None = None
+) -> tuple[T, Callable[[str], int]]:
+    """As `read_yaml`, and what tells the line of a value by its path (`$.exclude[0].target`)."""
     data = _bytes_of(path)
     try:
         root, value = _parse(data)
@@ -91,7 +98,7 @@ def read_yaml(path: Path, schema: type[T], check: Callable[[T], None] | None = N
         message, where = _AT.fullmatch(str(error)).groups()  # type: ignore[union-attr]
         line, key, node = _locate(root, where or "$", message)
         raise ConfigurationError(f"{path}:{line}: {key}{_plain(message, node)}") from error
-    return result
+    return result, lambda where: _locate(root, where, "")[0]
 
 
 def _bytes_of(path: Path) -> bytes:

@@ -26,6 +26,7 @@ from harness.logic.wordings import (
     TRITON_UNSUPPORTED,
     essence,
     first_error,
+    is_generic,
     is_internal,
     last_words,
     line_of,
@@ -207,11 +208,17 @@ def _judge_raised(error: RaisedError, stage: Stage, log: str) -> Verdict:
     if unsupported:
         said = line_of(error.message, unsupported.start())
         return _failed(VerdictKind.UNSUPPORTED, stage, f"this Triton cannot do it: {said}")
+    if stage is Stage.CAPTURE:
+        said = first_error(log) or line
+        return _failed(VerdictKind.UNSUPPORTED, stage, f"this Triton cannot read the IR: {said}")
     if stage is Stage.TTIR and not PASS_FAILED.search(error.message):
         reason = f"Triton rejects the kernel: {line}"
         return _failed(VerdictKind.REJECTED, stage, reason, message=line)
     culprit = failing_pass(log)
     said = first_error(log) or line
+    if is_generic(said) and LLVM_FATAL.match(last_words(log)):
+        # LLVM says why just before MLIR says that it is so.
+        said = last_words(log)
     where = f"pass {culprit}" if culprit else f"stage {stage.value}"
     return _failed(
         VerdictKind.PASS_FAILURE, stage, f"{where} failed: {said}", message=said, log=log

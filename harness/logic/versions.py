@@ -9,11 +9,12 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from harness.values.errors import UsageError
+from harness.values.toolchain import BUNDLED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["LATEST", "exact_version", "parse_banner", "select"]
+__all__ = ["LATEST", "exact_version", "parse_banner", "select", "toolchain_order"]
 
 LATEST = "latest"
 _RELEASE = re.compile(r"^Cuda compilation tools, release \S+, V(\S+)$", re.MULTILINE)
@@ -75,6 +76,21 @@ def parse_banner(text: str) -> tuple[str, str] | None:
         return None
     build = _BUILD.search(text)
     return release[1], build[1] if build else ""
+
+
+def toolchain_order(triton: str | None, ptxas: str, origin: str) -> tuple[object, ...]:
+    """A key that sorts toolchains as versions: by Triton, then the bundled ptxas, then the others.
+
+    What is no version comes first, by its text; so does raw PTX, which has no Triton.
+    """
+    return _sortable(triton), origin != BUNDLED, _sortable(ptxas)
+
+
+def _sortable(text: str | None) -> tuple[int, Version, str]:
+    try:
+        return 1, Version(text or ""), ""
+    except InvalidVersion:
+        return 0, Version("0"), text or ""
 
 
 def _nearest(versions: Sequence[Version], wanted: Version) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "TRITON_UNSUPPORTED",
     "essence",
     "first_error",
+    "is_generic",
     "is_internal",
     "last_words",
     "line_of",
@@ -145,8 +146,13 @@ def last_words(log: str) -> str:
 def first_error(log: str) -> str:
     """The first error that MLIR reports which says more than that a pass failed."""
     found = [match[1].strip()[:300] for match in re.finditer(r"\berror: ([^\n]+)", log)]
-    telling = [text for text in found if not text.startswith(_GENERIC_ERRORS)]
+    telling = [text for text in found if not is_generic(text)]
     return next(iter([*telling, *found]), "")
+
+
+def is_generic(said: str) -> bool:
+    """Whether an error says no more than that a pass failed."""
+    return said.startswith(_GENERIC_ERRORS)
 
 
 def llvm_error(log: str) -> str | None:

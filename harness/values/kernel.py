@@ -40,7 +40,8 @@ class Source:
 class Parameter:
     """A keyword of a launch function; its default fixes its type.
 
-    Where the default is an expression, `default` is its text and the parameter is not `settable`.
+    Where the default is an expression, `default` is its text and the parameter is not `settable`;
+    nor is an option that a half-compiled file has fixed.
     """
 
     name: str
@@ -53,6 +54,8 @@ class Parameter:
         Raises:
             UsageError: the text does not have the type of the default, or nothing can be set.
         """
+        if not self.settable and not isinstance(self.default, str):
+            raise UsageError(f"--set {self.name}: the file itself fixes it to {self.default}")
         if not self.settable:
             raise UsageError(
                 f"--set {self.name}: its default {self.default} is no number, text or truth value, "
@@ -102,23 +105,33 @@ def _article(kind: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSpec:
-    """One launch function of a file; `function` is None for a script run as `__main__`."""
+    """One way to come to a kernel.
+
+    A launch function of a Python file (`function` is None for a script run as `__main__`), or what
+    a compiler left half-way: `file` is the IR or PTX to go on from, `parameters` its options.
+    """
 
     name: str
     function: str | None
     parameters: tuple[Parameter, ...] = ()
     line: int = 1
+    file: Path | None = None
+
+    @property
+    def from_ptx(self) -> bool:
+        """Whether it goes on from PTX: no Triton has a part in it."""
+        return self.file is not None and self.file.suffix == ".ptx"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repro:
     """A kernel that can be compiled: its name here, its function's name, its launch code.
 
-    `kernel` is None where every kernel that the file launches is meant. For raw PTX, `ptx` is its
-    file and there are no launches. `triton` and `targets` are what the upstream issue names: the
-    default. `group` is the repro's folder, which several kernels may share. `check` are parameters
-    of the launch that make it small enough for Triton's interpreter. `configs` is how many its
-    author counted, with the default launch, Triton and (first) target.
+    `kernel` is None where every kernel that the file launches is meant. `triton` and `targets` are
+    what the upstream issue names: the default. `group` is the repro's folder, which several kernels
+    may share. `check` are parameters of the launch that make it small enough for Triton's
+    interpreter. `configs` is how many its author counted, with the default launch, Triton and
+    (first) target.
     """
 
     name: str
@@ -134,9 +147,15 @@ class Repro:
     triton: str | None = None
     targets: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
-    ptx: Path | None = None
     check: tuple[tuple[str, Scalar], ...] = ()
     configs: int | None = None
+
+    @property
+    def ptx(self) -> Path | None:
+        """The PTX file, where its one launch is to assemble that."""
+        return (
+            self.launches[0].file if [spec.from_ptx for spec in self.launches] == [True] else None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

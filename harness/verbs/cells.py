@@ -27,9 +27,9 @@ from harness.values.resources import Resources
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import Ptxas, Tool
-from harness.values.verdict import Stage, Verdict, VerdictKind
+from harness.values.verdict import Signature, Stage, Verdict, VerdictKind
 
-__all__ = ["Evaluated", "PlannedCell", "evaluate"]
+__all__ = ["Evaluated", "PlannedCell", "cell_evidence", "evaluate"]
 
 _GPU_NAME = "--gpu-name="
 
@@ -60,6 +60,7 @@ class Evaluated:
 
     row: Row
     evidence: dict[str, str]
+    signature: Signature | None = None
     note: str | None = None
 
 
@@ -179,18 +180,39 @@ def _conclude(trail: _Trail) -> Evaluated:
         "assemble": trail.assembly,
         "inspect": trail.inspection,
     }
+    verdict = judge(evidence)
     return Evaluated(
-        row=_row(trail, evidence, judge(evidence)),
+        row=_row(trail, evidence, verdict),
         evidence={kind: step.key for kind, step in kept.items() if step},
+        signature=verdict.signature,
         note=trail.inspection.value.problem if trail.inspection else None,
     )
 
 
 def _cell_evidence(trail: _Trail) -> CellEvidence:
     """Everything that was found out, in the form in which it is judged."""
-    reading = trail.reading.value if trail.reading else None
-    assembly = trail.assembly.value if trail.assembly else None
-    lowering = trail.lowering.value if trail.lowering else None
+    return cell_evidence(
+        target=trail.plan.cell.target,
+        limits=trail.plan.limits,
+        lowering=trail.lowering.value if trail.lowering else None,
+        reading=trail.reading.value if trail.reading else None,
+        assembly=trail.assembly.value if trail.assembly else None,
+        inspection=trail.inspection.value if trail.inspection else None,
+        trouble=trail.trouble,
+    )
+
+
+def cell_evidence(
+    *,
+    target: Target,
+    limits: Limits | None,
+    lowering: Lowering | None = None,
+    reading: PtxReading | None = None,
+    assembly: Assembly | None = None,
+    inspection: Inspection | None = None,
+    trouble: str | None = None,
+) -> CellEvidence:
+    """What each step left, in the form in which it is judged; None where a step was not run."""
     facts = reading.facts if reading else None
     # Each stream is parsed whole: a line that its end cuts off must not run into the other stream.
     log = parse_ptxas_log(f"{assembly.stderr}\n{assembly.stdout}") if assembly else None
@@ -199,23 +221,22 @@ def _cell_evidence(trail: _Trail) -> CellEvidence:
         resources = combine(
             entry=facts.entry,
             log=log,
-            cubin=trail.inspection.value.cubin if trail.inspection else None,
+            cubin=inspection.cubin if inspection else None,
             metadata=lowering.metadata if lowering else {},
             ptx=facts,
         )
-    trouble = trail.trouble
     if reading and reading.problem and not trouble:
         trouble = f"Triton's PTX cannot be read: {reading.problem}"
     return CellEvidence(
-        target=trail.plan.cell.target,
+        target=target,
         lowering=lowering,
         assembly=assembly,
         ptx=facts,
         ttir_effects=reading.ttir_effects if reading else None,
         log=log,
         resources=resources,
-        occupancy=_occupancy(trail.plan.limits, resources),
-        limits=trail.plan.limits,
+        occupancy=_occupancy(limits, resources),
+        limits=limits,
         trouble=trouble,
     )
 

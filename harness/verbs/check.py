@@ -49,6 +49,8 @@ async def check_selections(
 ) -> CheckReport:
     """Run every config of the selected launches in the interpreter, on the same small input.
 
+    The target decides only what pruning functions and the like see of it.
+
     Raises:
         UsageError: PTX has no source that could be interpreted.
         EmptySelectionError: no config matches the filter.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,9 +14,10 @@ from harness.effects.assembling import read_stored_ptx
 from harness.effects.lowering import CapturedLaunch, capture, fetch_launch_code
 from harness.effects.ptxas_description import describe_ptxas
 from harness.effects.workbench import Workbench
+from harness.logic.ptx import retarget
 from harness.values.cell import CellId
 from harness.values.errors import CaptureError
-from harness.values.kernel import Config, Repro
+from harness.values.kernel import Config, Repro, Scalar
 from harness.values.limits import limits_of
 from harness.values.outcome import Capture, LaunchFacts, RaisedError
 from harness.values.target import Target
@@ -42,7 +44,7 @@ class Plan:
     session: str | None = None
 
 
-def plan_ptx(bench: Workbench, selection: Selection, target: Target) -> Plan:
+def plan_ptx(bench: Workbench, selection: Selection, target: Target, launch: PlannedLaunch) -> Plan:
     """The cells of a raw PTX file: one for each entry and ptxas.
 
     Raises:
@@ -50,7 +52,7 @@ def plan_ptx(bench: Workbench, selection: Selection, target: Target) -> Plan:
     """
     repro = selection.repro
     assert repro.ptx is not None
-    raw = bench.store.artifacts.put_file(repro.ptx)
+    raw = _put_ptx(bench, repro.ptx, launch.overrides)
     nvdisasms = _nvdisasms(selection, None)
     facts = read_stored_ptx(bench, raw, None, repro.kernel).value.facts
     assert facts is not None, "it was read when it was selected"
@@ -61,7 +63,7 @@ def plan_ptx(bench: Workbench, selection: Selection, target: Target) -> Plan:
         named = repro.kernel or len(entries) == 1
         cell = CellId(
             kernel=repro.name if named else f"{repro.name}::{entry}",
-            launch="ptx",
+            launch=launch.label,
             config=Config(),
             target=target,
             triton=None,
@@ -78,6 +80,14 @@ def plan_ptx(bench: Workbench, selection: Selection, target: Target) -> Plan:
             )
         )
     return Plan(cells=tuple(cells))
+
+
+def _put_ptx(bench: Workbench, file: Path, header: Mapping[str, Scalar | None]) -> str:
+    """Keep PTX, with another `.version` or `.target` where one was set; its sha256."""
+    if not header:
+        return bench.store.artifacts.put_file(file)
+    words = {name: str(value) for name, value in header.items()}
+    return bench.store.artifacts.put(retarget(file.read_text("utf-8"), **words).encode())
 
 
 async def plan_launch(
@@ -106,7 +116,7 @@ async def plan_launch(
         configs=tuple(Config.of(record.config) for record in records),
         notes=(
             *_notes(captured.capture.value, records, where),
-            *_miscounted(selection, target, triton, launch, len(records)),
+            *_miscounted(selection, target, triton, launch, records),
         ),
         failures=tuple(failures),
         session=captured.capture.key,
@@ -153,10 +163,15 @@ def _notes(value: Capture, records: list[LaunchFacts], where: str) -> list[str]:
 
 
 def _miscounted(
-    selection: Selection, target: Target, triton: Triton, launch: PlannedLaunch, found: int
+    selection: Selection,
+    target: Target,
+    triton: Triton,
+    launch: PlannedLaunch,
+    records: list[LaunchFacts],
 ) -> list[str]:
     """Where a repro says how many configs its default has, and is wrong."""
     repro = selection.repro
+    found = len({Config.of(record.config).label for record in records})
     default = (repro.triton, *repro.targets[:1]), repro.launches[0]
     if repro.configs in (None, found) or launch.overrides:
         return []

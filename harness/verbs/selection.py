@@ -15,7 +15,16 @@ from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, INSTALLED, Ptxas, Tool, Triton
 
-__all__ = ["PlannedLaunch", "Selection", "SelectionOptions", "select", "select_all"]
+__all__ = [
+    "PlannedLaunch",
+    "Selection",
+    "SelectionOptions",
+    "choose_launches",
+    "choose_nvdisasm",
+    "choose_targets",
+    "select",
+    "select_all",
+]
 
 
 # From which compute capability on ptxas knows a suffix (PTX ISA, `.target`).
@@ -76,7 +85,7 @@ def select(options: SelectionOptions) -> Selection:
     if len(found) > 1:
         names = ", ".join(repro.name for repro in found[:8])
         raise UsageError(f"--kernel {options.kernel}: this command takes one; name one of {names}")
-    return _select(options, found[0], *_nvdisasm())
+    return _select(options, found[0], *choose_nvdisasm())
 
 
 def select_all(options: SelectionOptions) -> tuple[Selection, ...]:
@@ -88,7 +97,7 @@ def select_all(options: SelectionOptions) -> tuple[Selection, ...]:
         UsageError: something named does not exist; the message has the nearest that does.
         InfrastructureError: a toolchain cannot be installed.
     """
-    nvdisasm, notes = _nvdisasm()
+    nvdisasm, notes = choose_nvdisasm()
     selections: list[Selection] = []
     refusals: list[UsageError] = []
     for repro in find_kernels(options.kernel):
@@ -102,7 +111,8 @@ def select_all(options: SelectionOptions) -> tuple[Selection, ...]:
     return (replace(selections[0], notes=(*notes, *left_out)), *selections[1:])
 
 
-def _nvdisasm() -> tuple[Tool | None, tuple[str, ...]]:
+def choose_nvdisasm() -> tuple[Tool | None, tuple[str, ...]]:
+    """The newest nvdisasm there is; without one, a note of what that means."""
     try:
         return toolchains.find_nvdisasm(), ()
     except InfrastructureError as error:
@@ -113,12 +123,13 @@ def _select(
     options: SelectionOptions, repro: Repro, nvdisasm: Tool | None, notes: tuple[str, ...]
 ) -> Selection:
     config = ConfigFilter.parse(options.config)
+    repro = _narrowed(repro, options)
     if repro.ptx and options.triton:
         raise UsageError(f"{repro.name}: PTX has been through Triton; --triton does not apply")
     if options.freeze_ptx and not options.ptxas:
         raise UsageError("--freeze-ptx gives one PTX to several ptxas; name them with --ptxas")
-    targets = _targets(options, repro)
-    launches = _launches(options, repro)
+    targets = choose_targets(options, repro)
+    launches = choose_launches(options, repro)
     return Selection(
         repro=repro,
         launches=launches,
@@ -132,7 +143,24 @@ def _select(
     )
 
 
-def _targets(options: SelectionOptions, repro: Repro) -> tuple[Target, ...]:
+def _narrowed(repro: Repro, options: SelectionOptions) -> Repro:
+    """A repro that goes on from PTX, where that is the launch chosen, needs no Triton for it."""
+    specs = _named_launches(options, repro)
+    starts = any(spec.from_ptx for spec in specs)
+    if starts and len(specs) > 1:
+        raise UsageError(
+            f"--launch {options.launch}: {repro.name} starts from PTX or before it; name one of "
+            f"{', '.join(spec.name for spec in specs)}"
+        )
+    return replace(repro, launches=specs) if starts else repro
+
+
+def choose_targets(options: SelectionOptions, repro: Repro) -> tuple[Target, ...]:
+    """The targets that `--sm` names, else the repro's.
+
+    Raises:
+        UsageError: one of them is no GPU that is known.
+    """
     words = options.sm or repro.targets
     if not words:
         raise UsageError("--sm is missing: say which GPU, for example --sm 90a or --sm 100a")
@@ -147,22 +175,28 @@ def _targets(options: SelectionOptions, repro: Repro) -> tuple[Target, ...]:
     return targets
 
 
-def _launches(options: SelectionOptions, repro: Repro) -> tuple[PlannedLaunch, ...]:
-    if repro.ptx:
-        if options.launch or options.set or options.config:
-            raise UsageError(
-                f"{repro.name}: PTX has no launch; --launch, --set and --config do not apply"
-            )
-        return ()
-    chosen = repro.launches[:1]
-    if options.launch:
-        names = [launch.name for launch in repro.launches]
-        chosen = tuple(spec for spec in repro.launches if fnmatchcase(spec.name, options.launch))
-        if not chosen:
-            raise UsageError(f"--launch {options.launch}: {repro.name} has {', '.join(names)}")
+def choose_launches(options: SelectionOptions, repro: Repro) -> tuple[PlannedLaunch, ...]:
+    """The launches that `--launch` and `--set` mean; the first by default.
+
+    Raises:
+        UsageError: the repro has no such launch or parameter.
+    """
+    if repro.ptx and options.config:
+        raise UsageError(f"{repro.name}: PTX has no configs; --config does not apply")
     return tuple(
-        PlannedLaunch(spec=spec, overrides=_overrides(options.set, spec, repro)) for spec in chosen
+        PlannedLaunch(spec=spec, overrides=_overrides(options.set, spec, repro))
+        for spec in _named_launches(options, repro)
     )
+
+
+def _named_launches(options: SelectionOptions, repro: Repro) -> tuple[LaunchSpec, ...]:
+    if not options.launch:
+        return repro.launches[:1]
+    chosen = tuple(spec for spec in repro.launches if fnmatchcase(spec.name, options.launch))
+    if not chosen:
+        names = [launch.name for launch in repro.launches]
+        raise UsageError(f"--launch {options.launch}: {repro.name} has {', '.join(names)}")
+    return chosen
 
 
 def _overrides(words: Sequence[str], spec: LaunchSpec, repro: Repro) -> dict[str, Scalar | None]:

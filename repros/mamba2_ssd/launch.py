@@ -4,7 +4,15 @@ import torch
 
 
 def forward(
-    *, batch=4, seqlen=4096, nheads=64, headdim=64, ngroups=1, dstate=128, chunk_size=256, gated=True
+    *,
+    batch=4,
+    seqlen=4096,
+    nheads=64,
+    headdim=64,
+    ngroups=1,
+    dstate=128,
+    chunk_size=256,
+    gated=True,
 ):
     """The five kernels of the forward pass, at d_model 2048."""
     inputs, options = _inputs(batch, seqlen, nheads, headdim, ngroups, dstate, gated)
@@ -12,7 +20,15 @@ def forward(
 
 
 def backward(
-    *, batch=4, seqlen=4096, nheads=64, headdim=64, ngroups=1, dstate=128, chunk_size=256, gated=True
+    *,
+    batch=4,
+    seqlen=4096,
+    nheads=64,
+    headdim=64,
+    ngroups=1,
+    dstate=128,
+    chunk_size=256,
+    gated=True,
 ):
     """Forward and backward: what training runs."""
     inputs, options = _inputs(batch, seqlen, nheads, headdim, ngroups, dstate, gated)

@@ -99,7 +99,9 @@ def _inputs(batch, seqlen, nheads, nheads_qk, headdim_qk, headdim_v, has_d=True,
         # The decay is negative: states fade.
         "ADT": (-dt).detach().requires_grad_(),
         "DT": dt.detach().requires_grad_(),
-        "Trap": torch.rand(batch, nheads, seqlen, device="cuda").to(torch.bfloat16).requires_grad_(),
+        "Trap": torch.rand(batch, nheads, seqlen, device="cuda")
+        .to(torch.bfloat16)
+        .requires_grad_(),
         "Q_bias": _normal(nheads, headdim_qk, dtype=fp32),
         "K_bias": _normal(nheads, headdim_qk, dtype=fp32),
         "Angles": _normal(batch, seqlen, nheads, headdim_qk // 4),

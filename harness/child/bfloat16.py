@@ -1,0 +1,93 @@
+"""Teaches Triton's interpreter to compute with bfloat16.
+
+It keeps bfloat16 as the bits in 16-bit integers and, up to Triton 3.9 at least, multiplies, adds
+and compares those. Here they are widened to float32 first, and what comes out is rounded back.
+"""
+
+# ruff: noqa: ANN401 - values of Triton have types that we cannot name
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton.language as tl
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["mend_bfloat16"]
+
+
+def mend_bfloat16() -> None:
+    """Mend the interpreter of this process, for good."""
+    builder = InterpreterBuilder
+    builder.create_dot = _widening_operands(builder.create_dot)
+    for name in ("unary_op", "binary_op", "ternary_op"):
+        setattr(builder, name, _in_float32(getattr(builder, name)))
+    builder.cast_impl = _by_way_of_float32(builder.cast_impl)
+    builder.get_bf16 = _constant
+
+
+def _constant(self: Any, value: float) -> Any:  # noqa: ARG001 - a method of the builder
+    return _rounded(torch.tensor([value]))
+
+
+def _is_bfloat16(value: Any) -> bool:
+    return isinstance(value, TensorHandle) and value.dtype.scalar == tl.bfloat16
+
+
+def _widened(value: Any) -> Any:
+    """The same numbers in float32; whatever is no bfloat16 as it is."""
+    if not _is_bfloat16(value):
+        return value
+    # A copy: what was broadcast cannot be written to, and torch does not like that.
+    bits = torch.from_numpy(value.data.copy().view("int16"))
+    return TensorHandle(bits.view(torch.bfloat16).float().numpy(), tl.float32)
+
+
+def _rounded(numbers: torch.Tensor) -> Any:
+    """To the nearest bfloat16, as the bits that the interpreter keeps."""
+    bits = numbers.to(torch.bfloat16).view(torch.int16).numpy()
+    return TensorHandle(bits.view("uint16"), tl.bfloat16)
+
+
+def _widening_operands(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """A product, whose sum is in the accumulator's type."""
+
+    @wraps(operation)
+    def dot(self: Any, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+        return operation(self, _widened(a), _widened(b), *args, **kwargs)
+
+    return dot
+
+
+def _in_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """An operation element by element, whose result has the type of its operands."""
+
+    @wraps(operation)
+    def apply(self: Any, first: Any, *args: Any) -> Any:
+        if not _is_bfloat16(first):
+            return operation(self, first, *args)
+        result = operation(self, _widened(first), *map(_widened, args))
+        # A comparison gives truth values.
+        return result if result.data.dtype == bool else _rounded(torch.from_numpy(result.data))
+
+    return apply
+
+
+def _by_way_of_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """A conversion, where bfloat16 is at one end."""
+
+    @wraps(operation)
+    def cast(self: Any, source: Any, wanted: Any) -> Any:
+        result = operation(self, _widened(source), tl.float32 if _goes_to(wanted) else wanted)
+        return _rounded(torch.from_numpy(result.data)) if _goes_to(wanted) else result
+
+    return cast
+
+
+def _goes_to(wanted: Any) -> bool:
+    return bool(wanted.scalar == tl.bfloat16)

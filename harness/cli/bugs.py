@@ -1,0 +1,106 @@
+"""`triage bugs`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from harness.cli.main import CONTEXT
+from harness.cli.options import json_option
+from harness.cli.output import print_json, results_console
+from harness.effects.locations import home_dir
+from harness.effects.store import Store
+from harness.presentation.bugs import (
+    bug_document,
+    bugs_document,
+    record_document,
+    render_bug,
+    render_bugs,
+)
+from harness.values.bug import HumanState, MachineState
+from harness.verbs.bugs import find_bug, list_bugs, set_state
+from harness.verbs.rekey import rekey
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage bugs
+  triage bugs show 3
+  triage bugs set 3 reported https://github.com/triton-lang/triton/issues/9933
+  triage bugs rekey
+
+Failures with equal signatures are one bug; its number never changes. What the results say of it
+is derived from them each time; what people say is kept."""
+_STATES = click.Choice([state.value for state in HumanState])
+
+
+@click.group("bugs", context_settings=CONTEXT, epilog=_EPILOG, invoke_without_command=True)
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([state.value for state in (*MachineState, *HumanState)]),
+    help="Only bugs in this state, of the results or of people. Repeatable.",
+)
+@json_option
+@click.pass_context
+def command(ctx: click.Context, *, states: tuple[str, ...], as_json: bool) -> None:
+    """List the bugs that all results so far add up to."""
+    if ctx.invoked_subcommand is not None:
+        return
+    with Store.open(home_dir()) as store:
+        bugs = list_bugs(store)
+    if states:
+        bugs = [bug for bug in bugs if {bug.machine.value, bug.record.state.value} & set(states)]
+    if as_json:
+        print_json(bugs_document(bugs))
+    else:
+        results_console().print(render_bugs(bugs))
+
+
+@command.command("show", context_settings=CONTEXT)
+@click.argument("number", type=click.IntRange(1), metavar="N")
+@json_option
+def _show(number: int, *, as_json: bool) -> None:
+    """Show all that is known of one bug, with a cell that has it."""
+    with Store.open(home_dir()) as store:
+        bug = find_bug(list_bugs(store), number)
+    if as_json:
+        print_json(bug_document(bug))
+    else:
+        results_console().print(render_bug(bug))
+
+
+@command.command("set", context_settings=CONTEXT)
+@click.argument("number", type=click.IntRange(1), metavar="N")
+@click.argument("state", type=_STATES)
+@click.argument("argument", required=False, metavar="[URL|M]")
+@click.option("--note", metavar="TEXT", help="Words to keep with the bug.")
+@json_option
+def _set(number: int, state: str, argument: str | None, *, note: str | None, as_json: bool) -> None:
+    """Say what people have decided: reported URL, duplicate M, expected, invalid, wontfix."""
+    with Store.open(home_dir()) as store:
+        record = set_state(store, number, HumanState(state), argument, note=note)
+    if as_json:
+        print_json(record_document(record))
+    else:
+        results_console().print(f"bug {number} is {state}" + (f" {argument}" if argument else ""))
+
+
+@command.command("rekey", context_settings=CONTEXT)
+@json_option
+def _rekey(*, as_json: bool) -> None:
+    """Judge all history again by today's rules; bugs keep their numbers."""
+    with Store.open(home_dir()) as store:
+        done = rekey(store)
+    if as_json:
+        print_json({"schema": 1, **asdict(done)})
+        return
+    results_console().print(
+        f"{done.judged:,} of {done.results:,} results judged again by rule {done.rule}, "
+        f"{done.changed:,} changed; {done.kept:,} kept as they are (their evidence is gone, or "
+        f"tells nothing); {done.bugs:,} bugs have another signature, {done.merged:,} became "
+        "duplicates"
+    )

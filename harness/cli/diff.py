@@ -1,0 +1,70 @@
+"""`triage diff`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness.cli.main import CONTEXT
+from harness.cli.options import json_option
+from harness.cli.output import print_json, results_console, status_console
+from harness.effects.locations import home_dir
+from harness.effects.store import Store
+from harness.presentation.changes import changes_document, render_changes
+from harness.values.errors import UsageError
+from harness.verbs.diff import choose_runs, compare_runs, expectations_of
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage diff
+  triage diff last~1 last --json
+  triage diff 12 15 --all
+
+Exit code 0: nothing got worse. 1: a regression, another signature, a metric that got worse, or a
+cell whose own runs disagree. 4: something that was known could not be told. 5: only fixes, with
+--strict-fixed."""
+
+
+@click.command("diff", context_settings=CONTEXT, epilog=_EPILOG)
+@click.argument("runs", nargs=-1, metavar="[RUN] [RUN]")
+@click.option("--all", "show_all", is_flag=True, help="Also differences too small to matter.")
+@click.option(
+    "--matrix",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Whose known failures are quiet. Default: those of the matrix that was run.",
+)
+@click.option("--strict-fixed", is_flag=True, help="Exit with 5 where something was fixed.")
+@json_option
+def command(
+    runs: tuple[str, ...],
+    *,
+    show_all: bool,
+    matrix: Path | None,
+    strict_fixed: bool,
+    as_json: bool,
+) -> None:
+    """Say what changed from one run to another, and nothing else.
+
+    RUN is a number, `last` (the last one that finished), or `last~1` (the one before it of the
+    same command). Default: what `last` changed. A cell is never fixed by being missing, or by not
+    being told.
+    """
+    if len(runs) > 2:
+        raise UsageError(f"{len(runs)} runs are given; two can be compared")
+    with Store.open(home_dir()) as store:
+        older, newer = choose_runs(store, runs)
+        changes = compare_runs(store, older.id, newer.id, expectations_of(newer, matrix))
+    for run in (older, newer):
+        if run.finished is None:
+            status_console().print(
+                f"triage: run {run.id} did not finish; what it lacks counts as missing or new"
+            )
+    if as_json:
+        print_json(changes_document(changes, informational=show_all))
+    else:
+        results_console().print(render_changes(changes, informational=show_all), soft_wrap=True)
+    raise click.exceptions.Exit(changes.exit_code(strict_fixed=strict_fixed))

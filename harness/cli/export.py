@@ -1,0 +1,59 @@
+"""`triage export`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from harness.cli.main import CONTEXT
+from harness.cli.output import status_console
+from harness.effects.export_files import FORMATS, TEXT_FORMATS
+from harness.effects.locations import home_dir
+from harness.effects.store import Store
+from harness.values.errors import EmptySelectionError, UsageError
+from harness.verbs.diff import all_runs, find_run
+from harness.verbs.export import export_file, export_stream
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage export --format csv --out night.csv
+  triage export --all --format parquet --out history.parquet
+  triage export --format jsonl | head -1
+
+Columns are those of `--json`, after `run` and `created` (seconds since 1970). In CSV, SQLite and
+Parquet `config`, `instructions` and `ptxas_flags` are JSON text. Markdown has the columns that
+people read. Parquet needs pyarrow: pip install 'kernel-triage[parquet]'."""
+
+
+@click.command("export", context_settings=CONTEXT, epilog=_EPILOG)
+@click.option("--format", "form", type=click.Choice(FORMATS), required=True)
+@click.option("--run", metavar="RUN", help="A run's number, `last` (the default), or `last~1`.")
+@click.option("--all", "every", is_flag=True, help="All runs, the oldest first.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Default: stdout, for the formats that are text.",
+)
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+def command(*, form: str, run: str | None, every: bool, out: Path | None, force: bool) -> None:
+    """Write the results of a run, or of all, for other programs to read."""
+    if run and every:
+        raise UsageError("--run and --all: which one is meant?")
+    if out is None and form not in TEXT_FORMATS:
+        raise UsageError(f"--format {form} is not text: say where it goes with --out FILE")
+    with Store.open(home_dir()) as store:
+        known = all_runs(store)
+        runs = known if every else [find_run(known, run or "last")]
+        if not runs:
+            raise EmptySelectionError("there are no runs; start one with `triage compile`")
+        if out is None:
+            export_stream(store, runs, form, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+            return
+        export_file(store, runs, form, out, overwrite=force)
+    status_console().print(f"written to {out}", soft_wrap=True)

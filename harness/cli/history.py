@@ -1,0 +1,63 @@
+"""`triage history`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from harness.cli.main import CONTEXT
+from harness.cli.options import json_option
+from harness.cli.output import print_json, results_console
+from harness.effects.locations import home_dir
+from harness.effects.store import Store
+from harness.presentation.histories import render_history
+from harness.values.row import SCHEMA
+from harness.verbs.history import HistoryOptions, read_history
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage history --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=8,num_stages=1
+
+Nothing is compiled: it is what `triage compile` and `triage matrix run` found, the last result of
+each cell. In the sparklines a version is a character; x did not compile, · is not known."""
+
+
+@click.command("history", context_settings=CONTEXT, epilog=_EPILOG)
+@click.option(
+    "--kernel", required=True, metavar="KERNEL", help="A kernel with results, or a pattern."
+)
+@click.option("--config", default="", metavar="FILTER", help='"num_warps=4|8,maxnreg=none".')
+@click.option("--sm", multiple=True, metavar="SM", help="GPU target: 90a, sm_100a. Repeatable.")
+@click.option("--launch", metavar="NAME", help="Launch function, or a pattern of them.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Only launches with this override. Repeatable.",
+)
+@click.option("--triton", metavar="X", help="Only this version, or specifier ('>=3.6').")
+@click.option("--ptxas", metavar="X", help="Only this version, or specifier ('>=13.1,<13.4').")
+@json_option
+def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+    """Show one row a version of Triton and ptxas: verdict, registers and spills over time."""
+    with Store.open(home_dir()) as store:
+        rows = read_history(
+            store,
+            HistoryOptions(
+                kernel=options["kernel"],
+                sm=options["sm"],
+                triton=options["triton"],
+                ptxas=options["ptxas"],
+                launch=options["launch"],
+                set=options["overrides"],
+                config=options["config"],
+            ),
+        )
+    if options["as_json"]:
+        print_json({"schema": SCHEMA, "cells": rows})
+    else:
+        results_console().print(render_history(rows))

@@ -1,0 +1,72 @@
+"""`triage import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness.cli.main import CONTEXT
+from harness.cli.options import json_option
+from harness.cli.output import print_json, results_console, status_console
+from harness.effects.imports import read_leftovers, write_repro
+from harness.values.errors import EmptySelectionError
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage import ~/.triton/cache
+  triage compile --kernel my_kernel-1f2e3d4c --ptxas 13.1.115
+
+An entry without metadata and cubin is a compilation that failed. Exit code 3: nothing found."""
+
+
+@click.command("import", context_settings=CONTEXT, epilog=_EPILOG)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--into",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("repros"),
+    show_default=True,
+    help="Where the repros go.",
+)
+@click.option("--triton", metavar="VERSION", help="What made them, where they do not tell.")
+@json_option
+def command(*, folder: Path, into: Path, triton: str | None, as_json: bool) -> None:
+    """Make repros of what Triton left in a cache folder, or in a TRITON_KERNEL_DUMP folder.
+
+    Each then compiles offline, from the stage that comes after the last one it holds, or from an
+    earlier one (--launch ttir, ttgir, ptx). Nothing in the folder is run.
+    """
+    found = read_leftovers(folder)
+    for line in found.skipped:
+        status_console().print(f"triage: {line}", soft_wrap=True)
+    imported = []
+    for kernel in found.kernels:
+        place, is_new = write_repro(kernel, into, triton=triton)
+        imported.append(
+            {
+                "name": kernel.name,
+                "kernel": kernel.kernel,
+                "folder": str(place),
+                "failed_after": kernel.failed_after,
+                "launches": [suffix.removeprefix(".") for suffix in kernel.files],
+                "target": str(kernel.target) if kernel.target else None,
+                "triton": kernel.triton or triton,
+                "new": is_new,
+            }
+        )
+    if not imported:
+        raise EmptySelectionError(f"{folder}: no kernels: neither a Triton cache nor a dump folder")
+    if as_json:
+        print_json({"schema": 1, "imported": imported, "skipped": found.skipped})
+        return
+    console = results_console()
+    for each in imported:
+        state = f"failed after {each['failed_after']}" if each["failed_after"] else "ended well"
+        known = "" if each["new"] else ", is there already"
+        console.print(f"{each['name']}: {state}{known}", soft_wrap=True)
+    failed = [each for each in imported if each["failed_after"]]
+    console.print("Next:")
+    console.print(f"  triage compile --kernel {(failed or imported)[0]['name']}", soft_wrap=True)

@@ -1,0 +1,52 @@
+"""`triage matrix merge`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from harness.cli.main import CONTEXT
+from harness.cli.options import json_option
+from harness.cli.output import print_json, results_console, status_console
+from harness.effects.locations import home_dir
+from harness.effects.store import Store
+from harness.verbs.merging import merge_stores
+
+__all__ = ["merge"]
+
+_EPILOG = """\b
+Example:
+  triage matrix merge shard-1 shard-2 shard-3
+
+Exit code 4: a folder was refused (it is damaged, of a newer triage, or not of triage at all);
+the others were taken over none the less."""
+
+
+@click.command("merge", context_settings=CONTEXT, epilog=_EPILOG)
+@click.argument(
+    "folders", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path)
+)
+@json_option
+def merge(folders: tuple[Path, ...], *, as_json: bool) -> None:
+    """Take over the history of other results folders: runs, results, and what is said of bugs.
+
+    DIR is a results folder or a triage.db in it. What is here already is left, in whatever order
+    and however often they are merged. Shards of one night (`--night`) become one run.
+    """
+    with Store.open(home_dir()) as store:
+        report = merge_stores(store, folders)
+    for line in report.refused:
+        status_console().print(f"triage: {line}", soft_wrap=True)
+    if as_json:
+        print_json({"schema": 1, **asdict(report)})
+    else:
+        results_console().print(
+            f"{len(report.merged):,} of {len(folders):,} folders merged: {report.runs:,} new runs, "
+            f"{report.results:,} new results, {report.bugs:,} new words on bugs"
+        )
+        if report.unfinished:
+            runs = ", ".join(map(str, report.unfinished))
+            results_console().print(f"not finished, or still without some shards: run {runs}")
+    raise click.exceptions.Exit(report.exit_code)

@@ -1,0 +1,70 @@
+"""Known failures: which expectation speaks of a cell, and whether what happened is what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from harness.values.kernel import Config, ConfigFilter
+from harness.values.matrix import Coordinates, Expectation
+
+if TYPE_CHECKING:
+    from harness.values.change import Facts
+
+__all__ = ["Expectations", "happened"]
+
+
+class Expectations:
+    """All expectations of a matrix, asked of one cell after the other.
+
+    Which of them may speak of a cell is remembered by kernel, launch, target and toolchain, so
+    that only configs are looked at for each of a hundred thousand cells.
+    """
+
+    def __init__(self, expectations: Sequence[Expectation] = ()) -> None:
+        """Several may speak of one cell; see `of`."""
+        self._coarse = [
+            (each, replace(each.selector, config=ConfigFilter(), cell=None))
+            for each in expectations
+        ]
+        self._candidates: dict[tuple[str | None, ...], list[Expectation]] = {}
+
+    def of(self, facts: Facts) -> Expectation | None:
+        """The expectation for this cell; of several one that happened, else the first."""
+        if not self._coarse:
+            return None
+        config = Config.of(dict(facts.config))
+        found = [
+            each
+            for each in self._candidates_for(facts)
+            if each.selector.config.matches(config)
+            and (each.selector.cell is None or fnmatchcase(facts.cell, each.selector.cell))
+        ]
+        return next((each for each in found if happened(facts, each)), next(iter(found), None))
+
+    def _candidates_for(self, facts: Facts) -> list[Expectation]:
+        toolchain = (facts.triton, facts.ptxas, facts.ptxas_origin)
+        key = (facts.kernel, facts.launch, facts.target, *toolchain)
+        if key not in self._candidates:
+            place = Coordinates(
+                cell=facts.cell,
+                kernel=facts.kernel,
+                launch=facts.launch,
+                config=Config(),
+                target=facts.target,
+                triton=facts.triton,
+                ptxas=facts.ptxas,
+                ptxas_origin=facts.ptxas_origin,
+            )
+            self._candidates[key] = [each for each, coarse in self._coarse if coarse.matches(place)]
+        return self._candidates[key]
+
+
+def happened(facts: Facts, expectation: Expectation) -> bool:
+    """Whether the cell does what is expected; without a signature, any of that verdict."""
+    return facts.verdict == expectation.verdict and expectation.signature in (
+        None,
+        facts.signature,
+    )

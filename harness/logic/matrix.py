@@ -1,0 +1,243 @@
+"""Which of a matrix' cells are run: exclusions with their reasons, shards, and in which order."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TypeAlias
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from harness.values.errors import UsageError
+from harness.values.matrix import (
+    Coordinates,
+    Excluded,
+    Expectation,
+    Matrix,
+    Override,
+    Selector,
+)
+from harness.values.verdict import VerdictKind
+
+__all__ = [
+    "Rules",
+    "Shard",
+    "by_information",
+    "newest_of_minor",
+    "spec_hint",
+]
+
+_HELD_BACK = re.compile(r"[*?\[]")
+_SHARD = re.compile(r"(\d{1,4})/(\d{1,4})")
+_FAILED = 1
+
+_Rule: TypeAlias = Excluded | Override | Expectation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """The part `number` (from 1) of `of`: every capture is in one of them, whatever the others."""
+
+    number: int = 1
+    of: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read `2/4`.
+
+        Raises:
+            UsageError: it is no part of a whole.
+        """
+        match = _SHARD.fullmatch(text.strip())
+        if not match or not 1 <= int(match[1]) <= int(match[2]):
+            raise UsageError(f"--shard {text[:40]}: write I/N, for example 2/4, with I from 1 to N")
+        return cls(number=int(match[1]), of=int(match[2]))
+
+    def has(self, capture: str) -> bool:
+        """Whether this capture is worked on here; a hash, so that new versions move no other."""
+        digest = hashlib.sha256(capture.encode()).digest()
+        return int.from_bytes(digest[:8], "big") % self.of == self.number - 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Rules:
+    """A matrix' exclusions, and what `--only` leaves; remembers which of its selectors matched."""
+
+    matrix: Matrix
+    only: Sequence[Selector] = ()
+    _matched: set[int] = field(default_factory=set)
+
+    def excluded_early(
+        self, kernel: str, launch: str, target: str, triton: str | None
+    ) -> str | None:
+        """Why a whole place is left out, told before anything is installed or captured."""
+        reason = None
+        for rule in self.matrix.exclude:
+            if not rule.selector.is_known_early:
+                continue
+            if rule.selector.matches_early(kernel, launch, target, triton):
+                self._matched.add(id(rule))
+                reason = reason or rule.reason
+        if reason is not None:
+            # Rules that speak of single cells never see those of this place.
+            self.unseen(kernel, launch, target, triton)
+        return reason
+
+    def excluded(self, cell: Coordinates) -> str | None:
+        """Why this cell is left out; None where it is not."""
+        reason = None
+        for rule in self.matrix.exclude:
+            if rule.selector.matches(cell):
+                self._matched.add(id(rule))
+                reason = reason or rule.reason
+        return reason
+
+    def is_wanted_early(self, kernel: str, launch: str, target: str, triton: str | None) -> bool:
+        """Whether `--only` may mean cells of this place."""
+        return not self.only or any(
+            each.matches_early(kernel, launch, target, triton) and _may_mean(each.cell, kernel)
+            for each in self.only
+        )
+
+    def is_wanted(self, cell: Coordinates) -> bool:
+        """Whether `--only` means this cell."""
+        meant = [each for each in self.only if each.matches(cell)]
+        self._matched.update(map(id, meant))
+        return bool(meant) or not self.only
+
+    def treatment(self, cell: Coordinates) -> Override:
+        """All overrides of this cell in one; the last that says something counts."""
+        timeout, memory, repeat = self.matrix.timeout, None, self.matrix.repeat
+        for rule in self.matrix.overrides:
+            if rule.selector.matches(cell):
+                self._matched.add(id(rule))
+                timeout = rule.timeout or timeout
+                memory = rule.memory or memory
+                repeat = rule.repeat or repeat
+        return Override(selector=Selector(), timeout=timeout, memory=memory, repeat=repeat)
+
+    def expected(self, cell: Coordinates) -> None:
+        """Note which expectations speak of this cell."""
+        for rule in self.matrix.expect:
+            if id(rule) not in self._matched and rule.selector.matches(cell):
+                self._matched.add(id(rule))
+
+    def unseen(self, kernel: str, launch: str, target: str, triton: str | None) -> None:
+        """The cells of this place stay unknown: what may speak of them is not called useless."""
+        every: list[_Rule] = [*self.matrix.exclude, *self.matrix.overrides, *self.matrix.expect]
+        for rule in every:
+            if rule.selector.matches_early(kernel, launch, target, triton):
+                self._matched.add(id(rule))
+
+    def unmatched_only(self) -> list[int]:
+        """Which of `only` (from 1) mean no cell."""
+        return [n for n, each in enumerate(self.only, 1) if id(each) not in self._matched]
+
+    def unmatched(self, versions: Mapping[str, Sequence[Version]]) -> list[str]:
+        """One line for each selector that matched nothing; `versions` are those of each tool."""
+        lines = []
+        lists: dict[str, Sequence[_Rule]] = {
+            "exclude": self.matrix.exclude,
+            "overrides": self.matrix.overrides,
+            "expect": self.matrix.expect,
+        }
+        for name, rules in lists.items():
+            for index, rule in enumerate(rules):
+                if id(rule) not in self._matched:
+                    hint = _hints(rule.selector, versions)
+                    where = f"{self.matrix.file}:{rule.line}: {name}[{index}]"
+                    lines.append(f"{where} matches no cell{hint}")
+        return lines
+
+
+def _may_mean(pattern: str | None, kernel: str) -> bool:
+    """Whether a pattern over cell ids can match cells of this kernel."""
+    head, slash, _ = (pattern or "").partition("/")
+    if not slash or _HELD_BACK.search(head):
+        # A wildcard may run over the slash: only what stands before it is known.
+        fixed = _HELD_BACK.split(head)[0]
+        return kernel.startswith(fixed[: len(kernel)])
+    return kernel == head or "/" in kernel
+
+
+def _hints(selector: Selector, versions: Mapping[str, Sequence[Version]]) -> str:
+    specs = {"triton": selector.triton, "ptxas": selector.ptxas}
+    said = [
+        f"; {tool} {hint}"
+        for tool, spec in specs.items()
+        if spec is not None and (hint := spec_hint(str(spec), versions.get(tool, ())))
+    ]
+    return "".join(said)
+
+
+def spec_hint(spec: str, versions: Sequence[Version]) -> str:
+    """What a specifier that matches no version should have been; nothing where one matches."""
+    wanted = SpecifierSet(spec)
+    if any(wanted.contains(version, prereleases=True) for version in versions):
+        return ""
+    for one in wanted:
+        if one.operator != "==" or one.version.endswith(".*"):
+            continue
+        series = SpecifierSet(f"=={one.version}.*")
+        if meant := [str(each) for each in versions if series.contains(each, prereleases=True)]:
+            return f"{spec} is one version; =={one.version}.* takes {', '.join(meant)}"
+    known = ", ".join(str(version) for version in sorted(versions)) or "none"
+    return f"{spec} matches none of the versions, which are {known}"
+
+
+def newest_of_minor(versions: Iterable[Version]) -> list[Version]:
+    """The last release of each minor version, oldest first."""
+    newest: dict[tuple[int, ...], Version] = {}
+    for version in sorted(versions):
+        newest[version.release[:2]] = version
+    return sorted(newest.values())
+
+
+def by_information(
+    cells: Sequence[Coordinates], last: Sequence[str | None]
+) -> list[tuple[tuple[object, ...], int]]:
+    """An order in which to run cells: (rank, index), the most telling first.
+
+    `last` is the last verdict of each, None where it has never run. First what has never run, then
+    what did not compile or could not be told last time. Of the rest, what is expected to tell most:
+    a cell beside a boundary - the same config with the next older or newer ptxas had another
+    verdict - since that is where a change shows first and where it narrows a regression range; then
+    the newest toolchains, which people will upgrade to; then the others.
+    """
+    boundary = _boundaries(cells, last)
+    ranks = []
+    for index, (cell, verdict) in enumerate(zip(cells, last, strict=True)):
+        known = 0 if verdict is None else _FAILED if not _compiles(verdict) else 2
+        newest = tuple(-part for part in (*_release(cell.triton), *_release(cell.ptxas)))
+        ranks.append(((known, index not in boundary, newest, index), index))
+    return sorted(ranks)
+
+
+def _compiles(verdict: str) -> bool:
+    return VerdictKind(verdict).compiles
+
+
+def _boundaries(cells: Sequence[Coordinates], last: Sequence[str | None]) -> set[int]:
+    rows: dict[tuple[object, ...], list[int]] = {}
+    for index, cell in enumerate(cells):
+        config = (cell.kernel, cell.launch, cell.config, cell.target, cell.triton)
+        rows.setdefault(config, []).append(index)
+    found: set[int] = set()
+    for row in rows.values():
+        row.sort(key=lambda index: _release(cells[index].ptxas))
+        for one, other in pairwise(row):
+            if last[one] != last[other]:
+                found |= {one, other}
+    return found
+
+
+def _release(version: str | None) -> tuple[int, int, int]:
+    try:
+        parts = Version(version or "0").release
+    except InvalidVersion:
+        parts = (0,)
+    return (*parts, 0, 0, 0)[:3]  # type: ignore[return-value]

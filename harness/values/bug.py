@@ -1,0 +1,157 @@
+"""Bugs: failures with one signature, what people say of them, and what the results say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from harness.values.change import Facts
+
+__all__ = [
+    "AffectedRange",
+    "Bug",
+    "BugFacts",
+    "BugRecord",
+    "HumanState",
+    "MachineState",
+    "Seen",
+    "Sighting",
+]
+
+
+class HumanState(str, Enum):
+    """What people have decided about a bug."""
+
+    UNTRIAGED = "untriaged"
+    REPORTED = "reported"
+    DUPLICATE = "duplicate"
+    EXPECTED = "expected"
+    INVALID = "invalid"
+    WONTFIX = "wontfix"
+
+
+class MachineState(str, Enum):
+    """What the results say of a bug; derived from them, and never kept.
+
+    `new`: one run has seen it, once. `confirmed`: the last run to see it was the one that
+    reproduced it. `present`: seen before that too. `mutated`: fails in another way. `absent`: works
+    where the last runs looked, which was not everywhere. `fixed-candidate`: a whole night found it
+    nowhere; `fixed-verified`: so many nights in a row. `regressed`: seen again after that. `flaky`:
+    comes and goes within one run. `untestable`: cannot be told any more.
+    """
+
+    NEW = "new"
+    CONFIRMED = "confirmed"
+    PRESENT = "present"
+    MUTATED = "mutated"
+    ABSENT = "absent"
+    FLAKY = "flaky"
+    UNTESTABLE = "untestable"
+    FIXED_CANDIDATE = "fixed-candidate"
+    FIXED_VERIFIED = "fixed-verified"
+    REGRESSED = "regressed"
+
+
+class Seen(str, Enum):
+    """What one cell of one run says of one bug."""
+
+    HERE = "here"
+    CLEAN = "clean"
+    OTHER = "other"
+    UNTOLD = "untold"
+    FLAKY = "flaky"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BugRecord:
+    """What is kept of a bug: its number and what people say. All else is derived from results.
+
+    `key` is that of its signature; `other_keys` are those that it had under older rules, and those
+    of bugs that were merged into it when their keys became equal. `duplicate_of` is a number.
+    Times are seconds since the epoch.
+    """
+
+    number: int
+    key: str
+    state: HumanState = HumanState.UNTRIAGED
+    url: str | None = None
+    duplicate_of: int | None = None
+    note: str = ""
+    created: float = 0.0
+    changed: float | None = None
+    other_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """What one result says of one bug, at a place that ever had it.
+
+    Cells of one `line` differ in the version of one tool only; `version` is that one. `compiled`
+    says how often the compilers were run for it: 0 where it was read from the store.
+    """
+
+    line: tuple[str, ...]
+    version: str
+    seen: Seen
+    compiled: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BugFacts(Facts):
+    """The part of a row that bugs are told from. The names and meanings are those of `Row`."""
+
+    stage: str | None = None
+    code: str | None = None
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AffectedRange:
+    """The versions of one tool that have a bug, in all places taken together.
+
+    None where no tested version is beyond it: it was in the oldest, or is in the newest.
+    `clean_between` lie between the first and the last bad one; `untestable` could not be told, and
+    lie between the last good and the first fixed one.
+    """
+
+    tool: str
+    last_good: str | None
+    first_bad: str
+    last_bad: str
+    first_fixed: str | None
+    clean_between: tuple[str, ...] = ()
+    untestable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bug:
+    """A bug with all that the results say of it.
+
+    `cells` counts those that ever had it, `cells_now` those whose last result has it. `compiled` is
+    how often one cell was compiled, not read from the store, and had it. `clean_nights` are whole
+    nights in a row without it, up to the last one. `first_seen` and `last_seen` are runs. `title`
+    is the template of its message. `related` are the numbers of bugs that look alike.
+    """
+
+    record: BugRecord
+    machine: MachineState
+    stage: str | None
+    kind: str
+    code: str | None
+    failing_pass: str | None
+    title: str
+    reason: str
+    rule: int | None
+    cells: int
+    cells_now: int
+    kernels: Mapping[str, int]
+    targets: tuple[str, ...]
+    first_seen: int
+    last_seen: int
+    compiled: int
+    clean_nights: int
+    ranges: tuple[AffectedRange, ...]
+    example: BugFacts
+    related: tuple[int, ...] = ()
+    issues: tuple[str, ...] = ()

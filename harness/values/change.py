@@ -1,0 +1,175 @@
+"""What changed between two runs: kinds of change, and what they are told from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+
+from harness.values.kernel import Scalar
+from harness.values.matrix import Expectation
+
+__all__ = ["Change", "Changes", "Facts", "Kind", "Severity", "Step", "Surprise"]
+
+
+class Kind(str, Enum):
+    """What became of one cell since the older run; every cell of either run has exactly one."""
+
+    REGRESSED = "regressed"
+    MUTATED = "mutated"
+    METRIC_WORSE = "metric-worse"
+    FLAKY = "flaky"
+    FIXED = "fixed"
+    METRIC_BETTER = "metric-better"
+    UNTESTABLE = "untestable"
+    INFRA = "infra"
+    MISSING = "missing"
+    NEW = "new"
+    SAME_OK = "same-ok"
+    SAME_FAIL = "same-fail"
+    SAME_UNTOLD = "same-untold"
+    EXPECTED = "expected"
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing that a reader of the nightly diff wants to be told."""
+        return self in (Kind.SAME_OK, Kind.SAME_FAIL, Kind.SAME_UNTOLD, Kind.EXPECTED)
+
+    @property
+    def is_bad(self) -> bool:
+        """Something got worse, or is not the failure that it was."""
+        return self in (Kind.REGRESSED, Kind.MUTATED, Kind.METRIC_WORSE, Kind.FLAKY)
+
+    @property
+    def is_gap(self) -> bool:
+        """What was known before cannot be told now."""
+        return self in (Kind.UNTESTABLE, Kind.INFRA, Kind.MISSING)
+
+
+class Severity(IntEnum):
+    """How much a step of a metric matters; each but the least belongs to one metric."""
+
+    INFORMATIONAL = 0
+    REGISTERS = 1
+    SPILLS = 2
+    LIMIT = 3
+    SPILLS_BEGIN = 4
+    HEALTH = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The part of a row that is compared. The names and meanings are those of `Row`."""
+
+    cell: str
+    short: str
+    kernel: str
+    launch: str
+    config: Mapping[str, Scalar]
+    target: str
+    triton: str | None
+    ptxas: str
+    ptxas_origin: str
+    verdict: str
+    reason: str = ""
+    signature: str | None = None
+    signal: int | None = None
+    attempts: int = 1
+    flaky: bool = False
+    n_regs: int | None = None
+    spill_stores: int | None = None
+    spill_loads: int | None = None
+    stack: int | None = None
+    shared: int | None = None
+    tmem_size: int | None = None
+    occupancy: float | None = None
+    occupancy_limiter: str | None = None
+    frozen: bool = False
+    cubin_sha256: str | None = None
+
+    @property
+    def outcome(self) -> tuple[str, str | None]:
+        """Verdict and signature: equal for the same failure."""
+        return self.verdict, self.signature
+
+    @property
+    def spills(self) -> int | None:
+        """Stores and loads together, in bytes a thread."""
+        if self.spill_stores is None or self.spill_loads is None:
+            return None
+        return self.spill_stores + self.spill_loads
+
+    @property
+    def is_flaky(self) -> bool:
+        """Whether its own runs disagreed: repeated ones, or one that died and its repetition."""
+        return self.flaky or (self.attempts > 1 and self.signal is None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A number (or the health, `ok` or `sick`) that is not what it was."""
+
+    metric: str
+    older: int | float | str
+    newer: int | float | str
+    severity: Severity
+    worse: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One cell that is not what it was; one side is None where there was (or is) nothing.
+
+    `since` names the toolchain version that a new cell is compared across
+    (`ptxas 13.1.80 after 13.0.88`); `older` is then the cell of the version before. One that does
+    the same as there is `new` none the less.
+    """
+
+    kind: Kind
+    older: Facts | None
+    newer: Facts | None
+    steps: tuple[Step, ...] = ()
+    since: str | None = None
+    expectation: Expectation | None = None
+
+    @property
+    def facts(self) -> Facts:
+        """Those of the newer run, or of the older where the cell is missing."""
+        found = self.newer or self.older
+        assert found is not None
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surprise:
+    """An expectation that did not hold, and had not held before either: no change, yet wrong."""
+
+    expectation: Expectation
+    verdict: str
+    cells: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """All that changed from one run to another.
+
+    `counts` has every kind and counts every cell; `changes` has those that are not quiet, and
+    `informational` the small differences of cells that count as the same. `older` is None where
+    there was no run to compare with.
+    """
+
+    older: int | None
+    newer: int
+    counts: Mapping[Kind, int] = field(default_factory=dict)
+    changes: tuple[Change, ...] = ()
+    informational: tuple[Change, ...] = ()
+    surprises: tuple[Surprise, ...] = ()
+
+    def exit_code(self, *, strict_fixed: bool = False) -> int:
+        """As the command line: 1 worse, 4 something could not be told, 5 fixes where strict."""
+        if any(self.counts.get(kind) for kind in Kind if kind.is_bad):
+            return 1
+        if any(self.counts.get(kind) for kind in Kind if kind.is_gap):
+            return 4
+        return 5 if strict_fixed and (self.counts.get(Kind.FIXED) or self.surprises) else 0

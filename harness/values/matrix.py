@@ -1,0 +1,184 @@
+"""A matrix: which cells are run every night, which are left out, and what is expected of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from harness.values.kernel import Config, ConfigFilter, Scalar
+from harness.values.toolchain import BUNDLED
+
+if TYPE_CHECKING:
+    from harness.values.target import Target
+
+__all__ = [
+    "Coordinates",
+    "Excluded",
+    "Expectation",
+    "Extra",
+    "Matrix",
+    "Override",
+    "Selector",
+    "VersionChoice",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordinates:
+    """A cell as selectors see it; `triton` is None for raw PTX, `cell` the whole id."""
+
+    cell: str
+    kernel: str
+    launch: str
+    config: Config
+    target: str
+    triton: str | None
+    ptxas: str
+    ptxas_origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selector:
+    """Some of a matrix' cells: all that is given must hold.
+
+    `kernel`, `launch`, `target` and `cell` are patterns as in a shell, `triton` and `ptxas`
+    specifiers of versions; `bundled` says whether the ptxas must (or must not) be the one that the
+    Triton bundles.
+    """
+
+    cell: str | None = None
+    kernel: str | None = None
+    launch: str | None = None
+    target: str | None = None
+    triton: SpecifierSet | None = None
+    ptxas: SpecifierSet | None = None
+    bundled: bool | None = None
+    config: ConfigFilter = field(default_factory=ConfigFilter)
+
+    @property
+    def is_known_early(self) -> bool:
+        """Whether kernel, launch, target and Triton decide it: before anything is captured."""
+        late = (self.cell, self.ptxas, self.bundled)
+        return late == (None, None, None) and not self.config.wanted
+
+    def matches(self, cell: Coordinates) -> bool:
+        """Whether the cell is one of those meant."""
+        return (
+            self.matches_early(cell.kernel, cell.launch, cell.target, cell.triton)
+            and (self.cell is None or fnmatchcase(cell.cell, self.cell))
+            and (self.bundled is None or self.bundled == (cell.ptxas_origin == BUNDLED))
+            and _is_among(cell.ptxas, self.ptxas)
+            and self.config.matches(cell.config)
+        )
+
+    def matches_early(self, kernel: str, launch: str, target: str, triton: str | None) -> bool:
+        """As `matches`, as far as it can be told before the configs are known."""
+        # A launch's overrides and number are part of its label, not of its name.
+        name = launch.partition("#")[0].partition(":")[0]
+        return (
+            (self.kernel is None or fnmatchcase(kernel, self.kernel))
+            and (self.launch is None or any(fnmatchcase(x, self.launch) for x in (launch, name)))
+            and (self.target is None or fnmatchcase(target, self.target))
+            and _is_among(triton, self.triton)
+        )
+
+
+@lru_cache(maxsize=4096)
+def _is_among(version: str | None, wanted: SpecifierSet | None) -> bool:
+    if wanted is None:
+        return True
+    try:
+        # Pre-releases are chosen where versions are; here each that is run can be meant.
+        return version is not None and wanted.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionChoice:
+    """Which versions of a tool take part: the union of the specs.
+
+    `newest_of_minor` keeps only the last release of each minor version (3.7.0, 3.7.1: 3.7.1).
+    """
+
+    specs: tuple[str, ...]
+    prereleases: bool = False
+    newest_of_minor: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excluded:
+    """Cells that are left out, and why; `line` is where the file says so."""
+
+    selector: Selector
+    reason: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extra:
+    """Cells beside the product of the lists: one kernel, with its own launch, values and versions.
+
+    What is None (or empty) is as in the product.
+    """
+
+    kernel: str
+    launch: str | None = None
+    set: tuple[tuple[str, Scalar | None], ...] = ()
+    config: ConfigFilter = field(default_factory=ConfigFilter)
+    targets: tuple[Target, ...] = ()
+    triton: str | None = None
+    ptxas: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """Other limits for some cells: seconds and bytes for one compiler run, and how often to run."""
+
+    selector: Selector
+    timeout: float | None = None
+    memory: int | None = None
+    repeat: int | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """A known failure: `verdict` (and `signature`, where one is given) is what should happen."""
+
+    selector: Selector
+    verdict: str
+    signature: str | None = None
+    issue: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """All of `matrix.yaml`; `timeout` in seconds, `kernels` and `launches` are patterns.
+
+    With `freeze_ptx` every ptxas gets the PTX that was made for the bundled one, byte for byte.
+    `file` is where it was read, `lines` where in it an entry of a list stands (`kernels[0]`).
+    """
+
+    triton: VersionChoice
+    ptxas: VersionChoice
+    targets: tuple[Target, ...]
+    kernels: tuple[str, ...]
+    launches: tuple[str, ...] = ()
+    exclude: tuple[Excluded, ...] = ()
+    include: tuple[Extra, ...] = ()
+    overrides: tuple[Override, ...] = ()
+    expect: tuple[Expectation, ...] = ()
+    timeout: float = 300.0
+    repeat: int = 1
+    freeze_ptx: bool = True
+    file: str = "matrix.yaml"
+    lines: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,169 @@
+"""`triage bugs`: failures by signature, with what became of them and what people say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import msgspec
+
+from harness.effects.repros import list_repros
+from harness.effects.store import Store
+from harness.logic.bugs import CLEAN_NIGHTS, Chronicle, Story, is_failure, related
+from harness.logic.signature import template
+from harness.values.bug import Bug, BugFacts, BugRecord, HumanState
+from harness.values.errors import UsageError
+from harness.values.verdict import Signature
+from harness.verbs.diff import all_runs
+
+__all__ = ["find_bug", "list_bugs", "record_run", "set_state"]
+
+_MAX_WORDS = 2000
+
+_decode = msgspec.json.Decoder(BugFacts).decode
+
+
+def record_run(store: Store) -> None:
+    """Give numbers to the failures that have none; all else is told from results when asked for.
+
+    Raises:
+        StorageError: the results cannot be read or written.
+    """
+    store.bugs()
+
+
+def list_bugs(store: Store, *, clean_nights: int = CLEAN_NIGHTS) -> list[Bug]:
+    """All bugs by number, as all results tell them; those of which no result is left are left out.
+
+    Raises:
+        StorageError: the results cannot be read or written.
+    """
+    records = {record.number: record for record in store.bugs()}
+    stories = _chronicle(store).stories(clean_nights=clean_nights)
+    signatures = store.signatures()
+    issues = {repro.name: repro.issue for repro in list_repros()[0] if repro.issue}
+    found = [_bug(records[number], story, signatures, issues) for number, story in stories.items()]
+    alike = related(
+        {
+            bug.record.number: ((bug.stage, bug.kind, bug.code, bug.failing_pass), bug.title)
+            for bug in found
+        }
+    )
+    found = [replace(bug, related=alike[bug.record.number]) for bug in found]
+    return sorted(found, key=lambda bug: bug.record.number)
+
+
+def find_bug(bugs: Sequence[Bug], number: int) -> Bug:
+    """The bug with this number.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for bug in bugs:
+        if bug.record.number == number:
+            return bug
+    raise UsageError(_no_such_bug(number, [bug.record.number for bug in bugs]))
+
+
+def set_state(
+    store: Store, number: int, state: HumanState, argument: str | None, *, note: str | None = None
+) -> BugRecord:
+    """Keep what people say of a bug; `argument` is the URL, or the number of the other bug.
+
+    Raises:
+        UsageError: there is no such bug, or the argument makes no sense.
+        StorageError: the results cannot be read or written.
+    """
+    records = {record.number: record for record in store.bugs()}
+    if number not in records:
+        raise UsageError(_no_such_bug(number, list(records)))
+    record = replace(records[number], state=state, duplicate_of=None)
+    if state is HumanState.REPORTED:
+        record = replace(record, url=_url(argument))
+    elif state is HumanState.DUPLICATE:
+        record = replace(record, duplicate_of=_other(number, argument, records))
+    elif argument is not None:
+        raise UsageError(f"{state.value} takes nothing after it; --note keeps words")
+    if note is not None:
+        record = replace(record, note=note[:_MAX_WORDS])
+    store.put_bug(record)
+    return record
+
+
+def _url(text: str | None) -> str:
+    if text is None:
+        raise UsageError("reported needs the URL of the report")
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.netloc or not text.isprintable():
+        raise UsageError(f"{text[:100]!r} is no URL; write https://...")
+    return text[:_MAX_WORDS]
+
+
+def _other(number: int, text: str | None, records: dict[int, BugRecord]) -> int:
+    if text is None or not text.isdecimal():
+        raise UsageError("duplicate needs the number of the other bug")
+    other = int(text)
+    if other not in records:
+        raise UsageError(_no_such_bug(other, list(records)))
+    # Whatever it is a duplicate of in turn must not lead back.
+    seen, at = {number}, other
+    while True:
+        if at in seen:
+            raise UsageError(f"bug {number} cannot be a duplicate of {other}, which leads back")
+        seen.add(at)
+        following = records[at].duplicate_of
+        if following is None or following not in records:
+            return other
+        at = following
+
+
+def _no_such_bug(number: int, known: Sequence[int]) -> str:
+    words = f"they go from {min(known)} to {max(known)}" if known else "there are none yet"
+    return f"there is no bug {number}; {words}"
+
+
+def _chronicle(store: Store) -> Chronicle:
+    numbers = store.bug_numbers()
+    chronicle = Chronicle()
+    for run in all_runs(store):
+        for stored in store.run_bodies(run.id):
+            facts = _decode(stored.row)
+            failed = facts.signature is not None and is_failure(facts.verdict)
+            bug = numbers.get(facts.signature or "") if failed else None
+            chronicle.add(run.id, facts, bug)
+    return chronicle
+
+
+def _bug(
+    record: BugRecord,
+    story: Story,
+    signatures: dict[str, Signature],
+    issues: dict[str, str],
+) -> Bug:
+    facts, life = story.example, story.life
+    # A bug may have results under older keys only.
+    parts = signatures.get(record.key) or signatures.get(facts.signature or "")
+    mine = {issues[kernel] for kernel in story.kernels if kernel in issues}
+    return Bug(
+        record=record,
+        machine=life.machine,
+        stage=parts.stage if parts else facts.stage,
+        kind=parts.kind if parts else facts.verdict,
+        code=parts.code if parts else facts.code,
+        failing_pass=parts.failing_pass if parts else None,
+        title=parts.template if parts else template(facts.reason),
+        reason=facts.reason,
+        rule=parts.rule if parts else None,
+        cells=story.cells,
+        cells_now=story.cells_now,
+        kernels=story.kernels,
+        targets=story.targets,
+        first_seen=life.first_seen,
+        last_seen=life.last_seen,
+        compiled=life.compiled,
+        clean_nights=life.clean_nights,
+        ranges=story.ranges,
+        example=facts,
+        issues=tuple(sorted(mine)),
+    )

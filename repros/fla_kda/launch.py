@@ -1,0 +1,34 @@
+"""Launches of Kimi delta attention through flash-linear-attention's `chunk_kda`."""
+
+import torch
+
+
+def forward(*, batch=4, seqlen=4096, heads=16, dk=128, dv=128):
+    """The output and the last state, as prefill wants them."""
+    return _combined(_inputs(batch, seqlen, heads, dk, dv))
+
+
+def backward(*, batch=4, seqlen=4096, heads=16, dk=128, dv=128):
+    """Forward and backward: what training runs."""
+    inputs = _inputs(batch, seqlen, heads, dk, dv)
+    output, state = _combined(inputs)
+    return output, state, torch.autograd.grad(output, inputs, torch.randn_like(output))
+
+
+def _inputs(batch, seqlen, heads, dk, dv):
+    def unit(width):
+        # The rule is stable for keys of length one.
+        x = torch.randn(batch, seqlen, heads, width, device="cuda")
+        return torch.nn.functional.normalize(x, dim=-1).to(torch.bfloat16)
+
+    value = torch.randn(batch, seqlen, heads, dv, device="cuda").to(torch.bfloat16)
+    # The logarithm of the decay, here one for each channel, is negative: states fade.
+    decay = -torch.rand(batch, seqlen, heads, dk, device="cuda")
+    beta = torch.rand(batch, seqlen, heads, device="cuda").to(torch.bfloat16)
+    return [x.detach().requires_grad_() for x in (unit(dk), unit(dk), value, decay, beta)]
+
+
+def _combined(inputs):
+    from fla.ops.kda.chunk import chunk_kda
+
+    return chunk_kda(*inputs, output_final_state=True)

@@ -1,0 +1,94 @@
+"""`triage bugs`, as a user runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from nights import night, row
+
+if TYPE_CHECKING:
+    from conftest import Triage
+
+A, B = "a" * 12, "b" * 12
+
+
+@pytest.fixture
+def home(triage: Triage) -> Path:
+    return Path(triage.env["TRIAGE_HOME"])
+
+
+def document(triage: Triage, *words: str) -> Any:
+    done = triage("bugs", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return msgspec.json.decode(done.stdout)
+
+
+def test_failures_become_numbered_bugs(triage: Triage, home: Path) -> None:
+    night(home, [row("ptxas_ice", A, code="C7907"), row(warps=8), row("unsupported", B, warps=16)])
+    night(home, [row("ptxas_ice", A, code="C7907"), row("trap_stub", B, warps=8, stage="llir")])
+    first, second = document(triage)["bugs"]
+    assert (first["number"], first["signature"], first["machine"]) == (1, A, "confirmed")
+    assert (second["number"], second["signature"], second["machine"]) == (2, B, "new")
+    assert (first["kind"], first["code"], first["cells"]) == ("ptxas_ice", "C7907", 1)
+    assert first["example"]["command"] == f"triage show {first['example']['short']} --stage log"
+    shown = triage("bugs")
+    assert "confirmed" in shown.stdout
+    assert "cubin ptxas_ice C7907: it is ptxas_ice" in shown.stdout
+
+
+def test_numbers_stay_when_older_history_comes_later(triage: Triage, home: Path) -> None:
+    night(home, [row("ptxas_ice", B)])
+    document(triage)
+    night(home, [row("ptxas_ice", A, warps=8), row("ptxas_ice", B)])
+    numbers = {bug["signature"]: bug["number"] for bug in document(triage)["bugs"]}
+    assert numbers == {B: 1, A: 2}
+
+
+def test_what_people_say_is_kept(triage: Triage, home: Path) -> None:
+    night(home, [row("ptxas_ice", A), row("trap_stub", B, warps=8)])
+    url = "https://example.org/issues/1"
+    done = document(triage, "set", "1", "reported", url, "--note", "asked again")
+    assert (done["bug"]["state"], done["bug"]["url"]) == ("reported", url)
+    assert document(triage, "set", "2", "duplicate", "1")["bug"]["duplicate_of"] == 1
+    night(home, [row("ptxas_ice", A), row("trap_stub", B, warps=8)])
+    bug = document(triage, "show", "1")["bug"]
+    assert (bug["state"], bug["url"], bug["note"]) == ("reported", url, "asked again")
+    assert bug["machine"] == "confirmed"
+    assert f"reported {url}" in triage("bugs", "show", "1").stdout
+    assert [bug["number"] for bug in document(triage, "--state", "duplicate")["bugs"]] == [2]
+    assert document(triage, "set", "1", "untriaged")["bug"]["state"] == "untriaged"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show", "9"], "there is no bug 9; they go from 1 to 2"),
+        (["set", "9", "expected"], "there is no bug 9"),
+        (["set", "1", "reported"], "needs the URL"),
+        (["set", "1", "reported", "javascript:alert(1)"], "is no URL"),
+        (["set", "1", "duplicate"], "needs the number"),
+        (["set", "1", "duplicate", "7"], "there is no bug 7"),
+        (["set", "1", "duplicate", "1"], "leads back"),
+        (["set", "1", "wontfix", "why"], "--note keeps words"),
+        (["set", "1", "closed"], "closed"),
+    ],
+)
+def test_what_cannot_be_said(triage: Triage, home: Path, words: list[str], said: str) -> None:
+    night(home, [row("ptxas_ice", A), row("trap_stub", B, warps=8)])
+    done = triage("bugs", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_no_bugs(triage: Triage) -> None:
+    assert "no bugs" in triage("bugs").stdout
+    assert document(triage)["bugs"] == []
+
+
+def test_a_duplicate_s_duplicate_cannot_lead_back(triage: Triage, home: Path) -> None:
+    night(home, [row("ptxas_ice", A), row("trap_stub", B, warps=8)])
+    document(triage, "set", "1", "duplicate", "2")
+    assert triage("bugs", "set", "2", "duplicate", "1").returncode == 2

@@ -1,0 +1,92 @@
+"""`triage history`, as a user runs it, on nights that were replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from conftest import Triage
+from nights import as_json, night, row
+
+VERSIONS = ("12.9.86", "13.0.88", "13.1.80", "13.10.1")
+
+
+@pytest.fixture
+def home(triage: Triage) -> Path:
+    home = Path(triage.env["TRIAGE_HOME"])
+    night(home, [row("ptxas_ice", "s1", ptxas=ptxas) for ptxas in VERSIONS])
+    night(
+        home,
+        [
+            row(ptxas="13.10.1", n_regs=128, spill_stores=96),
+            row(ptxas="13.0.88", n_regs=96),
+            row("ptxas_ice", "s1", ptxas="13.1.80", code="C7907"),
+            row(ptxas="12.9.86"),
+            row("unsupported", triton="3.10.0", ptxas="12.9.86"),
+            row(warps=8, ptxas="12.9.86"),
+            row(target="sm_90a", ptxas="12.9.86"),
+            row(launch="default:chunk_size=32", ptxas="12.9.86"),
+            row(kernel="scan_bwd"),
+        ],
+    )
+    return home
+
+
+FIRST_BLOCK = ["--kernel", "scan_fwd", "--sm", "100a", "--config", "num_warps=4"]
+
+
+def test_a_row_a_version_and_a_sparkline(triage: Triage, home: Path) -> None:
+    done = triage("history", *FIRST_BLOCK, "--launch", "default")
+    assert done.returncode == 0, done.stderr
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines() if line.strip()]
+    assert lines[0] == "scan_fwd · default · sm_100a · num_warps=4,maxnreg=128"
+    assert lines[1] == "registers ▁▅x█· 64 to 128"
+    assert lines[2] == "spills ▁▁x█· 0 to 96 B"
+    assert lines[3] == "cell Triton ptxas verdict regs spill st spill ld occupancy"
+    assert [line.split(maxsplit=1)[1] for line in lines[5:10]] == [
+        "3.6.0 12.9.86 ok 64 0 0 50.0%",
+        "3.6.0 13.0.88 ok 96 0 0 50.0%",
+        "3.6.0 13.1.80 ptxas_ice C7907 - - - -",
+        "3.6.0 13.10.1 ok 128 96 0 50.0%",
+        "3.10.0 12.9.86 unsupported - - - -",
+    ]
+
+
+def test_rows_are_those_of_every_command(triage: Triage, home: Path) -> None:
+    done = triage("history", "--json", *FIRST_BLOCK, "--ptxas", ">=13.0,<13.2")
+    document = msgspec.json.decode(done.stdout)
+    assert [cell["ptxas"] for cell in document["cells"]] == ["13.0.88", "13.1.80"]
+    assert document["cells"][1] == as_json(row("ptxas_ice", "s1", ptxas="13.1.80", code="C7907"))
+
+
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        (["--kernel", "scan_*"], 9),
+        (["--kernel", "scan_fwd", "--set", "chunk_size=32"], 1),
+        (["--kernel", "scan_fwd", "--sm", "90a", "--sm", "sm_100a", "--triton", "3.6.0"], 7),
+        (["--kernel", "scan_fwd", "--config", "num_warps=8"], 1),
+        (["--kernel", "scan_fwd", "--launch", "def*", "--ptxas", "12.9.86"], 5),
+    ],
+)
+def test_selection(triage: Triage, home: Path, words: list[str], count: int) -> None:
+    document = msgspec.json.decode(triage("history", "--json", *words).stdout)
+    assert len(document["cells"]) == count
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--kernel", "scan_fwt"], 2, "did you mean scan_fwd?"),
+        (["--kernel", "scan_fwd", "--sm", "80"], 3, "targets sm_100a, sm_90a"),
+        (["--kernel", "scan_fwd", "--ptxas", "new"], 2, "--ptxas new: write a version"),
+        (["--kernel", "scan_fwd", "--config", "num_warps"], 2, "is not name=value"),
+    ],
+)
+def test_what_is_not_there(
+    triage: Triage, home: Path, words: list[str], code: int, said: str
+) -> None:
+    done = triage("history", *words)
+    assert done.returncode == code
+    assert said in done.stderr

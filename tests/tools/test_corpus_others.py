@@ -1,0 +1,29 @@
+"""Kernels of other packages, captured from the unmodified sources of their pinned sdists."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Triage
+
+pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("others")]
+
+# One launch function each: those of a folder share the capture.
+CAPTURED = {
+    "liger_rms_norm_*": {"liger_rms_norm_fwd", "liger_rms_norm_bwd"},
+    "liger_geglu_*": {"liger_geglu_fwd", "liger_geglu_bwd"},
+    "conch_silu_and_mul": {"conch_silu_and_mul"},
+}
+
+
+@pytest.mark.parametrize("pattern", CAPTURED)
+def test_kernels_of_a_package_compile(module_triage: Triage, pattern: str) -> None:
+    document = module_triage.compile("--kernel", pattern, "--sm", "90a", code=0)
+    assert {row["kernel"] for row in document["cells"]} == CAPTURED[pattern]
+    assert {row["verdict"] for row in document["cells"]} == {"ok"}
+
+
+def test_a_refusal_of_upstream_is_told_in_its_words(module_triage: Triage) -> None:
+    words = ["--kernel", "fla_gated_delta_rule_bwd_dqkwg", "--sm", "90a", "--triton", "3.6.0"]
+    done = module_triage("compile", *words)
+    assert done.returncode == 2
+    assert "produces incorrect results" in done.stderr

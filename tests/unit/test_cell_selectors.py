@@ -1,0 +1,83 @@
+"""Selectors as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.logic.cell_selectors import make_selector, parse_selector, read_specifiers
+from harness.values.errors import UsageError
+from harness.values.kernel import Config
+from harness.values.matrix import Coordinates
+
+CELL = Coordinates(
+    cell="mamba3_x/default:n=4/num_warps=4@sm_100a/triton-3.6.0/ptxas-12.9.86-bundled",
+    kernel="mamba3_x",
+    launch="default:n=4",
+    config=Config.of({"num_warps": 4}),
+    target="sm_100a",
+    triton="3.6.0",
+    ptxas="12.9.86",
+    ptxas_origin="bundled",
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "*@sm_100a*",
+        "mamba3_*",
+        "triton-3.6",
+        "kernel=mamba3_*",
+        "kernel=mamba3_x,target=100a",
+        "target=sm_10*",
+        "triton=>=3.5,<3.8",
+        "triton=3.6.0,ptxas=bundled",
+        "ptxas=>=12.9,<13,num_warps=4|8",
+        "launch=default,config=num_warps=4",
+        "kernel=mamba3_x,maxnreg=none",
+    ],
+)
+def test_what_means_the_cell(text: str) -> None:
+    assert parse_selector(text).matches(CELL)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "*@sm_90a*",
+        "kernel=mamba2_*",
+        "kernel=mamba3_x,target=100",
+        "triton=>=3.5,<3.6",
+        "ptxas=12.9",
+        "ptxas=>=12.9,<13,num_warps=8",
+        "launch=other",
+    ],
+)
+def test_what_does_not(text: str) -> None:
+    assert not parse_selector(text).matches(CELL)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "empty"),
+        ("triton=new", "not a specifier"),
+        ("target=sm_1", "not a GPU target"),
+        ("kernel=a,kernel=b", "kernel twice"),
+        ("kernel=a,num_warps", "not name=value"),
+    ],
+)
+def test_what_makes_no_sense(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_selector(text)
+
+
+def test_one_version_is_exactly_that() -> None:
+    assert "3.6.0" in read_specifiers("3.6.0")
+    assert "12.8.93" not in read_specifiers("12.8")
+    assert "12.8.93" in read_specifiers("==12.8.*")
+
+
+def test_bundled_is_no_version() -> None:
+    assert make_selector(ptxas="bundled").bundled
+    assert make_selector(ptxas="bundled").ptxas is None

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.child.agreement import Trial, compare, group
+from harness.child.measures import Distance, distance, tolerance
+
+NAN, INF = float("nan"), float("inf")
+
+
+def measured(a: list[float], b: list[float], allowed: float = 0.1) -> Distance:
+    return distance(torch.tensor(a), torch.tensor(b), allowed)
+
+
+def test_the_three_measures_by_their_formulas() -> None:
+    found = measured([3.0, 4.0, 1.0], [3.0, 4.0, 0.0])
+    rms = math.sqrt(25 / 3)
+    assert found.rel_err == pytest.approx(1 / 5)
+    # An element near zero is judged against the whole tensor's scale.
+    assert found.stable_max_rel == pytest.approx(1 / rms)
+    assert found.bad_frac == pytest.approx(1 / 3)
+    assert measured([3.0, 4.0, 1.0], [3.0, 4.0, 0.0], allowed=0.5).bad_frac == 0
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_what_is_not_finite_agrees_with_itself_alone(value: float) -> None:
+    assert measured([1.0, value], [1.0, value]) == (0, 0, 0)
+    for other in {NAN, INF, -INF, 1.0} - {value}:
+        if not (math.isnan(value) and math.isnan(other)):
+            assert measured([1.0, other], [1.0, value]) == (INF, INF, 0.5)
+
+
+def test_zeros_shapes_dtypes_and_nothing() -> None:
+    assert measured([0.0, 0.0], [0.0, 0.0]) == (0, 0, 0)
+    assert measured([1.0, 0.0], [0.0, 0.0]).rel_err == INF
+    assert measured([1.0], [1.0, 1.0]) == (INF, INF, 1)
+    assert distance(torch.ones(1), torch.ones(1, dtype=torch.float64), 0.1) == (INF, INF, 1)
+    assert measured([], []) == (0, 0, 0)
+    whole = torch.tensor([1, 2, 3, 4])
+    assert distance(whole, whole, 0.0) == (0, 0, 0)
+    assert distance(whole, torch.tensor([1, 2, 3, 5]), 0.0) == (INF, INF, 0.25)
+
+
+numbers = st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=20)
+
+
+@given(numbers)
+def test_a_tensor_is_no_distance_from_itself(values: list[float]) -> None:
+    assert measured(values, values) == (0, 0, 0)
+
+
+@given(numbers, st.floats(1e-3, 1e3))
+def test_measures_do_not_depend_on_the_scale(values: list[float], scale: float) -> None:
+    tensor = torch.tensor(values, dtype=torch.float64)
+    other = tensor + tensor.abs().max() * 0.01
+    one = distance(other, tensor, 0.1)
+    two = distance(other * scale, tensor * scale, 0.1)
+    assert one == pytest.approx(two, rel=1e-6)
+
+
+def test_the_coarsest_dtype_decides_the_tolerance() -> None:
+    bf16, fp16, fp32 = torch.bfloat16, torch.float16, torch.float32
+    assert tolerance([fp32, bf16, torch.int32]) == 4 * torch.finfo(bf16).eps
+    assert tolerance([fp16, fp32]) == 4 * torch.finfo(fp16).eps
+    assert tolerance([fp32]) == 1000 * torch.finfo(fp32).eps
+    assert tolerance([torch.int64, torch.bool]) == 0
+
+
+def trial(*values: float) -> Trial:
+    return Trial(tensors={"out": torch.tensor(values)})
+
+
+def test_trials_are_grouped_and_the_one_to_trust_comes_first() -> None:
+    a, b, broken = trial(1.0, 2.0), trial(9.0, 2.0), Trial(error="no")
+    assert group([a, b, b, broken, a, a]) == [[0, 4, 5], [1, 2]]
+    # Reading the source casts doubt on the larger group.
+    assert group([a, b, b, broken, a, a], doubtful={0}) == [[1, 2], [0, 4, 5]]
+    assert group([broken, broken]) == []
+
+
+def test_the_worst_tensor_is_named() -> None:
+    one = Trial(tensors={"x": torch.ones(2), "y": torch.tensor([1.0, 1.1])})
+    two = Trial(tensors={"x": torch.ones(2), "y": torch.ones(2)})
+    apart = compare(one, two)
+    assert (apart.tensor, apart.differs) == ("y", True)
+    assert not compare(one, one).differs
+    assert compare(Trial(tensors={"x": torch.ones(2)}), two).tensor == "y"

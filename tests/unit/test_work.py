@@ -1,0 +1,99 @@
+"""Running one cell several times, and what places have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import harness.verbs.work as module
+from harness.effects.process import ResourceLimits
+from harness.effects.workbench import Workbench
+from harness.values.row import Row
+from harness.verbs.cells import Evaluated, PlannedCell
+from harness.verbs.work import Treatment
+
+
+class Bench:
+    """Counts how it was taken apart."""
+
+    def __init__(self) -> None:
+        self.cpu_seconds = 0.0
+        self.asked: list[tuple[ResourceLimits | None, bool]] = []
+
+    def apart(self, *, limits: ResourceLimits | None, afresh: bool) -> SimpleNamespace:
+        self.asked.append((limits, afresh))
+        return SimpleNamespace(cpu_seconds=1.5)
+
+
+def evaluate(
+    monkeypatch: pytest.MonkeyPatch, rows: Sequence[Row], treatment: Treatment
+) -> tuple[Evaluated, Bench]:
+    left = iter(rows)
+
+    async def answer(bench: object, plan: object) -> Evaluated:
+        return Evaluated(row=next(left), evidence={})
+
+    monkeypatch.setattr(module, "evaluate", answer)
+    bench = Bench()
+    plan = cast("PlannedCell", None)
+    done = asyncio.run(module._evaluate(cast("Workbench", bench), plan, treatment))
+    assert next(left, None) is None
+    return done, bench
+
+
+def a_row(**changes: Any) -> Row:
+    base = Row(
+        cell="k/default/num_warps=4@sm_90a/triton-3.6.0/ptxas-13.0.88",
+        short="01234567",
+        kernel="k",
+        launch="default",
+        config={"num_warps": 4},
+        target="sm_90a",
+        triton="3.6.0",
+        ptxas="13.0.88",
+        ptxas_origin="nvidia-cuda-nvcc",
+        verdict="ok",
+        reason="it is",
+    )
+    return replace(base, **changes)
+
+
+def test_once_is_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, bench = evaluate(monkeypatch, [a_row()], Treatment())
+    assert not done.row.flaky
+    assert bench.asked == []
+
+
+def test_other_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = ResourceLimits(timeout=1.0, memory=2)
+    _, bench = evaluate(monkeypatch, [a_row()], Treatment(limits=limits))
+    assert bench.asked == [(limits, False)]
+    assert bench.cpu_seconds == 1.5
+
+
+def test_runs_that_agree_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, bench = evaluate(monkeypatch, [a_row()] * 3, Treatment(repeat=3))
+    assert not done.row.flaky
+    # Only the first may be from the store.
+    assert [afresh for _, afresh in bench.asked] == [False, True, True]
+    assert bench.cpu_seconds == 4.5
+
+
+def test_runs_that_disagree_are_flaky_and_the_failure_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failed = a_row(verdict="compiler_crash", signature="0123456789ab")
+    done, _ = evaluate(monkeypatch, [a_row(), failed, a_row()], Treatment(repeat=3))
+    assert done.row.flaky
+    assert done.row.verdict == "compiler_crash"
+
+
+def test_other_machine_code_is_disagreement_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [a_row(cubin_sha256="aa"), a_row(cubin_sha256="bb")]
+    done, _ = evaluate(monkeypatch, rows, Treatment(repeat=2))
+    assert done.row.flaky
