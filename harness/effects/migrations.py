@@ -132,7 +132,9 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
         for name, statements in _MIGRATIONS:
             if name not in done:
                 for statement in statements:
-                    db.execute(statement)
+                    # SQLite keeps the text: without the indentation all tables fit on one page, and
+                    # no other page can take them along when it is damaged.
+                    db.execute(" ".join(statement.split()))
                 db.execute("INSERT INTO migrations VALUES (?, ?)", (name, time.time()))
 
 
