@@ -126,6 +126,10 @@ class Rules:
             if id(rule) not in self._matched and rule.selector.matches(cell):
                 self._matched.add(id(rule))
 
+    def is_expected(self, cell: Coordinates) -> bool:
+        """Whether this cell is known to fail."""
+        return any(rule.selector.matches(cell) for rule in self.matrix.expect)
+
     def unseen(self, kernel: str, launch: str, target: str, triton: str | None) -> None:
         """The cells of this place stay unknown: what may speak of them is not called useless."""
         every: list[_Rule] = [*self.matrix.exclude, *self.matrix.overrides, *self.matrix.expect]

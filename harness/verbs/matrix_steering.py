@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from harness.effects.lowering import lowering_key
@@ -15,6 +15,7 @@ from harness.effects.workbench import Workbench
 from harness.logic.matrix import Rules, by_information
 from harness.values.matrix import Coordinates
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 from harness.verbs.carryover import CELL, LIMITS, Identities, carried, limits_label
 from harness.verbs.cells import PlannedCell
 from harness.verbs.matrix_plan import MatrixPlan
@@ -60,6 +61,7 @@ class MatrixSteering(Steering):
     at_once: int = field(init=False)
     _owners: dict[str, int] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
+    _failed: set[str] = field(default_factory=set)
     _identities: Identities = field(default_factory=Identities)
     _extras: set[int] = field(init=False)
     _lowerings: Counter[str] = field(default_factory=Counter)
@@ -92,6 +94,9 @@ class MatrixSteering(Steering):
         wanted = self._wanted(place, plan.cells)
         left = self._carry_over(wanted) if self.use_cache else wanted
         found = [self.last.get(at.cell) for _, at in left]
+        for (_, at), last in zip(left, found, strict=True):
+            if last and not VerdictKind(last.verdict).compiles:
+                self._failed.add(at.cell)
         order = by_information(
             [at for _, at in left], [each.verdict if each else None for each in found]
         )
@@ -146,7 +151,9 @@ class MatrixSteering(Steering):
 
     def treatment(self, cell: PlannedCell) -> Treatment:
         """Limits and number of runs as the overrides say."""
-        return self._treatment(cell, coordinates_of(cell))
+        at = coordinates_of(cell)
+        failing = at.cell in self._failed or self.rules.is_expected(at)
+        return replace(self._treatment(cell, at), used_to_fail=failing)
 
     def _treatment(self, cell: PlannedCell, at: Coordinates) -> Treatment:
         how = self.rules.treatment(at)

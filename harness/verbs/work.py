@@ -22,6 +22,7 @@ from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import Triton
+from harness.values.verdict import VerdictKind
 from harness.verbs.cells import Evaluated, PlannedCell, evaluate
 from harness.verbs.planning import Plan, plan_launch, plan_ptx
 from harness.verbs.selection import PlannedLaunch, Selection
@@ -98,10 +99,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Treatment:
-    """How one cell is run; `evidence` goes into its record beside what it was judged from."""
+    """How one cell is run; `evidence` goes into its record beside what it was judged from.
+
+    One that `used_to_fail` and compiles is run once more, from nothing, before that is said.
+    """
 
     limits: ResourceLimits | None = None
     repeat: int = 1
+    used_to_fail: bool = False
     evidence: dict[str, str] = field(default_factory=dict)
 
 
@@ -256,11 +261,9 @@ async def _one(run: Run, plan: PlannedCell) -> Row | None:
 
 async def _evaluate(bench: Workbench, plan: PlannedCell, treatment: Treatment) -> Evaluated:
     """Run the cell as often as wanted; runs that disagree make its row flaky."""
-    if treatment.limits is None and treatment.repeat == 1:
-        return await evaluate(bench, plan)
-    done = []
-    for attempt in range(treatment.repeat):
-        mine = bench.apart(limits=treatment.limits, afresh=attempt > 0)
+    done: list[Evaluated] = []
+    while len(done) < _runs_wanted(treatment, done):
+        mine = bench.apart(limits=treatment.limits, afresh=bool(done))
         try:
             done.append(await evaluate(mine, plan))
         finally:
@@ -270,6 +273,12 @@ async def _evaluate(bench: Workbench, plan: PlannedCell, treatment: Treatment) -
     # The worst of them is shown: a reader wants to see the failure.
     worst = next((each for each in done if each.row.signature), done[0])
     return replace(worst, row=replace(worst.row, flaky=True))
+
+
+def _runs_wanted(treatment: Treatment, done: Sequence[Evaluated]) -> int:
+    """A fix is confirmed before it is said."""
+    is_fixed = treatment.used_to_fail and done and VerdictKind(done[0].row.verdict).compiles
+    return max(treatment.repeat, 2 if is_fixed else 1)
 
 
 def _outcome(row: Row) -> tuple[object, ...]:
