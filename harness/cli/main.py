@@ -22,6 +22,7 @@ _COMMANDS = {
         "harness.cli.compile",
         "Compile every config of a kernel and say what became of it.",
     ),
+    "bisect": ("harness.cli.bisecting", "Find the version in which a failure began, and ended."),
     "check": (
         "harness.cli.check",
         "Say which configs compute something else than the others.",
