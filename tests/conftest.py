@@ -71,9 +71,15 @@ class Triage:
         return document
 
 
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How wide tables are must not depend on who runs the tests."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def _environment(home: Path, cache: Path) -> dict[str, str]:
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "COLUMNS"},
         "TRIAGE_HOME": str(home),
         "TRIAGE_CACHE_DIR": str(cache),
         "PYTHONPATH": str(HERE.parent),

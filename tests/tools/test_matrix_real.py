@@ -26,7 +26,7 @@ pytestmark = pytest.mark.tools
 MATRIX = """\
 version: 1
 toolchains:
-  triton: {spec: installed}
+  triton: {spec: "3.6.0"}
   ptxas: {spec: [bundled, "13.0.88", "13.1.115"]}
 targets: [sm_80, sm_90a]
 kernels: [own_scale, "nobody_*"]
