@@ -262,6 +262,8 @@ async def _one(run: Run, plan: PlannedCell) -> Row | None:
 async def _evaluate(bench: Workbench, plan: PlannedCell, treatment: Treatment) -> Evaluated:
     """Run the cell as often as wanted; runs that disagree make its row flaky."""
     done: list[Evaluated] = []
+    if treatment.limits is None and treatment.repeat == 1:
+        done.append(await evaluate(bench, plan))
     while len(done) < _runs_wanted(treatment, done):
         mine = bench.apart(limits=treatment.limits, afresh=bool(done))
         try:

@@ -97,3 +97,22 @@ def test_other_machine_code_is_disagreement_too(monkeypatch: pytest.MonkeyPatch)
     rows = [a_row(cubin_sha256="aa"), a_row(cubin_sha256="bb")]
     done, _ = evaluate(monkeypatch, rows, Treatment(repeat=2))
     assert done.row.flaky
+
+
+def test_what_used_to_fail_and_compiles_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, bench = evaluate(monkeypatch, [a_row()] * 2, Treatment(used_to_fail=True))
+    assert not done.row.flaky
+    # From nothing, the second time.
+    assert bench.asked == [(None, True)]
+
+
+def test_a_fix_that_does_not_last_is_flaky(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = a_row(verdict="ptxas_ice", signature="s")
+    done, _ = evaluate(monkeypatch, [a_row(), broken], Treatment(used_to_fail=True))
+    assert (done.row.verdict, done.row.flaky) == ("ptxas_ice", True)
+
+
+def test_what_still_fails_needs_no_confirming(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = a_row(verdict="ptxas_ice", signature="s")
+    done, bench = evaluate(monkeypatch, [broken], Treatment(used_to_fail=True))
+    assert (done.row.verdict, bench.asked) == ("ptxas_ice", [])
