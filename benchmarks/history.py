@@ -21,10 +21,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
 from harness.effects.store import ResultRecord, Store
 from harness.values.row import Row
+from harness.verbs.cells import Evaluated
+from harness.verbs.work import record_of
 
 TRITONS = ("3.5.1", "3.6.0", "3.7.1", "3.8.0", "3.9.0")
 PTXAS = ("12.8.93", "12.9.86", "13.0.88", "13.1.115", "13.2.86", "13.3.73", "13.4.92", "13.5.37")
@@ -158,20 +158,8 @@ def changed(row: Row, index: int) -> Row:
 
 def record(row: Row) -> ResultRecord:
     """As a run keeps it."""
-    return ResultRecord(
-        cell=row.cell,
-        short=row.short,
-        kernel=row.kernel,
-        launch=row.launch,
-        config=row.config,
-        target=row.target,
-        triton=row.triton or "",
-        ptxas=row.ptxas,
-        verdict=row.verdict,
-        signature_key=row.signature,
-        row=msgspec.json.encode(row),
-        evidence={"lower": "a" * 64, "ptx": "b" * 64, "assemble": "c" * 64},
-    )
+    evidence = {"lower": "a" * 64, "ptx": "b" * 64, "assemble": "c" * 64}
+    return record_of(Evaluated(row=row, evidence=evidence))
 
 
 def say(what: str, value: str) -> None:

@@ -14,6 +14,8 @@ from harness.values.cell import CellId
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
+from harness.verbs.cells import Evaluated
+from harness.verbs.work import record_of
 
 
 def row(
@@ -64,7 +66,7 @@ def night(
     """Keep a run with these rows; return its number."""
     with Store.open(home) as store:
         run = store.begin_run(command)
-        store.put_results(run, [_record(each) for each in rows])
+        store.put_results(run, [record(each) for each in rows])
         if finish:
             store.finish_run(run)
         return run
@@ -76,18 +78,6 @@ def as_json(row: Row) -> dict[str, Any]:
     return found
 
 
-def _record(row: Row) -> ResultRecord:
-    return ResultRecord(
-        cell=row.cell,
-        short=row.short,
-        kernel=row.kernel,
-        launch=row.launch,
-        config=row.config,
-        target=row.target,
-        triton=row.triton or "",
-        ptxas=row.ptxas,
-        verdict=row.verdict,
-        signature_key=row.signature,
-        row=msgspec.json.encode(row),
-        evidence={},
-    )
+def record(row: Row) -> ResultRecord:
+    """The row as a run keeps it."""
+    return record_of(Evaluated(row=row, evidence={}))

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
-from nights import night, row
+from nights import night, record, row
 
 from harness.effects.merging import Merged
 from harness.effects.shards import NightPart
-from harness.effects.store import ResultRecord, Store
+from harness.effects.store import Store
 from harness.values.bug import HumanState
 from harness.values.row import Row
 from harness.verbs.bugs import list_bugs, set_state
@@ -39,12 +39,6 @@ def shard(home: Path, number: int, rows: list[Row], *, of: int = 2, finish: bool
         store.put_results(run, [record(each) for each in rows])
         if finish:
             store.finish_run(run)
-
-
-def record(each: Row) -> ResultRecord:
-    from nights import _record
-
-    return _record(each)
 
 
 def merge(home: Path, *folders: Path) -> MergeReport:

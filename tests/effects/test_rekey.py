@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
-from nights import _record, row
+from nights import record as record_of
+from nights import row
 
 from harness.effects.store import Store
 from harness.logic.judge import CellEvidence, judge
@@ -45,7 +46,7 @@ def keep(store: Store, run: int, message: str, key: str, **words: Any) -> None:
     found = row("pass_failure", key, **words)
     if store.get_evidence("lower", message) is None:
         store.put_evidence("lower", message, msgspec.json.encode(lowering(message)), {})
-    record = _record(replace(found, **changes))
+    record = record_of(replace(found, **changes))
     store.put_result(run, replace(record, evidence={"lower": message}))
 
 
