@@ -102,14 +102,20 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def lower(record: Any, run: Callable[..., Any], folder: Path, ptxas: str | None) -> None:
+def lower(
+    record: Any, run: Callable[..., Any], folder: Path, ptxas: str | None, *, dump: bool = False
+) -> None:
     """Compile `record` in this (forked) process; everything is left in `folder`.
+
+    With `dump`, MLIR prints the module before every pass.
 
     `result.json`: error or None, metadata, ptxas flags and gpu name, seconds by stage.
     `cache/`: what Triton stored of each finished stage, also when a later one failed.
     """
     os.environ["TRITON_CACHE_DIR"] = str(folder / "cache")
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    if dump:
+        os.environ["MLIR_ENABLE_DUMP"] = "1"
     if ptxas:
         os.environ["TRITON_PTXAS_PATH"] = os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = ptxas
         _forget_answers()

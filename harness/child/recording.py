@@ -20,6 +20,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from harness.child.coverage import suspicion
+from harness.child.direct import SourceRecord, compile_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,7 +111,7 @@ class Recorder:
     """
 
     def __init__(self, limit: int = 5000) -> None:
-        self.records: dict[tuple[str, str], Record] = {}
+        self.records: dict[tuple[str, str], Record | SourceRecord] = {}
         self.dropped = 0
         self.pruned: dict[str, tuple[int, int]] = {}
         self._limit = limit
@@ -154,7 +155,8 @@ class Recorder:
         for name, replacement in replacements.items():
             setattr(Autotuner, name, replacement)
         try:
-            yield
+            with compile_calls(self._keep):
+                yield
         finally:
             JITFunction.run = launch
             for name, original in saved.items():
@@ -202,18 +204,23 @@ class Recorder:
         )
         record.arguments = _describe_arguments(function, args, kwargs)
         record.key = _key(record)
-        name = (record.key, json.dumps(config))
-        if name in self.records:
-            return RecordedKernel(record.kernel)
-        if len(self.records) < self._limit:
+        if self._keep(record):
             record.grid = _grid_dims(record)
             record.suspect = suspicion(
                 function.fn, {**_by_name(function.arg_names, args), **kwargs}
             )
-            self.records[name] = record
-        else:
-            self.dropped += 1
         return RecordedKernel(record.kernel)
+
+    def _keep(self, record: Record | SourceRecord) -> bool:
+        """Keep a record unless it is known, or one too many; whether it was kept."""
+        name = (record.key, json.dumps(record.config))
+        if name in self.records:
+            return False
+        if len(self.records) >= self._limit:
+            self.dropped += 1
+            return False
+        self.records[name] = record
+        return True
 
 
 def _by_name(names: list[str], args: tuple[Any, ...]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # All here, none later: launch code may bring a package of our name, and modules of any.
 import torch  # noqa: F401 - so that every fork has it
@@ -24,6 +24,7 @@ import triton
 import triton.backends.nvidia.compiler
 
 from harness.child.device import pretend_cuda
+from harness.child.exporting import export_to
 from harness.child.ir_files import is_ir, read_ir
 from harness.child.lowering import lower, picked_ptxas
 from harness.child.recording import Recorder
@@ -34,7 +35,11 @@ from harness.child.sources import (
     run_launch,
     stand_aside,
 )
+from harness.child.standalone import compile_standalone
 from harness.child.supervisor import Limits, Message, Supervisor, connect, redirect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["main"]
 
@@ -62,7 +67,7 @@ class Session:
         """The body of the forked session."""
         redirect(str(self._folder / "capture.out"), str(self._folder / "capture.err"))
         channel = connect(self._message["socket"], self._message["name"])
-        self._supervisor = Supervisor(channel, {"lower": self._lower})
+        self._supervisor = Supervisor(channel, {"lower": self._lower, "export": self._export})
         self._supervisor.send({"captured": self._capture()})
         self._supervisor.serve()
 
@@ -114,6 +119,18 @@ class Session:
         }
 
     def _lower(self, message: Message) -> None:
+        self._on_record(
+            message,
+            lambda record, folder: lower(
+                record, self._run, folder, message["ptxas"], dump=message["dump"]
+            ),
+        )
+
+    def _export(self, message: Message) -> None:
+        self._on_record(message, lambda record, folder: export_to(record, self._run, folder))
+
+    def _on_record(self, message: Message, work: Callable[[Any, Path], None]) -> None:
+        """Do something with one of the records, in a fork."""
         assert self._supervisor is not None
         folder = Path(message["folder"])
         streams = (str(folder / "stdout"), str(folder / "stderr"))
@@ -127,7 +144,7 @@ class Session:
         def body() -> None:
             redirect(*streams)
             with self._mode:
-                lower(record, self._run, folder, message["ptxas"])
+                work(record, folder)
 
         self._supervisor.fork(message["id"], body, Limits(**message["limits"]), streams)
 
@@ -166,7 +183,18 @@ def main() -> None:
         session = Session({**message, "socket": path})
         supervisor.fork(message["id"], session, Limits(**message["limits"]))
 
+    def compile_file(message: Message) -> None:
+        folder = Path(message["folder"])
+        streams = (str(folder / "stdout"), str(folder / "stderr"))
+
+        def body() -> None:
+            redirect(*streams)
+            compile_standalone(message["capture"], folder, message["ptxas"])
+
+        supervisor.fork(message["id"], body, Limits(**message["limits"]), streams)
+
     supervisor.handle("open", open_session)
+    supervisor.handle("compile", compile_file)
     _warm_up(triton.__version__)
     where = str(Path(triton.__file__).parent)
     supervisor.send({"ready": {"triton": triton.__version__, "path": where}})

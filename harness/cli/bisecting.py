@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,29 +17,46 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.effects.bisect_log import Asked, BisectLog
 from harness.effects.locations import home_dir
 from harness.effects.store import Store
 from harness.logic.bisect_report import BisectReport
-from harness.logic.bisection import Boundary
-from harness.presentation.bisections import render_bisection
+from harness.presentation.bisections import bisect_document, render_bisection
+from harness.presentation.contrasts import contrast_document, render_contrast
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
-from harness.verbs.bisecting import AXES, BisectOptions, bisect_versions
-from harness.verbs.selection import Selection, select
+from harness.verbs.axes import VERSION_AXES
+from harness.verbs.bisecting import BisectOptions, bisect_versions
+from harness.verbs.contrasting import CONTRAST_AXES, contrast
+from harness.verbs.selection import Selection, SelectionOptions, select
 
 __all__ = ["command"]
 
 _EPILOG = """\b
 Example:
   triage bisect --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
+  triage bisect --kernel case.ptx --sm 90a --ptxas 13.1.115 --axis flag
 
 Exit code 0: the failure was found, and so were its bounds as far as they can be told. 1: nothing
-that was tried shows it. 4: a toolchain could not be had; what is known so far is told."""
+that was tried shows it. 4: a toolchain could not be had; what is known so far is told, and
+--resume goes on.
+
+The command of --script runs in this folder and finds $TRIAGE_ROW (a file: the row as JSON),
+$TRIAGE_PTX, $TRIAGE_CUBIN and $TRIAGE_PTXAS. It says by its exit code what the version is: 0 good,
+125 cannot be told, 128 or more stop, any other bad."""
+
+_SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
 
 
 @click.command("bisect", context_settings=CONTEXT, epilog=_EPILOG)
-@selection_options
-@click.option("--axis", type=click.Choice(AXES), default="ptxas", show_default=True)
+@partial(selection_options, kernel_required=False)
+@click.option(
+    "--axis",
+    type=click.Choice([*VERSION_AXES, *CONTRAST_AXES]),
+    default="ptxas",
+    show_default=True,
+    help="Versions of ptxas or Triton; or GPUs, ptxas' flags, tuned parameters: one at a time.",
+)
 @click.option(
     "--bad", metavar="VERSION", help="A version that fails. Default: --ptxas or --triton."
 )
@@ -42,14 +64,21 @@ that was tried shows it. 4: a toolchain could not be had; what is known so far i
 @click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
 @click.option("--sweep", is_flag=True, help="Try every version.")
 @click.option(
-    "--budget", type=click.IntRange(2, 1000), default=40, show_default=True, help="Versions to try."
+    "--budget",
+    type=click.IntRange(2, 1000),
+    help="Versions to try. Default: as many as are installed, and one of each minor release.",
 )
 @click.option(
     "--repeat",
     type=click.IntRange(1, 100),
     default=5,
     show_default=True,
-    help="How often both sides of the boundary are run.",
+    help="How often both sides of the boundary are run, at least.",
+)
+@click.option("--script", metavar="CMD", help="Your own predicate, as for `git bisect run`.")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="LOG", help="Go on with a log.")
+@click.option(
+    "--replay", type=click.Path(path_type=Path), metavar="LOG", help="Say again what a log says."
 )
 @execution_options
 @json_option
@@ -58,41 +87,82 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
 
     Along ptxas, every version gets the same PTX, byte for byte; along Triton, each lowers for
     itself. Where what is left fits the budget every version is tried: a history may come and go.
+    Along `target`, `flag` and `config`, which have no order, everything is tried.
     """
-    words = selection_words(options)
-    status = status_console()
-    with status.status("preparing toolchains and sources"):
-        selection = select(words)
-    _check(selection)
-    asked = BisectOptions(
-        axis=options["axis"],
-        good=options["good"],
-        bad=options["bad"],
-        signature=options["signature"],
-        sweep=options["sweep"],
-        budget=options["budget"],
-        repeat=options["repeat"],
-    )
-    how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
-
-    def tell(version: str, said: str) -> None:
-        status.print(f"{asked.axis} {version}: {said[:120]}", soft_wrap=True)
-
-    with Store.open(home_dir()) as store:
-        report = run_to_the_end(bisect_versions(selection, store, how, asked, tell))
-    if report.trouble:
-        status.print(f"triage: stopped: {report.trouble}", soft_wrap=True)
-    if options["as_json"]:
-        print_json(_document(report))
+    if options["replay"]:
+        log = BisectLog.read(options["replay"])
+        _tell(log.replay().report(), log, options, reproduce=None)
+    elif options["resume"] and options["kernel"]:
+        raise UsageError("--resume takes what is asked from its log; leave --kernel out")
+    elif options["resume"]:
+        _search(BisectLog.read(options["resume"]), options)
+    elif not options["kernel"]:
+        raise UsageError("--kernel is missing: name a kernel (see `triage kernels`) or a file")
+    elif options["axis"] in CONTRAST_AXES:
+        _contrast(options)
     else:
-        _print(report, selection, words.config)
-    raise click.exceptions.Exit(_exit_code(report))
+        _search(_begin(options), options)
 
 
-def _check(selection: Selection) -> None:
+def _begin(options: dict[str, Any]) -> BisectLog:
+    """A log for what is asked here, below the results."""
+    names = ("axis", "good", "bad", "signature", "sweep", "budget", "repeat", "script")
+    words = selection_words(options)
+    asked = Asked(
+        axis=options["axis"],
+        selection={
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(words).items()
+        },
+        options={name: options[name] for name in names},
+    )
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+    name = f"{Path(words.kernel).name.replace('::', '-')}-{options['axis']}-{stamp}.jsonl"
+    return BisectLog.begin(home_dir() / "bisections" / name, asked)
+
+
+def _selected(words: SelectionOptions) -> Selection:
+    with status_console().status("preparing toolchains and sources"):
+        selection = select(words)
     for name, values in (("--sm", selection.targets), ("--launch", selection.launches)):
         if len(values) != 1:
             raise UsageError(f"{name}: {len(values)} are meant; a bisection follows one")
+    return selection
+
+
+def _teller(axis: str) -> Callable[[str, str], None]:
+    status = status_console()
+
+    def tell(point: str, said: str) -> None:
+        status.print(f"{axis} {point}: {said[:120]}", soft_wrap=True, markup=False)
+
+    return tell
+
+
+def _search(log: BisectLog, options: dict[str, Any]) -> None:
+    words = SelectionOptions(**log.asked.selection)  # type: ignore[arg-type]
+    asked = BisectOptions(**log.asked.options)  # type: ignore[arg-type]
+    selection = _selected(words)
+    how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
+    with Store.open(home_dir()) as store:
+        job = bisect_versions(selection, store, how, asked, _teller(asked.axis), log)
+        report = run_to_the_end(job)
+    _tell(report, log, options, reproduce=selection)
+
+
+def _tell(
+    report: BisectReport, log: BisectLog, options: dict[str, Any], *, reproduce: Selection | None
+) -> None:
+    status = status_console()
+    if report.trouble:
+        status.print(f"triage: stopped: {report.trouble}", soft_wrap=True, markup=False)
+        status.print(f"triage bisect --resume {log.path} goes on", soft_wrap=True, markup=False)
+    if options["as_json"]:
+        print_json({**bisect_document(report), "log": str(log.path)})
+    else:
+        _print(report, SelectionOptions(**log.asked.selection), reproduce)  # type: ignore[arg-type]
+        status.print(f"Log: {log.path}", soft_wrap=True, markup=False)
+    raise click.exceptions.Exit(_exit_code(report))
 
 
 def _exit_code(report: BisectReport) -> int:
@@ -101,16 +171,17 @@ def _exit_code(report: BisectReport) -> int:
     return 1 if report.finding.newest_bad is None else 0
 
 
-def _print(report: BisectReport, selection: Selection, chosen: str) -> None:
+def _print(report: BisectReport, words: SelectionOptions, selection: Selection | None) -> None:
     console = results_console()
-    console.print(f"{selection.repro.name} · {report.config.label} · {selection.targets[0]}")
+    config = report.config.label if report.config else "no config"
+    where = f"{words.kernel} · {config}"
+    console.print(f"{where} · {selection.targets[0]}" if selection else where, markup=False)
     console.print(render_bisection(report))
-    boundary = report.finding.regression or report.finding.fix
-    if boundary:
+    if report.boundary and selection:
         console.print("Reproduce:")
-        for index in (boundary.before, boundary.after):
-            command_line = _command(report, selection, report.version(index), chosen)
-            console.print(f"  {command_line}", soft_wrap=True)
+        for index in (report.boundary.before, report.boundary.after):
+            line = _command(report, selection, report.version(index), words.config)
+            console.print(f"  {line}", soft_wrap=True, markup=False)
     if report.others:
         console.print(f"{len(report.others)} other configs were not followed (--config names one)")
 
@@ -123,7 +194,7 @@ def _command(report: BisectReport, selection: Selection, version: str, chosen: s
         words += ["--launch", launch.spec.name]
     for name, value in launch.overrides.items():
         words += ["--set", f"{name}={value}"]
-    config = _filter(report.config, report.others) if report.others else chosen
+    config = _filter(report.config, report.others) if report.config and report.others else chosen
     if config:
         words += ["--config", config]
     if report.axis == "triton":
@@ -144,48 +215,19 @@ def _filter(config: Config, others: tuple[str, ...]) -> str:
     return ",".join([*([config.label] if config.items else []), *unset])
 
 
-def _document(report: BisectReport) -> dict[str, Any]:
-    finding = report.finding
-    return {
-        "schema": 1,
-        "axis": report.axis,
-        "config": report.config.as_dict(),
-        "signature": report.signature,
-        "last_good": _version(report, finding.regression, before=True),
-        "first_bad": _version(report, finding.regression),
-        "first_bad_candidates": _candidates(report, finding.regression),
-        "first_fixed": _version(report, finding.fix),
-        "first_fixed_candidates": _candidates(report, finding.fix),
-        "untestable": [report.version(index) for index in finding.holes],
-        "not_tried": [report.version(index) for index in finding.unprobed],
-        "segments": [
-            {
-                "first": report.version(part.first),
-                "last": report.version(part.last),
-                "outcome": part.probe.outcome.value,
-                "verdict": part.probe.verdict,
-                "signature": part.probe.signature,
-            }
-            for part in finding.segments
-        ],
-        "came_back": finding.came_back,
-        "confidence": report.repeats.confidence if report.repeats else None,
-        "ptx_identical": report.ptx_identical,
-        "blame": "ptxas" if report.axis == "ptxas" and report.ptx_identical else None,
-        "trouble": report.trouble,
-    }
-
-
-def _version(
-    report: BisectReport, boundary: Boundary | None, *, before: bool = False
-) -> str | None:
-    if boundary is None:
-        return None
-    if before:
-        return report.version(boundary.before)
-    # A bare version only where nothing lies between.
-    return report.version(boundary.after) if boundary.exact else None
-
-
-def _candidates(report: BisectReport, boundary: Boundary | None) -> list[str]:
-    return [report.version(index) for index in boundary.candidates] if boundary else []
+def _contrast(options: dict[str, Any]) -> None:
+    axis = options["axis"]
+    for name in _SEARCH_ONLY:
+        if options[name]:
+            raise UsageError(f"--{name} does not apply to --axis {axis}: it has no order")
+    selection = _selected(selection_words(options))
+    how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
+    with Store.open(home_dir()) as store:
+        job = contrast(selection, store, how, axis, options["signature"], _teller(axis))
+        found = run_to_the_end(job)
+    if options["as_json"]:
+        print_json(contrast_document(found))
+    else:
+        results_console().print(found.origin.cell, soft_wrap=True, markup=False)
+        results_console().print(render_contrast(found))
+    raise click.exceptions.Exit(4 if found.trouble else 0)

@@ -14,12 +14,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 
 
-def selection_options(function: F) -> F:
+def selection_options(function: F, *, kernel_required: bool = True) -> F:
     """What to compile with what."""
     options = (
         click.option(
             "--kernel",
-            required=True,
+            required=kernel_required,
             metavar="KERNEL",
             help="A repro's name or a pattern of names (see `triage kernels`), FILE.py, "
             "FILE.py::NAME, or FILE.ptx.",

@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from harness.effects.workbench import Workbench
     from harness.values.toolchain import Ptxas, Tool
 
-__all__ = ["Inspection", "PtxInput", "PtxReading", "assemble", "inspect_cubin", "read_stored_ptx"]
+__all__ = [
+    "Inspection",
+    "PtxInput",
+    "PtxReading",
+    "assemble",
+    "inspect_cubin",
+    "is_cubin",
+    "read_stored_ptx",
+    "read_stream",
+    "read_texts",
+]
 
 # Goes up when a reader learns something, so that stored readings are made again.
 _RULE = 3
@@ -78,17 +88,22 @@ def read_stored_ptx(
     if kept:
         return kept
     text = bench.store.artifacts.get(ptx).decode(errors="replace")
-    effects = None
-    if ttir:
-        effects = count_effects(bench.store.artifacts.get(ttir).decode(errors="replace"))
+    source = bench.store.artifacts.get(ttir).decode(errors="replace") if ttir else None
+    return bench.keep("ptx", key, read_texts(text, source, entry), {})
+
+
+def read_texts(ptx: str, ttir: str | None, entry: str | None = None) -> PtxReading:
+    """Read a PTX beside the TTIR that it was made from."""
     try:
-        facts, problem = read_ptx(text, entry), None
+        facts, problem = read_ptx(ptx, entry), None
     except PtxError as error:
         facts, problem = None, str(error)
-    reading = PtxReading(
-        facts=facts, body_sha256=body_sha256(text), ttir_effects=effects, problem=problem
+    return PtxReading(
+        facts=facts,
+        body_sha256=body_sha256(ptx),
+        ttir_effects=count_effects(ttir) if ttir else None,
+        problem=problem,
     )
-    return bench.keep("ptx", key, reading, {})
 
 
 async def assemble(
@@ -135,21 +150,21 @@ async def _assemble_once(
     bench.cpu_seconds += end.cpu
     store = bench.store.artifacts
     artifacts = {name: store.put_file(folder / name) for name in ("stdout", "stderr")}
-    has_cubin = _is_cubin(folder / "kernel.cubin")
+    has_cubin = is_cubin(folder / "kernel.cubin")
     if has_cubin:
         artifacts["cubin"] = store.put_file(folder / "kernel.cubin")
     assembly = Assembly(
         end=end,
         flags=flags,
-        stdout=_text(folder / "stdout"),
-        stderr=_text(folder / "stderr"),
+        stdout=read_stream(folder / "stdout"),
+        stderr=read_stream(folder / "stderr"),
         has_cubin=has_cubin,
     )
     bench.hub.drop_folder(folder)
     return assembly, artifacts
 
 
-def _is_cubin(path: Path) -> bool:
+def is_cubin(path: Path) -> bool:
     """Whether a whole cubin was written; a truncated one has the magic but cannot be read."""
     if not path.is_file():
         return False
@@ -162,7 +177,7 @@ def _is_cubin(path: Path) -> bool:
         return False
 
 
-def _text(path: Path) -> str:
+def read_stream(path: Path) -> str:
     """The head and tail of a stream; the whole of it is kept as an artifact."""
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -221,7 +236,7 @@ async def _disassemble(
         inspection = replace(inspection, mixes=counts, problem=None)
     else:
         artifacts = {}
-        said = _text(folder / "stderr").strip().splitlines() or [end.words]
+        said = read_stream(folder / "stderr").strip().splitlines() or [end.words]
         inspection = replace(inspection, problem=f"nvdisasm {nvdisasm.version}: {said[-1][:300]}")
     bench.hub.drop_folder(folder)
     return inspection, artifacts, end.killed_by_us or end.signal is not None

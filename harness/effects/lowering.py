@@ -39,6 +39,8 @@ __all__ = [
     "is_captured",
     "lower",
     "lowering_key",
+    "read_lowering",
+    "stage_file",
     "triton_identity",
 ]
 
@@ -250,9 +252,9 @@ async def _lower_once(
         )
     bench.cpu_seconds += done.end.cpu
     artifacts = _collect(bench, done)
-    log = _tail(done.folder / "stderr")
+    lowering = read_lowering(done)
     bench.hub.drop_folder(done.folder)
-    return _lowering(done, log), artifacts
+    return lowering, artifacts
 
 
 def _tail(path: Path) -> str:
@@ -264,7 +266,8 @@ def _tail(path: Path) -> str:
         return file.read().decode(errors="replace")
 
 
-def _lowering(done: LowerResult, log: str) -> Lowering:
+def read_lowering(done: LowerResult) -> Lowering:
+    """The evidence that a job left in its folder."""
     # A result that was written before the process died is whole: it is renamed into place.
     result = done.result or {}
     command = result.get("ptxas_command") or {}
@@ -277,8 +280,14 @@ def _lowering(done: LowerResult, log: str) -> Lowering:
         metadata=result.get("metadata", {}),
         flags=tuple(command.get("flags", ())),
         seconds=result.get("seconds") or progress.get("seconds") or {},
-        log=log,
+        log=_tail(done.folder / "stderr"),
     )
+
+
+def stage_file(done: LowerResult, stage: str) -> Path | None:
+    """What Triton stored of one stage, where it came so far."""
+    # Triton cuts the name at 150 characters; it is the only one of its kind in the folder.
+    return next(iter(sorted(done.folder.glob(f"cache/*/*.{stage}"))), None)
 
 
 def _collect(bench: Workbench, done: LowerResult) -> dict[str, str]:
@@ -286,10 +295,9 @@ def _collect(bench: Workbench, done: LowerResult) -> dict[str, str]:
     store = bench.store.artifacts
     artifacts = {}
     for stage in _STAGES:
-        # Triton cuts the name at 150 characters; it is the only one of its kind in the folder.
-        found = sorted(done.folder.glob(f"cache/*/*.{stage}"))
+        found = stage_file(done, stage)
         if found:
-            artifacts[stage] = store.put_file(found[0])
+            artifacts[stage] = store.put_file(found)
     with scratch_disk(), (done.folder / "log").open("wb") as log:
         for name in ("stderr", "stdout"):
             # One that was killed at once may not have made them yet.

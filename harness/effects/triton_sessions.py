@@ -21,7 +21,7 @@ from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.outcome import Capture, ProcessEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from harness.effects.process import Hub, Peer, ResourceLimits
     from harness.values.limits import Limits
@@ -289,24 +289,79 @@ class TritonSessions:
         record: str,
         ptxas: Path | None,
         limits: ResourceLimits,
+        dump: bool = False,
     ) -> LowerResult:
         """Compile one record as far as PTX in a fork of the session.
+
+        With `dump`, the module before every pass is in its standard error.
 
         Raises:
             InfrastructureError: the session died twice while it had this job.
         """
+        message = {
+            "op": "lower",
+            "key": record,
+            "ptxas": str(ptxas) if ptxas else None,
+            "dump": dump,
+            "limits": limits.message(),
+        }
+        return await self._job(triton, self._of_session(key, triton, request), message)
+
+    async def export(
+        self,
+        key: str,
+        triton: Triton,
+        request: CaptureRequest,
+        *,
+        record: str,
+        limits: ResourceLimits,
+    ) -> LowerResult:
+        """What one record is made of, by a fork of the session: see `harness.child.exporting`.
+
+        Raises:
+            InfrastructureError: the session died twice while it had this job.
+        """
+        message = {"op": "export", "key": record, "limits": limits.message()}
+        return await self._job(triton, self._of_session(key, triton, request), message)
+
+    async def compile_file(
+        self,
+        triton: Triton,
+        request: CaptureRequest,
+        *,
+        ptxas: Path | None,
+        limits: ResourceLimits,
+    ) -> LowerResult:
+        """Run a file that compiles a kernel, as far as PTX, in a fork without a session.
+
+        Raises:
+            InfrastructureError: the process of this Triton died twice while it had this job.
+        """
+        message = {
+            "op": "compile",
+            "capture": request.message(),
+            "ptxas": str(ptxas) if ptxas else None,
+            "limits": limits.message(),
+        }
+        return await self._job(triton, lambda: self._server(triton), message)
+
+    def _of_session(
+        self, key: str, triton: Triton, request: CaptureRequest
+    ) -> Callable[[], Awaitable[Peer]]:
+        async def peer() -> Peer:
+            return (await self._session(key, triton, request)).peer
+
+        return peer
+
+    async def _job(
+        self, triton: Triton, peer: Callable[[], Awaitable[Peer]], message: dict[str, Any]
+    ) -> LowerResult:
+        """Have a job done in a new folder; once more by a new child where the first one is gone."""
         for _ in range(2):
-            session = await self._session(key, triton, request)
-            folder = self._hub.new_folder("lower")
-            message = {
-                "op": "lower",
-                "key": record,
-                "folder": str(folder),
-                "ptxas": str(ptxas) if ptxas else None,
-                "limits": limits.message(),
-            }
+            child = await peer()
+            folder = self._hub.new_folder(message["op"])
             try:
-                end, start_error = await session.peer.run(message)
+                end, start_error = await child.run({**message, "folder": str(folder)})
             except PeerGoneError:
                 continue
             if start_error:

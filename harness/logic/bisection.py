@@ -13,7 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Boundary", "Finding", "Outcome", "Probe", "Segment", "conclude", "next_probes"]
+from harness.values.row import Row
+from harness.values.verdict import VerdictKind
+
+__all__ = [
+    "Boundary",
+    "Finding",
+    "Outcome",
+    "Probe",
+    "Segment",
+    "conclude",
+    "next_probes",
+    "outcome_of",
+]
 
 
 class Outcome(str, Enum):
@@ -38,6 +50,17 @@ class Probe:
     outcome: Outcome
     verdict: str = ""
     signature: str | None = None
+
+
+def outcome_of(row: Row, signature: str | None) -> Outcome:
+    """What a row says of the failure with this signature."""
+    kind = VerdictKind(row.verdict)
+    if kind.compiles:
+        return Outcome.OK
+    if kind.tells_nothing:
+        return Outcome.INFRA if kind is VerdictKind.INFRA else Outcome.UNTESTABLE
+    same = signature is not None and row.signature == signature
+    return Outcome.SAME if same else Outcome.OTHER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,12 @@ __all__ = [
     "MAX_BYTES",
     "PtxError",
     "PtxFacts",
+    "blank_opaque",
     "body_sha256",
     "opcodes",
     "read_ptx",
     "retarget",
+    "uncomment",
     "without_debug",
     "writes_outside",
 ]
@@ -114,7 +116,7 @@ def read_ptx(text: str, entry: str | None = None) -> PtxFacts:
     """
     if "\0" in text:
         raise PtxError("not PTX: it holds binary data")
-    clean = _replace_opaque(text, _blank)
+    clean = blank_opaque(text)
     version, target = _header(clean)
     entries = tuple(_entries(clean))
     if not entries:
@@ -196,6 +198,16 @@ def _survey(body: str) -> tuple[Counter[str], int | None, bool]:
             elif opcode == "trap" and not guarded:
                 always_traps = True
     return counts, columns, bool(always_traps)
+
+
+def blank_opaque(text: str) -> str:
+    """The text with comments and the insides of strings blanked: every position stays true."""
+    return _replace_opaque(text, _blank)
+
+
+def uncomment(text: str) -> str:
+    """The text with each comment as one blank, strings as they are."""
+    return _replace_opaque(text, _uncomment)
 
 
 def _replace_opaque(text: str, replacement: Callable[[str], str]) -> str:
@@ -287,7 +299,7 @@ def _threads(head: str) -> int | None:
 
 def without_debug(text: str) -> str:
     """The text without comments, line tables, debug sections and the labels that only they use."""
-    text = _FILE.sub(" ", _replace_opaque(text, _uncomment))
+    text = _FILE.sub(" ", uncomment(text))
     text = _LOC.sub(" ", _DEBUG_SECTION.sub(" ", text))
     text = _BLANK_LINES.sub("\n", _LOCAL_LABEL.sub(" ", text))
     lines = (line.strip() for line in text.split("\n"))
@@ -311,7 +323,7 @@ def retarget(text: str, *, target: str | None = None, version: str | None = None
     Raises:
         PtxError: no `.version` or `.target` at the start.
     """
-    old_version, old_target = _header(_replace_opaque(text, _blank))
+    old_version, old_target = _header(blank_opaque(text))
     # From the back, so that the positions before stay true.
     if target:
         text = text[: old_target.start(1)] + target + text[old_target.end(1) :]

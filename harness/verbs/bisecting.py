@@ -3,48 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
-from harness.effects import toolchains
+from harness.effects.bisect_log import BisectLog
 from harness.effects.process import Hub
+from harness.effects.script import run_script
 from harness.effects.store import Store
 from harness.effects.triton_sessions import TritonSessions
 from harness.effects.workbench import Workbench
-from harness.logic.bisect_report import BisectReport, Repeats
-from harness.logic.bisection import Boundary, Finding, Outcome, Probe, conclude, next_probes
+from harness.logic.bisect_report import BisectReport, Evidence
+from harness.logic.bisection import Finding, Outcome, Probe, conclude, next_probes, outcome_of
+from harness.logic.ir_difference import StageStory
+from harness.logic.trust import Tally, runs_to_trust
 from harness.values.errors import (
     CaptureError,
     EmptySelectionError,
     InfrastructureError,
-    TriageError,
     UsageError,
 )
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.values.toolchain import Ptxas, Triton
 from harness.values.verdict import VerdictKind
-from harness.verbs.cells import PlannedCell, evaluate
-from harness.verbs.planning import Plan, plan_launch, plan_ptx
+from harness.verbs.axes import Axis, version_axis
+from harness.verbs.cells import Evaluated, PlannedCell, evaluate
 from harness.verbs.selection import Selection
+from harness.verbs.stage_story import tell_stages
 from harness.verbs.work import CompileOptions, record_of
 
-__all__ = ["AXES", "BisectOptions", "bisect_versions"]
-
-AXES = ("ptxas", "triton")
-# Before that, Triton's capture works differently; see the README.
-_OLDEST_TRITON = Version("3.2")
+__all__ = ["BisectOptions", "bisect_versions", "open_bench"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BisectOptions:
     """What to look for: `bad` is a version that fails, `good` one that works.
 
-    `budget` is how many versions may be tried beside those; with `sweep` every one is. `repeat` is
-    how often both sides of the boundary are run.
+    `budget` is how many versions may be tried beside those, by default as many as are installed
+    plus one of each minor release; with `sweep` every one is. `repeat` is how often both sides of a
+    boundary are run, at least. `script` is the user's own predicate, see `harness.effects.script`.
     """
 
     axis: str = "ptxas"
@@ -52,107 +50,44 @@ class BisectOptions:
     bad: str | None = None
     signature: str | None = None
     sweep: bool = False
-    budget: int = 40
+    budget: int | None = None
     repeat: int = 5
-
-
-class _Axis(Protocol):
-    """Versions in order, and the cell at each of them; `asked` is the one that the user named."""
-
-    versions: tuple[str, ...]
-    asked: str | None
-
-    async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
-        """Every config that was selected, at this version.
-
-        Raises:
-            CaptureError: its Triton cannot be asked.
-            TriageError: the toolchain cannot be had.
-        """
-
-
-@dataclass(slots=True, kw_only=True)
-class _PtxasAxis:
-    """One PTX, byte for byte, on every ptxas."""
-
-    selection: Selection
-    versions: tuple[str, ...]
-    asked: str | None
-    _plan: Plan | None = None
-
-    async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
-        ptxas = await asyncio.to_thread(toolchains.install_ptxas, version)
-        if self._plan is None:
-            self._plan = await _plan(bench, self.selection, ptxas)
-        return [_with_ptxas(cell, ptxas) for cell in self._plan.cells]
-
-
-@dataclass(slots=True, kw_only=True)
-class _TritonAxis:
-    """Every Triton, with the ptxas that was named, or the one that each bundles."""
-
-    selection: Selection
-    versions: tuple[str, ...]
-    asked: str | None
-
-    async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
-        triton = await asyncio.to_thread(toolchains.install_triton, version)
-        plan = await _plan(bench, replace(self.selection, tritons=(triton,)), None)
-        return list(plan.cells)
-
-
-async def _plan(bench: Workbench, selection: Selection, ptxas: Ptxas | None) -> Plan:
-    launch, target = selection.launches[0], selection.targets[0]
-    if selection.repro.ptx:
-        return plan_ptx(bench, replace(selection, ptxas=(ptxas,)), target, launch)
-    triton: Triton = selection.tritons[0]
-    if ptxas is not None:
-        selection = replace(selection, ptxas=(None,))
-    return await plan_launch(bench, selection, target, triton, launch)
-
-
-def _with_ptxas(cell: PlannedCell, ptxas: Ptxas) -> PlannedCell:
-    frozen = cell.launch is not None
-    label = f"{ptxas.label}-frozen" if frozen else ptxas.label
-    return replace(cell, ptxas=ptxas, freeze_ptx=frozen, cell=replace(cell.cell, ptxas=label))
-
-
-def _axis(selection: Selection, options: BisectOptions) -> _Axis:
-    if options.axis == "ptxas":
-        versions = tuple(str(version) for version, _ in toolchains.available_ptxas())
-        named = selection.ptxas[0] if len(selection.ptxas) == 1 else None
-        asked = named.version if named else None
-        return _PtxasAxis(selection=selection, versions=versions, asked=asked)
-    if selection.repro.ptx:
-        raise UsageError(f"{selection.repro.name}: PTX has been through Triton; use --axis ptxas")
-    tritons = [v for v in toolchains.available_triton() if v >= _OLDEST_TRITON]
-    asked = selection.tritons[0].version if len(selection.tritons) == 1 else None
-    return _TritonAxis(selection=selection, versions=tuple(map(str, tritons)), asked=asked)
+    script: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class _Search:
+    """What is known so far: probes by index, how often each was run, and the cells behind them."""
+
     bench: Workbench
     run: int
-    axis: _Axis
+    axis: Axis
     options: BisectOptions
+    log: BisectLog
     tell: Callable[[str, str], None]
-    label: str | None = None
-    signature: str | None = None
-    rows: dict[int, Row] = field(default_factory=dict)
-    reasons: dict[int, str] = field(default_factory=dict)
-    plans: dict[int, PlannedCell] = field(default_factory=dict)
+    signature: str | None
+    config: Config | None = None
     others: tuple[str, ...] = ()
+    probes: dict[int, Probe] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+    rows: dict[int, Row] = field(default_factory=dict)
+    tallies: dict[int, Tally] = field(default_factory=dict)
+    done: dict[int, Evaluated] = field(default_factory=dict)
+    plans: dict[int, PlannedCell] = field(default_factory=dict)
+    choosing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def index(self, version: str | None, option: str) -> int | None:
         """Where a version that the user named lies on the axis."""
         if version is None:
             return None
-        wanted = {str(Version(version)), version}
+        try:
+            wanted = {str(Version(version)), version}
+        except InvalidVersion:
+            wanted = {version}
         for index, known in enumerate(self.axis.versions):
             if known in wanted:
                 return index
-        raise UsageError(f"--{option} {version}: there is no such {self.options.axis}")
+        raise UsageError(f"--{option} {version}: there is no such {self.axis.name}")
 
     @property
     def focus(self) -> int | None:
@@ -162,27 +97,34 @@ class _Search:
         asked = self.axis.asked
         return self.axis.versions.index(asked) if asked in self.axis.versions else None
 
-    def known(self) -> dict[int, Probe]:
-        """What is known, as the search sees it."""
-        probes = {index: self._probe(row) for index, row in self.rows.items()}
-        holes = {
-            index: Probe(outcome=Outcome.UNTESTABLE, verdict=reason)
-            for index, reason in self.reasons.items()
-        }
-        return {**probes, **holes}
+    @property
+    def runs_wanted(self) -> int:
+        """How often a version must pass before it counts as one that works.
 
-    def _probe(self, row: Row) -> Probe:
-        kind = VerdictKind(row.verdict)
-        outcome = Outcome.OTHER
-        if kind.compiles:
-            outcome = Outcome.OK
-        elif kind is VerdictKind.INFRA:
-            outcome = Outcome.INFRA
-        elif kind is VerdictKind.UNSUPPORTED:
-            outcome = Outcome.UNTESTABLE
-        elif row.signature == self.signature:
-            outcome = Outcome.SAME
-        return Probe(outcome=outcome, verdict=row.verdict, signature=row.signature)
+        By the failing version that fails least often, among those that were run often enough.
+        """
+        failing = (i for i, probe in self.probes.items() if probe.outcome is Outcome.SAME)
+        tallies = (self.tallies.get(index, Tally()) for index in failing)
+        known = (runs_to_trust(tally) for tally in tallies if tally.runs >= self.options.repeat)
+        return max(known, default=1)
+
+    def finding(self) -> Finding:
+        """What the probes say."""
+        return conclude(
+            len(self.axis.versions), self.probes, focus=self.index(self.options.bad, "bad")
+        )
+
+
+def open_bench(hub: Hub, store: Store, how: CompileOptions) -> Workbench:
+    """A bench for one command."""
+    return Workbench(
+        hub=hub,
+        store=store,
+        sessions=TritonSessions(hub, capture_timeout=how.timeout),
+        jobs=how.workers,
+        limits=how.limits,
+        use_cache=how.use_cache,
+    )
 
 
 async def bisect_versions(
@@ -191,155 +133,289 @@ async def bisect_versions(
     how: CompileOptions,
     options: BisectOptions,
     tell: Callable[[str, str], None],
+    log: BisectLog,
 ) -> BisectReport:
     """Find where a failure began and ended; `tell` hears each version and what it did.
+
+    What `log` holds already is taken as it is, and everything new is added to it.
 
     Raises:
         UsageError: a version that was named does not exist, or the axis does not apply.
         EmptySelectionError: no config matches.
         TriageError: nothing could be tried at all.
     """
-    axis = _axis(selection, options)
     run_id = store.begin_run(how.command)
     async with Hub() as hub:
-        bench = Workbench(
-            hub=hub,
-            store=store,
-            sessions=TritonSessions(hub, capture_timeout=how.timeout),
-            jobs=how.workers,
-            limits=how.limits,
-            use_cache=how.use_cache,
-        )
         search = _Search(
-            bench=bench,
+            bench=open_bench(hub, store, how),
             run=run_id,
-            axis=axis,
+            axis=version_axis(selection, options.axis),
             options=options,
+            log=log,
             tell=tell,
             signature=options.signature,
         )
-        trouble = await _until_known(search)
-        finding = conclude(
-            len(axis.versions), search.known(), focus=search.index(options.bad, "bad")
-        )
-        repeats = None
-        boundary = finding.regression or finding.fix
-        if boundary and not trouble:
-            repeats = await _repeat(search, boundary, finding)
+        _take_up(search)
+        trouble = await _search(search)
+        stages = None
+        if not trouble and not search.axis.frozen:
+            stages = await _stages(search)
     store.finish_run(run_id)
-    return BisectReport(
+    evidence = Evidence(
         axis=options.axis,
-        versions=axis.versions,
-        rows={axis.versions[index]: row for index, row in sorted(search.rows.items())},
-        reasons={axis.versions[index]: text for index, text in sorted(search.reasons.items())},
-        finding=finding,
+        versions=search.axis.versions,
+        probes=search.probes,
+        reasons=search.reasons,
+        rows=search.rows,
+        tallies=search.tallies,
+        focus=search.index(options.bad, "bad"),
         signature=search.signature,
-        config=next(iter(search.plans.values())).cell.config if search.plans else Config(),
+        config=search.config,
         others=search.others,
-        repeats=repeats,
+        stages=stages,
         trouble=trouble,
     )
+    log.end(evidence)
+    return evidence.report()
 
 
-async def _until_known(search: _Search) -> str | None:
+def _take_up(search: _Search) -> None:
+    """Go on from what the log knows; a version that the index no longer has is left out."""
+    known = search.log.known
+    search.config, search.others = known.config, known.others
+    search.signature = search.signature or known.signature
+    for index, version in enumerate(search.axis.versions):
+        if version not in known.probes:
+            continue
+        search.probes[index] = known.probes[version]
+        search.tallies[index] = known.tallies.get(version, Tally())
+        if version in known.rows:
+            search.rows[index] = known.rows[version]
+        if version in known.reasons:
+            search.reasons[index] = known.reasons[version]
+
+
+async def _search(search: _Search) -> str | None:
     """Probe until everything worth it is known; what stopped it, if something did."""
     size, options = len(search.axis.versions), search.options
-    focus = search.focus
-    good = search.index(options.good, "good")
-    budget = size if options.sweep else options.budget
-    for index in (focus, good):
+    named = (search.focus, search.index(options.good, "good"))
+    for index in named:
         if index is not None and (trouble := await _try(search, index)):
             return trouble
-    if focus is not None and search.signature is None and focus in search.rows:
-        search.signature = search.rows[focus].signature
-    while wanted := next_probes(size, search.known(), budget=budget, focus=focus):
-        for index in wanted:
-            budget -= 1
-            if trouble := await _try(search, index):
-                return trouble
-        if search.signature is None:
-            _adopt_newest_failure(search)
-    return None
+    budget = size if options.sweep else options.budget or search.axis.at_hand
+    while True:
+        while wanted := next_probes(
+            size, search.probes, budget=budget, focus=search.focus, at_once=search.bench.jobs
+        ):
+            budget -= len(wanted)
+            troubles = await asyncio.gather(*(_try(search, index) for index in wanted))
+            if any(troubles):
+                return next(filter(None, troubles))
+            _adopt_newest_failure(search, budget)
+        changed, trouble = await _confirm(search)
+        if trouble or not changed:
+            return trouble
 
 
-def _adopt_newest_failure(search: _Search) -> None:
+def _adopt_newest_failure(search: _Search, budget: int) -> None:
     """Where nobody said which failure is meant, it is the one of the newest version that fails."""
+    if search.signature is not None or search.options.script:
+        return
+    if 0 < len(search.axis.versions) - len(search.probes) <= budget:
+        return  # the rest will be tried as well: a newer one may fail
     failing = [
         index
         for index, row in search.rows.items()
         if row.signature and not VerdictKind(row.verdict).tells_nothing
     ]
-    if failing and len(search.rows) + len(search.reasons) == len(search.axis.versions):
-        search.signature = search.rows[max(failing)].signature
+    if not failing:
+        return
+    search.signature = search.rows[max(failing)].signature
+    for index, row in search.rows.items():
+        search.probes[index] = _probe_of(search, row)
+        search.tallies[index] = _one(search.probes[index])
+
+
+def _probe_of(search: _Search, row: Row) -> Probe:
+    outcome = outcome_of(row, search.signature)
+    return Probe(outcome=outcome, verdict=row.verdict, signature=row.signature)
+
+
+def _one(probe: Probe) -> Tally:
+    return Tally(failures=int(probe.outcome is Outcome.SAME), runs=1)
 
 
 async def _try(search: _Search, index: int) -> str | None:
-    """Probe one version, once; the reason where this machine, not the version, is at fault."""
-    if index in search.rows or index in search.reasons:
+    """Probe one version; the reason where this machine, not the version, is at fault."""
+    if index in search.probes:
         return None
     version = search.axis.versions[index]
     try:
-        cells = await search.axis.cells(search.bench, version)
-        cell = await _chosen(search, cells)
-        if cell is None:
-            search.reasons[index] = "it does not make this config"
-        else:
-            search.plans[index] = cell
-            search.rows[index] = await _evaluated(search, cell)
+        trouble = await _probe(search, index, version)
     except CaptureError as error:
-        search.reasons[index] = str(error)
+        _cannot_tell(search, index, str(error))
+        trouble = None
     except InfrastructureError as error:
-        return f"{search.options.axis} {version}: {error}"
-    except TriageError:
-        raise
-    row = search.rows.get(index)
-    search.tell(version, f"{row.verdict}: {row.reason}" if row else search.reasons[index])
-    if row and row.verdict == VerdictKind.INFRA.value:
-        del search.rows[index]
-        return f"{search.options.axis} {version}: {row.reason}"
+        trouble = str(error)
+    if trouble:
+        return f"{search.axis.name} {version}: {trouble}"
+    row, said = search.rows.get(index), search.reasons.get(index)
+    search.tell(version, said or (f"{row.verdict}: {row.reason}" if row else ""))
+    _note(search, index)
     return None
+
+
+def _note(search: _Search, index: int) -> None:
+    search.log.probe(
+        search.axis.versions[index],
+        search.probes[index],
+        tally=search.tallies.get(index, Tally()),
+        row=search.rows.get(index),
+        reason=search.reasons.get(index, ""),
+        config=search.config,
+        signature=search.signature,
+        others=search.others,
+    )
+
+
+def _cannot_tell(search: _Search, index: int, reason: str) -> None:
+    search.reasons[index] = reason
+    search.probes[index] = Probe(outcome=Outcome.UNTESTABLE, verdict=reason)
+
+
+async def _probe(search: _Search, index: int, version: str) -> str | None:
+    """Run the cell as often as it takes to believe what it did; what is wrong with this machine."""
+    cells = await search.axis.cells(search.bench, version)
+    async with search.choosing:
+        cell = await _chosen(search, cells)
+    if cell is None:
+        _cannot_tell(search, index, "it does not make this config")
+        return None
+    search.plans[index] = cell
+    is_focus = index == search.focus
+    probe, trouble = await _run(search, index, again=False)
+    if trouble:
+        return trouble
+    search.probes[index], search.tallies[index] = probe, _one(probe)
+    if probe.outcome is Outcome.OK or (is_focus and probe.outcome is Outcome.SAME):
+        return await _believe(search, index, search.options.repeat if is_focus else 1)
+    return None
+
+
+async def _believe(search: _Search, index: int, least: int) -> str | None:
+    """Run a version until it has failed, or has passed often enough; one that fails, `least`."""
+    while True:
+        tally, outcome = search.tallies[index], search.probes[index].outcome
+        wanted = least if outcome is Outcome.SAME else max(least, search.runs_wanted)
+        if not outcome.moves_a_bound or tally.runs >= wanted:
+            return None
+        probe, trouble = await _run(search, index, again=True)
+        if trouble:
+            return trouble
+        search.tallies[index] = tally + _one(probe)
+        if outcome is Outcome.OK and probe.outcome is not Outcome.OK:
+            search.probes[index] = probe
+
+
+async def _run(search: _Search, index: int, *, again: bool) -> tuple[Probe, str | None]:
+    """One run of a cell; `again` from nothing, except for the PTX of an axis that froze it."""
+    bench, plan = search.bench, await _plan_of(search, index)
+    if again:
+        bench = search.bench.apart(limits=None, afresh=True)
+        if search.axis.frozen and index in search.done:
+            bench.made.update(search.done[index].evidence.values())
+            bench.made.discard(search.done[index].evidence.get("assemble", ""))
+    done = await evaluate(bench, plan)
+    if again:
+        search.bench.cpu_seconds += bench.cpu_seconds
+    if done.row.verdict == VerdictKind.INFRA.value:
+        return Probe(outcome=Outcome.INFRA), done.row.reason
+    if search.signature is None and index == search.focus:
+        search.signature = done.row.signature
+    probe = _probe_of(search, done.row)
+    if search.options.script and probe.outcome is not Outcome.UNTESTABLE:
+        probe = await run_script(search.bench, search.options.script, done.row, plan.ptxas)
+        if probe.outcome is Outcome.INFRA:
+            return probe, probe.verdict
+    tally = search.tallies.get(index, Tally()) + _one(probe)
+    if index not in search.rows or probe.outcome is Outcome.SAME:
+        search.done[index], search.rows[index] = done, done.row
+    if tally.is_flaky:
+        search.rows[index] = replace(search.rows[index], flaky=True)
+    record = record_of(replace(search.done[index], row=search.rows[index]))
+    search.bench.store.put_result(search.run, record)
+    return probe, None
+
+
+async def _plan_of(search: _Search, index: int) -> PlannedCell:
+    """The cell at a version; one that a log knows has none yet."""
+    if index not in search.plans:
+        cells = await search.axis.cells(search.bench, search.axis.versions[index])
+        search.plans[index] = next(c for c in cells if c.cell.config == search.config)
+        search.done[index] = await evaluate(search.bench, search.plans[index])
+    return search.plans[index]
 
 
 async def _chosen(search: _Search, cells: Sequence[PlannedCell]) -> PlannedCell | None:
     """The cell that is followed: the first that fails where the search begins."""
     if not cells:
         raise EmptySelectionError("--config matches none of the configs")
-    if search.label is None and search.focus is None and len(cells) > 1:
+    if search.config is None and search.focus is None and len(cells) > 1:
         raise UsageError(
             f"{len(cells)} configs match; name one by --config, or a version that fails by --bad"
         )
-    if search.label is None:
-        rows = [await _evaluated(search, cell) for cell in cells]
+    if search.config is None:
+        done = await asyncio.gather(*(evaluate(search.bench, cell) for cell in cells))
         failing = [
-            (cell, row)
-            for cell, row in zip(cells, rows, strict=True)
+            cell
+            for cell, row in zip(cells, (each.row for each in done), strict=True)
             if row.signature
             and not VerdictKind(row.verdict).tells_nothing
             and search.signature in (None, row.signature)
         ]
-        cell = failing[0][0] if failing else cells[0]
-        search.label = cell.cell.config.label
+        cell = failing[0] if failing else cells[0]
+        search.config = cell.cell.config
         search.others = tuple(c.cell.config.label for c in cells if c is not cell)
         return cell
-    return next((cell for cell in cells if cell.cell.config.label == search.label), None)
+    return next((cell for cell in cells if cell.cell.config == search.config), None)
 
 
-async def _evaluated(search: _Search, cell: PlannedCell) -> Row:
-    done = await evaluate(search.bench, cell)
-    search.bench.store.put_result(search.run, record_of(done))
-    return done.row
+async def _confirm(search: _Search) -> tuple[bool, str | None]:
+    """Run what the answer rests on again; whether a version changed its answer, and trouble."""
+    before = {index: probe.outcome for index, probe in search.probes.items()}
+    finding = search.finding()
+    boundaries = filter(None, (finding.regression, finding.fix))
+    sides = {index for boundary in boundaries for index in (boundary.before, boundary.after)}
+    if trouble := await _believe_all(search, sides, search.options.repeat):
+        return False, trouble
+    # A failure that turned out to come now and then may have been missed before.
+    doubtful = {
+        index
+        for index, probe in search.probes.items()
+        if probe.outcome is Outcome.OK and search.tallies[index].runs < search.runs_wanted
+    }
+    if trouble := await _believe_all(search, doubtful, 1):
+        return False, trouble
+    after = {index: probe.outcome for index, probe in search.probes.items()}
+    return before != after, None
 
 
-async def _repeat(search: _Search, boundary: Boundary, finding: Finding) -> Repeats:
-    """Both sides again, from nothing."""
-    begins = finding.regression is not None
-    bad = boundary.after if begins else boundary.before
-    good = boundary.before if begins else boundary.after
-    counts = {bad: 1, good: 0}
-    for _ in range(search.options.repeat - 1):
-        for index in (bad, good):
-            mine = search.bench.apart(limits=None, afresh=True)
-            row = (await evaluate(mine, search.plans[index])).row
-            search.bench.cpu_seconds += mine.cpu_seconds
-            counts[index] += row.signature == search.signature
-    return Repeats(bad=counts[bad], good=counts[good], runs=search.options.repeat)
+async def _believe_all(search: _Search, indices: Collection[int], least: int) -> str | None:
+    """Run versions side by side, each often enough; what is wrong with this machine."""
+    troubles = await asyncio.gather(*(_believe(search, i, least) for i in sorted(indices)))
+    for index in sorted(indices):
+        _note(search, index)
+    return next(filter(None, troubles), None)
+
+
+async def _stages(search: _Search) -> StageStory | None:
+    """What the two sides of the boundary made, where each lowered for itself."""
+    finding = search.finding()
+    boundary = finding.regression or finding.fix
+    if boundary is None:
+        return None
+    sides = []
+    for index in (boundary.before, boundary.after):
+        plan = await _plan_of(search, index)
+        sides.append((plan, search.done[index]))
+    return await tell_stages(search.bench, sides[0], sides[1])

@@ -17,6 +17,7 @@ from harness.effects.lowering import CapturedLaunch, lower
 from harness.effects.workbench import Kept, Workbench
 from harness.logic.judge import CellEvidence, judge
 from harness.logic.occupancy import Occupancy, theoretical_occupancy
+from harness.logic.ptxas_flags import FlagChange
 from harness.logic.ptxas_log import parse_ptxas_log
 from harness.logic.resources import combine
 from harness.values.cell import CellId
@@ -29,7 +30,7 @@ from harness.values.target import Target
 from harness.values.toolchain import Ptxas, Tool
 from harness.values.verdict import Signature, Stage, Verdict, VerdictKind
 
-__all__ = ["Evaluated", "PlannedCell", "cell_evidence", "evaluate"]
+__all__ = ["Evaluated", "PlannedCell", "cell_evidence", "evaluate", "ptxas_flags"]
 
 _GPU_NAME = "--gpu-name="
 
@@ -40,6 +41,7 @@ class PlannedCell:
 
     `launch` and `record` are None for raw PTX, whose artifact and entry are `raw_ptx` and `entry`.
     `bundled` is the ptxas that this Triton picks; with `freeze_ptx` the PTX is the one made for it.
+    `change` is made to the flags that ptxas would get.
     """
 
     cell: CellId
@@ -52,6 +54,7 @@ class PlannedCell:
     freeze_ptx: bool = False
     raw_ptx: str | None = None
     entry: str | None = None
+    change: FlagChange | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,8 @@ async def _follow(bench: Workbench, trail: _Trail) -> None:
         ptx = plan.raw_ptx
     if ptx is None or trail.reading is None or trail.reading.value.facts is None:
         return
+    if plan.change:
+        trail.flags = plan.change.apply(trail.flags)
     source = PtxInput(
         sha256=ptx,
         body_sha256=trail.reading.value.body_sha256,
@@ -146,7 +151,7 @@ async def _lower(
         if twin is not None:
             body = _read(bench, other, twin).value.body_sha256
             trail.same_as_bundled = body == trail.reading.value.body_sha256
-    trail.flags = _flags(plan.cell.target, trail.lowering.value.flags)
+    trail.flags = ptxas_flags(plan.cell.target, trail.lowering.value.flags)
     return ptx
 
 
@@ -156,8 +161,8 @@ def _read(bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReadi
     return read_stored_ptx(bench, ptx, next(filter(None, stored), None))
 
 
-def _flags(target: Target, flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Triton's flags, for the target as it was asked for where that has a suffix.
+def ptxas_flags(target: Target, flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Triton's flags for ptxas, for the target as it was asked for where that has a suffix.
 
     Triton compiles for `sm_90a` whether or not the `a` was asked for; families it does not know.
     """

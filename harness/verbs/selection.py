@@ -16,6 +16,7 @@ from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, INSTALLED, Ptxas, Tool, Triton
 
 __all__ = [
+    "SUFFIX_SINCE",
     "PlannedLaunch",
     "Selection",
     "SelectionOptions",
@@ -27,8 +28,8 @@ __all__ = [
 ]
 
 
-# From which compute capability on ptxas knows a suffix (PTX ISA, `.target`).
-_SUFFIX_SINCE = {"a": 90, "f": 100}
+SUFFIX_SINCE = {"a": 90, "f": 100}
+"""From which compute capability on ptxas knows a suffix (PTX ISA, `.target`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +116,7 @@ def choose_nvdisasm() -> tuple[Tool | None, tuple[str, ...]]:
     """The newest nvdisasm there is; without one, a note of what that means."""
     try:
         return toolchains.find_nvdisasm(), ()
-    except InfrastructureError as error:
+    except (InfrastructureError, UsageError) as error:  # an index of one's own may lack it
         return None, (f"instructions are not counted: {error}",)
 
 
@@ -166,7 +167,7 @@ def choose_targets(options: SelectionOptions, repro: Repro) -> tuple[Target, ...
         raise UsageError("--sm is missing: say which GPU, for example --sm 90a or --sm 100a")
     targets = tuple(dict.fromkeys(Target.parse(word) for word in words))
     for target in targets:
-        since = _SUFFIX_SINCE.get(target.suffix, 0)
+        since = SUFFIX_SINCE.get(target.suffix, 0)
         if target.capability < since:
             raise UsageError(f"{target}: the suffix {target.suffix} exists from sm_{since} on")
         if not repro.ptx and target.capability not in KNOWN_CAPABILITIES:

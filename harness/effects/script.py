@@ -1,0 +1,52 @@
+"""The user's own predicate on one cell: a command that ends as `git bisect run` wants it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import msgspec
+
+from harness.effects.process import scratch_disk
+from harness.effects.workbench import Workbench
+from harness.logic.bisection import Outcome, Probe
+from harness.values.row import Row
+from harness.values.toolchain import Ptxas
+
+__all__ = ["run_script"]
+
+_SKIP, _ABORT = 125, 128
+
+
+async def run_script(bench: Workbench, script: str, row: Row, ptxas: Ptxas) -> Probe:
+    """Ask the user's command, run by the shell in the user's folder, what this cell is.
+
+    It is told by `TRIAGE_ROW` (a file: the row as JSON), `TRIAGE_PTX` and `TRIAGE_CUBIN` (files;
+    unset where there is none) and `TRIAGE_PTXAS` (the executable). Exit code 0 means that it works,
+    125 that it cannot be told, 128 and above ends the search; any other that it fails. Ended at the
+    time limit, it cannot be told.
+
+    Raises:
+        InfrastructureError: the shell cannot be started.
+        UnusableArtifactError: what it would be shown is damaged.
+    """
+    folder = bench.hub.new_folder("script")
+    env = {**os.environ, "TRIAGE_ROW": str(folder / "row.json"), "TRIAGE_PTXAS": str(ptxas.path)}
+    with scratch_disk():
+        (folder / "row.json").write_bytes(msgspec.json.encode(row))
+        for name, sha256 in (("ptx", row.ptx_sha256), ("cubin", row.cubin_sha256)):
+            if sha256:
+                (folder / f"kernel.{name}").write_bytes(bench.store.artifacts.get(sha256))
+                env[f"TRIAGE_{name.upper()}"] = str(folder / f"kernel.{name}")
+    # In a subshell: an `exec` or `exit` of the user's ends that only.
+    words = ["/bin/sh", "-c", f"cd {shlex.quote(str(Path.cwd()))} && ({script})"]
+    async with bench.slot():
+        end = await bench.hub.execute(words, folder=folder, limits=bench.limits, env=env)
+    bench.hub.drop_folder(folder)
+    said = f"script: {end.words}"
+    if end.killed_by_us or end.exit_code == _SKIP:
+        return Probe(outcome=Outcome.UNTESTABLE, verdict=said)
+    if end.exit_code is None or end.exit_code >= _ABORT:
+        return Probe(outcome=Outcome.INFRA, verdict=said)
+    return Probe(outcome=Outcome.SAME if end.exit_code else Outcome.OK, verdict=said)

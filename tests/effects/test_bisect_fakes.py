@@ -1,0 +1,190 @@
+"""Bisections over an index of fake ptxas: histories that no real compiler gives us at will."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from conftest import HERE, Triage
+from local_index import LINUX, LocalIndex, Served, wheel
+
+pytest_plugins = ["local_index_fixtures"]
+
+PTX = """\
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry fill(.param .u64 p) { .reg .b64 %rd<2>; st.global.u64 [%rd1], %rd1; ret; }
+"""
+FAKE = """\
+#!/bin/sh
+case " $* " in
+*" --version "*)
+  echo "Cuda compilation tools, release 0.0, V{version}"
+  echo "Build fake.{version}";;
+*) FAKE_PTXAS={word} exec {fake} "$@";;
+esac
+"""
+
+
+def serve(index: LocalIndex, **history: str) -> dict[str, Served]:
+    """One fake wheel a version; `v13_1="ok"` is 13.1.0, which does that."""
+    served = {}
+    for name, word in history.items():
+        version = name[1:].replace("_", ".") + ".0"
+        script = FAKE.format(version=version, word=word, fake=HERE / "fakes" / "ptxas")
+        filename, body = wheel(
+            "nvidia_cuda_nvcc", version, {"nvidia/cu0/bin/ptxas": script}, tag=LINUX
+        )
+        served[version] = index.add(filename, body)
+    return served
+
+
+@pytest.fixture
+def triage(tmp_path: Path, local_index: LocalIndex, empty_cache: Path) -> Triage:
+    (tmp_path / "case.ptx").write_text(PTX)
+    env = {
+        **os.environ,
+        "TRIAGE_HOME": str(tmp_path / "results"),
+        "FAKE_PTXAS_COUNT": str(tmp_path / "count"),
+        "PYTHONPATH": str(HERE.parent),
+    }
+    return Triage(tmp_path, env)
+
+
+def bisect(triage: Triage, *words: str, code: int = 0) -> dict[str, Any]:
+    case = [] if "--resume" in words or "--replay" in words else ["--kernel", "case.ptx"]
+    sm = ["--sm", "80"] if case else []
+    done = triage("bisect", *case, *sm, "--json", "--jobs", "1", *words, timeout=300)
+    assert done.returncode == code, done.stderr[-2000:]
+    document: dict[str, Any] = msgspec.json.decode(done.stdout)
+    return document
+
+
+def spans(document: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [(part["first"], part["last"], part["verdict"]) for part in document["segments"]]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_failure_that_comes_now_and_then(
+    triage: Triage, local_index: LocalIndex, seed: int
+) -> None:
+    flaky = f"flaky30-{seed}"
+    serve(local_index, v13_0="ok", v13_1="ok", v13_2=flaky, v13_3=flaky)
+    # Whoever reports such a failure has seen it, and says with which version.
+    found = bisect(triage, "--ptxas", "13.3.0", "--repeat", "8")
+    assert (found["last_good"], found["first_bad"]) == ("13.1.0", "13.2.0")
+    good_side, bad_side = found["runs"]["13.1.0"], found["runs"]["13.2.0"]
+    assert 0 < bad_side["failures"] < bad_side["runs"]
+    assert good_side["failures"] == 0
+    assert good_side["runs"] >= 8
+    # By the rate that was seen, a bad version would have passed all these runs that rarely.
+    rate = bad_side["failures"] / bad_side["runs"]
+    assert found["confidence"] == pytest.approx(1 - (1 - rate) ** good_side["runs"])
+    assert 0.98 < found["confidence"] < 1
+
+
+def test_histories_that_come_back_are_shown_whole(triage: Triage, local_index: LocalIndex) -> None:
+    serve(local_index, v12_1="segv", v12_2="ok", v12_3="ice", v12_4="ok", v12_5="ice", v12_6="ok")
+    found = bisect(triage, "--repeat", "2")
+    assert spans(found) == [
+        ("12.1.0", "12.1.0", "compiler_crash"),
+        ("12.2.0", "12.2.0", "ok"),
+        ("12.3.0", "12.3.0", "ptxas_ice"),
+        ("12.4.0", "12.4.0", "ok"),
+        ("12.5.0", "12.5.0", "ptxas_ice"),
+        ("12.6.0", "12.6.0", "ok"),
+    ]
+    assert (found["last_good"], found["first_bad"], found["first_fixed"]) == (
+        "12.4.0",
+        "12.5.0",
+        "12.6.0",
+    )
+    assert found["came_back"]
+    signatures = [part["signature"] for part in found["segments"]]
+    assert signatures[0] not in (None, signatures[2])
+    assert signatures[2] == signatures[4]
+    crash = bisect(triage, "--repeat", "2", "--bad", "12.1.0")
+    assert (crash["last_good"], crash["first_fixed"]) == (None, "12.2.0")
+    assert not crash["came_back"]
+
+
+def test_a_broken_wheel_stops_it_and_resume_goes_on(
+    triage: Triage, local_index: LocalIndex
+) -> None:
+    served = serve(local_index, v12_1="ok", v12_2="ok", v12_3="ice", v12_4="ice", v12_5="ok")
+    served["12.3.0"].status = 500
+    stopped = bisect(triage, "--ptxas", "12.4.0", "--repeat", "2", code=4)
+    assert "12.3.0" in stopped["trouble"]
+    assert "12.3.0" in stopped["not_tried"]
+    assert stopped["first_bad"] is None
+    assert bisect(triage, "--replay", stopped["log"], code=4)["segments"] == stopped["segments"]
+    served["12.3.0"].status = 200
+    runs = (triage.folder / "count").read_text().count("\n")
+    found = bisect(triage, "--resume", stopped["log"])
+    assert (found["last_good"], found["first_bad"], found["first_fixed"]) == (
+        "12.2.0",
+        "12.3.0",
+        "12.5.0",
+    )
+    assert found["trouble"] is None
+    # What the log knew was not asked again, beyond what both sides are repeated.
+    assert (triage.folder / "count").read_text().count("\n") - runs <= 6
+    local_index.down = True
+    again = bisect(triage, "--replay", stopped["log"])
+    assert {**again, "log": ""} == {**found, "log": ""}
+
+
+def test_an_index_that_does_not_answer(triage: Triage, local_index: LocalIndex) -> None:
+    serve(local_index, v12_1="ok")
+    local_index.down = True
+    done = triage("bisect", "--kernel", "case.ptx", "--sm", "80", "--json")
+    assert done.returncode == 4
+    assert "Traceback" not in done.stderr
+    assert msgspec.json.decode(done.stdout)["exit_code"] == 4
+
+
+def test_the_users_own_predicate(triage: Triage, local_index: LocalIndex) -> None:
+    serve(local_index, v12_1="ok", v12_2="ok", v12_3="ice", v12_4="ok")
+    script = 'case "$TRIAGE_PTXAS" in *12.1.0*) exit 125;; *12.[34].0*) exit 7;; esac'
+    found = bisect(triage, "--script", f"test -s $TRIAGE_PTX && {script}", "--repeat", "2")
+    assert spans(found) == [
+        ("12.1.0", "12.1.0", "script: exit code 125"),
+        ("12.2.0", "12.2.0", "script: exit code 0"),
+        ("12.3.0", "12.4.0", "script: exit code 7"),
+    ]
+    assert (found["last_good"], found["first_bad"]) == ("12.2.0", "12.3.0")
+    assert found["untestable"] == ["12.1.0"]
+    aborted = bisect(triage, "--script", "exit 128", code=4)
+    assert "script: exit code 128" in aborted["trouble"]
+
+
+def test_flags_of_raw_ptx_one_at_a_time(triage: Triage, local_index: LocalIndex) -> None:
+    serve(local_index, v12_1="ice-unless-O0")
+    found = bisect(triage, "--axis", "flag", "--ptxas", "12.1.0")
+    assert found["works"] == ["-O0"]
+    assert {"-O1", "-O2", "-O3", "with -lineinfo"} <= set(found["fails"])
+    done = triage("bisect", "--kernel", "case.ptx", "--sm", "80", "--axis", "config")
+    assert done.returncode == 2
+    assert "PTX has no configs" in done.stderr
+    done = triage("bisect", "--kernel", "case.ptx", "--sm", "80", "--axis", "flag", "--bad", "1")
+    assert "--bad does not apply to --axis flag" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "empty, not the log of a bisection"),
+        ("{}\n", "1: not a line of a bisection's log"),
+        ('{"type":"end"}\n', "1: not a line of a bisection's log"),
+    ],
+)
+def test_what_is_no_log(triage: Triage, text: str, said: str) -> None:
+    (triage.folder / "log").write_text(text)
+    done = triage("bisect", "--replay", "log")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,90 @@
+"""Where two compilers' IR begins to differ in kind, and which pass did it."""
+
+from __future__ import annotations
+
+from harness.logic.ir_difference import StageStory, compare_stages, first_trap, kinds_of
+from harness.logic.pass_dump import follow_passes
+
+TTGIR = """
+#blocked = #ttg.blocked<{sizePerThread = [1]}>
+module attributes {"ttg.num-warps" = 4 : i32} {
+  tt.func public @k(%arg0: !tt.ptr<f32>) {
+    %0 = tt.get_program_id x : i32 loc(#loc1)
+    %1:2 = "tt.reduce"(%0) <{axis = 0 : i32}> ({
+      tt.reduce.return %0 : i32
+    }) : (i32) -> i32
+    tt.return
+  }
+}
+"""
+LLIR = """
+define void @k(ptr %0) {
+  %2 = tail call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %3 = call float @llvm.fma.f32(float %x, float %y, float %z)
+  store i32 %2, ptr %0
+  ret void
+}
+"""
+STUB = "define void @k(ptr %0) {\n  call void @llvm.trap()\n  unreachable\n}\n"
+
+
+def test_kinds_of_operation() -> None:
+    assert kinds_of("ttgir", TTGIR) == {
+        "tt.func",
+        "tt.get_program_id",
+        "tt.reduce",
+        "tt.reduce.return",
+        "tt.return",
+    }
+    assert {"llvm.nvvm.read.ptx.sreg.tid.x", "llvm.fma", "store", "ret"} <= kinds_of("llir", LLIR)
+    ptx = ".version 8.0\n.target sm_80\n.entry k() { mov.u32 %r1, 1; ret; }"
+    assert kinds_of("ptx", ptx) == {"mov", "ret"}
+
+
+def test_counts_and_names_are_no_difference_in_kind() -> None:
+    twice = TTGIR.replace("    tt.return\n", "    %7 = tt.get_program_id y : i32\n    tt.return\n")
+    [stage] = compare_stages({"ttgir": TTGIR}, {"ttgir": twice})
+    assert not stage.differs
+    assert stage.words == "the same kinds of operation"
+
+
+def test_the_first_stage_that_differs() -> None:
+    stages = compare_stages({"ttgir": TTGIR, "llir": LLIR}, {"ttgir": TTGIR, "llir": STUB})
+    story = StageStory(stages=tuple(stages))
+    assert story.first is not None
+    assert story.first.stage == "llir"
+    assert "llvm.trap" in story.first.gained
+    assert "store" in story.first.lost
+    assert first_trap({"ttgir": TTGIR, "llir": STUB}, {"llir": LLIR}) == "llir"
+    assert first_trap({"llir": STUB}, {"llir": STUB}) is None
+
+
+def test_a_stage_that_one_side_never_made() -> None:
+    [ttgir, llir] = compare_stages({"ttgir": TTGIR}, {"ttgir": TTGIR, "llir": LLIR})
+    assert not ttgir.differs
+    assert (llir.missing, llir.differs) == ("before", True)
+
+
+def dump(*bodies: tuple[str, str]) -> list[str]:
+    lines = []
+    for name, body in bodies:
+        lines.append(f"// -----// IR Dump Before {name} ('builtin.module' operation) //----- //\n")
+        lines += body.splitlines(keepends=True)
+    return lines
+
+
+def test_the_pass_before_the_first_trap_made_it() -> None:
+    lines = dump(
+        ("Inliner (inline)", TTGIR),
+        ("Allocate (allocate-it)", TTGIR),
+        ("Next (next-pass)", "  llvm.intr.trap loc(#loc)\n"),
+        ("Last", "  llvm.intr.trap\n"),
+    )
+    trail = follow_passes(lines)
+    assert (trail.trapping, trail.last) == ("allocate-it", "Last")
+
+
+def test_a_kernel_that_came_with_a_trap_blames_no_pass() -> None:
+    trail = follow_passes(dump(("A (a)", '  %0 = "nvvm.trap"\n'), ("B (b)", "  nvvm.trap\n")))
+    assert trail.trapping is None
+    assert follow_passes([]).last is None
