@@ -66,3 +66,38 @@ def test_the_trap_stub_along_triton(module_triage: Triage, stages: int, fixed: s
     assert found["first_fixed"] == fixed
     verdicts = {part["verdict"] for part in found["segments"] if part["outcome"] == "same"}
     assert verdicts == {"trap_stub"}
+    if fixed:
+        stages = found["stages"]
+        assert (stages["first"], stages["trap_stage"]) == ("llir", "llir")
+        assert stages["failing_pass"]
+        assert stages["bundled_ptxas"] == ["13.1.80", "13.3.33"]
+        assert stages["llvm"][0] != stages["llvm"][1]
+        assert found["blame"] == "triton"
+
+
+@pytest.mark.long
+def test_what_the_internal_compiler_error_takes(module_triage: Triage) -> None:
+    found = bisect(module_triage, *CRASHING, *ONE, "--ptxas", "13.1.115", "--axis", "flag")
+    assert {"-O0", "-O1"} <= set(found["works"])
+    assert {"-O2", "-O3", "without -lineinfo"} <= set(found["fails"])
+    assert found["ptx_identical"] is True
+    found = bisect(module_triage, *CRASHING, *ONE, "--ptxas", "13.1.115", "--axis", "config")
+    carries = {carrier["name"]: carrier["carries"] for carrier in found["carriers"]}
+    assert carries == {"num_warps": True, "num_stages": True, "maxnreg": False}
+    found = bisect(module_triage, *CRASHING, *ONE, "--ptxas", "13.1.115", "--axis", "target")
+    assert "sm_100a" in found["fails"]
+    assert {"sm_90a", "sm_120a"} <= set(found["works"])
+
+
+def test_the_targets_and_flags_of_raw_ptx(module_triage: Triage) -> None:
+    ptx = module_triage.folder / "tanh.ptx"
+    ptx.write_text(
+        ".version 8.6\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 p) {\n"
+        ".reg .b64 %rd<2>; .reg .b32 %r<3>;\nld.param.u64 %rd1, [p];\nld.global.u32 %r1, [%rd1];\n"
+        "tanh.approx.bf16x2 %r2, %r1;\nst.global.u32 [%rd1], %r2;\nret;\n}\n"
+    )
+    case = ["--kernel", str(ptx), "--sm", "80", "--ptxas", "13.1.115"]
+    found = bisect(module_triage, *case, "--axis", "target")
+    assert {"sm_80", "sm_89"} <= set(found["fails"])
+    assert {"sm_90", "sm_100"} <= set(found["works"])
+    assert bisect(module_triage, *case, "--axis", "flag")["works"] == []
