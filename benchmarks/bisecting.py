@@ -4,7 +4,7 @@
 
 First with the toolchains present and nothing stored, then again with everything stored; with
 `--cold` also from an empty cache, downloads and all. `ratio` is wall seconds over (CPU seconds of
-all child processes / cores). Not called `bisect.py`: the standard library has a module of that name.
+all child processes / cores). It is not called `bisect.py`, as a module of the standard library is.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ ALLOWED = {
 STDLIB = set(sys.stdlib_module_names)
 THIRD_PARTY = {
     "values": {"packaging"},
-    "logic": {"packaging", "elftools"},
+    "logic": {"packaging", "elftools", "libcst", "markdown_it"},
     "child": {"torch", "triton"},
-    "presentation": {"rich", "jinja2"},
+    "presentation": {"rich", "jinja2", "markdown_it"},
 }
 # What touches the world, and so must not be imported by values and logic.
 WORLDLY = {

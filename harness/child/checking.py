@@ -12,43 +12,36 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
-import os
-import signal
 import sys
 import time
 from collections import Counter
-from dataclasses import fields, is_dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
 
-from harness.child.agreement import Apart, Trial, compare, group
+from harness.child.agreement import Trial, compare, group
 from harness.child.bfloat16 import mend_bfloat16
 from harness.child.coverage import suspicion
 from harness.child.device import pretend_cuda
+from harness.child.forks import Forks, in_a_line, leave, numbers, results, tensors
+from harness.child.injecting import Injected, injected_configs
 from harness.child.recording import config_of
 from harness.child.sources import describe_error, run_launch, stand_aside
-from harness.child.supervisor import split, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["main"]
+__all__ = ["SEED", "Checker", "main"]
 
 # A kernel that is launched in a loop is checked this often; it is the same kernel.
 _LAUNCHES = 3
-_SEED = 20_240_531
-_OUT_OF_BOUNDS = (signal.SIGSEGV, signal.SIGBUS)
-
-
-class _UnfollowedError(Exception):
-    """Where a config leads to cannot be told; the message is for the user."""
+SEED = 20_240_531
+"""Of the random numbers that launch code makes: equal in everything that is compared."""
 
 
 class _Variant(NamedTuple):
@@ -62,18 +55,25 @@ class _Variant(NamedTuple):
 class Checker:
     """Stands in for the autotuner: compares its configs, and goes on with one that agrees."""
 
-    def __init__(self, *, kernels: Sequence[str], folder: Path, jobs: int, deadline: float) -> None:
+    def __init__(
+        self,
+        *,
+        kernels: Sequence[str],
+        folder: Path,
+        jobs: int,
+        deadline: float,
+        injected: Injected | None = None,
+    ) -> None:
         self.findings: list[dict[str, Any]] = []
         # Kernels that the interpreter cannot run, and why; the launch goes on without them.
         self.skipped: dict[str, str] = {}
         # Set in a fork that follows one config to the end of the launch: where its results go.
         self.leave_at: Path | None = None
         self._kernels = kernels
-        self._folder = folder
+        self._forks = Forks(folder, deadline)
         self._jobs = jobs
-        self._deadline = deadline
+        self._injected = injected or {}
         self._launches: Counter[str] = Counter()
-        self._files = 0
         self._is_trial = False
 
     @contextlib.contextmanager
@@ -93,7 +93,7 @@ class Checker:
             except Exception as error:
                 if checker._is_trial:
                     raise
-                checker.skipped[function.fn.__name__] = _in_a_line(error)
+                checker.skipped[function.fn.__name__] = in_a_line(error)
 
         Autotuner.run, InterpretedFunction.run = tuned, interpreted
         try:
@@ -103,6 +103,7 @@ class Checker:
 
     def _tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+        tuner.configs = injected_configs(tuner, self._injected) or tuner.configs
         configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
         chosen = configs[0]
         name = tuner.base_fn.__name__
@@ -129,11 +130,11 @@ class Checker:
             # Buffers may differ with good reason, as partial sums do; what is returned must not.
             finals = []
             for members in groups:
-                path, child = self._fork()
+                path, child = self._forks.fork()
                 if child == 0:
                     self.leave_at = path
                     return variants[members[0]].config
-                finals.append(self._collect(child, path))
+                finals.append(self._forks.collect(child, path))
             unfollowed = next((final.error for final in finals if final.error), "")
             if unfollowed:
                 for members in groups[1:]:
@@ -176,7 +177,7 @@ class Checker:
                     "suspect": variant.suspect,
                     "group": group_of,
                     "error": trials[index].error if trials else "",
-                    **(_numbers(apart) if apart else {}),
+                    **(numbers(apart) if apart else {}),
                 }
             )
         self.findings.append({"kernel": tuner.base_fn.__name__, "level": level, "variants": found})
@@ -193,54 +194,18 @@ class Checker:
         def trial(variant: _Variant) -> dict[str, torch.Tensor]:
             self._is_trial = True
             _launch(tuner, variant.config, args, kwargs)
-            return _tensors({**tuner.nargs, **kwargs})
+            return tensors({**tuner.nargs, **kwargs})
 
         waiting: list[tuple[int, Path]] = []
         trials = []
         for variant in variants:
             if len(waiting) == self._jobs:
-                trials.append(self._collect(*waiting.pop(0)))
-            path, child = self._fork()
+                trials.append(self._forks.collect(*waiting.pop(0)))
+            path, child = self._forks.fork()
             if child == 0:
-                _leave(path, partial(trial, variant))
+                leave(path, partial(trial, variant))
             waiting.append((child, path))
-        return trials + [self._collect(*each) for each in waiting]
-
-    def _fork(self) -> tuple[Path, int]:
-        self._files += 1
-        path = self._folder / f"trial-{self._files}"
-        return path, split()
-
-    def _collect(self, child: int, path: Path) -> Trial:
-        """Wait for a fork until the deadline, and read what it left."""
-        status = wait_until(child, self._deadline)
-        if status is None:
-            return Trial(error="the time limit (--timeout) came first; make the launch smaller")
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            where = ": it reads or writes outside its tensors" * (number in _OUT_OF_BOUNDS)
-            return Trial(error=f"died by {signal.Signals(number).name}{where}")
-        try:
-            if os.WEXITSTATUS(status):
-                return Trial(error=path.read_text() or "ended without a word")
-            with torch._C.DisableTorchFunction():  # noqa: SLF001 - as above
-                return Trial(tensors=torch.load(path, weights_only=True))
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def _leave(path: Path, body: Callable[[], dict[str, torch.Tensor]]) -> NoReturn:
-    """End this fork: with the tensors that `body` gives, or with what it raised."""
-    code = 1
-    try:
-        tensors = body()
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 - as above
-            torch.save(tensors, path)
-        code = 0
-    except BaseException as error:  # noqa: BLE001 - this process has nobody else to tell
-        path.write_text(_in_a_line(error))
-    finally:
-        os._exit(code)
+        return trials + [self._forks.collect(*each) for each in waiting]
 
 
 def _variants(tuner: Any, configs: Sequence[Any], kwargs: dict[str, Any]) -> list[_Variant]:
@@ -268,59 +233,6 @@ def _launch(tuner: Any, config: Any, args: tuple[Any, ...], kwargs: dict[str, An
     tuner.fn.run(*args, **current)
 
 
-def _tensors(values: Any, name: str = "") -> dict[str, torch.Tensor]:
-    """All tensors below a value, by their path in it; their own copies."""
-    if isinstance(values, torch.Tensor):
-        return {name: values.detach().clone().contiguous()}
-    if isinstance(values, dict):
-        items = [(str(key), item) for key, item in values.items()]
-    elif isinstance(values, list | tuple):
-        items = [(str(index), item) for index, item in enumerate(values)]
-    elif is_dataclass(values) and not isinstance(values, type):
-        items = [(each.name, getattr(values, each.name)) for each in fields(values)]
-    else:
-        return {}
-    found: dict[str, torch.Tensor] = {}
-    for key, item in items:
-        found |= _tensors(item, f"{name}.{key}" if name else key)
-    return found
-
-
-def _numbers(apart: Apart) -> dict[str, Any]:
-    distance = {
-        # JSON has no infinity.
-        key: value if math.isfinite(value) else None
-        for key, value in apart.distance._asdict().items()
-    }
-    return {"tensor": apart.tensor, "allowed": apart.allowed, **distance}
-
-
-def _in_a_line(error: BaseException) -> str:
-    """The first cause, without what the interpreter wraps around it."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    if isinstance(error, _UnfollowedError):
-        return str(error)
-    said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {said}"[:300]
-
-
-def _results(
-    checker: Checker, returned: Any, error: dict[str, Any] | None
-) -> dict[str, torch.Tensor]:
-    """What a followed launch returned.
-
-    Raises:
-        _UnfollowedError: it is not what the config leads to.
-    """
-    if error:
-        raise _UnfollowedError(f"the launch then raised {error['type']}: {error['message'][:200]}")
-    if checker.skipped:
-        names = ", ".join(checker.skipped)
-        raise _UnfollowedError(f"the interpreter cannot run {names}, which may come after it")
-    return _tensors(returned, "returned")
-
-
 def main() -> None:
     """Do what `request.json` asks for."""
     started = time.monotonic()
@@ -332,11 +244,12 @@ def main() -> None:
         jobs=ask["jobs"],
         # Some of the time is left to say what was found until then.
         deadline=started + 0.9 * ask["timeout"],
+        injected=ask["injected"],
     )
     stand_aside(ask)
     mode = pretend_cuda(ask["device"], with_values=True)
     mend_bfloat16()
-    torch.manual_seed(_SEED)
+    torch.manual_seed(SEED)
     error, returned = None, None
     try:
         with mode, checker.active():
@@ -345,7 +258,7 @@ def main() -> None:
         if not (isinstance(raised, SystemExit) and not raised.code):
             error = describe_error(raised, ask["file"])
     if checker.leave_at:
-        _leave(checker.leave_at, partial(_results, checker, returned, error))
+        leave(checker.leave_at, partial(results, checker.skipped, returned, error))
     result = {"findings": checker.findings, "skipped": checker.skipped, "error": error}
     unfinished = folder / "result.json.tmp"
     unfinished.write_text(json.dumps(result))

@@ -48,7 +48,7 @@ class _CaughtError(BaseException):
 def export_to(record: Any, run: Callable[..., Any], folder: Path) -> None:
     """Leave in `folder` a `result.json`: the export, or in words why there is none."""
     try:
-        result = {"export": export(record, run), "error": None}
+        result: dict[str, Any] = {"export": export(record, run), "error": None}
     except ExportError as error:
         result = {"export": None, "error": str(error)}
     except Exception as error:  # noqa: BLE001 - Triton refuses the launch before it compiles

@@ -60,24 +60,32 @@ def _record_ptxas(calls: list[list[str]]) -> None:
     _NAMESPACE["subprocess"] = types.SimpleNamespace(**{**names, "run": run})
 
 
-def _watch_stages(backend_class: Any, progress: Progress) -> None:
+class _PastError(Exception):
+    """The stage after which nothing is asked any more ended well."""
+
+
+def _watch_stages(backend_class: Any, progress: Progress, until: str | None) -> None:
     original = backend_class.add_stages
 
     def add_stages(self: Any, stages: dict[str, Callable[..., Any]], *args: Any) -> Any:
         result = original(self, stages, *args)
         for name, function in list(stages.items()):
-            stages[name] = _timed(name, function, progress)
+            stages[name] = _timed(name, function, progress, is_last=name == until)
         return result
 
     backend_class.add_stages = add_stages
 
 
-def _timed(name: str, function: Callable[..., Any], progress: Progress) -> Callable[..., Any]:
+def _timed(
+    name: str, function: Callable[..., Any], progress: Progress, *, is_last: bool
+) -> Callable[..., Any]:
     def stage(source: Any, metadata: Any) -> Any:
         progress.enter(name)
         started = time.perf_counter()
         result = function(source, metadata)
         progress.stages[name] = time.perf_counter() - started
+        if is_last:
+            raise _PastError
         return result
 
     return stage
@@ -103,13 +111,21 @@ def _plain(value: Any) -> Any:
 
 
 def lower(
-    record: Any, run: Callable[..., Any], folder: Path, ptxas: str | None, *, dump: bool = False
+    record: Any,
+    run: Callable[..., Any],
+    folder: Path,
+    ptxas: str | None,
+    *,
+    dump: bool = False,
+    until: str | None = None,
 ) -> None:
     """Compile `record` in this (forked) process; everything is left in `folder`.
 
-    With `dump`, MLIR prints the module before every pass.
+    With `dump`, MLIR prints the module before every pass. With `until`, it is over once this stage
+    has ended well.
 
-    `result.json`: error or None, metadata, ptxas flags and gpu name, seconds by stage.
+    `result.json`: error or None, metadata, ptxas flags and gpu name, seconds by stage; `is_past`
+    where it was over early.
     `cache/`: what Triton stored of each finished stage, also when a later one failed.
     """
     os.environ["TRITON_CACHE_DIR"] = str(folder / "cache")
@@ -123,10 +139,12 @@ def lower(
     progress = Progress(folder, record.first_stage)
     calls: list[list[str]] = []
     _record_ptxas(calls)
-    _watch_stages(_BACKEND, progress)
+    _watch_stages(_BACKEND, progress, until)
     result: dict[str, Any] = {"error": None, "metadata": {}, "ptxas_command": None}
     try:
         result["metadata"] = _metadata(record.compile(run))
+    except _PastError:
+        result["is_past"] = True
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is raised is the evidence
         result["error"] = _error(error)
     if calls:

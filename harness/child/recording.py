@@ -21,13 +21,13 @@ from triton.runtime.jit import JITFunction
 
 from harness.child.coverage import suspicion
 from harness.child.direct import SourceRecord, compile_calls
+from harness.child.injecting import OPTIONS, Injected, injected_configs, injected_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = ["Record", "Recorder", "config_of"]
 
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _DEFAULTS = {
     "num_ctas": 1,
     # Triton 3.2 only.
@@ -107,14 +107,16 @@ class Recorder:
     """Collects records while `active()`; equal launches of one config are kept once.
 
     Two configs that come to the same code (a heuristic overrides what they differ in) are both
-    kept, with one key. `dropped` counts what was over the limit.
+    kept, with one key. `dropped` counts what was over the limit. `injected` configs take the place
+    of those that a kernel's tuner lists; a kernel without one is recorded with them too.
     """
 
-    def __init__(self, limit: int = 5000) -> None:
+    def __init__(self, limit: int = 5000, injected: Injected | None = None) -> None:
         self.records: dict[tuple[str, str], Record | SourceRecord] = {}
         self.dropped = 0
         self.pruned: dict[str, tuple[int, int]] = {}
         self._limit = limit
+        self._injected = injected or {}
         self._tuning: list[_Tuning] = []
         self.original_run = JITFunction.run
 
@@ -133,9 +135,12 @@ class Recorder:
             # Timings of an earlier run, kept on disk, would hide every config but one.
             tuner.cache_results = False
             recorder._tuning.append(_Tuning(tuner))
+            listed = tuner.configs
+            tuner.configs = injected_configs(tuner, recorder._injected) or listed
             try:
                 return saved["run"](tuner, *args, **kwargs)
             finally:
+                tuner.configs = listed
                 recorder._tuning.pop()
 
         def bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
@@ -186,6 +191,10 @@ class Recorder:
     ) -> Any:
         tuning = self._tuning[-1] if self._tuning else None
         if tuning is None:
+            for options in injected_options(function.fn.__name__, self._injected):
+                changed = {**kwargs, **options}
+                config = _plain_config(function, args, changed)
+                self._record(function, args, grid, changed, config, autotuned=False)
             config = _plain_config(function, args, kwargs)
         elif tuning.config is not None:
             config = tuning.config
@@ -194,12 +203,25 @@ class Recorder:
             return RecordedKernel(function.fn.__name__)
         else:
             config = config_of(tuning.tuner.best_config)
+        self._record(function, args, grid, kwargs, config, autotuned=tuning is not None)
+        return RecordedKernel(function.fn.__name__)
+
+    def _record(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        grid: Any,
+        kwargs: dict[str, Any],
+        config: dict[str, Any],
+        *,
+        autotuned: bool,
+    ) -> None:
         record = Record(
             function=function,
             args=args,
             kwargs=kwargs,
             config=config,
-            autotuned=tuning is not None,
+            autotuned=autotuned,
             grid=grid,
         )
         record.arguments = _describe_arguments(function, args, kwargs)
@@ -209,7 +231,6 @@ class Recorder:
             record.suspect = suspicion(
                 function.fn, {**_by_name(function.arg_names, args), **kwargs}
             )
-        return RecordedKernel(record.kernel)
 
     def _keep(self, record: Record | SourceRecord) -> bool:
         """Keep a record unless it is known, or one too many; whether it was kept."""
@@ -231,7 +252,7 @@ def _by_name(names: list[str], args: tuple[Any, ...]) -> dict[str, Any]:
 def config_of(config: Any) -> dict[str, Any]:
     """A tuner's config by name, options among them; the same in all versions of Triton."""
     values = dict(config.all_kwargs())
-    for option in _OPTIONS:
+    for option in OPTIONS:
         value = getattr(config, option, None)
         if value is not None:
             values.setdefault(option, value)
@@ -250,7 +271,7 @@ def _plain_config(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     config = {
         name: value for name, value in values.items() if isinstance(value, bool | int | float | str)
     }
-    options = {name: _plain(kwargs[name]) for name in _OPTIONS if kwargs.get(name) is not None}
+    options = {name: _plain(kwargs[name]) for name in OPTIONS if kwargs.get(name) is not None}
     return {**config, **options}
 
 

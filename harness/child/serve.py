@@ -76,7 +76,7 @@ class Session:
         stand_aside(ask)
         before = loaded_modules()
         os.environ["TRITON_CACHE_DIR"] = str(self._folder / "cache")
-        recorder = Recorder()
+        recorder = Recorder(injected=ask["injected"])
         self._mode = pretend_cuda(ask["device"])
         self._run = recorder.original_run
         error = None
@@ -189,7 +189,7 @@ def main() -> None:
 
         def body() -> None:
             redirect(*streams)
-            compile_standalone(message["capture"], folder, message["ptxas"])
+            compile_standalone(message["capture"], folder, message["ptxas"], message["until"])
 
         supervisor.fork(message["id"], body, Limits(**message["limits"]), streams)
 

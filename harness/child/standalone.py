@@ -1,4 +1,4 @@
-"""Compiles a standalone file in one go: run it, and lower the first kernel that it compiles."""
+"""Compiles a file that stands alone in one go: Python that compiles a kernel, or Triton's IR."""
 
 # ruff: noqa: ANN401 - values of Triton have types that we cannot name
 
@@ -8,7 +8,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
+from triton.runtime.jit import JITFunction
+
 from harness.child.device import pretend_cuda
+from harness.child.ir_files import is_ir, read_ir
 from harness.child.lowering import lower
 from harness.child.recording import Recorder
 from harness.child.sources import run_launch, stand_aside
@@ -31,19 +34,29 @@ class _Nothing:
         raise self.error
 
 
-def compile_standalone(ask: Mapping[str, Any], folder: Path, ptxas: str | None) -> None:
-    """Run a file as `__main__` in this (forked) process; what `lower` leaves is in `folder`."""
-    stand_aside(ask)
-    os.environ["TRITON_CACHE_DIR"] = str(folder / "cache")
-    recorder = Recorder()
+def compile_standalone(
+    ask: Mapping[str, Any], folder: Path, ptxas: str | None, until: str | None
+) -> None:
+    """Lower the first kernel of a file in this (forked) process: `lower` says what it leaves."""
     mode = pretend_cuda(ask["device"])
-    record: Any = None
-    with mode, recorder.active():
-        try:
-            run_launch(ask["file"], ask["function"], ask["overrides"])
-        except (Exception, SystemExit) as raised:  # noqa: BLE001 - the file's code raises anything
-            record = _Nothing(raised)
-    nothing = _Nothing(RuntimeError("the file compiles no kernel"))
-    record = next(iter(recorder.records.values()), record or nothing)
+    if is_ir(ask["file"]):
+        record: Any = read_ir(ask["file"], ask["overrides"], ask["device"]["capability"])
+        run = JITFunction.run
+    else:
+        stand_aside(ask)
+        os.environ["TRITON_CACHE_DIR"] = str(folder / "cache")
+        recorder = Recorder()
+        run = recorder.original_run
+        with mode, recorder.active():
+            record = _first_record(recorder, ask)
     with mode:
-        lower(record, recorder.original_run, folder, ptxas)
+        lower(record, run, folder, ptxas, until=until)
+
+
+def _first_record(recorder: Recorder, ask: Mapping[str, Any]) -> Any:
+    error: BaseException = RuntimeError("the file compiles no kernel")
+    try:
+        run_launch(ask["file"], ask["function"], ask["overrides"])
+    except (Exception, SystemExit) as raised:  # noqa: BLE001 - the file's code raises anything
+        error = raised
+    return next(iter(recorder.records.values()), _Nothing(error))

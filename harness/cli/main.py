@@ -23,6 +23,13 @@ _COMMANDS = {
         "Compile every config of a kernel and say what became of it.",
     ),
     "bisect": ("harness.cli.bisecting", "Find the version in which a failure began, and ended."),
+    "blame": (
+        "harness.cli.blame",
+        "Say whose failure it is: ptxas, Triton, the kernel, a pairing.",
+    ),
+    "minimize": ("harness.cli.minimize", "Reduce a failure to the least that shows it."),
+    "report": ("harness.cli.report", "Write what upstream needs to act, and check it."),
+    "workaround": ("harness.cli.workaround", "Find what can be done today, and prove it."),
     "check": (
         "harness.cli.check",
         "Say which configs compute something else than the others.",

@@ -1,4 +1,7 @@
-"""Runs a launch in Triton's interpreter, on small real inputs: every config against the others."""
+"""Runs a launch in Triton's interpreter, on small real inputs.
+
+Every config of it against the others, or variants of the whole launch against each other.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import json
 import platform
 import sys
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,7 +17,7 @@ from harness.effects.lowering import capture_request, triton_identity
 from harness.effects.process import scratch_disk
 from harness.effects.triton_sessions import child_code_sha256, child_environment
 from harness.effects.workbench import Kept, content_key
-from harness.values.check import Interpretation
+from harness.values.check import Departure, Interpretation, Operations
 from harness.values.outcome import RaisedError
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from harness.values.target import Target
     from harness.values.toolchain import Triton
 
-__all__ = ["interpret"]
+__all__ = ["interpret", "interpret_variants"]
 
 
 async def interpret(
@@ -73,21 +76,13 @@ async def _run(
     triton: Triton,
     limits: Limits,
 ) -> Kept[Interpretation]:
-    folder = bench.hub.new_folder("check")
     request = {
         **capture_request(code, target, limits).message(),
         "kernels": list(kernels),
         "jobs": bench.jobs,
         "timeout": bench.limits.timeout,
     }
-    with scratch_disk():
-        (folder / "request.json").write_text(json.dumps(request))
-    argv = [sys.executable, "-m", "harness.child.checking", str(folder)]
-    environment = {**child_environment(triton), "TRITON_INTERPRET": "1"}
-    # Its forks are its own affair, and as many as there are workers.
-    async with bench.slot(alone=True):
-        end = await bench.hub.execute(argv, folder=folder, limits=bench.limits, env=environment)
-    bench.cpu_seconds += end.cpu
+    folder, end = await _interpreter(bench, "harness.child.checking", request, triton)
     value = _read(folder, end)
     bench.hub.drop_folder(folder)
     timed_out = any("time limit" in v.error for f in value.findings for v in f.variants)
@@ -96,13 +91,86 @@ async def _run(
     return bench.keep("check", key, value, {})
 
 
+async def _interpreter(
+    bench: Workbench, module: str, request: dict[str, Any], triton: Triton
+) -> tuple[Path, ProcessEnd]:
+    """Have a module of ours answer a request in its interpreter; the folder is the caller's."""
+    folder = bench.hub.new_folder("check")
+    with scratch_disk():
+        (folder / "request.json").write_text(json.dumps(request))
+    argv = [sys.executable, "-m", module, str(folder)]
+    environment = {**child_environment(triton), "TRITON_INTERPRET": "1"}
+    # Its forks are its own affair, and as many as there are workers.
+    async with bench.slot(alone=True):
+        end = await bench.hub.execute(argv, folder=folder, limits=bench.limits, env=environment)
+    bench.cpu_seconds += end.cpu
+    return folder, end
+
+
 def _read(folder: Path, end: ProcessEnd) -> Interpretation:
     try:
         return msgspec.json.decode((folder / "result.json").read_bytes(), type=Interpretation)
     except (OSError, msgspec.MsgspecError):
         pass
+    error = RaisedError(type="Interpreter", kinds=(), message=_said(folder, end))
+    return Interpretation(error=error)
+
+
+def _said(folder: Path, end: ProcessEnd) -> str:
+    """How the process ended that left no result."""
     log = folder / "stderr"
     lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
     said = f": {lines[-1][:300]}" if lines else ""
-    message = f"the interpreter's process {end.words}{said}"
-    return Interpretation(error=RaisedError(type="Interpreter", kinds=(), message=message))
+    return f"the interpreter's process {end.words}{said}"
+
+
+async def interpret_variants(
+    bench: Workbench,
+    original: LaunchCode,
+    others: Sequence[LaunchCode],
+    *,
+    target: Target,
+    triton: Triton,
+    limits: Limits,
+) -> list[Departure]:
+    """Compare what a launch returns with what each of its variants does, on the same inputs.
+
+    Variants differ in overrides and in injected configs. What was found is kept by content, unless
+    a variant could not be compared.
+
+    Raises:
+        InfrastructureError: this Triton cannot be started here.
+    """
+    codes = [original, *others]
+    key = content_key(
+        variants=[code.identity for code in codes],
+        capability=target.capability,
+        triton=triton_identity(triton),
+        child=child_code_sha256(),
+        torch=metadata.version("torch"),
+        numpy=metadata.version("numpy"),
+        python=platform.python_version(),
+    )
+    async with bench.once(key):
+        kept = bench.find("operations", key, Operations)
+        if kept:
+            return kept.value.variants
+        request = {
+            **capture_request(original, target, limits).message(),
+            "variants": [
+                {"overrides": dict(code.overrides), "injected": dict(code.injected)}
+                for code in codes
+            ],
+            "jobs": bench.jobs,
+            "timeout": bench.limits.timeout,
+        }
+        folder, end = await _interpreter(bench, "harness.child.operation", request, triton)
+        try:
+            found = msgspec.json.decode((folder / "result.json").read_bytes(), type=Operations)
+        except (OSError, msgspec.MsgspecError):
+            said = _said(folder, end)
+            found = Operations(variants=[Departure(error=said) for _ in others])
+        bench.hub.drop_folder(folder)
+        if not any(each.error for each in found.variants):
+            bench.keep("operations", key, found, {})
+    return found.variants

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from harness.values.errors import ConfigurationError
 from harness.values.outcome import Capture, Lowering, RaisedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from harness.effects.triton_sessions import LowerResult
     from harness.effects.workbench import Workbench
@@ -50,7 +50,10 @@ _MAX_LOG = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchCode:
-    """A launch whose sources lie on this machine; `identity` is what its capture depends on."""
+    """A launch whose sources lie on this machine; `identity` is what its capture depends on.
+
+    `injected` are configs in place of those that the tuner of a kernel lists, by its name.
+    """
 
     file: Path
     function: str | None
@@ -58,6 +61,16 @@ class LaunchCode:
     paths: tuple[Path, ...]
     bare: tuple[Path, ...]
     identity: Mapping[str, object]
+    injected: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
+
+    def with_configs(self, kernel: str, configs: Sequence[Mapping[str, object]]) -> LaunchCode:
+        """The same launch with these configs of a kernel (a name or pattern) in place of its own.
+
+        A kernel without a tuner is launched with the options among them too.
+        """
+        injected = {kernel: [dict(config) for config in configs]}
+        identity = {**self.identity, "injected": injected}
+        return replace(self, injected=injected, identity=identity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +159,7 @@ def capture_request(code: LaunchCode, target: Target, limits: Limits) -> Capture
         limits=limits,
         paths=code.paths,
         bare=code.bare,
+        injected=code.injected,
     )
 
 

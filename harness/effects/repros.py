@@ -18,7 +18,7 @@ from harness.effects.half_compiled import IR_SUFFIXES, SUFFIXES, launch_from, re
 from harness.effects.launch_files import launches_of_repro, launches_of_script
 from harness.effects.yaml_files import FieldError, read_yaml
 from harness.values.errors import TriageError, UsageError
-from harness.values.kernel import Pin, Repro, Source
+from harness.values.kernel import Operation, Pin, Repro, Source
 from harness.values.target import Target
 
 if TYPE_CHECKING:
@@ -49,6 +49,12 @@ class _Source(msgspec.Struct, forbid_unknown_fields=True):
     module: str
 
 
+class _Operation(msgspec.Struct, forbid_unknown_fields=True):
+    kernel: str
+    launch: str | None = None
+    parameters: dict[str, bool | int | float | str] = {}
+
+
 class _Kernel(msgspec.Struct, forbid_unknown_fields=True):
     """One of several kernels of a file; what it leaves out is as the file says."""
 
@@ -56,6 +62,8 @@ class _Kernel(msgspec.Struct, forbid_unknown_fields=True):
     summary: str = ""
     launches: list[str] = []
     check: dict[str, bool | int | float | str] = {}
+    tunable: dict[str, list[bool | int | float | str]] = {}
+    operation: _Operation | None = None
     configs: int | None = None
     issue: str | None = None
     triton: str | None = None
@@ -70,6 +78,8 @@ class _ReproFile(msgspec.Struct, forbid_unknown_fields=True):
     options: dict[str, bool | int | float | str] = {}
     launches: list[str] = []
     check: dict[str, bool | int | float | str] = {}
+    tunable: dict[str, list[bool | int | float | str]] = {}
+    operation: _Operation | None = None
     configs: int | None = None
     summary: str = ""
     source: _Source | None = None
@@ -181,6 +191,11 @@ def _read(path: Path) -> list[Repro]:
             file=file,
             launches=tuple(launches[chosen] for chosen in one.launches or launches),
             check=tuple({**data.check, **one.check}.items()),
+            tunable=tuple(
+                (parameter, tuple(values))
+                for parameter, values in {**data.tunable, **one.tunable}.items()
+            ),
+            operation=_operation(one.operation or data.operation),
             configs=one.configs,
             source=Source(pin=_pin(source), module=source.module) if source else None,
             requires=tuple(_pin(pin) for pin in data.requires),
@@ -208,10 +223,19 @@ def _check_launches(data: _ReproFile, launches: Mapping[str, LaunchSpec]) -> Non
             if name not in launches:
                 said = f"no launch function {name!r}; {data.launch} has {', '.join(launches)}"
                 raise FieldError(f"{where}.launches[{index}]", said)
-        for name in place.check:
-            if name not in parameters:
-                said = f"no launch function of {data.launch} has a parameter {name!r}"
-                raise FieldError(f"{where}.check", said)
+        for key, names in (("check", place.check), ("tunable", place.tunable)):
+            for name in names:
+                if name not in parameters:
+                    said = f"no launch function of {data.launch} has a parameter {name!r}"
+                    raise FieldError(f"{where}.{key}", said)
+
+
+def _operation(found: _Operation | None) -> Operation | None:
+    if found is None:
+        return None
+    return Operation(
+        kernel=found.kernel, launch=found.launch, parameters=tuple(found.parameters.items())
+    )
 
 
 def _pin(pin: _Pin | _Source) -> Pin:
@@ -261,6 +285,12 @@ def _check_kernel(where: str, place: _ReproFile | _Kernel, *, is_python: bool) -
         raise FieldError(f"{where}.configs", "a launch has at least one config")
     if place.triton is not None and not _is_version(place.triton):
         raise FieldError(f"{where}.triton", f"{place.triton!r} is not a version, like 3.6.0")
+    for name, values in place.tunable.items():
+        if not values:
+            raise FieldError(f"{where}.tunable.{name}", "name at least one value to try")
+    if place.operation and not _NAME.fullmatch(place.operation.kernel):
+        said = f"{place.operation.kernel!r} is not a name for a kernel"
+        raise FieldError(f"{where}.operation.kernel", said)
     for index, text in enumerate(place.targets):
         _check_target(f"{where}.targets[{index}]", text)
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.outcome import Capture, ProcessEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from harness.effects.process import Hub, Peer, ResourceLimits
     from harness.values.limits import Limits
@@ -82,6 +82,7 @@ class CaptureRequest:
     """What a session runs: `function(**overrides)` of `file`, or the file as `__main__`.
 
     `paths` go onto the module path; packages below `bare` are imported without their `__init__`.
+    `injected` are configs in place of those that the tuner of a kernel (a name or pattern) lists.
     """
 
     file: Path
@@ -91,6 +92,7 @@ class CaptureRequest:
     limits: Limits
     paths: tuple[Path, ...] = ()
     bare: tuple[Path, ...] = ()
+    injected: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
 
     def message(self) -> dict[str, Any]:
         """As the session wants it."""
@@ -101,6 +103,7 @@ class CaptureRequest:
             "paths": [str(path) for path in self.paths],
             "user_paths": _user_paths(),
             "bare": [str(path) for path in self.bare],
+            "injected": {name: list(configs) for name, configs in self.injected.items()},
             "device": {
                 "capability": self.capability,
                 "name": f"NVIDIA {self.limits.product or 'GPU'}",
@@ -330,9 +333,13 @@ class TritonSessions:
         request: CaptureRequest,
         *,
         ptxas: Path | None,
+        until: str | None,
         limits: ResourceLimits,
     ) -> LowerResult:
         """Run a file that compiles a kernel, as far as PTX, in a fork without a session.
+
+        A file of Triton's IR is compiled with the overrides as its options. With `until`, it ends
+        when this stage ends well; `is_past` in the result says so.
 
         Raises:
             InfrastructureError: the process of this Triton died twice while it had this job.
@@ -340,6 +347,7 @@ class TritonSessions:
         message = {
             "op": "compile",
             "capture": request.message(),
+            "until": until,
             "ptxas": str(ptxas) if ptxas else None,
             "limits": limits.message(),
         }

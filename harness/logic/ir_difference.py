@@ -69,8 +69,8 @@ class StageStory:
     """What lies between two Tritons: their IR by stage, and what they are made of.
 
     `failing_pass` is the pass in which the failing side fails, dies or makes its trap, `trap_stage`
-    the first stage in which it has a trap that the other has not. `llvm` and `ptxas` are (earlier, later): the LLVM commit that
-    each wheel carries, and the ptxas that it bundles for this target.
+    the first stage in which it has a trap that the other has not. `llvm` and `ptxas` are (earlier,
+    later): the LLVM commit that each wheel carries, and the ptxas that it bundles for this target.
     """
 
     stages: tuple[StageDifference, ...]

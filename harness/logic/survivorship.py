@@ -16,6 +16,7 @@ __all__ = [
     "Fate",
     "Reasoned",
     "Survivors",
+    "common_fields",
     "common_ground",
     "common_reason",
     "group_rows",
@@ -146,13 +147,23 @@ def _span(words: Sequence[str]) -> str:
 
 def common_ground(found: Sequence[Settings], others: Sequence[Settings]) -> str | None:
     """The parameter, or the pair of parameters, that tells `found` from all other configs."""
+    fields = common_fields(found, others)
+    if fields is None:
+        return None
+    return ", ".join(_spell(name, set(values)) for name, values in fields.items())
+
+
+def common_fields(
+    found: Sequence[Settings], others: Sequence[Settings]
+) -> dict[str, list[Scalar | None]] | None:
+    """As `common_ground`, but the values of each parameter, in order; None is what is not set."""
     names = list(dict.fromkeys(name for config in (*found, *others) for name in config))
     if not others:
         return None
     for name in names:
         inside = {config.get(name) for config in found}
         if inside.isdisjoint(config.get(name) for config in others):
-            return _spell(name, inside)
+            return {name: _ordered(inside)}
     for index, first in enumerate(names):
         for second in names[index + 1 :]:
             pairs = {(config.get(first), config.get(second)) for config in found}
@@ -160,9 +171,15 @@ def common_ground(found: Sequence[Settings], others: Sequence[Settings]) -> str 
             if pairs == whole and whole.isdisjoint(
                 (config.get(first), config.get(second)) for config in others
             ):
-                left = _spell(first, {a for a, _ in pairs})
-                return f"{left}, {_spell(second, {b for _, b in pairs})}"
+                return {
+                    first: _ordered({a for a, _ in pairs}),
+                    second: _ordered({b for _, b in pairs}),
+                }
     return None
+
+
+def _ordered(values: AbstractSet[Scalar | None]) -> list[Scalar | None]:
+    return sorted(values, key=lambda value: _natural("none" if value is None else str(value)))
 
 
 def _spell(name: str, values: AbstractSet[object]) -> str:

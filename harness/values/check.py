@@ -8,7 +8,15 @@ from enum import Enum
 from harness.values.kernel import Scalar
 from harness.values.outcome import RaisedError
 
-__all__ = ["Agreement", "CheckRow", "Interpretation", "LaunchComparison", "Variant"]
+__all__ = [
+    "Agreement",
+    "CheckRow",
+    "Departure",
+    "Interpretation",
+    "LaunchComparison",
+    "Operations",
+    "Variant",
+]
 
 
 class Agreement(str, Enum):
@@ -60,6 +68,29 @@ class Interpretation:
     findings: list[LaunchComparison] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     error: RaisedError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """A variant of a launch against the original: `error` says why they could not be compared.
+
+    The measures are of the worst tensor that the launch returns; None is infinite.
+    """
+
+    error: str = ""
+    differs: bool = False
+    tensor: str = ""
+    allowed: float | None = None
+    rel_err: float | None = None
+    stable_max_rel: float | None = None
+    bad_frac: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operations:
+    """A launch run in Triton's interpreter, each variant against the first one."""
+
+    variants: list[Departure]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,17 @@ from harness.values.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Config", "ConfigFilter", "LaunchSpec", "Parameter", "Pin", "Repro", "Scalar", "Source"]
+__all__ = [
+    "Config",
+    "ConfigFilter",
+    "LaunchSpec",
+    "Operation",
+    "Parameter",
+    "Pin",
+    "Repro",
+    "Scalar",
+    "Source",
+]
 
 Scalar = bool | int | float | str
 
@@ -124,6 +134,18 @@ class LaunchSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """The whole that a kernel is a part of: a launch of a repro, small enough to be interpreted.
+
+    Its inputs do not depend on the tunable parameters, and it returns all that it computes.
+    """
+
+    kernel: str
+    launch: str | None = None
+    parameters: tuple[tuple[str, Scalar], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Repro:
     """A kernel that can be compiled: its name here, its function's name, its launch code.
 
@@ -131,7 +153,8 @@ class Repro:
     what the upstream issue names: the default. `group` is the repro's folder, which several kernels
     may share. `check` are parameters of the launch that make it small enough for Triton's
     interpreter. `configs` is how many its author counted, with the default launch, Triton and
-    (first) target.
+    (first) target. `tunable` are parameters of the launch that a user is free to choose, with
+    values to choose from; what that does to the results shows in the `operation`.
     """
 
     name: str
@@ -149,6 +172,8 @@ class Repro:
     tags: tuple[str, ...] = ()
     check: tuple[tuple[str, Scalar], ...] = ()
     configs: int | None = None
+    tunable: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
+    operation: Operation | None = None
 
     @property
     def ptx(self) -> Path | None:

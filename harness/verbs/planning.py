@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from harness.effects import toolchains
 from harness.effects.assembling import read_stored_ptx
-from harness.effects.lowering import CapturedLaunch, capture, fetch_launch_code
+from harness.effects.lowering import CapturedLaunch, LaunchCode, capture, fetch_launch_code
 from harness.effects.ptxas_description import describe_ptxas
 from harness.effects.workbench import Workbench
 from harness.logic.ptx import retarget
@@ -91,9 +91,17 @@ def _put_ptx(bench: Workbench, file: Path, header: Mapping[str, Scalar | None]) 
 
 
 async def plan_launch(
-    bench: Workbench, selection: Selection, target: Target, triton: Triton, launch: PlannedLaunch
+    bench: Workbench,
+    selection: Selection,
+    target: Target,
+    triton: Triton,
+    launch: PlannedLaunch,
+    *,
+    adapt: Callable[[LaunchCode], LaunchCode] | None = None,
 ) -> Plan:
     """The cells of one launch: one for each config that the filter lets through, and each ptxas.
+
+    `adapt` may give the launch other configs, or other sources, than the repro has.
 
     Raises:
         CaptureError: the launch cannot be captured, or never launches the kernel.
@@ -103,6 +111,7 @@ async def plan_launch(
     assert limits is not None, "the selection refuses targets without limits"
     repro = selection.repro
     code = fetch_launch_code(repro, launch.spec, launch.overrides)
+    code = adapt(code) if adapt else code
     captured = await capture(bench, code, target=target, triton=triton, limits=limits)
     where = f"{repro.name}, launch {launch.label}, Triton {triton.version}, {target}"
     records = _wanted_records(repro, captured.capture.value, where)
@@ -116,7 +125,7 @@ async def plan_launch(
         configs=tuple(Config.of(record.config) for record in records),
         notes=(
             *_notes(captured.capture.value, records, where),
-            *_miscounted(selection, target, triton, launch, records),
+            *([] if adapt else _miscounted(selection, target, triton, launch, records)),
         ),
         failures=tuple(failures),
         session=captured.capture.key,

@@ -1,0 +1,83 @@
+"""Runs several variants of a launch in Triton's interpreter, and compares what they return.
+
+`python -m harness.child.operation FOLDER`, with `TRITON_INTERPRET=1`: reads `request.json` in that
+folder and leaves `result.json`. A variant has overrides of the launch's parameters, and configs to
+inject. Each runs in a fork with the same seed; all are compared with the first one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from harness.child.agreement import compare
+from harness.child.bfloat16 import mend_bfloat16
+from harness.child.checking import SEED, Checker
+from harness.child.device import pretend_cuda
+from harness.child.forks import Forks, leave, numbers, results
+from harness.child.sources import describe_error, run_launch, stand_aside
+
+if TYPE_CHECKING:
+    from harness.child.agreement import Trial
+
+__all__ = ["main"]
+
+
+def _run(ask: dict[str, Any], variant: dict[str, Any], folder: Path) -> dict[str, torch.Tensor]:
+    """What the launch returns, with every tuner's first config (or the injected one)."""
+    checker = Checker(kernels=[], folder=folder, jobs=1, deadline=0.0, injected=variant["injected"])
+    mode = pretend_cuda(ask["device"], with_values=True)
+    mend_bfloat16()
+    torch.manual_seed(SEED)
+    error, returned = None, None
+    try:
+        with mode, checker.active():
+            returned = run_launch(ask["file"], ask["function"], variant["overrides"])
+    except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
+        error = describe_error(raised, ask["file"])
+    return results(checker.skipped, returned, error)
+
+
+def _all(ask: dict[str, Any], forks: Forks, folder: Path) -> list[Trial]:
+    """Each variant, as many side by side as there are workers."""
+    waiting: list[tuple[int, Path]] = []
+    trials: list[Trial] = []
+    for variant in ask["variants"]:
+        if len(waiting) == ask["jobs"]:
+            trials.append(forks.collect(*waiting.pop(0)))
+        path, child = forks.fork()
+        if child == 0:
+            leave(path, partial(_run, ask, variant, folder))
+        waiting.append((child, path))
+    return trials + [forks.collect(*each) for each in waiting]
+
+
+def main() -> None:
+    """Do what `request.json` asks for."""
+    started = time.monotonic()
+    folder = Path(sys.argv[1])
+    ask = json.loads((folder / "request.json").read_text())
+    stand_aside(ask)
+    # Some of the time is left to say what was found until then.
+    first, *others = _all(ask, Forks(folder, started + 0.9 * ask["timeout"]), folder)
+    found: list[dict[str, Any]] = []
+    for other in others:
+        error = (first.error and f"the original: {first.error}") or other.error
+        if not error and not first.tensors:
+            error = "the launch returns nothing that could be compared"
+        apart = None if error else compare(other, first)
+        facts = {**numbers(apart), "differs": apart.differs} if apart else {}
+        found.append({"error": error, **facts})
+    unfinished = folder / "result.json.tmp"
+    unfinished.write_text(json.dumps({"variants": found}))
+    unfinished.rename(folder / "result.json")
+
+
+if __name__ == "__main__":
+    main()

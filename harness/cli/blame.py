@@ -1,0 +1,217 @@
+"""`triage blame`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from harness.cli.main import CONTEXT
+from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.output import print_json, results_console, status_console
+from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.effects.locations import home_dir
+from harness.effects.store import Store
+from harness.logic.blame import Culprit
+from harness.logic.blame_grid import Cell, Line
+from harness.logic.blame_words import Wanted
+from harness.presentation.blames import render_blame
+from harness.values.errors import UsageError
+from harness.values.toolchain import BUNDLED
+from harness.values.verdict import VerdictKind
+from harness.verbs.blaming import BlameOptions, BlameReport, find_blame
+from harness.verbs.selection import Selection, SelectionOptions, select
+
+__all__ = ["command"]
+
+_TIMEOUT = VerdictKind.TIMEOUT.value
+
+_EPILOG = """\b
+Example:
+  triage blame --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=4,num_stages=1
+
+Exit code 0: there is an answer, if only that it cannot be told, and what would tell. 1: nothing
+that was tried fails. 4: it cannot be told, or nothing fails, and a toolchain could not be had."""
+
+
+@click.command("blame", context_settings=CONTEXT, epilog=_EPILOG)
+@selection_options
+@click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
+@click.option(
+    "--budget",
+    type=click.IntRange(2, 10_000),
+    default=60,
+    show_default=True,
+    help="Pairs of PTX and ptxas to try.",
+)
+@execution_options
+@json_option
+def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+    """Say whose failure it is: ptxas', Triton's, the kernel's, or of a pairing.
+
+    It begins with the first config that fails on the Triton and the ptxas that you name, and gives
+    what several Tritons make of it to many ptxas, byte for byte. One --triton or --ptxas says
+    where to begin, and the others are chosen (what is installed, and each minor release); several,
+    or a range, are the grid. Where no --ptxas is named and nothing fails with the bundled one, the
+    PTX is tried on others for one that does.
+    """
+    words = selection_words(options)
+    status = status_console()
+    with status.status("preparing toolchains and sources"):
+        selection = select(words)
+    for name, values in (("--sm", selection.targets), ("--launch", selection.launches)):
+        if len(values) != 1:
+            raise UsageError(f"{name}: {len(values)} are meant; blame follows one")
+    asked = BlameOptions(
+        signature=options["signature"],
+        budget=options["budget"],
+        looks_further=not words.ptxas,
+    )
+    how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
+
+    def tell(pair: str, said: str) -> None:
+        status.print(f"{pair}: {said[:120]}", soft_wrap=True)
+
+    with Store.open(home_dir()) as store:
+        report = run_to_the_end(find_blame(selection, store, how, asked, tell))
+    for trouble in report.troubles:
+        status.print(f"triage: could not be had: {trouble}", soft_wrap=True)
+    would_tell = list(_would_tell(report, selection, words))
+    if options["as_json"]:
+        print_json(_document(report, would_tell))
+    else:
+        _print(report, selection, would_tell)
+    raise click.exceptions.Exit(_exit_code(report))
+
+
+def _exit_code(report: BlameReport) -> int:
+    culprit = report.blame.culprit
+    if report.troubles and culprit in (None, Culprit.CANNOT_TELL):
+        return 4
+    return 1 if culprit is None else 0
+
+
+def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> None:
+    console = results_console()
+    case = report.case
+    where = f"Triton {case.triton}, ptxas {case.ptxas}" if case.triton else f"ptxas {case.ptxas}"
+    console.print(f"{case.kernel} · {report.cell.config.label} · {selection.targets[0]} · {where}")
+    console.print(f"{case.verdict}: {case.reason}", soft_wrap=True)
+    console.print(render_blame(report.grid, report.blame), soft_wrap=True)
+    if would_tell:
+        console.print("What would tell:")
+        for line in would_tell:
+            console.print(f"  {line}", soft_wrap=True)
+    for note in report.notes:
+        console.print(note, soft_wrap=True)
+    if report.others:
+        names = "--config" if case.triton else "--kernel FILE.ptx::ENTRY"
+        console.print(f"{len(report.others)} others were not followed ({names} names one)")
+
+
+def _would_tell(
+    report: BlameReport, selection: Selection, words: SelectionOptions
+) -> Iterator[str]:
+    """The commands that would tell what cannot be told."""
+    case, wanted = report.case, report.blame.wanted
+    if wanted is None:
+        return
+    again = list(_words(report, selection, words))
+    place = ["--triton", case.triton] if case.triton else []
+    pinned = [*place, *(["--ptxas", case.ptxas] if case.ptxas_origin != BUNDLED else [])]
+    meant = ["triage", "blame", *again, "--signature", case.signature or ""]
+    if max(len(selection.tritons), len(selection.ptxas)) > 1:
+        # The user chose the grid; the one that is chosen otherwise may tell more.
+        yield shlex.join([*meant, *pinned])
+    match wanted:
+        case Wanted.OTHER_TRITONS:
+            yield shlex.join([*meant, "--triton", ">=3.2"])
+        case Wanted.OTHER_PTXAS:
+            yield shlex.join([*meant, *place, "--ptxas", ">=12"])
+        case Wanted.SOURCE:
+            yield "triage blame --kernel FILE.py::KERNEL  # the source that the PTX was made from"
+        case Wanted.MORE_ROOM:
+            more = ["--timeout", "3600"] if case.verdict == _TIMEOUT else ["--memory", "64"]
+            yield shlex.join(["triage", "blame", *again, *pinned, *more])
+        case Wanted.REDUCTION:
+            yield shlex.join(["triage", "minimize", *again, *pinned])
+        case Wanted.AGAIN:
+            yield shlex.join([*meant, *pinned, "--no-cache"])
+        case Wanted.LOG:
+            yield shlex.join(["triage", "show", case.short, "--stage", "log"])
+        case Wanted.IR:
+            yield shlex.join(["triage", "show", case.short, "--stage", "ttir"])
+
+
+def _words(report: BlameReport, selection: Selection, words: SelectionOptions) -> Iterator[str]:
+    """The options that mean this one config, without those that name a toolchain."""
+    cell, kernel = report.cell, words.kernel
+    _, among, name = cell.kernel.rpartition("::")
+    if among and "::" not in kernel:
+        kernel += f"::{name}"
+    yield from ("--kernel", kernel, "--sm", str(selection.targets[0]))
+    if words.launch:
+        yield from ("--launch", words.launch)
+    for override in words.set:
+        yield from ("--set", override)
+    beside = [other.config.as_dict() for other in report.others if other.kernel == cell.kernel]
+    # What others have and it has not is `none`.
+    unset = {key for config in beside for key in config} - cell.config.as_dict().keys()
+    only = [cell.config.label, *(f"{key}=none" for key in sorted(unset))]
+    if beside or words.config:
+        yield from ("--config", ",".join(only) if beside else words.config)
+
+
+def _document(report: BlameReport, would_tell: list[str]) -> dict[str, Any]:
+    grid, blame = report.grid, report.blame
+    return {
+        "schema": 1,
+        "blame": blame.culprit.value if blame.culprit else None,
+        "ground": blame.ground.value,
+        "reasons": list(blame.reasons),
+        "cell": report.case.cell,
+        "config": report.cell.config.as_dict(),
+        "signature": report.case.signature,
+        "verdict": report.case.verdict,
+        "reason": report.case.reason,
+        "grid": [entry for line in grid.lines for entry in _entries(line)],
+        "probes": [
+            {
+                "probe": trial.what,
+                "triton": trial.triton,
+                "ptxas": trial.ptxas,
+                "before": trial.before.value,
+                "outcome": trial.after.value,
+                "verdict": trial.verdict,
+                "changed": trial.changed,
+            }
+            for trial in grid.trials
+        ],
+        "would_tell": would_tell,
+        "notes": list(report.notes),
+        "troubles": list(report.troubles),
+    }
+
+
+def _entries(line: Line) -> Iterator[dict[str, Any]]:
+    """One entry for each Triton and ptxas; what came to no PTX has no ptxas."""
+    cells: list[tuple[str | None, Cell]] = list(line.cells.items())
+    if line.stopped:
+        cells.append((None, line.stopped))
+    for triton in line.tritons or (None,):
+        for ptxas, cell in cells:
+            yield {
+                "triton": triton,
+                "made_for": line.made_for,
+                "ptx_body_sha256": line.body,
+                "ptx_version": line.version,
+                "ptxas_flags": list(line.flags),
+                "ptxas": ptxas,
+                "verdict": cell.verdict or None,
+                "reason": cell.reason,
+                "signature": cell.signature,
+                "outcome": cell.outcome.value,
+            }

@@ -1,0 +1,105 @@
+"""The live view of a reduction: on a terminal only; elsewhere a line now and then. On stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from harness.logic.minimization import Size
+from harness.verbs.minimizing_work import Step, Watch
+
+__all__ = ["watch_reduction"]
+
+_PLAIN_SECONDS = 15.0
+_FRAMES = 8
+
+
+@contextlib.contextmanager
+def watch_reduction(console: Console) -> Iterator[Watch]:
+    """What to hand to a reduction; the display lives as long as the block."""
+
+    def tell(line: str) -> None:
+        console.print(line, soft_wrap=True)
+
+    if not console.is_terminal:
+        plain = _Plain(console)
+        yield Watch(tell=tell, began=plain.began, step=plain.step)
+        return
+    view = _View()
+    with Live(
+        get_renderable=view.render, console=console, transient=True, refresh_per_second=_FRAMES
+    ):
+        yield Watch(tell=tell, stage=view.stage, began=view.began, step=view.step)
+
+
+class _View:
+    """What is known, drawn anew a few times a second."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._first: Size | None = None
+        self._last: Step | None = None
+        self._stage = ""
+        self._started = time.monotonic()
+
+    def stage(self, words: str) -> None:
+        self._stage = words
+
+    def began(self, name: str, size: Size) -> None:
+        self._name, self._first = name, size
+
+    def step(self, step: Step) -> None:
+        self._last, self._stage = step, ""
+
+    def render(self) -> Table:
+        grid = Table.grid(padding=(0, 2))
+        if self._first is None:
+            grid.add_row(self._stage or "looking for the failure, and for the versions that accept")
+            return grid
+        size = self._last.best if self._last else self._first
+        grid.add_row(
+            self._name,
+            f"{_extent(size)} left of {_extent(self._first)}",
+            f"{size.bytes:,} of {self._first.bytes:,} bytes",
+        )
+        if self._last:
+            step = self._last
+            elapsed = time.monotonic() - self._started
+            grid.add_row(
+                self._stage or f"pass: {step.pass_name}",
+                f"{step.tests:,} tests, {step.rate:.0f} a second, {elapsed:.0f} s",
+                f"{step.accepted:,} accepted, {step.tests - step.accepted:,} rejected",
+            )
+        return grid
+
+
+class _Plain:
+    """A line every so often, where nobody looks on."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._told = time.monotonic()
+
+    def began(self, name: str, size: Size) -> None:
+        self._console.print(f"{name}: {_extent(size)}, {size.bytes:,} bytes", soft_wrap=True)
+
+    def step(self, step: Step) -> None:
+        if time.monotonic() - self._told < _PLAIN_SECONDS:
+            return
+        self._told = time.monotonic()
+        self._console.print(
+            f"{_extent(step.best)}, {step.best.bytes:,} bytes left; "
+            f"{step.tests:,} tests, {step.accepted:,} accepted",
+            soft_wrap=True,
+        )
+
+
+def _extent(size: Size) -> str:
+    if size.instructions is None:
+        return f"{size.lines:,} lines"
+    return f"{size.instructions:,} instructions"

@@ -1,0 +1,239 @@
+"""`triage report`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.cli.main import CONTEXT
+from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.output import print_json, results_console, status_console
+from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.effects.bundles import pack
+from harness.effects.folders import write_atomically
+from harness.effects.locations import create_folder, home_dir
+from harness.effects.process import run_tool
+from harness.effects.store import Store
+from harness.logic.dossier import Dossier, Upstream, search_terms
+from harness.logic.report_gate import Defect
+from harness.presentation.minimizations import folder_files
+from harness.presentation.report_documents import report_document, report_page
+from harness.presentation.reports import REQUIRED, render_report
+from harness.values.errors import UsageError
+from harness.values.row import Row
+from harness.verbs.bugs import find_bug, list_bugs
+from harness.verbs.dossiers import GatherOptions, gather
+from harness.verbs.reporting import attach, inspect_dossier, try_bundle
+from harness.verbs.selection import Selection, SelectionOptions, select
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage report --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115 \\
+      --for nvidia --out reports/c7907
+  triage report --bug 3 --for triton
+
+Exit code 0: written, and ready to be filed. 1: written, but not ready; what is wrong is listed.
+4: this machine or a toolchain failed."""
+
+
+@click.command("report", context_settings=CONTEXT, epilog=_EPILOG)
+@partial(selection_options, kernel_required=False)
+@click.option("--bug", type=click.IntRange(1), metavar="N", help="A bug of `triage bugs`.")
+@click.option(
+    "--for",
+    "upstream",
+    type=click.Choice([each.value for each in Upstream]),
+    required=True,
+    help="Whose form it is to have.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for issue.md and bundle.tar.gz. Default: reports/KERNEL-CELL.",
+)
+@click.option("--signature", metavar="KEY", help="The failure that is meant.")
+@click.option(
+    "--minimized",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder of `triage minimize`. Default: minimized/KERNEL-CELL, made if it is missing.",
+)
+@click.option("--quick", is_flag=True, help="Run nothing that takes minutes; say what is missing.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["md", "json", "html"]),
+    default="md",
+    show_default=True,
+    help="Of the issue.",
+)
+@click.option("--draft-duplicates", is_flag=True, help="Only print what to search for, first.")
+@execution_options
+@json_option
+def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+    """Write the report of one failure that its upstream can act on, and say if it is ready.
+
+    What is not stored yet is made: the history, blame, the smallest input, workarounds. Then the
+    bundle is unpacked in a clean folder and its one command is run with a fresh toolchain: the same
+    failure must come back.
+    """
+    with Store.open(home_dir()) as store:
+        words = _words(options, store)
+        status = status_console()
+        with status.status("preparing toolchains and sources"):
+            selection = _one(select(words))
+        dossier = _gathered(options, words, selection, store)
+    if options["draft_duplicates"]:
+        for term in search_terms(dossier):
+            click.echo(term)
+        return
+    upstream = Upstream(options["upstream"])
+    issue = render_report(dossier, upstream)
+    out = options["out"] or Path("reports") / _slug(dossier.case)
+    defects = _filed(dossier, upstream, issue, out, options["kind"])
+    if options["as_json"]:
+        print_json({**report_document(dossier, upstream, issue, defects), "path": str(out)})
+    else:
+        _say(defects, out)
+    raise click.exceptions.Exit(1 if defects else 0)
+
+
+def _words(options: dict[str, Any], store: Store) -> SelectionOptions:
+    """What selects the case: the options, or the cell in which a bug was seen."""
+    if (options["bug"] is None) == (options["kernel"] is None):
+        raise UsageError("name the failure: either --kernel K with its options, or --bug N")
+    if options["bug"] is None:
+        return selection_words(options)
+    example = find_bug(list_bugs(store), options["bug"]).example
+    record = next(each for each in store.find_cells(example.cell) if each.cell == example.cell)
+    row: dict[str, Any] = json.loads(record.row)
+    options["signature"] = options["signature"] or row["signature"]
+    launch, _, overrides = str(row["launch"]).partition("#")[0].partition(":")
+    is_bundled = row["ptxas_origin"] == "bundled"
+    return SelectionOptions(
+        kernel=str(row["kernel"]),
+        sm=[str(row["target"])],
+        triton=[str(row["triton"])] if row["triton"] else [],
+        ptxas=[] if is_bundled else [str(row["ptxas"])],
+        launch=launch,
+        set=overrides.split(",") if overrides else [],
+        config=",".join(f"{name}={value}" for name, value in row["config"].items()),
+        freeze_ptx=bool(row["frozen"]),
+    )
+
+
+def _one(selection: Selection) -> Selection:
+    several = {
+        "--sm": selection.targets,
+        "--launch": selection.launches,
+        "--triton": selection.tritons or (None,),
+        "--ptxas": selection.ptxas,
+    }
+    for name, values in several.items():
+        if len(values) != 1:
+            raise UsageError(f"{name}: {len(values)} are meant; a report is of one")
+    return selection
+
+
+def _gathered(
+    options: dict[str, Any], words: SelectionOptions, selection: Selection, store: Store
+) -> Dossier:
+    status = status_console()
+
+    def tell(what: str) -> None:
+        status.print(f"report: {what}", soft_wrap=True, markup=False)
+
+    asked = GatherOptions(
+        words=tuple(_spelled(words)),
+        made_by=shlex.join(["triage", "report", *_spelled(words), "--for", options["upstream"]]),
+        signature=options["signature"],
+        quick=options["quick"] or options["draft_duplicates"],
+        minimized=lambda row: options["minimized"] or Path("minimized") / _slug(row),
+    )
+    how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
+    dossier = run_to_the_end(gather(selection, store, how, asked, tell))
+    scripts = folder_files(dossier.minimized, command=asked.made_by) if dossier.minimized else {}
+    return attach(dossier, store, scripts)
+
+
+def _spelled(words: SelectionOptions) -> list[str]:
+    """The options that select the case, as they are written on a command line."""
+    spelled = ["--kernel", words.kernel]
+    for name, values in (
+        ("--sm", words.sm),
+        ("--triton", words.triton),
+        ("--ptxas", words.ptxas),
+        ("--set", words.set),
+    ):
+        for value in values:
+            spelled += [name, value]
+    spelled += ["--launch", words.launch] if words.launch else []
+    spelled += ["--config", words.config] if words.config else []
+    return spelled + (["--freeze-ptx"] if words.freeze_ptx else [])
+
+
+def _slug(row: Row) -> str:
+    return f"{Path(row.kernel.partition('::')[0]).stem}-{row.short}"
+
+
+def _filed(dossier: Dossier, upstream: Upstream, issue: str, out: Path, kind: str) -> list[Defect]:
+    """Write what is to be filed, then hold it to the gate."""
+    create_folder(out.absolute())
+    bundle = out / "bundle.tar.gz"
+    folder = out.name or "report"
+    pack(bundle, {file.name: file.data for file in dossier.attachments}, folder=folder)
+    defects = inspect_dossier(dossier, issue, tuple(REQUIRED[upstream]))
+    if dossier.minimized:
+        with status_console().status("running the bundle's command in a clean folder"):
+            defects += try_bundle(bundle, dossier, partial(_signature_of, dossier), folder)
+    write_atomically(out / "issue.md", issue.encode())
+    if kind == "html":
+        write_atomically(out / "issue.html", report_page(issue).encode())
+    if kind == "json":
+        document = report_document(dossier, upstream, issue, defects)
+        write_atomically(out / "issue.json", json.dumps(document, indent=2).encode())
+    return defects
+
+
+def _signature_of(dossier: Dossier, folder: Path) -> str | None:
+    """What the unpacked input comes to, compiled by a process and into results of its own."""
+    found, case = dossier.minimized, dossier.case
+    assert found is not None
+    words = ["--kernel", str(folder / f"min{found.suffix}"), "--sm", case.target, "--json"]
+    if found.suffix == ".py":
+        words += ["--triton", case.triton or "installed"]
+    if found.suffix == ".ptx" or case.ptxas_origin != "bundled":
+        words += ["--ptxas", case.ptxas]
+    with tempfile.TemporaryDirectory(prefix="triage-report-") as home:
+        done = run_tool(
+            [sys.executable, "-m", "harness", "compile", *words],
+            timeout=600,
+            env={**os.environ, "TRIAGE_HOME": home},
+        )
+    try:
+        cells = json.loads(done.stdout)["cells"]
+    except (ValueError, KeyError):
+        return None
+    return str(cells[0]["signature"]) if cells else None
+
+
+def _say(defects: list[Defect], out: Path) -> None:
+    console = results_console()
+    console.print(f"{out / 'issue.md'}", soft_wrap=True, markup=False)
+    console.print(f"{out / 'bundle.tar.gz'}", soft_wrap=True, markup=False)
+    if not defects:
+        console.print("Ready to be filed.")
+        return
+    console.print("Not ready to be filed:")
+    for defect in defects:
+        console.print(f"  {defect.kind}: {defect}", soft_wrap=True, markup=False)

@@ -1,0 +1,144 @@
+"""The folder that a reduction leaves: the best so far at any moment, and a log of how it came.
+
+What is written last is never half there, so that a reduction that was killed can be resumed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from harness.effects.folders import write_atomically
+from harness.effects.locations import create_folder, storage_error
+from harness.values.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["LOG", "MinimizedFolder"]
+
+LOG = "log.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinimizedFolder:
+    """A folder that one original is reduced in.
+
+    `suffix` is that of its two texts: `original` and `min`. `begun` is what an earlier run left as
+    the best, `tests`, `calls` and `seconds` what it used.
+    """
+
+    path: Path
+    suffix: str = ".ptx"
+    begun: str | None = None
+    tests: int = 0
+    calls: int = 0
+    seconds: float = 0.0
+
+    @property
+    def best(self) -> Path:
+        """Where the best so far is."""
+        return self.path / f"min{self.suffix}"
+
+    @property
+    def original(self) -> Path:
+        """Where the text is that is reduced."""
+        return self.path / f"original{self.suffix}"
+
+    def check(self, *, resume: bool) -> None:
+        """See early whether the folder can be used.
+
+        Raises:
+            UsageError: there is something else in it, or nothing to go on from.
+            StorageError: it cannot be read.
+        """
+        path = self.path
+        try:
+            if resume and not (self.original.is_file() and self.best.is_file()):
+                raise UsageError(f"--resume: {path} holds no reduction to go on from")
+            if not resume and path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise UsageError(
+                    f"{path} is there already; --resume goes on from it, --out names another"
+                )
+        except OSError as error:
+            raise storage_error(error, path, "read") from error
+
+    def open(self, original: str, *, resume: bool) -> MinimizedFolder:
+        """Begin in an empty folder, or go on in one that holds this original.
+
+        Raises:
+            UsageError: there is something else in it, or nothing to go on from.
+            StorageError: it cannot be read or written.
+        """
+        self.check(resume=resume)
+        if resume:
+            return self._resumed(original)
+        create_folder(self.path)
+        self.write(self.original.name, original)
+        self.keep(original)
+        return self
+
+    def _resumed(self, original: str) -> MinimizedFolder:
+        try:
+            kept, begun = self.original.read_bytes(), self.best.read_bytes()
+            last = _last_record(self.path / LOG)
+        except OSError as error:
+            raise storage_error(error, self.path, "read") from error
+        if kept != original.encode():
+            raise UsageError(
+                f"--resume: {self.original} is not what would be reduced; "
+                "leave --resume out and name another folder by --out"
+            )
+        return replace(
+            self,
+            begun=begun.decode(errors="replace"),
+            tests=int(last.get("tests", 0)),
+            calls=int(last.get("calls", 0)),
+            seconds=float(last.get("seconds", 0)),
+        )
+
+    def keep(self, text: str) -> None:
+        """This is the best so far.
+
+        Raises:
+            StorageError: the disk is full or read-only.
+        """
+        self.write(self.best.name, text)
+
+    def write(self, name: str, text: str, *, executable: bool = False) -> None:
+        """Write one file whole.
+
+        Raises:
+            StorageError: the disk is full or read-only.
+        """
+        write_atomically(self.path / name, text.encode())
+        if executable:
+            (self.path / name).chmod(0o755)
+
+    def log(self, record: Mapping[str, object]) -> None:
+        """Add a line to the log.
+
+        Raises:
+            StorageError: the disk is full or read-only.
+        """
+        try:
+            with (self.path / LOG).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise storage_error(error, self.path / LOG, "write") from error
+
+
+def _last_record(path: Path) -> dict[str, float]:
+    """The last whole line that counts tests; a run that was killed may leave half a line."""
+    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+    for line in reversed(lines):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and "tests" in record:
+            numbers = (int, float)
+            return {name: each for name, each in record.items() if isinstance(each, numbers)}
+    return {}

@@ -1,0 +1,183 @@
+"""The ballast pump: takes apart what only its weight keeps. Pure.
+
+Some failures need a certain weight of code, and any code will do. Deletion then stalls at many
+look-alikes, of which no single one can go. The pump replaces the look-alikes by copies of one heavy
+instruction, more than is needed; deletes all else that goes under that slack; and then looks for
+the smallest number of copies that does.
+
+What weighs is what a compiler cannot drop: instructions without a result. All that the module held
+at the beginning are tried, those with the most operands first, on registers that nothing else uses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from harness.logic.ptx_document import Document, Function, Kind, Statement, statement
+from harness.logic.ptx_instruction import NAME, Instruction
+from harness.logic.ptx_registers import read_registers, renamed
+from harness.logic.reduction import Reducer, Transformation
+
+__all__ = ["Ballast", "ballasts", "pump"]
+
+_NAME = "ballast"
+_FEWEST_LOOKALIKES = 4
+_MOST_GROUPS = 3
+_MOST_KINDS = 12
+_PLACE = statement(Kind.OPAQUE, "// ballast")
+# These end or steer the program, or depend on who else arrives.
+_NO_BALLAST = frozenset({"bra", "brx", "call", "ret", "exit", "trap", "bar", "barrier"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ballast:
+    """A heavy instruction; `types` are those of the registers that it names."""
+
+    instruction: Instruction
+    types: Mapping[str, str]
+
+    @property
+    def weight(self) -> int:
+        """How heavy it looks."""
+        return sum(len(NAME.findall(operand)) for operand in self.instruction.operands)
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Copies of a ballast to put in the place for them, and what must stand before the first."""
+
+    line: Statement
+    first: tuple[Statement, ...]
+    count: int
+
+    def put(self, document: Document) -> Document:
+        at = document.statements.index(_PLACE)
+        return document.replaced({at: [*self.first, *[self.line] * self.count]})
+
+    def times(self, count: int) -> _Load:
+        return replace(self, count=count)
+
+
+def ballasts(document: Document) -> list[Ballast]:
+    """What a module offers as ballast, the heaviest looking first, one for each opcode."""
+    found: dict[str, Ballast] = {}
+    for function in document.functions:
+        registers = read_registers(document, function)
+        for place, one in document.instructions:
+            if place in function.body and not one.results and one.base not in _NO_BALLAST:
+                names = {name for operand in one.operands for name in NAME.findall(operand)}
+                types = {name: kind for name in names if (kind := registers.type_of(name))}
+                if len(types) == len(names):
+                    found.setdefault(one.opcode, Ballast(replace(one, guard=""), types))
+    return sorted(found.values(), key=lambda ballast: ballast.weight, reverse=True)
+
+
+def _load(ballast: Ballast, document: Document, function: Function) -> _Load:
+    """The ballast on registers of this function: the undefined one of each type that is used most.
+
+    Where there is none a new one is declared.
+    """
+    registers = read_registers(document, function)
+    inside = [one for place, one in document.instructions if place in function.body]
+    written = {name for one in inside for name in one.writes}
+    uses = Counter(name for one in inside for name in one.reads if name not in written)
+    known: dict[str, str] = {}
+    for name, _ in uses.most_common():
+        kind = registers.type_of(name)
+        if kind:
+            known.setdefault(kind, name)
+    new = {kind: f"%new{kind.replace('.', '_')}" for kind in ballast.types.values()}
+    missing = sorted(kind for kind in new if kind not in known)
+    first = [statement(Kind.DECLARATION, f".reg {kind} {new[kind]};") for kind in missing]
+    names = {name: known.get(kind, new[kind]) for name, kind in ballast.types.items()}
+    line = renamed(statement(Kind.INSTRUCTION, str(ballast.instruction)), partial(_renaming, names))
+    return _Load(line, tuple(first), 0)
+
+
+def _renaming(names: Mapping[str, str], name: str) -> str:
+    return names.get(name, name)
+
+
+async def pump(
+    reducer: Reducer[Document],
+    kinds: Sequence[Ballast],
+    passes: Sequence[Transformation[Document]],
+) -> bool:
+    """Try the pump on the best document; whether it came out smaller."""
+    for base, function, size in _groups(reducer.best):
+        loads = [_load(kind, base, function) for kind in kinds[:_MOST_KINDS]]
+        best = await _heaviest(reducer, base, loads, size)
+        if best and await _pumped(reducer, base, best, passes):
+            return True
+    return False
+
+
+def _groups(document: Document) -> Iterator[tuple[Document, Function, int]]:
+    """The document with a place for ballast instead of look-alikes; how many these were, and where.
+
+    The same line many times over is the likeliest to be there for its weight alone.
+    """
+    alike: dict[tuple[int, str], list[int]] = {}
+    for number, function in enumerate(document.functions):
+        for place, one in document.instructions:
+            if place in function.body:
+                alike.setdefault((number, str(one)), []).append(place)
+                alike.setdefault((number, f"{one.guard} {one.opcode}"), []).append(place)
+    keys = sorted(
+        (key for key, places in alike.items() if len(places) >= _FEWEST_LOOKALIKES),
+        key=lambda key: (not key[1].endswith(";"), -len(alike[key])),
+    )
+    groups = {tuple(alike[key]): key[0] for key in reversed(keys[:_MOST_GROUPS])}
+    for places, number in reversed(groups.items()):
+        base = document.replaced({**dict.fromkeys(places, ()), places[len(places) // 2]: [_PLACE]})
+        yield base, base.functions[number], len(places)
+
+
+async def _heaviest(
+    reducer: Reducer[Document], base: Document, loads: Sequence[_Load], size: int
+) -> _Load | None:
+    """The load of which the fewest copies replace the look-alikes: a knock-out by halving."""
+    left, count, best = list(loads), size - 1, None
+    while left and count:
+        tried = [load.times(count) for load in left]
+        said = await reducer.ask(_NAME, [load.put(base) for load in tried])
+        left = [load for load, is_enough in zip(tried, said, strict=True) if is_enough]
+        best = left[0] if left else best
+        count //= 2
+    return best
+
+
+async def _pumped(
+    reducer: Reducer[Document],
+    base: Document,
+    load: _Load,
+    passes: Sequence[Transformation[Document]],
+) -> bool:
+    """Reduce under more ballast than is needed, then take ballast away; whether it paid."""
+    more = load.times(4 * load.count + 8)
+    if (await reducer.ask(_NAME, [more.put(base)]))[0]:
+        load = more
+    beside = reducer.excursion(base, load.put)
+    await beside.sweep(passes)
+    fewest = await _fewest(reducer, beside.best, load)
+    result = fewest.put(beside.best)
+    if reducer.growth(result) >= 0:
+        return False
+    reducer.adopt(_NAME, result)
+    reducer.tell(_NAME, is_accepted=True)
+    return True
+
+
+async def _fewest(reducer: Reducer[Document], base: Document, load: _Load) -> _Load:
+    """The smallest number of copies that is enough, as if more were always enough too."""
+    low, enough = 0, load.count
+    while low < enough:
+        middle = (low + enough) // 2
+        if (await reducer.ask(_NAME, [load.times(middle).put(base)]))[0]:
+            enough = middle
+        else:
+            low = middle + 1
+    return load.times(enough)

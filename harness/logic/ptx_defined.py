@@ -1,0 +1,144 @@
+"""Completes a PTX program so that it reads no register before something wrote it. Pure.
+
+Passes may leave registers undefined, as ptxas lets them. What nothing writes any more becomes one
+register of its type, and that is given a value where the function begins: the thread's number,
+which no compiler can foresee. So a valid program goes through every pass that an invalid one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from harness.logic.ptx_document import Document, Function, Kind, Statement, statement
+from harness.logic.ptx_flow import undefined_reads
+from harness.logic.ptx_registers import Registers, read_registers, renamed
+from harness.logic.ptx_scopes import without_scopes
+
+__all__ = ["completed", "count_undefined"]
+
+# How a register of a type is made from the thread's number, which is in the first one.
+_FIRST = ".b32"
+_VALUES = {
+    ".b32": "mov.b32 {0}, %tid.x;",
+    ".u32": "mov.u32 {0}, {1};",
+    ".s32": "mov.s32 {0}, {1};",
+    ".f32": "mov.b32 {0}, {1};",
+    ".b64": "cvt.u64.u32 {0}, {1};",
+    ".u64": "cvt.u64.u32 {0}, {1};",
+    ".s64": "cvt.s64.u32 {0}, {1};",
+    ".f64": "cvt.rn.f64.u32 {0}, {1};",
+    ".b16": "cvt.u16.u32 {0}, {1};",
+    ".u16": "cvt.u16.u32 {0}, {1};",
+    ".s16": "cvt.s16.u32 {0}, {1};",
+    ".pred": "setp.ne.u32 {0}, {1}, 0;",
+}
+
+
+def count_undefined(document: Document) -> int:
+    """How many reads of a module may find a register that nothing wrote."""
+    flat = without_scopes(document)
+    return sum(len(undefined_reads(flat, function)) for function in flat.functions)
+
+
+def completed(document: Document) -> Document:
+    """The document, without inner scopes, with a value for every register that may need one.
+
+    A register of a type that no plain instruction can give a value stays undefined.
+    """
+    document = without_scopes(document)
+    changes: dict[int, Sequence[Statement]] = {}
+    for function in document.functions:
+        changes.update(_completed(document, function))
+    return document.replaced(changes) if changes else document
+
+
+def _completed(document: Document, function: Function) -> dict[int, Sequence[Statement]]:
+    registers = read_registers(document, function)
+    needed: dict[str, str] = {}
+    for read in undefined_reads(document, function):
+        kind = registers.type_of(read.register)
+        if kind in _VALUES:
+            needed[read.register] = kind
+    if not needed:
+        return {}
+    inside = [one for place, one in document.instructions if place in function.body]
+    written = {name for one in inside for name in one.writes}
+    present = _present(document, function, registers)
+    shared = {kind: present.get(kind, f"%any{kind.replace('.', '_')}") for kind in _VALUES}
+    names = {name: shared[kind] for name, kind in needed.items() if name not in written}
+    wanted = {shared[needed[name]]: needed[name] for name in names if needed[name] not in present}
+    alone = {name: kind for name, kind in needed.items() if name in written}
+    lines = list(_lines(wanted, alone, shared[_FIRST], has_first=_FIRST in present))
+    changes: dict[int, Sequence[Statement]] = {}
+    for place in function.body:
+        one = document.statements[place]
+        if names and one.kind is not Kind.DECLARATION:
+            new = renamed(one, partial(_other, names))
+            if new is not one:
+                changes[place] = [new]
+    # After the values that are there already: they may be needed for these.
+    at = _after_present(document, function, set(present.values()))
+    before = changes.get(at, [document.statements[at]])
+    return {**changes, at: [*before, *lines]}
+
+
+def _other(names: Mapping[str, str], name: str) -> str:
+    return names.get(name, name)
+
+
+def _lines(
+    wanted: Mapping[str, str], alone: Mapping[str, str], first: str, *, has_first: bool
+) -> Iterator[Statement]:
+    """Declarations and values: of the shared registers, and of those written on some ways only."""
+    needs_first = any("{1}" in _VALUES[kind] for kind in (*wanted.values(), *alone.values()))
+    if needs_first and not has_first:
+        wanted = {first: _FIRST, **wanted}
+    for name, kind in wanted.items():
+        yield statement(Kind.DECLARATION, f".reg {kind} {name};")
+    values = sorted(wanted.items(), key=lambda item: item[0] != first)
+    for name, kind in (*values, *alone.items()):
+        yield statement(Kind.INSTRUCTION, _VALUES[kind].format(name, first))
+
+
+def _leading(document: Document, function: Function) -> Iterator[int]:
+    """The instructions at the very beginning of a function, before any label or scope."""
+    for place in function.body:
+        one = document.statements[place]
+        if one.kind is Kind.INSTRUCTION:
+            yield place
+        elif one.kind is not Kind.DECLARATION:
+            return
+
+
+def _present(document: Document, function: Function, registers: Registers) -> dict[str, str]:
+    """The registers at the beginning that already stand for what nothing writes."""
+    inside = [one for place, one in document.instructions if place in function.body]
+    found: dict[str, str] = {}
+    for place in _leading(document, function):
+        one = document.statements[place]
+        instruction = one.instruction
+        if not instruction or len(instruction.writes) != 1:
+            break
+        name = instruction.writes[0]
+        kind = registers.type_of(name) or ""
+        text = _VALUES.get(kind, "").format(name, found.get(_FIRST, ""))
+        if one.code != text or kind in found:
+            break
+        if sum(name in other.writes for other in inside) != 1:
+            break
+        found[kind] = name
+    return found
+
+
+def _after_present(document: Document, function: Function, names: set[str]) -> int:
+    """The place after which new values go: they need the declarations, and the first register."""
+    last = function.opening
+    for place in function.body:
+        one = document.statements[place]
+        instruction = one.instruction
+        is_value = instruction and len(instruction.writes) == 1 and instruction.writes[0] in names
+        if one.kind is not Kind.DECLARATION and not is_value:
+            break
+        last = place
+    return last

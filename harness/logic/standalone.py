@@ -1,0 +1,301 @@
+"""A kernel and its launch as the text of one Python file, and back.
+
+`python FILE` compiles the kernel, on a machine without a GPU; nothing but Triton is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from harness.values.standalone import Launch, Path, Standalone
+
+__all__ = [
+    "StandaloneError",
+    "read_standalone",
+    "render",
+    "spelled",
+    "spelled_words",
+    "without_argument",
+]
+
+N = TypeVar("N", bound=ast.AST)
+
+_WIDTH = 100
+_PLAIN = re.compile(r"[^\\\"\x00-\x1f]*").fullmatch
+_GUARD = 'if __name__ == "__main__":\n'
+_IMPORTS = {
+    "triton": "import triton",
+    "AttrsDescriptor": "from triton.backends.compiler import AttrsDescriptor",
+    "GPUTarget": "from triton.backends.compiler import GPUTarget",
+    "ASTSource": "from triton.compiler import ASTSource",
+    "GluonASTSource": "from triton.experimental.gluon._runtime import GluonASTSource",
+}
+
+
+class StandaloneError(ValueError):
+    """A file is not laid out as `render` does."""
+
+
+def render(standalone: Standalone, *, header: str = "") -> str:
+    """The file; `header` becomes its docstring."""
+    launch = standalone.launch
+    wanted = ["triton", *(["AttrsDescriptor"] if launch.has_descriptor else [])]
+    imports = [_IMPORTS[name] for name in (*wanted, "GPUTarget", launch.source_class)]
+    docstring = f'"""{header.strip()}\n"""\n\n' if header else ""
+    code = standalone.code.strip("\n")
+    body = textwrap.indent("\n".join(_launch_lines(launch)), "    ")
+    return docstring + "\n".join(imports) + f"\n{code}\n\n\n{_GUARD}{body}\n"
+
+
+def _launch_lines(launch: Launch) -> Iterator[str]:
+    constants = "constants" if launch.has_descriptor else "constexprs"
+    yield f"source = {launch.source_class}("
+    yield f"    fn={launch.kernel},"
+    yield from _mapping("    signature=", _quoted(launch.signature))
+    yield from _mapping(f"    {constants}=", _paths(launch, launch.constants))
+    if launch.has_descriptor:
+        yield from _descriptor(launch)
+    else:
+        yield from _attributes(launch)
+    yield ")"
+    yield f"target = GPUTarget({_commas(launch.target)})"
+    yield from _mapping("options = ", _quoted(launch.options), end="")
+    yield "compiled = triton.compile(source, target=target, options=options)"
+    yield "print(compiled.metadata)"
+
+
+def _quoted(values: Mapping[str, str]) -> list[str]:
+    return [f'"{name}": {value}' for name, value in values.items()]
+
+
+def _paths(launch: Launch, values: Mapping[Path, str]) -> list[str]:
+    return [f"{_path(launch, path)}: {value}" for path, value in values.items()]
+
+
+def _path(launch: Launch, path: Path) -> str:
+    """An argument by its name; an item of a tuple by positions, as Triton wants it."""
+    name, *rest = path
+    if not rest:
+        return f'"{name}"'
+    return f"({_index(launch, name)}, {', '.join(map(str, rest))})"
+
+
+def _index(launch: Launch, name: object) -> str:
+    return f'{launch.kernel}.arg_names.index("{name}")'
+
+
+def _mapping(start: str, entries: Sequence[str], *, end: str = ",") -> Iterator[str]:
+    """`start{entries}` on one line, or filled lines of entries."""
+    line = f"{start}{{{', '.join(entries)}}}{end}"
+    if len(line) <= _WIDTH - 4:
+        yield line
+        return
+    indent = " " * (len(start) - len(start.lstrip()) + 4)
+    yield f"{start}{{"
+    yield from _filled(entries, indent)
+    yield f"{indent[4:]}}}{end}"
+
+
+def _filled(entries: Sequence[str], indent: str) -> Iterator[str]:
+    """As many entries on a line as fit; none is broken."""
+    line = indent
+    for entry in entries:
+        if line != indent and len(line) + len(entry) + 1 > _WIDTH - 4:
+            yield line.rstrip()
+            line = indent
+        line += f"{entry}, "
+    yield line.rstrip()
+
+
+def _by_words(launch: Launch) -> dict[str, list[str]]:
+    """Whole arguments by what Triton knows of them."""
+    found: dict[str, list[str]] = {}
+    for path, words in launch.attributes.items():
+        if len(path) == 1:
+            found.setdefault(words, []).append(str(path[0]))
+    return found
+
+
+def _attributes(launch: Launch) -> Iterator[str]:
+    groups = _by_words(launch)
+    nested = {path: words for path, words in launch.attributes.items() if len(path) > 1}
+    is_one = len(groups) == 1 and not nested
+    if groups or nested:
+        yield "    attrs={"
+        for words, names in groups.items():
+            yield from [] if is_one else ["        **{"]
+            indent = " " * (8 if is_one else 12)
+            yield f"{indent}({launch.kernel}.arg_names.index(name),): {words}"
+            yield from _loop(names, indent)
+            yield from [] if is_one else ["        },"]
+        yield from (f"        {_path(launch, path)}: {words}," for path, words in nested.items())
+        yield "    },"
+
+
+def _loop(names: Sequence[str], indent: str) -> Iterator[str]:
+    """The end of a comprehension over names of arguments."""
+    quoted = [f'"{name}"' for name in names]
+    line = f"{indent}for name in [{', '.join(quoted)}]"
+    if len(line) <= _WIDTH - 4:
+        yield line
+        return
+    yield f"{indent}for name in ["
+    yield from _filled(quoted, f"{indent}    ")
+    yield f"{indent}]"
+
+
+def _descriptor(launch: Launch) -> Iterator[str]:
+    """The attributes as Triton 3.2 wants them: arguments by property."""
+    by_property: dict[str, list[str]] = {}
+    for words, names in _by_words(launch).items():
+        for (word,) in ast.literal_eval(words):
+            by_property.setdefault(word, []).extend(names)
+    yield "    attrs=AttrsDescriptor.from_dict({"
+    yield '        "cls": "AttrsDescriptor",'
+    yield '        "arg_properties": {'
+    for word, names in by_property.items():
+        yield f'            "{word}": ['
+        yield f"                {launch.kernel}.arg_names.index(name)"
+        yield from _loop(names, " " * 16)
+        yield "            ],"
+    yield "        },"
+    yield "    }),"
+
+
+def without_argument(launch: Launch, name: str) -> Launch:
+    """The launch of a kernel that no longer has this argument."""
+    return replace(
+        launch,
+        signature={key: value for key, value in launch.signature.items() if key != name},
+        constants={path: value for path, value in launch.constants.items() if path[0] != name},
+        attributes={path: value for path, value in launch.attributes.items() if path[0] != name},
+    )
+
+
+def read_standalone(text: str) -> Standalone:
+    """The two parts of a file that `render` made.
+
+    Raises:
+        StandaloneError: it is laid out in another way.
+    """
+    try:
+        return _read(text)
+    except (SyntaxError, ValueError, KeyError, AttributeError, IndexError, TypeError) as error:
+        message = f"not a standalone file as this program writes it: {error}"
+        raise StandaloneError(message) from error
+
+
+def _read(text: str) -> Standalone:
+    code, _, _ = text.rpartition(_GUARD)
+    tree = ast.parse(text)
+    block = _must_be(ast.If, tree.body[-1])
+    values = {node.targets[0].id: node.value for node in block.body[:4]}  # type: ignore[attr-defined]
+    source = values["source"]
+    given = {word.arg: word.value for word in source.keywords}
+    constants = given.get("constexprs") or given["constants"]
+    launch = Launch(
+        kernel=given["fn"].id,
+        signature=_texts(given["signature"]),
+        constants={_read_path(key): _text(value) for key, value in _items(constants)},
+        attributes=dict(_read_attributes(given.get("attrs"))),
+        options=_texts(values["options"]),
+        target=tuple(ast.literal_eval(word) for word in values["target"].args),
+        source_class=source.func.id,
+        has_descriptor="constants" in given,
+    )
+    return Standalone(code=_without_imports(code, tree), launch=launch)
+
+
+def _must_be(kind: type[N], node: ast.AST) -> N:
+    if not isinstance(node, kind):
+        raise TypeError(f"line {getattr(node, 'lineno', 1)} is no {kind.__name__}")
+    return node
+
+
+def _without_imports(code: str, tree: ast.Module) -> str:
+    """The code without the docstring and the imports that `render` writes."""
+    ours = set(_IMPORTS.values())
+    first = 1 if ast.get_docstring(tree) is not None else 0
+    for node in tree.body[first:]:
+        if ast.unparse(node) not in ours:
+            return "\n".join(code.splitlines()[_first_line(node) - 1 :]).strip("\n")
+    return ""
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in decorators)])
+
+
+def _items(node: ast.expr) -> Iterable[tuple[ast.expr, ast.expr]]:
+    node = _must_be(ast.Dict, node)
+    # A key is None before `**`.
+    return [(key, value) for key, value in zip(node.keys, node.values, strict=True) if key]
+
+
+def _texts(node: ast.expr) -> dict[str, str]:
+    return {ast.literal_eval(key): _text(value) for key, value in _items(node)}
+
+
+def spelled(expression: str) -> str:
+    """An expression as this module spells it: a plain string has double quotes."""
+    return _text(ast.parse(expression, mode="eval").body)
+
+
+def _text(node: ast.expr) -> str:
+    if isinstance(node, ast.Tuple):
+        items = [_text(item) for item in node.elts]
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and _PLAIN(node.value):
+        return f'"{node.value}"'
+    return ast.unparse(node)
+
+
+def _read_path(key: ast.expr) -> Path:
+    if isinstance(key, ast.Constant):
+        return (str(key.value),)
+    index, *rest = _must_be(ast.Tuple, key).elts
+    name = index.args[0].value  # type: ignore[attr-defined]
+    return (str(name), *(ast.literal_eval(item) for item in rest))
+
+
+def _read_attributes(node: ast.expr | None) -> Iterator[tuple[Path, str]]:
+    if node is None:
+        return
+    if isinstance(node, ast.Call):
+        yield from _read_descriptor(node)
+    elif isinstance(node, ast.DictComp):
+        for name in ast.literal_eval(node.generators[0].iter):
+            yield (name,), spelled_words(ast.literal_eval(node.value))
+    else:
+        entries = _must_be(ast.Dict, node)
+        for key, value in zip(entries.keys, entries.values, strict=True):
+            if key is None:
+                yield from _read_attributes(value)
+            else:
+                yield _read_path(key), spelled_words(ast.literal_eval(value))
+
+
+def _read_descriptor(node: ast.Call) -> Iterator[tuple[Path, str]]:
+    properties = dict(_items(node.args[0]))
+    [by_property] = [v for k, v in properties.items() if ast.literal_eval(k) == "arg_properties"]
+    found: dict[str, list[list[str | int]]] = {}
+    for word, value in _items(by_property):
+        for name in ast.literal_eval(_must_be(ast.ListComp, value).generators[0].iter):
+            found.setdefault(name, []).append([ast.literal_eval(word)])
+    for name, words in found.items():
+        yield (name,), spelled_words(words)
+
+
+def spelled_words(words: Sequence[Sequence[str | int]]) -> str:
+    """What Triton knows of an argument, as the value of an entry of `Launch.attributes`."""
+    return f"[{', '.join(f'[{_commas(word)}]' for word in words)}]"
+
+
+def _commas(items: Iterable[str | int]) -> str:
+    return ", ".join(f'"{item}"' if isinstance(item, str) else str(item) for item in items)

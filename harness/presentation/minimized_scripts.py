@@ -1,0 +1,229 @@
+"""`test.sh` and `repro.sh`: a failure as a shell script that needs ptxas and nothing of ours."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from harness.logic.fingerprint import Reaction
+from harness.logic.minimization import Minimization
+from harness.logic.properties import (
+    Both,
+    Comparison,
+    Condition,
+    Either,
+    Field,
+    Negation,
+    fields_of,
+    spell,
+)
+from harness.presentation.templates import render_template
+from harness.values.verdict import Stage, VerdictKind
+
+__all__ = ["headline_of", "repro_script", "test_script"]
+
+# What a fold of `harness.logic.signature` leaves in the place of what it takes away.
+_FOLDED = re.compile(r"\b(?:TMP|L|HEX|tN|N|KERNEL)\b|%V|SHAPEx|^SIG[A-Z0-9]+: ")
+_SHORTEST = 4
+_SHELL_SIGNAL = 128
+_TIMED_OUT = 124
+
+# Numbers that ptxas prints of an entry, as `sed` finds them.
+_PRINTED = {
+    "n_regs": r"Used \([0-9]*\) registers",
+    "barriers": r"used \([0-9]*\) barriers",
+    "stack": r"[^0-9]\([0-9]*\) bytes stack frame",
+    "spill_stores": r"[^0-9]\([0-9]*\) bytes spill stores",
+    "spill_loads": r"[^0-9]\([0-9]*\) bytes spill loads",
+}
+_TESTS = {"==": "-eq", "!=": "-ne", "<": "-lt", "<=": "-le", ">": "-gt", ">=": "-ge"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Probe:
+    """How a shell tells: an exit status and texts of the log, or numbers and a condition."""
+
+    flags: str
+    seconds: int
+    status: int = 0
+    texts: tuple[str, ...] = ()
+    numbers: tuple[tuple[str, str], ...] = ()
+    condition: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tool:
+    variable: str
+    version: str
+    role: str
+    advice: str
+    must_accept: bool
+
+
+def headline_of(found: Minimization) -> str:
+    """What goes wrong, in one line."""
+    if found.fingerprint.script is not None:
+        return f"the script says so: {found.fingerprint.script}"
+    condition = found.fingerprint.condition
+    said = spell(condition) if condition is not None else found.reason
+    return " ".join(f"{compilers_of(found)} on {found.target}: {said}".split())
+
+
+def compilers_of(found: Minimization) -> str:
+    """What is at work at this level."""
+    ptxas = f"ptxas {found.ptxas}"
+    if found.level != "source":
+        return ptxas
+    is_seen = found.reaction is None or found.reaction.stage in (None, Stage.CUBIN)
+    return f"Triton {found.triton} and {ptxas}" if is_seen else f"Triton {found.triton}"
+
+
+def compile_options(found: Minimization) -> str:
+    """Of `triage compile`, for a file that was reduced at the level of the source."""
+    words = ["--sm", found.target, "--triton", found.triton or "installed"]
+    if found.ptxas in found.packages:
+        words += ["--ptxas", found.ptxas]
+    return shlex.join(words)
+
+
+def test_script(found: Minimization) -> str | None:
+    """The interestingness script, None where a shell cannot tell."""
+    if found.fingerprint.script is not None:
+        words = "# The predicate that was given: exit status 0 means interesting."
+        return f"#!/bin/sh\n{words}\nexec {found.fingerprint.script}\n"
+    if found.level == "source":
+        if found.fingerprint.signature is None:
+            return None
+        return render_template(
+            "minimized/test_source.sh.j2",
+            file="min.py",
+            options=compile_options(found),
+            signature=found.fingerprint.signature,
+        )
+    probe = _probe(found)
+    if probe is None:
+        return None
+    return render_template("minimized/test.sh.j2", probe=probe, tools=_tools(found))
+
+
+def repro_script(found: Minimization) -> str | None:
+    """The one command that shows it, None where a shell cannot tell."""
+    if found.level == "source":
+        return render_template(
+            "minimized/repro_source.sh.j2",
+            file="min.py",
+            headline=headline_of(found),
+            triton=found.triton,
+        )
+    probe = _probe(found) if found.fingerprint.script is None else None
+    if probe is None:
+        return None
+    package = found.packages.get(found.ptxas)
+    return render_template(
+        "minimized/repro.sh.j2",
+        probe=probe,
+        headline=headline_of(found),
+        version=found.ptxas,
+        package=f"{package}=={found.ptxas}" if package else None,
+        advice=_advice(found, found.ptxas),
+        file="min.ptx",
+    )
+
+
+def _tools(found: Minimization) -> list[_Tool]:
+    fingerprint = found.fingerprint
+    return [
+        _Tool(
+            variable=_variable(found, version),
+            version=version,
+            role="must accept it" if version in fingerprint.accepting else "must show it",
+            advice=_advice(found, version),
+            must_accept=version in fingerprint.accepting,
+        )
+        for version in fingerprint.checks
+    ]
+
+
+def _variable(found: Minimization, version: str) -> str:
+    """The failing one, its neighbours, and by number what was asked besides."""
+    fingerprint = found.fingerprint
+    if version == fingerprint.bad:
+        return "PTXAS_BAD"
+    if version == found.last_good:
+        return "PTXAS_GOOD"
+    if version == found.first_fixed:
+        return "PTXAS_FIXED"
+    return "PTXAS_" + re.sub(r"\W", "_", version)
+
+
+def _advice(found: Minimization, version: str) -> str:
+    package = found.packages.get(version)
+    if package is None:
+        return ", which is inside a Triton of that time"
+    return (
+        f"; get it by: python3 -m pip install --no-deps --target DIR {package}=={version}, "
+        "then find DIR -name ptxas"
+    )
+
+
+def _probe(found: Minimization) -> _Probe | None:
+    flags = shlex.join(found.flags)
+    seconds = max(1, round(found.limit))
+    condition, reaction = found.fingerprint.condition, found.reaction
+    if condition is not None:
+        fields = fields_of(condition)
+        if not set(fields) <= set(_PRINTED) or _has_fractions(condition):
+            return None
+        return _Probe(
+            flags=flags,
+            seconds=seconds,
+            numbers=tuple((name, _PRINTED[name]) for name in fields),
+            condition=_as_shell(condition),
+        )
+    status = _status(reaction) if reaction else None
+    if reaction is None or status is None:
+        return None
+    return _Probe(flags=flags, seconds=seconds, status=status, texts=_texts(reaction))
+
+
+def _status(reaction: Reaction) -> int | None:
+    """The exit status that a shell sees; None where the failure does not show in it."""
+    if reaction.verdict is VerdictKind.TIMEOUT:
+        return _TIMED_OUT
+    if reaction.end.killed_by_us or reaction.end.ok:
+        return None
+    if reaction.end.signal is not None:
+        return _SHELL_SIGNAL + reaction.end.signal
+    return reaction.end.exit_code
+
+
+def _texts(reaction: Reaction) -> tuple[str, ...]:
+    """What the log has to hold: the code, and the words that do not differ from run to run."""
+    if reaction.verdict is VerdictKind.TIMEOUT or reaction.signature is None:
+        return ()
+    pieces = (piece.strip() for piece in _FOLDED.split(reaction.signature.template))
+    words = tuple(p for p in pieces if len(p) >= _SHORTEST and p in reaction.reason)
+    return (*((f"({reaction.code})",) if reaction.code else ()), *words)
+
+
+def _has_fractions(condition: Condition) -> bool:
+    """Whether it needs numbers that a shell does not have."""
+    if isinstance(condition, Comparison):
+        return isinstance(condition.value, float)
+    if isinstance(condition, Negation):
+        return _has_fractions(condition.part)
+    return _has_fractions(condition.left) or _has_fractions(condition.right)
+
+
+def _as_shell(condition: Condition) -> str:
+    """As a command list; every field that it names is known by then."""
+    if isinstance(condition, Comparison):
+        other = condition.value
+        right = f'"${other.name}"' if isinstance(other, Field) else str(other)
+        return f'[ "${condition.field}" {_TESTS[condition.operator]} {right} ]'
+    if isinstance(condition, Negation):
+        return f"! {{ {_as_shell(condition.part)}; }}"
+    joint = "&&" if isinstance(condition, Both) else "||"
+    assert isinstance(condition, (Both, Either))
+    return f"{{ {_as_shell(condition.left)}; }} {joint} {{ {_as_shell(condition.right)}; }}"

@@ -1,0 +1,75 @@
+"""Templates of the files that are written for other people, and how values get into them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+import harness
+from harness.values.kernel import Config
+
+__all__ = ["render_template"]
+
+_TICKS = re.compile(r"`+")
+_LONG = 4000
+
+
+def render_template(name: str, **values: Any) -> str:  # noqa: ANN401 - what a template takes
+    """Fill in a template of the top-level folder `templates`."""
+    return _environment().get_template(name).render(**values)
+
+
+def _environment() -> jinja2.Environment:
+    package = Path(harness.__file__).parent
+    # The user's own come first.
+    folders = [Path("templates"), package / "data" / "templates", package.parent / "templates"]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([folder for folder in folders if folder.is_dir()]),
+        # Escapes of HTML are wrong in Markdown and scripts: those say `code`, `cell`, `quote`.
+        autoescape=jinja2.select_autoescape(["html", "html.j2"]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "cell": _cell,
+        "code": _code,
+        "code_cell": lambda text: _code(text).replace("|", "\\|"),
+        "config_label": lambda row: Config.of(row.config).label,
+        "fence": _fence,
+        "known": lambda value: "" if value is None else f"{value:,}",
+        "number": lambda value: f"{value:,}",
+        "quote": shlex.quote,
+        "tail": _tail,
+    }
+    return environment
+
+
+def _code(text: object) -> str:
+    """As code within a line of Markdown, whatever it holds."""
+    line = " ".join(str(text).split())
+    ticks = "`" * (max(map(len, _TICKS.findall(line)), default=0) + 1)
+    blank = " " if line.startswith("`") or line.endswith("`") or not line else ""
+    return f"{ticks}{blank}{line}{blank}{ticks}"
+
+
+def _cell(text: object) -> str:
+    """Within a cell of a Markdown table: one line, its bars escaped, nothing that is markup."""
+    line = " ".join(str(text).split())
+    return re.sub(r"([|\\*<\[`]|(?<!\w)_|_(?!\w))", r"\\\1", line)
+
+
+def _fence(text: str) -> str:
+    """What opens and closes a block of code that holds this text."""
+    return "`" * max(3, 1 + max(map(len, _TICKS.findall(text)), default=0))
+
+
+def _tail(text: str) -> str:
+    """The end of a long text, which is where compilers say what went wrong."""
+    text = text.strip()
+    return text if len(text) <= _LONG else f"[...]\n{text[-_LONG:].partition(chr(10))[2]}"

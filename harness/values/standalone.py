@@ -1,0 +1,95 @@
+"""A kernel as one file: its code, and how it is compiled, without a GPU and without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Binding", "Constant", "Definition", "Export", "Launch", "Standalone"]
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """What a free name of a definition stands for: exactly one of these.
+
+    A Triton `module`, or an `attribute` of it; another `definition`, by index; a `value`, as an
+    expression whose own free names are in `names`.
+    """
+
+    module: str | None = None
+    attribute: str | None = None
+    definition: int | None = None
+    value: str | None = None
+    names: dict[str, Binding] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A function or class that a kernel reaches; `names` are its free names, dotted or not."""
+
+    source: str
+    names: dict[str, Binding]
+    decorator: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """The value of an argument, by position, or of an item of a tuple by the path to it."""
+
+    path: list[int]
+    value: str
+    names: dict[str, Binding] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute:
+    """What Triton knows of an argument: divisible by 16, say."""
+
+    path: list[int]
+    words: list[list[str | int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """All that one launch of one kernel is made of, as the child tells it.
+
+    The first of the `definitions` is the kernel. `has_descriptor`: this Triton (3.2) takes
+    attributes as an object.
+    """
+
+    signature: dict[str, object]
+    constants: list[Constant]
+    attributes: list[Attribute]
+    has_descriptor: bool
+    options: dict[str, Binding]
+    source_class: Binding
+    target: tuple[str, int, int]
+    definitions: list[Definition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How `kernel` is compiled; all values are Python expressions.
+
+    `constants` and `attributes` name arguments by path: the argument's name, and the positions
+    within it where it is a tuple.
+    """
+
+    kernel: str
+    signature: Mapping[str, str]
+    constants: Mapping[Path, str]
+    attributes: Mapping[Path, str]
+    options: Mapping[str, str]
+    target: tuple[str, int, int]
+    source_class: str = "ASTSource"
+    has_descriptor: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standalone:
+    """A file in two parts: `code` has imports, constants, helpers and the kernel."""
+
+    code: str
+    launch: Launch

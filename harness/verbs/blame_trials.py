@@ -1,0 +1,148 @@
+"""Small experiments beside a blame's grid: one pair of PTX and ptxas again, with something varied.
+
+What must not matter (the entry's name, line information), the flags, and the level of optimisation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from harness.effects.assembling import PtxInput, PtxReading, assemble
+from harness.effects.workbench import Workbench
+from harness.logic.bisection import Outcome
+from harness.logic.blame_grid import Focus, Trial, Varied
+from harness.logic.judge import judge
+from harness.logic.ptx import PtxError, body_sha256, read_ptx
+from harness.logic.ptx_variants import harmless_variants
+from harness.logic.ptxas_flags import single_changes
+from harness.values.row import Row
+from harness.values.toolchain import Ptxas
+from harness.values.verdict import Verdict, VerdictKind
+from harness.verbs.cells import PlannedCell, cell_evidence
+
+__all__ = ["Pair", "run_trials"]
+
+_AGAIN = "again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A PTX on a ptxas, and what became of it; `flags` are others worth a try, with their name."""
+
+    cell: PlannedCell
+    row: Row
+    ptxas: Ptxas
+    outcome: Outcome
+    flags: tuple[tuple[tuple[str, ...], str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Variant:
+    what: str
+    varied: Varied
+    text: str
+    entry: str | None
+    flags: tuple[str, ...]
+
+
+async def run_trials(
+    bench: Workbench, failing: Pair | None, working: Pair | None, focus: Focus
+) -> tuple[Trial, ...]:
+    """Vary the failing pair and a working neighbour; nothing where ptxas has no part in it."""
+    if failing is None or focus.stage != "cubin" or focus.kind is VerdictKind.UNSUPPORTED:
+        return ()
+    trials: list[Trial] = []
+    for pair in filter(None, (failing, working)):
+        trials += await _trials(bench, pair, focus, is_failing=pair is failing)
+    return tuple(trials)
+
+
+async def _trials(
+    bench: Workbench, pair: Pair, focus: Focus, *, is_failing: bool
+) -> Sequence[Trial]:
+    assert pair.row.ptx_sha256 is not None
+    text = bench.store.artifacts.get(pair.row.ptx_sha256).decode(errors="replace")
+    variants = list(_variants(text, pair, is_failing=is_failing))
+    verdicts = await asyncio.gather(*(_verdict(bench, pair, variant) for variant in variants))
+    # Judged as the others are: without what Triton said of its launch.
+    baseline = next(
+        verdict
+        for variant, verdict in zip(variants, verdicts, strict=True)
+        if variant.varied is Varied.NOTHING
+    )
+    if baseline is None:
+        return []
+    key = focus.signature
+    if baseline.kind is focus.kind and baseline.signature:
+        key = baseline.signature.key
+    mine = Focus(kind=focus.kind, stage=focus.stage, signature=key)
+    before = _outcome(mine, baseline)
+    return [
+        Trial(
+            what=variant.what,
+            varied=variant.varied,
+            triton=pair.row.triton,
+            ptxas=pair.ptxas.version,
+            before=pair.outcome if variant.varied is Varied.NOTHING else before,
+            after=_outcome(mine, verdict),
+            verdict=verdict.kind.value,
+            reason=verdict.reason,
+        )
+        for variant, verdict in zip(variants, verdicts, strict=True)
+        if verdict is not None
+    ]
+
+
+def _outcome(focus: Focus, verdict: Verdict) -> Outcome:
+    signature = verdict.signature.key if verdict.signature else None
+    return focus.outcome(verdict.kind, verdict.stage.value if verdict.stage else None, signature)
+
+
+def _variants(text: str, pair: Pair, *, is_failing: bool) -> Iterator[_Variant]:
+    flags = pair.row.ptxas_flags
+    entry = read_ptx(text, pair.cell.entry).entry
+    yield _Variant(what=_AGAIN, varied=Varied.NOTHING, text=text, entry=entry, flags=flags)
+    for what, varied_text, name in harmless_variants(text, entry):
+        yield _Variant(
+            what=what, varied=Varied.NAME_OR_LINES, text=varied_text, entry=name, flags=flags
+        )
+    if not is_failing:
+        return
+    for change in single_changes(flags):
+        is_level = change.label.startswith("-O")
+        if is_level or not change.added:
+            yield _Variant(
+                what=change.label,
+                varied=Varied.LEVEL if is_level else Varied.FLAGS,
+                text=text,
+                entry=entry,
+                flags=change.apply(flags),
+            )
+    for others, what in pair.flags:
+        yield _Variant(what=what, varied=Varied.FLAGS, text=text, entry=entry, flags=others)
+
+
+async def _verdict(bench: Workbench, pair: Pair, variant: _Variant) -> Verdict | None:
+    """What became of a variant; None where it is no PTX any more."""
+    try:
+        facts = read_ptx(variant.text, variant.entry)
+    except PtxError:
+        return None
+    sha256 = bench.store.artifacts.put(variant.text.encode())
+    target = pair.cell.cell.target
+    other = target.suffix and facts.target != str(target) and pair.cell.launch
+    # By its bytes, not by its program: line information is what is varied.
+    source = PtxInput(
+        sha256=sha256,
+        body_sha256=f"bytes {sha256}",
+        version=facts.version,
+        target=str(target) if other else None,
+    )
+    kept = await assemble(bench, source, ptxas=pair.ptxas, flags=variant.flags)
+    reading = PtxReading(facts=facts, body_sha256=body_sha256(variant.text))
+    evidence = cell_evidence(
+        target=target, limits=pair.cell.limits, reading=reading, assembly=kept.value
+    )
+    return judge(evidence)

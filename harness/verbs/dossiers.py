@@ -1,0 +1,278 @@
+"""Gathers all that a report of one failure says; what is not stored yet is made."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+import harness
+from harness.effects import toolchains
+from harness.effects.bisect_log import Asked, BisectLog
+from harness.effects.locations import home_dir
+from harness.effects.package_facts import package_license
+from harness.effects.store import ResultRecord, Store
+from harness.logic.bisect_report import BisectReport
+from harness.logic.blame_words import Blame
+from harness.logic.contrast import Contrast
+from harness.logic.dossier import Dossier, Missing, Origin
+from harness.logic.minimization import Minimization, Uninteresting
+from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
+from harness.values.kernel import Config, ConfigFilter, Repro
+from harness.values.outcome import Assembly, Lowering
+from harness.values.row import Row
+from harness.values.verdict import VerdictKind
+from harness.verbs.bisecting import BisectOptions, bisect_versions
+from harness.verbs.blaming import BlameOptions, find_blame
+from harness.verbs.compile import CompileOptions, Progress, compile_selections
+from harness.verbs.contrasting import contrast
+from harness.verbs.minimizing import minimize
+from harness.verbs.minimizing_work import MinimizeOptions, Watch
+from harness.verbs.selection import Selection
+
+__all__ = ["GatherOptions", "gather"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatherOptions:
+    """What to gather and how long.
+
+    `words` are those that select the case on the command line, `quick` leaves out what takes more
+    than seconds, `minimized` is the folder of the reduction, which gets `seconds` if it has to be
+    made.
+    """
+
+    words: tuple[str, ...]
+    made_by: str
+    signature: str | None = None
+    quick: bool = False
+    minimized: Callable[[Row], Path]
+    seconds: float = 600.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Gathering:
+    selection: Selection
+    store: Store
+    how: CompileOptions
+    options: GatherOptions
+    tell: Callable[[str], None]
+    missing: list[Missing]
+
+    async def piece(
+        self, what: str, command: str, work: Callable[[], Awaitable[T]], *, slow: bool = True
+    ) -> T | None:
+        """Make one piece of the report, or note that it is missing, why, and what makes it."""
+        line = shlex.join(["triage", *shlex.split(command), *self.options.words])
+        why = "left out by --quick"
+        if not (slow and self.options.quick):
+            self.tell(what)
+            try:
+                return await work()
+            except StorageError:
+                raise
+            except TriageError as error:
+                why = str(error)
+        self.missing.append(Missing(what=what, why=why, command=line))
+        return None
+
+
+async def gather(
+    selection: Selection,
+    store: Store,
+    how: CompileOptions,
+    options: GatherOptions,
+    tell: Callable[[str], None],
+) -> Dossier:
+    """Everything of the first config that fails; `tell` hears what is being made.
+
+    Raises:
+        UsageError: nothing that was selected fails.
+        TriageError: nothing could be compiled at all.
+    """
+    work = _Gathering(
+        selection=selection, store=store, how=how, options=options, tell=tell, missing=[]
+    )
+    tell("every config")
+    every = replace(selection, config=ConfigFilter())
+    rows = (await compile_selections([every], store, how, Progress())).rows
+    case = _case(selection, rows, options.signature)
+    mine = replace(selection, config=_only(case, rows))
+    dossier = _begin(work, case, rows)
+    in_ptxas = dossier.in_ptxas
+    along_ptxas = along_triton = flags = targets = None
+    if in_ptxas:
+        along_ptxas = await work.piece(
+            "the history along ptxas", "bisect --axis ptxas", lambda: _bisect(work, mine, "ptxas")
+        )
+        flags = await work.piece(
+            "ptxas' flags, one at a time",
+            "bisect --axis flag",
+            lambda: _contrast(work, mine, "flag"),
+        )
+        targets = await work.piece(
+            "other targets", "bisect --axis target", lambda: _contrast(work, mine, "target")
+        )
+    elif not selection.repro.ptx:
+        along_triton = await work.piece(
+            "the history along Triton",
+            "bisect --axis triton",
+            lambda: _bisect(work, mine, "triton"),
+        )
+    return replace(
+        dossier,
+        along_ptxas=along_ptxas,
+        along_triton=along_triton,
+        flags=flags,
+        targets=targets,
+        blame=await work.piece("whose fault it is", "blame", lambda: _blame(work, mine, case)),
+        minimized=await work.piece(
+            "the smallest input", "minimize", lambda: _minimize(work, mine, case)
+        ),
+        missing=tuple(work.missing),
+    )
+
+
+def _case(selection: Selection, rows: tuple[Row, ...], signature: str | None) -> Row:
+    """The first failing row of those that were selected."""
+    found = [row for row in rows if _selected(selection, row)]
+    if not found:
+        raise EmptySelectionError("--config matches none of the configs")
+    told = [row for row in found if row.signature and not VerdictKind(row.verdict).tells_nothing]
+    for row in told:
+        if signature in (None, row.signature):
+            return row
+    meant = f" with signature {signature}" if signature else ""
+    raise UsageError(f"none of the {len(found)} cells that were selected fails{meant}")
+
+
+def _selected(selection: Selection, row: Row) -> bool:
+    return selection.config.matches(Config.of(row.config))
+
+
+def _only(case: Row, rows: tuple[Row, ...]) -> ConfigFilter:
+    """The filter that means this config and no other."""
+    names = dict.fromkeys(name for row in rows for name in row.config)
+    config = Config.of(case.config)
+    unset = [f"{name}=none" for name in names if name not in case.config]
+    label = [config.label] if config.items else []
+    return ConfigFilter.parse(",".join([*label, *unset]))
+
+
+def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
+    """What needs no more work than to be looked up."""
+    selection, repro = work.selection, work.selection.repro
+    record = next(each for each in work.store.find_cells(case.cell) if each.cell == case.cell)
+    ptxas = _ptxas(selection, case)
+    words = shlex.join(["triage", "compile", *work.options.words])
+    return Dossier(
+        case=case,
+        signature=work.store.signatures().get(case.signature or ""),
+        function=repro.kernel or case.kernel,
+        summary=repro.summary,
+        origin=_origin(repro),
+        issue=repro.issue,
+        shown_by=words,
+        made_by=work.options.made_by,
+        rows=rows,
+        log=_log(work.store, record),
+        build=ptxas[0],
+        ptxas_package=ptxas[1],
+        environment=_environment(case),
+    )
+
+
+def _ptxas(selection: Selection, case: Row) -> tuple[str, str | None]:
+    """The Build line of the ptxas that was used, and the distribution that carries its version."""
+    carried = {str(version): name for version, name in toolchains.available_ptxas()}
+    named = [each for each in selection.ptxas if each and each.version == case.ptxas]
+    build = named[0].build if named else ""
+    if not build and case.ptxas in carried:
+        build = toolchains.install_ptxas(case.ptxas).build
+    return build, carried.get(case.ptxas)
+
+
+def _origin(repro: Repro) -> Origin | None:
+    source = repro.source
+    if source is None:
+        return None
+    pin = source.pin
+    return Origin(
+        package=pin.package,
+        version=pin.version,
+        sha256=pin.sha256,
+        module=source.module,
+        license=package_license(pin.package, pin.version, pin.sha256),
+    )
+
+
+def _log(store: Store, record: ResultRecord) -> str:
+    """What the compiler that failed printed: ptxas where it was run, else Triton."""
+    kept = store.get_evidence("assemble", record.evidence.get("assemble", ""))
+    if kept:
+        assembly = msgspec.json.decode(kept.body, type=Assembly)
+        return f"{assembly.stderr}{assembly.stdout}"
+    kept = store.get_evidence("lower", record.evidence.get("lower", ""))
+    if kept is None:
+        return ""
+    lowering = msgspec.json.decode(kept.body, type=Lowering)
+    return lowering.error.traceback or lowering.error.message if lowering.error else lowering.log
+
+
+def _environment(case: Row) -> dict[str, str]:
+    """In the manner of collect_env, with the ptxas that was used; a GPU has no part in it."""
+    return {
+        "Triton version": case.triton or "none: the input is PTX",
+        "ptxas that was used": f"{case.ptxas} ({case.ptxas_origin})",
+        "ptxas flags": shlex.join(case.ptxas_flags),
+        "target": case.target,
+        "PyTorch version": metadata.version("torch"),
+        "Python version": platform.python_version(),
+        "OS": f"{platform.system()} {platform.machine()}, {platform.libc_ver()[0]} "
+        f"{platform.libc_ver()[1]}",
+        "GPU": "none; it is compiled only",
+        "kernel-triage version": harness.__version__,
+    }
+
+
+async def _bisect(work: _Gathering, mine: Selection, axis: str) -> BisectReport:
+    asked = Asked(axis=axis, selection={}, options={})
+    log = BisectLog.begin(home_dir() / "bisections" / f"report-{axis}.jsonl", asked)
+    # Where a version was named, it is the one that fails; the focus must not be left to the index.
+    options = BisectOptions(axis=axis, signature=work.options.signature, repeat=3)
+    return await bisect_versions(mine, work.store, work.how, options, _silent, log)
+
+
+async def _contrast(work: _Gathering, mine: Selection, axis: str) -> Contrast:
+    return await contrast(mine, work.store, work.how, axis, work.options.signature, _silent)
+
+
+async def _blame(work: _Gathering, mine: Selection, case: Row) -> Blame:
+    options = BlameOptions(signature=case.signature)
+    report = await find_blame(mine, work.store, work.how, options, _silent)
+    return report.blame
+
+
+async def _minimize(work: _Gathering, mine: Selection, case: Row) -> Minimization:
+    folder = work.options.minimized(case)
+    options = MinimizeOptions(
+        folder_of=lambda _: folder,
+        resume=(folder / "log.jsonl").exists(),
+        seconds=work.options.seconds,
+    )
+    found = await minimize(mine, work.store, work.how, options, Watch(tell=work.tell))
+    if isinstance(found, Uninteresting):
+        raise UsageError(found.reason)
+    return found
+
+
+def _silent(_label: str, _said: str) -> None:
+    """A report shows what was found, not each step."""

@@ -1,0 +1,264 @@
+"""Launches as files of their own, and failures made small above PTX, with the real compilers."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from conftest import HERE, Triage
+
+from harness.effects.process import Hub
+from harness.effects.store import Store
+from harness.effects.triton_sessions import TritonSessions
+from harness.effects.workbench import Workbench
+from harness.logic.standalone import read_standalone, render
+from harness.values.verdict import Stage
+from harness.verbs.cells import Evaluated, PlannedCell, evaluate
+from harness.verbs.compile import CompileOptions
+from harness.verbs.minimizing_config import ReducedConfig, reduce_config
+from harness.verbs.minimizing_source import (
+    Judged,
+    ReducedSource,
+    evaluate_source,
+    export_source,
+    reduce_source,
+)
+from harness.verbs.minimizing_ttgir import ReducedIr, find_ir, reduce_module
+from harness.verbs.planning import plan_launch
+from harness.verbs.selection import Selection, SelectionOptions, select
+
+pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("minimize-levels")]
+
+KERNELS = HERE / "kernels"
+LATE = "3.6.0"
+Followed = tuple[Selection, PlannedCell, Evaluated]
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def workbench(home: Path) -> AsyncIterator[Workbench]:
+    options = CompileOptions(jobs=2, timeout=120)
+    async with Hub() as hub:
+        with Store.open(home) as store:
+            yield Workbench(
+                hub=hub,
+                store=store,
+                sessions=TritonSessions(hub, capture_timeout=120),
+                jobs=options.workers,
+                limits=options.limits,
+            )
+
+
+async def follow(bench: Workbench, kernel: str, **options: object) -> Followed:
+    """The first config that is captured, and what becomes of it."""
+    selection = select(SelectionOptions(kernel=kernel, **options))  # type: ignore[arg-type]
+    target, triton, launch = selection.targets[0], selection.tritons[0], selection.launches[0]
+    cell = (await plan_launch(bench, selection, target, triton, launch)).cells[0]
+    return selection, cell, await evaluate(bench, cell)
+
+
+@pytest.fixture
+def with_bench(triage: Triage) -> Callable[[Callable[[Workbench], Awaitable[T]]], T]:
+    """Runs something on a workbench with results of its own."""
+
+    def run(work: Callable[[Workbench], Awaitable[T]]) -> T:
+        async def inner() -> T:
+            async with workbench(triage.folder / "levels") as bench:
+                return await work(bench)
+
+        return asyncio.run(inner())
+
+    return run
+
+
+def same_as(done: Evaluated) -> Callable[[Judged], bool]:
+    """Whether something fails as the cell did."""
+    assert done.row.signature is not None
+
+    def holds(judged: Judged) -> bool:
+        signature = judged.verdict.signature
+        return signature is not None and signature.key == done.row.signature
+
+    return holds
+
+
+def compiled(triage: Triage, file: Path, sm: str, triton: str, code: int) -> dict[str, object]:
+    words = ["--kernel", str(file), "--sm", sm, "--triton", triton]
+    [row] = triage.compile(*words, code=code)["cells"]
+    return dict(row)
+
+
+def imports_of(text: str) -> list[str]:
+    names = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names.append(str(node.module))
+    return names
+
+
+EXPORTED = [
+    (f"{KERNELS / 'small.py'}::add", "3.2.0"),
+    (f"{KERNELS / 'small.py'}::add", "3.9.0"),
+    (f"{KERNELS / 'tensors.py'}::fill", LATE),
+    (f"{KERNELS / 'descriptors.py'}::on_host", LATE),
+    pytest.param("mamba3_siso_fwd", LATE, marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize(("kernel", "triton"), EXPORTED)
+def test_the_file_compiles_to_the_same_program(
+    triage: Triage, with_bench: Callable[..., None], kernel: str, triton: str
+) -> None:
+    """Byte for byte, but for debug information."""
+
+    async def work(bench: Workbench) -> None:
+        _, cell, done = await follow(bench, kernel, sm=["90a"], triton=[triton])
+        standalone = await export_source(bench, cell)
+        text = render(standalone)
+        assert read_standalone(text) == standalone
+        judged = await evaluate_source(bench, cell, text)
+        assert judged.verdict.kind.value == done.row.verdict
+        assert judged.evidence.resources.n_regs == done.row.n_regs
+        file = triage.folder / "alone.py"
+        file.write_text(text)
+        row = compiled(triage, file, "90a", triton, code=0)
+        assert row["ptx_body_sha256"] == done.row.ptx_body_sha256
+
+    with_bench(work)
+
+
+def test_the_file_needs_triton_and_nothing_else(
+    triage: Triage, with_bench: Callable[..., str]
+) -> None:
+    async def work(bench: Workbench) -> str:
+        _, cell, _ = await follow(bench, "verdict_trap_stub", sm=["100a"], triton=[LATE])
+        return render(await export_source(bench, cell), header="Asks for too much.")
+
+    text = with_bench(work)
+    assert {name.partition(".")[0] for name in imports_of(text)} == {"triton"}
+    file = triage.folder / "alone.py"
+    file.write_text(text)
+    site = Path(os.environ["TRIAGE_CACHE_DIR"]) / "toolchains" / f"triton-{LATE}" / "site"
+    program = "import sys, runpy; sys.modules['torch'] = None; "
+    program += f"runpy.run_path({str(file)!r}, run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(site), "TRITON_CACHE_DIR": str(triage.folder / "c")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "tmem_size=784" in done.stdout
+
+
+def test_what_has_no_source_is_told(triage: Triage, with_bench: Callable[..., None]) -> None:
+    row = triage.compile("--kernel", "verdict_ok", "--sm", "90a", "--triton", LATE, code=0)
+    ttir = triage.folder / "kernel.ttir"
+    ttir.write_text(triage("show", row["cells"][0]["short"], "--stage", "ttir").stdout)
+
+    async def work(bench: Workbench) -> None:
+        _, cell, _ = await follow(bench, str(ttir), sm=["90a"], triton=[LATE])
+        with pytest.raises(Exception, match="cannot be written as one file"):
+            await export_source(bench, cell)
+
+    with_bench(work)
+
+
+# Kernel, target, lines that are left of its functions at most.
+REDUCED = [
+    ("verdict_rejected", "90a", 3),
+    ("verdict_pass_failure_recovered", "90a", 6),
+    ("verdict_compiler_crash", "90a", 6),
+    ("verdict_compiler_crash_ptxas", "90a", 6),
+]
+
+
+@pytest.mark.parametrize(("kernel", "sm", "lines"), REDUCED)
+def test_a_failure_as_a_file_of_a_few_lines(
+    triage: Triage, with_bench: Callable[..., ReducedSource], kernel: str, sm: str, lines: int
+) -> None:
+    """A refusal, a pass that fails, an abort, a crash of ptxas."""
+    found = with_bench(lambda bench: _reduced(bench, kernel, sm))
+    assert found.reduction.is_minimal
+    assert found.lines <= lines
+    file = triage.folder / "min.py"
+    file.write_text(render(found.reduced))
+    row = compiled(triage, file, sm, LATE, code=1)
+    assert found.final.verdict.signature is not None
+    assert row["signature"] == found.final.verdict.signature.key
+
+
+async def _reduced(bench: Workbench, kernel: str, sm: str, **options: object) -> ReducedSource:
+    _, cell, done = await follow(bench, kernel, sm=[sm], triton=[LATE], **options)
+    return await reduce_source(
+        bench,
+        cell,
+        await export_source(bench, cell),
+        same_as(done),
+        until=Stage(str(done.row.stage)),
+        jobs=2,
+    )
+
+
+@pytest.mark.long
+def test_the_trap_stub_of_the_main_kernel(
+    triage: Triage, with_bench: Callable[..., ReducedSource]
+) -> None:
+    """At most forty lines of kernel, whose one fault is that they ask for too much."""
+    config = "num_warps=4,num_stages=1,maxnreg=none"
+    found = with_bench(lambda b: _reduced(b, "mamba3_siso_bwd_dqkv", "100a", config=config))
+    assert found.lines <= 40
+    assert found.original_lines > 120
+    file = triage.folder / "min.py"
+    file.write_text(render(found.reduced))
+    row = compiled(triage, file, "100a", LATE, code=1)
+    assert row["verdict"] == "trap_stub"
+    assert isinstance(row["tmem_size"], int)
+    assert row["tmem_size"] > 512
+
+
+def test_the_smallest_launch(with_bench: Callable[..., ReducedConfig]) -> None:
+    """The three sums are what overflows: not the length of the products."""
+
+    async def work(bench: Workbench) -> ReducedConfig:
+        selection, cell, done = await follow(bench, "verdict_trap_stub", sm=["100a"], triton=[LATE])
+
+        def holds(found: Evaluated) -> bool:
+            return found.row.signature == done.row.signature
+
+        return await reduce_config(bench, selection, cell, holds, jobs=2)
+
+    found = with_bench(work)
+    assert found.reduction.is_minimal
+    assert found.overrides == ("block_k=16", "k=1")
+    assert found.final.row.verdict == "trap_stub"
+
+
+def test_a_module_of_a_few_operations(triage: Triage, with_bench: Callable[..., ReducedIr]) -> None:
+    async def work(bench: Workbench) -> ReducedIr:
+        _, cell, done = await follow(bench, "verdict_trap_stub", sm=["100a"], triton=[LATE])
+        ir = await find_ir(bench, cell, same_as(done))
+        stage = Stage(str(done.row.stage))
+        return await reduce_module(bench, cell, ir, same_as(done), until=stage, jobs=2)
+
+    found = with_bench(work)
+    assert found.original.stage is Stage.TTGIR
+    assert found.original_operations > 80
+    assert found.operations <= 15
+    file = triage.folder / "min.ttgir"
+    file.write_text(found.text)
+    row = compiled(triage, file, "100a", LATE, code=1)
+    assert found.final.verdict.signature is not None
+    assert row["signature"] == found.final.verdict.signature.key

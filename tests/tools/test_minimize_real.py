@@ -1,0 +1,145 @@
+"""Reductions with the real ptxas and Triton; figures from the project's facts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from conftest import Triage
+
+from harness.effects.toolchains import install_ptxas
+
+pytestmark = pytest.mark.tools
+
+# ptxas divides the least integer by -1 itself, and dies by SIGFPE: all that were ever released.
+CRASH = """\
+.version 8.0
+.target sm_80
+.address_size 64
+
+.visible .entry fold(.param .u64 fold_param_0)
+{
+    .reg .b32 %r<8>;
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [fold_param_0];
+    cvta.to.global.u64 %rd2, %rd1;
+    mov.u32 %r1, %tid.x;
+    add.s32 %r2, %r1, 1;
+    mul.lo.s32 %r3, %r2, %r1;
+    add.s32 %r4, %r3, ((-9223372036854775807 - 1) / -1);
+    xor.b32 %r5, %r4, %r2;
+    st.global.u32 [%rd2], %r5;
+    ret;
+}
+"""
+# An instruction that the target does not have; the rest is fine.
+REFUSED = CRASH.replace(
+    "add.s32 %r4, %r3, ((-9223372036854775807 - 1) / -1);", "tanh.approx.bf16x2 %r4, %r3;"
+)
+MAIN = ["--kernel", "mamba3_siso_bwd_dqkv", "--sm", "100a", "--triton", "3.6.0"]
+CHUNK_32 = [*MAIN, "--set", "chunk_size=32", "--ptxas", "13.1.115"]
+CHUNK_32 += ["--config", "num_warps=8,num_stages=1,maxnreg=none"]
+
+
+def minimize(triage: Triage, *words: str, code: int = 0) -> dict[str, Any]:
+    done = triage("minimize", *words, "--json", timeout=1500)
+    assert done.returncode == code, done.stderr[-3000:]
+    document: dict[str, Any] = msgspec.json.decode(done.stdout)
+    return document
+
+
+def ends(file: Path, version: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """What that ptxas does with the file, without anything of ours in between."""
+    words = [str(install_ptxas(version).path), *flags, str(file), "-o", os.devnull]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_a_crash_of_ptxas(triage: Triage) -> None:
+    (triage.folder / "crash.ptx").write_text(CRASH)
+    found = minimize(triage, "crash.ptx", "--ptxas", "13.1.115")
+    folder = triage.folder / found["path"]
+    assert (found["instructions"], found["is_minimal"]) == (1, True)
+    assert (found["verdict"], found["drift"]) == ("compiler_crash", [])
+    assert found["bytes"] < 150
+    assert ends(folder / "min.ptx", "13.1.115", "--gpu-name=sm_80").returncode == -signal.SIGFPE
+    env = {"PATH": os.environ["PATH"], "PTXAS": str(install_ptxas("13.1.115").path)}
+    done = subprocess.run(
+        ["sh", folder / "repro.sh"], env=env, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "it shows: ptxas 13.1.115 on sm_80" in done.stdout) == (0, True)
+    readme = (folder / "README.md").read_text()
+    assert "nvidia-cuda-nvcc==13.1.115" in (folder / "repro.sh").read_text()
+    assert "-9223372036854775807" in readme
+    assert str(triage.folder) not in readme
+
+
+def test_an_error_of_ptxas_keeps_its_own_words(triage: Triage) -> None:
+    (triage.folder / "refused.ptx").write_text(REFUSED)
+    found = minimize(triage, "refused.ptx", "--ptxas", "13.1.115")
+    assert (found["instructions"], found["verdict"]) == (1, "ptxas_error")
+    log = ends(Path(triage.folder, found["path"], "min.ptx"), "13.1.115", "--gpu-name=sm_80")
+    assert "Feature 'tanh.bf16x2' requires .target sm_90" in log.stderr
+
+
+def test_numbers_of_a_success(triage: Triage) -> None:
+    (triage.folder / "fine.ptx").write_text(REFUSED.replace("tanh.approx.bf16x2", "neg.s32"))
+    found = minimize(triage, "fine.ptx", "--ptxas", "13.1.115", "--while", "n_regs>=8")
+    assert 0 < found["instructions"] < found["original"]["instructions"]
+    log = ends(Path(triage.folder, found["path"], "min.ptx"), "13.1.115", "-v", "--gpu-name=sm_80")
+    registers = int(log.stderr.split("Used ")[1].split()[0])
+    assert registers >= 8
+
+
+def test_what_triton_rejects_is_reduced_as_python(triage: Triage) -> None:
+    words = ["--kernel", "verdict_rejected", "--sm", "90a", "--triton", "installed"]
+    found = minimize(triage, *words)
+    assert (found["level"], found["instructions"]) == ("source", None)
+    assert found["lines"] < found["original"]["lines"]
+    folder = triage.folder / found["path"]
+    document = triage.compile(
+        *["--kernel", str(folder / "min.py"), "--sm", "90a", "--triton", "installed"], code=1
+    )
+    assert document["cells"][0]["signature"] == found["signature"]
+
+
+def test_ptx_cannot_show_what_ptxas_does_not_see(triage: Triage) -> None:
+    words = ["--kernel", "verdict_rejected", "--sm", "90a", "--triton", "installed"]
+    found = minimize(triage, *words, "--level", "ptx", code=1)
+    assert "it goes wrong before ptxas, in stage ttir" in found["reason"]
+
+
+@pytest.mark.long
+@pytest.mark.xdist_group("main-kernel")
+@pytest.mark.parametrize(
+    ("more", "instructions", "size"), [([], 45, 1500), (["--defined"], 90, None)]
+)
+def test_the_internal_compiler_error(
+    module_triage: Triage, more: list[str], instructions: int, size: int | None
+) -> None:
+    found = minimize(module_triage, *CHUNK_32, *more, "--out", f"c32{''.join(more)}")
+    assert (found["original"]["instructions"], found["ending"]) == (2017, "finished")
+    assert found["instructions"] <= instructions
+    assert size is None or found["bytes"] <= size
+    assert more or found["tests"] <= 1500
+    assert (found["code"], found["is_minimal"], found["drift"]) == ("C7907", True, [])
+    assert (found["last_good"], found["first_fixed"]) == ("13.0.88", "13.3.33")
+    folder = module_triage.folder / found["path"]
+    for version, code in (
+        ("12.9.41", 0),
+        ("13.0.88", 0),
+        ("13.1.80", 255),
+        ("13.1.115", 255),
+        ("13.2.86", 255),
+        ("13.3.33", 0),
+        ("13.5.37", 0),
+    ):
+        done = ends(folder / "min.ptx", version, "--gpu-name=sm_100a")
+        assert (done.returncode, "C7907" in done.stderr) == (code, code == 255), version
+    if more:
+        registers = found["undefined_registers"]
+        assert registers["minimized"] <= registers["original"]

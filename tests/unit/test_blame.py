@@ -1,0 +1,417 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from harness.logic.bisection import Outcome
+from harness.logic.blame import Culprit, Ground, culprit_of
+from harness.logic.blame_choices import (
+    one_of_each_minor,
+    order_for_others,
+    order_for_the_first,
+    worth_trying,
+)
+from harness.logic.blame_grid import Cell, Focus, Grid, Line, Trial, Varied, fold
+from harness.logic.blame_words import Blame, Wanted, blame
+from harness.logic.ptx import read_ptx
+from harness.logic.ptx_variants import harmless_variants, rename_entry
+from harness.values.verdict import Stage, VerdictKind
+
+PTXAS = ("12.9.86", "13.0.88", "13.1.115", "13.3.33")
+TRITONS = ("3.5.1", "3.6.0", "3.8.0")
+SAME, OK, OTHER, HOLE = Outcome.SAME, Outcome.OK, Outcome.OTHER, Outcome.UNTESTABLE
+WORDS = {"x": SAME, "+": OK, "o": OTHER, "?": HOLE, "!": Outcome.INFRA}
+# How each outcome is told, besides by the failure itself.
+VERDICTS = {OK: "ok", OTHER: "pass_failure", HOLE: "unsupported", Outcome.INFRA: "infra"}
+
+ICE = Focus(kind=VerdictKind.PTXAS_ICE, stage="cubin", signature="f")
+REFUSAL = Focus(kind=VerdictKind.PTXAS_ERROR, stage="cubin", signature="f")
+SPILLS = Focus(kind=VerdictKind.SICK, stage="cubin", signature="f")
+STUB = Focus(kind=VerdictKind.TRAP_STUB, stage="llir", signature="f")
+REJECTED = Focus(kind=VerdictKind.REJECTED, stage="ttir", signature="f")
+TOO_LARGE = Focus(kind=VerdictKind.OUT_OF_RESOURCES, stage="launch", signature="f")
+CRASH = Focus(kind=VerdictKind.COMPILER_CRASH, stage="llir", signature="f")
+PASS = Focus(kind=VerdictKind.PASS_FAILURE, stage="ttgir", signature="f")
+SLOW = Focus(kind=VerdictKind.TIMEOUT, stage="cubin", signature="f")
+BEYOND = Focus(kind=VerdictKind.UNSUPPORTED, stage="cubin", signature="f")
+
+
+def cell(outcome: Outcome, focus: Focus) -> Cell:
+    verdict = focus.kind.value if outcome is SAME else VERDICTS[outcome]
+    return Cell(outcome=outcome, verdict=verdict, reason="because", stage=focus.stage)
+
+
+def line(
+    letters: str,
+    focus: Focus,
+    *,
+    triton: str | None = "3.6.0",
+    body: str = "a",
+    version: str = "8.8",
+    flags: tuple[str, ...] = (),
+) -> Line:
+    """One program; a letter for each ptxas, a dot where it was not tried."""
+    cells = {v: cell(WORDS[c], focus) for v, c in zip(PTXAS, letters, strict=False) if c != "."}
+    tritons = (triton,) if triton else ()
+    return Line(tritons=tritons, body=body, version=version, flags=flags, cells=cells)
+
+
+def stopped(letter: str, focus: Focus, *, triton: str) -> Line:
+    """What came to no PTX."""
+    return Line(tritons=(triton,), stopped=cell(WORDS[letter], focus))
+
+
+def judged(focus: Focus, *lines: Line, trials: Sequence[Trial] = ()) -> Blame:
+    return blame(Grid(lines=lines, ptxas=PTXAS, focus=focus, trials=tuple(trials)))
+
+
+def trial(varied: Varied, before: Outcome, after: Outcome) -> Trial:
+    return Trial(
+        what="varied",
+        varied=varied,
+        triton="3.6.0",
+        ptxas=PTXAS[0],
+        before=before,
+        after=after,
+        verdict="",
+    )
+
+
+def test_what_differs_over_one_ptx_is_ptxas() -> None:
+    found = judged(ICE, line("++x+", ICE))
+    assert found.culprit is Culprit.PTXAS
+    assert found.reasons[0] == (
+        "PTX identical on both sides (Triton 3.6.0, PTX 8.8): yes, so ptxas. "
+        "It fails on 13.1.115, and works on 12.9.86, 13.0.88, 13.3.33."
+    )
+    assert judged(SPILLS, line("++x+", SPILLS)).culprit is Culprit.PTXAS
+
+
+def test_a_crash_of_ptxas_is_ptxas_whatever_made_the_ptx() -> None:
+    fine = line("++++", ICE, triton="3.8.0", body="b")
+    for lines in ([line("xxxx", ICE)], [line("xxxx", ICE), fine]):
+        assert judged(ICE, *lines).ground is Ground.PTXAS_CRASH
+    found = judged(ICE, line("xxxx", ICE), fine)
+    assert "What Triton 3.8.0, PTX 8.8 makes works on the same ptxas" in "".join(found.reasons)
+    assert any("What sets it off is in the PTX" in reason for reason in found.reasons)
+
+
+def test_what_every_ptxas_shows_on_one_ptx_and_none_on_another_is_tritons() -> None:
+    fails, works = line("?xxx", SPILLS), line("?+++", SPILLS, triton="3.8.0", body="b")
+    assert judged(SPILLS, fails, works).ground is Ground.FOLLOWS_PTX
+    # One ptxas alone might be what does not like it.
+    found = judged(SPILLS, line("??x?", SPILLS), works)
+    assert (found.culprit, found.wanted) == (Culprit.CANNOT_TELL, Wanted.OTHER_PTXAS)
+    # Another Triton's PTX that no ptxas in common could read says nothing.
+    apart = line("+???", SPILLS, triton="3.8.0", body="b")
+    found = judged(SPILLS, line("?xxx", SPILLS), line("?xxx", SPILLS, triton="3.5.1"), apart)
+    assert (found.ground, found.wanted) == (Ground.NO_COMMON_PTXAS, Wanted.OTHER_PTXAS)
+
+
+def test_a_stub_is_tritons_and_others_that_make_none_are_named() -> None:
+    works = line("??++", STUB, triton="3.8.0", body="b")
+    found = judged(STUB, line("xxxx", STUB), works)
+    assert (found.culprit, found.ground) == (Culprit.TRITON, Ground.STUB)
+    assert "Not so with Triton 3.8.0: it follows what Triton makes." in found.reasons
+    too_much = Focus(kind=STUB.kind, stage=STUB.stage, signature="f", is_over_limit=True)
+    found = judged(too_much, line("xxxx", STUB))
+    assert found.ground is Ground.STUB
+    assert "No Triton that was tried does better." in found.reasons
+    # What every Triton takes for impossible may be so.
+    assert judged(STUB, line("xxxx", STUB)).wanted is Wanted.IR
+    # Where nobody knows what it was made from, a trap may be what was written.
+    found = judged(STUB, line("xxxx", STUB, triton=None))
+    assert (found.culprit, found.wanted) == (Culprit.CANNOT_TELL, Wanted.SOURCE)
+
+
+def test_what_happens_before_ptxas() -> None:
+    fails = stopped("x", PASS, triton="3.6.0")
+    works = line("..+.", PASS, triton="3.8.0", body="b")
+    assert judged(PASS, fails, works).ground is Ground.ANOTHER_TRITON
+    also = stopped("x", PASS, triton="3.8.0")
+    assert judged(PASS, fails, also).ground is Ground.NO_TRITON
+    assert judged(PASS, fails).wanted is Wanted.OTHER_TRITONS
+    # A compiler may refuse, but not die.
+    assert judged(CRASH, stopped("x", CRASH, triton="3.6.0")).ground is Ground.TRITON_CRASH
+
+
+def test_what_all_refuse_is_the_kernels() -> None:
+    fails = stopped("x", REJECTED, triton="3.6.0")
+    other = Cell(outcome=OTHER, verdict="rejected", reason="in other words")
+    also = Line(tritons=("3.2.0",), stopped=other)
+    assert judged(REJECTED, fails, also).ground is Ground.REJECTED
+    # Another Triton has taken the source, even though it failed later.
+    later = stopped("o", REJECTED, triton="3.8.0")
+    assert judged(REJECTED, fails, also, later).culprit is Culprit.CANNOT_TELL
+    assert judged(REJECTED, fails).wanted is Wanted.OTHER_TRITONS
+
+
+def test_a_limit_of_the_target_is_the_kernels() -> None:
+    lines = [line("xxxx", TOO_LARGE, triton=t, body=t) for t in TRITONS]
+    assert judged(TOO_LARGE, *lines).ground is Ground.LIMIT
+    fits = line("++++", TOO_LARGE, triton="3.9.0", body="b")
+    assert judged(TOO_LARGE, *lines, fits).culprit is Culprit.TRITON
+    assert judged(TOO_LARGE, lines[0]).wanted is Wanted.OTHER_TRITONS
+    assert judged(TOO_LARGE, line("x", TOO_LARGE, triton=None)).ground is Ground.LIMIT
+
+
+def test_pairings() -> None:
+    assert judged(BEYOND, line("x??+", BEYOND)).culprit is Culprit.PAIRING
+    # Refused, not crashed, and only together: either may be in the wrong.
+    works = line("++++", REFUSAL, triton="3.8.0", body="b")
+    assert judged(REFUSAL, line("++xx", REFUSAL), works).ground is Ground.BOTH
+    assert judged(REFUSAL, line("++xx", REFUSAL)).culprit is Culprit.PTXAS
+    # One program, under another version of PTX.
+    newer = line("++++", SPILLS, triton="3.8.0", version="9.1")
+    assert judged(SPILLS, line("xxxx", SPILLS), newer).ground is Ground.SETTINGS
+    flag = trial(Varied.FLAGS, SAME, OK)
+    assert judged(SPILLS, line("xxxx", SPILLS), trials=[flag]).ground is Ground.SETTINGS
+
+
+def test_a_triton_that_is_pointed_at_a_ptxas_it_does_not_know() -> None:
+    fails = Line(tritons=("3.6.0",), made_for="13.1.115", stopped=cell(SAME, PASS))
+    works = line("+...", PASS)
+    assert judged(PASS, fails, works).ground is Ground.POINTED
+    fails = Line(tritons=("3.6.0",), made_for="13.1.115", stopped=cell(SAME, BEYOND))
+    found = judged(BEYOND, fails, works)
+    assert found.culprit is Culprit.PAIRING
+    assert found.reasons[-1] == "It works with Triton 3.6.0, on a ptxas that goes with it."
+
+
+def test_what_must_not_matter_and_does_is_said() -> None:
+    renamed = trial(Varied.NAME_OR_LINES, SAME, OK)
+    found = judged(ICE, line("++x+", ICE), trials=[renamed])
+    assert found.culprit is Culprit.PTXAS
+    assert any("It depends on what must not matter" in reason for reason in found.reasons)
+    works = line("++++", SPILLS, triton="3.8.0", body="b")
+    found = judged(SPILLS, line("xxxx", SPILLS), works, trials=[renamed])
+    assert (found.ground, found.wanted) == (Ground.FRAGILE, Wanted.REDUCTION)
+
+
+def test_what_comes_out_otherwise_when_it_is_run_again_is_not_told() -> None:
+    again = trial(Varied.NOTHING, SAME, OK)
+    found = judged(SPILLS, line("++x+", SPILLS), trials=[again])
+    assert (found.culprit, found.wanted) == (Culprit.CANNOT_TELL, Wanted.AGAIN)
+    # A crash now and then is a crash.
+    assert judged(ICE, line("++x+", ICE), trials=[again]).ground is Ground.PTXAS_CRASH
+
+
+def test_a_failure_of_another_kind_and_what_is_sick_besides() -> None:
+    assert ICE.outcome(VerdictKind.SICK, "cubin", "s") is OK
+    assert ICE.outcome(VerdictKind.OUT_OF_RESOURCES, "launch", "s") is OTHER
+    assert ICE.outcome(VerdictKind.TIMEOUT, "cubin", "s") is OTHER
+    assert SPILLS.outcome(VerdictKind.SICK, "cubin", "s") is OTHER
+    # Written away: not what the source says, so it does not work either.
+    assert STUB.outcome(VerdictKind.SICK, "llir", "s") is OTHER
+    assert BEYOND.outcome(VerdictKind.UNSUPPORTED, "cubin", "s") is HOLE
+
+
+letters = st.text("x+o?!.", min_size=len(PTXAS), max_size=len(PTXAS))
+stages = st.sampled_from([stage.value for stage in Stage])
+kinds = st.sampled_from([kind for kind in VerdictKind if kind is not VerdictKind.INFRA])
+
+
+@st.composite
+def grids(draw: st.DrawFn) -> Grid:
+    kind = draw(kinds)
+    focus = Focus(kind=kind, stage=draw(stages), signature="f")
+    is_raw = draw(st.booleans())
+    lines = []
+    for triton in TRITONS[: 1 if is_raw else draw(st.integers(1, 3))]:
+        if not is_raw and draw(st.booleans()):
+            lines.append(stopped(draw(st.sampled_from("xo?!")), focus, triton=triton))
+            continue
+        lines.append(
+            line(
+                draw(letters),
+                focus,
+                triton=None if is_raw else triton,
+                body=draw(st.sampled_from("ab")),
+                version=draw(st.sampled_from(["8.8", "9.1"])),
+            )
+        )
+    trials = draw(
+        st.lists(
+            st.builds(
+                trial,
+                st.sampled_from(list(Varied)),
+                st.sampled_from([SAME, OK]),
+                st.sampled_from(list(Outcome)),
+            ),
+            max_size=2,
+        )
+    )
+    return Grid(lines=tuple(lines), ptxas=PTXAS, focus=focus, trials=tuple(trials))
+
+
+@settings(max_examples=500)
+@given(grids())
+def test_every_answer_is_true_of_grids_of_all_kinds(grid: Grid) -> None:
+    assert_true_of(grid)
+
+
+@pytest.mark.parametrize("focus", [ICE, REFUSAL, SPILLS, TOO_LARGE, STUB, SLOW])
+def test_every_answer_is_true_of_every_small_grid(focus: Focus) -> None:
+    """Two lines of three ptxas, and three lines of two, of one program or of several."""
+    for size, bodies in ((3, "aa"), (3, "ab"), (2, "aab"), (2, "abc")):
+        rows = ["".join(letters) for letters in itertools.product("x+?", repeat=size)]
+        for chosen in itertools.product(rows, repeat=len(bodies)):
+            lines = [
+                line(letters, focus, triton=triton, body=body, version=triton[:3])
+                for letters, triton, body in zip(chosen, TRITONS, bodies, strict=False)
+            ]
+            assert_true_of(Grid(lines=tuple(lines), ptxas=PTXAS, focus=focus))
+
+
+def assert_true_of(grid: Grid) -> None:
+    """Every claim, checked against the grid itself."""
+    found, focus = blame(grid), grid.focus
+    every = [each for one in grid.lines for each in one.all_cells()]
+    fails = any(each.outcome is SAME for each in every)
+    is_ptxas_crash = focus.is_crash and focus.stage in ("cubin", "launch")
+    is_triton_crash = focus.is_crash and not is_ptxas_crash
+    assert (found.culprit is None) is not fails
+    assert bool(found.reasons) is fails
+    assert (found.wanted is not None) is (found.culprit is Culprit.CANNOT_TELL)
+    if not fails or focus.kind is VerdictKind.UNSUPPORTED:
+        assert found.culprit in (None, Culprit.PAIRING)
+        return
+    if is_ptxas_crash or is_triton_crash:
+        assert found.culprit is (Culprit.PTXAS if is_ptxas_crash else Culprit.TRITON)
+        return
+    differs = any(one.ptxas(SAME) and one.ptxas(OK) for one in grid.lines)
+    if found.culprit is Culprit.PTXAS:
+        assert differs, "one PTX, byte for byte, under two ptxas"
+    if found.culprit in (Culprit.TRITON, Culprit.KERNEL):
+        assert not differs, "every ptxas that could be told fails on that PTX"
+        assert grid.lines[0].tritons or found.ground is Ground.LIMIT
+    if found.culprit is Culprit.TRITON and found.ground is not Ground.STUB:
+        works = [one for one in grid.lines if one.has(OK)]
+        broken = [one for one in grid.lines if one.has(SAME)]
+        assert works
+        if found.ground is Ground.FOLLOWS_PTX:
+            assert any(
+                one.body != other.body and set(one.ptxas(SAME)) & set(other.ptxas(OK))
+                for one in broken
+                for other in works
+            )
+            assert any(len(one.ptxas(SAME)) > 1 for one in broken)
+    if found.culprit is Culprit.KERNEL:
+        assert not any(each.outcome is OK for each in every)
+        assert len(grid.tritons_with(focus.kind)) > 1 or grid.is_raw
+
+
+@given(grids(), st.sampled_from("o?!"))
+def test_what_tells_nothing_never_counts(grid: Grid, letter: str) -> None:
+    """Whatever is no *same* and no *ok* may be any other word: the answer stays the same."""
+    # That others refuse the source too, or fail later, does tell of a refusal.
+    assume(grid.focus.kind not in (VerdictKind.REJECTED, VerdictKind.PASS_FAILURE))
+
+    def swapped(each: Cell) -> Cell:
+        return each if each.outcome.moves_a_bound else cell(WORDS[letter], PASS)
+
+    lines = [
+        replace(
+            one,
+            stopped=one.stopped and swapped(one.stopped),
+            cells={version: swapped(each) for version, each in one.cells.items()},
+        )
+        for one in grid.lines
+    ]
+    assert blame(replace(grid, lines=tuple(lines))).ground is blame(grid).ground
+
+
+def test_versions_fold_into_ranges_of_neighbours() -> None:
+    columns = ["1", "2", "3", "4", "5", "6"]
+    assert fold(["2", "3", "4", "6"], columns) == "2 - 4 (3), 6"
+    assert fold(["1", "2"], columns) == "1, 2"
+    assert fold([], columns) == "none"
+
+
+def test_which_versions_are_tried() -> None:
+    versions = ["3.5.0", "3.5.1", "3.6.0", "3.10.0", "3.10.1"]
+    assert one_of_each_minor(versions, {"3.10.0"}) == ["3.5.1", "3.6.0", "3.10.0"]
+    minors = [f"3.{n}.0" for n in range(2, 14)]
+    assert worth_trying(minors, "3.6.1", 4) == ["3.6.1", "3.13.0", "3.6.0", "3.7.0"]
+    assert order_for_the_first(
+        case="13.1.1", bundled=["12.9.1"], minors=["12.8.1", "13.1.1"], installed={"11.7.1"}
+    ) == ["13.1.1", "12.9.1", "12.8.1", "11.7.1"]
+
+
+def test_the_other_lines_are_asked_where_the_first_one_changes() -> None:
+    columns = ["1.0", "2.0", "3.0", "4.0", "5.0", "6.0"]
+    first = dict(zip(columns, [HOLE, OK, OK, SAME, SAME, OK], strict=True))
+    order = order_for_others("4.0", first, columns)
+    assert order == ["4.0", "6.0", "5.0", "3.0", "2.0", "1.0"]
+
+
+PTX = """// foo, as foo( was written
+.version 8.8
+.target sm_90a
+.visible .entry foo(
+\t.param .u64 foo_param_0, // foo_param_0
+\t.param .u64 foo_param_10
+)
+{
+\t.reg .b64 %rd<3>;
+\t.loc 1 2 3, function_name foo
+\tld.param.b64 %rd1, [foo_param_0];
+\tst.global.b64 [%rd1], %rd2;
+\tret;
+}
+.section .debug_str { .b8 102 }
+"""
+
+
+def test_renaming_touches_the_entry_and_its_parameters_only() -> None:
+    text = PTX.replace(", function_name foo", "")
+    varied = rename_entry(text, "foo")
+    assert varied is not None
+    renamed, name = varied
+    assert renamed == text.replace("entry foo", f"entry {name}").replace(
+        "u64 foo_param", f"u64 {name}_param"
+    ).replace("[foo_param", f"[{name}_param")
+    assert read_ptx(renamed).entry == name
+    assert "// foo, as foo( was written" in renamed
+    assert "// foo_param_0" in renamed
+
+
+def test_a_name_that_means_something_else_too_is_not_renamed() -> None:
+    assert rename_entry(PTX, "foo") is None
+    assert rename_entry(PTX, "bar") is None
+    # An opcode is no use of the name, and neither is a register's or a directive's.
+    text = PTX.replace(", function_name foo", "").replace("foo", "st")
+    varied = rename_entry(text, "st")
+    assert varied is not None
+    assert "\tst.global.b64 [%rd1], %rd2;" in varied[0]
+    assert rename_entry(text.replace("\tret;", "$L: st: ret;"), "st") is None
+
+
+def test_the_new_name_is_new() -> None:
+    text = PTX.replace(", function_name foo", "").replace("$L", "$L").replace("%rd2", "renamed")
+    varied = rename_entry(text, "foo")
+    assert varied is not None
+    assert varied[1] == "renamed_"
+
+
+def test_variants_that_change_nothing_are_left_out() -> None:
+    plain = ".version 8.8\n.target sm_90a\n.entry foo()\n{\nret;\n}"
+    assert [what for what, _, _ in harmless_variants(plain, "foo")] == ["with the entry renamed"]
+    names = {what for what, _, _ in harmless_variants(PTX, "foo")}
+    assert names == {"without line information"}
+
+
+@pytest.mark.parametrize("ground", Ground)
+def test_every_ground_has_an_answer(ground: Ground) -> None:
+    assert (culprit_of(ground) is None) is (ground is Ground.NOTHING_FAILS)
+
+
+@given(st.text(max_size=300), st.text(max_size=20))
+def test_renaming_any_text_never_fails(text: str, entry: str) -> None:
+    varied = rename_entry(text, entry)
+    assert varied is None or varied[1] in varied[0]

@@ -1,0 +1,340 @@
+"""Kernels as Python, reduced against oracles that only read them."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.logic.reduction import Progress, Reduction
+from harness.logic.source_launch_passes import Arguments, Numbers, Options
+from harness.logic.source_passes import (
+    Statements,
+    Unused,
+    branches,
+    constants,
+    keywords,
+    operands,
+    plain_assignments,
+    trailing_arguments,
+)
+from harness.logic.source_reduction import PASSES, SourcePass, reduce_source
+from harness.logic.source_tree import Source, undefined
+from harness.logic.source_variables import Propagations, Twins, Variables
+from harness.values.standalone import Launch, Standalone
+
+CODE = '''
+import triton.language as tl
+from triton.language.extra import libdevice
+
+SCALE = tl.constexpr(2)
+SPARE = tl.constexpr(3)
+
+
+@triton.jit
+def half(x):
+    """Half of it."""
+    return x * 0.5
+
+
+@triton.jit
+def spare(x):
+    return x + SPARE
+
+
+@triton.jit
+def kernel(a, b, out, n, stride, BLOCK: tl.constexpr, FLAG: tl.constexpr):
+    """What it does."""
+    rows = tl.arange(0, BLOCK)  # which rows
+    mask = rows[:, None] < n
+    if FLAG:
+        left = tl.load(a + rows[:, None] * stride + rows, mask=mask, other=0.0)
+    else:
+        left = tl.zeros([BLOCK, BLOCK], tl.float16)
+    right = tl.load(b + rows[:, None] * stride + rows)
+    total = tl.zeros([BLOCK, BLOCK], tl.float32)
+    for step in range(0, n, BLOCK):
+        total += tl.dot(left, right) * half(step)
+        left = libdevice.tanh(left)
+    size = SCALE
+    tl.store(out + rows[:, None] * size + rows, total, mask=mask)
+'''
+
+LAUNCH = Launch(
+    kernel="kernel",
+    signature={
+        "a": '"*fp16"',
+        "b": '"*fp16"',
+        "out": '"*fp32"',
+        "n": '"i32"',
+        "stride": '"i32"',
+        "BLOCK": '"constexpr"',
+        "FLAG": '"constexpr"',
+    },
+    constants={("BLOCK",): "64", ("FLAG",): "True"},
+    attributes={("a",): '[["tt.divisibility", 16]]', ("n",): '[["tt.divisibility", 16]]'},
+    options={"num_warps": "8"},
+    target=("cuda", 90, 32),
+)
+
+SOURCE = Source.of(Standalone(code=CODE, launch=LAUNCH))
+
+
+def reduced(
+    holds: Callable[[Source], bool], source: Source = SOURCE, **options: object
+) -> Reduction[Source]:
+    async def is_interesting(candidate: Source) -> bool:
+        return holds(candidate)
+
+    return asyncio.run(reduce_source(source, is_interesting, **options))  # type: ignore[arg-type]
+
+
+def body(source: Source) -> list[str]:
+    return [ast.unparse(each) for each in source.kernel.node.body]
+
+
+def source_of(*lines: str, **constants: str) -> Source:
+    """A kernel of arguments x and y, and a constant N."""
+    code = "import triton.language as tl\n@triton.jit\ndef kernel(x, y, N: tl.constexpr):\n    "
+    launch = Launch(
+        kernel="kernel",
+        signature={"x": '"*fp32"', "y": '"i32"', "N": '"constexpr"'},
+        constants={("N",): constants.get("N", "64")},
+        attributes={},
+        options={},
+        target=("cuda", 90, 32),
+    )
+    return Source.of(Standalone(code=code + "\n    ".join(lines), launch=launch))
+
+
+def applied(change: SourcePass, source: Source) -> Source | None:
+    """All that a pass offers, at once."""
+    return change.apply(source, change.opportunities(source))
+
+
+def test_comments_and_docstrings_go_at_once() -> None:
+    assert "What it does" not in SOURCE.code
+    assert "which rows" not in SOURCE.code
+    assert "Half of it" not in SOURCE.text
+
+
+def test_a_statement_goes_with_all_that_needs_it() -> None:
+    source = source_of("a = y", "b = a + 1", "c = y", "if b:", "    c = 2", "tl.store(x, c)")
+    [first, *_] = Statements().opportunities(source)
+    left = Statements().apply(source, [first])
+    assert left is not None
+    assert body(left) == ["c = y", "tl.store(x, c)"]
+
+
+def test_what_is_made_of_its_own_old_value_needs_a_first_one() -> None:
+    source = source_of("a = y", "a += 1", "a = a * 2", "tl.store(x, 1)")
+    [first, *_] = Statements().opportunities(source)
+    left = Statements().apply(source, [first])
+    assert left is not None
+    assert body(left) == ["tl.store(x, 1)"]
+
+
+def test_unused_is_what_unused_things_use_too() -> None:
+    source = source_of("a = y", "b = a", "for i in range(y):", "    c = b", "tl.store(x, y)")
+    left = applied(Unused(), source)
+    assert left is not None
+    assert body(left) == ["tl.store(x, y)"]
+
+
+def test_unused_helpers_imports_and_constants_go() -> None:
+    left = applied(Unused(), SOURCE)
+    assert left is not None
+    assert "spare" not in left.code
+    assert "SPARE" not in left.code
+    assert "SCALE" in left.code
+    assert "libdevice" in left.code
+
+
+def test_what_the_launch_names_is_used() -> None:
+    launch = Launch(
+        kernel="kernel",
+        signature={"f": '"constexpr"'},
+        constants={("f",): "helper"},
+        attributes={},
+        options={},
+        target=("cuda", 90, 32),
+    )
+    code = "@triton.jit\ndef helper(x):\n    return x\n@triton.jit\ndef kernel(f):\n    f(1)\n"
+    assert not Unused().opportunities(Source.of(Standalone(code=code, launch=launch)))
+
+
+def test_arms_of_branches() -> None:
+    source = source_of(
+        "if N > 1:", "    tl.store(x, 1)", "else:", "    tl.store(x, 2)",
+        "for i in range(y, 9):", "    tl.store(x, i)",
+    )  # fmt: skip
+    kept, other = applied(branches("body"), source), applied(branches("else"), source)
+    assert kept is not None
+    assert other is not None
+    assert body(kept) == ["tl.store(x, 1)", "i = y", "tl.store(x, i)"]
+    assert body(other) == ["tl.store(x, 2)"]
+
+
+def test_unread_arguments_leave_the_launch() -> None:
+    left = applied(Arguments(is_inlining=False), source_of("tl.store(x, 1)"))
+    assert left is not None
+    assert left.kernel.parameters == ["x"]
+    assert left.launch.signature == {"x": '"*fp32"'}
+    assert left.launch.constants == {}
+
+
+def test_numbers_stand_in_for_arguments_and_pointers_stay() -> None:
+    left = applied(Arguments(is_inlining=True), source_of("tl.store(x + N, y)"))
+    assert left is not None
+    assert body(left) == ["tl.store(x + 64, 1)"]
+    assert left.kernel.parameters == ["x"]
+
+
+def test_an_argument_that_is_set_stays() -> None:
+    assert not Arguments(is_inlining=True).opportunities(source_of("y = y + 1", "N = 2"))
+
+
+def test_numbers_are_halved_wherever_they_stand() -> None:
+    source = source_of("a = tl.zeros([32, 32], tl.float32)", "tl.store(x, a + 4)")
+    left = Numbers().apply(source, [("value", 32), ("constant", ("N",))])
+    assert left is not None
+    assert body(left) == ["a = tl.zeros([16, 16], tl.float32)", "tl.store(x, a + 4)"]
+    assert left.launch.constants == {("N",): "32"}
+
+
+def test_options_and_attributes_go() -> None:
+    left = applied(Options(), SOURCE)
+    assert left is not None
+    assert not left.launch.options
+    assert not left.launch.attributes
+
+
+@pytest.mark.parametrize(
+    ("change", "before", "after"),
+    [
+        (keywords(), "tl.store(x, tl.load(x, mask=y, other=1), mask=y)", "tl.store(x, tl.load(x))"),
+        (plain_assignments(), "y += 1", "y = 1"),
+        (operands(0), "tl.store(x, (x + 1)[:, None])", "x"),
+        (operands(1), "tl.store(x + y, -y)", "-y"),
+        (operands(0), "y = x.to(tl.float32)", "y = x"),
+        (operands(0), "y = tl.float32 if N else 2", "y = tl.float32"),
+        (trailing_arguments(), "tl.store(x, y, 1)", "tl.store(x, y)"),
+        (constants(1.0), "tl.store(x + y, N)", "tl.store(1.0, 1.0)"),
+    ],
+)
+def test_expressions(change: SourcePass, before: str, after: str) -> None:
+    left = applied(change, source_of(before))
+    assert left is not None
+    assert body(left) == [after]
+
+
+def test_what_is_set_once_is_written_in_place() -> None:
+    source = source_of("a = y", "b = a", "c = tl.exp(b)", "c2 = 2", "tl.store(x + b + c2, c + c2)")
+    left = applied(Propagations(), source)
+    assert left is not None
+    assert body(left) == ["tl.store(x + y + 2, tl.exp(y) + 2)"]
+
+
+def test_what_is_set_twice_stays() -> None:
+    assert not Propagations().opportunities(source_of("a = y", "a = 1", "b = a", "tl.store(x, b)"))
+
+
+def test_variables_are_set_apart_from_each_other() -> None:
+    source = source_of("a, b = (y, 1)", "a, b = (b, a)", "tl.store(x + a, b)")
+    assert body(source) == ["a = y", "b = 1", "a, b = (b, a)", "tl.store(x + a, b)"]
+
+
+def test_a_number_for_a_variable_and_all_that_sets_it() -> None:
+    source = source_of(
+        "a = y", "a += 1", "b = a", "for i in range(a):", "    tl.store(x, a + b + i)"
+    )
+    left = Variables(0).apply(source, [("kernel", "a"), ("kernel", "b")])
+    assert left is not None
+    assert body(left) == ["for i in range(0):\n    tl.store(x, 0 + 0 + i)"]
+
+
+def test_what_is_set_in_the_same_way_is_one() -> None:
+    source = source_of(
+        "a = tl.load(x + 1)", "b = tl.load(y + 1)", "c = tl.load(y + 2)", "tl.dot(a, b, c)"
+    )
+    assert len(Twins().opportunities(source)) == 1
+    left = applied(Twins(), source)
+    assert left is not None
+    assert body(left) == ["a = tl.load(x + 1)", "c = tl.load(y + 2)", "tl.dot(a, a, c)"]
+
+
+@pytest.mark.parametrize(
+    ("needs", "left"),
+    [
+        (["tl.dot("], ["tl.dot()"]),
+        (["tl.dot(", "tl.store("], ["tl.dot()", "tl.store()"]),
+        (["half("], ["half()"]),
+    ],
+)
+def test_nothing_is_left_but_what_is_needed(needs: list[str], left: list[str]) -> None:
+    def holds(source: Source) -> bool:
+        return all(each in "\n".join(body(source)) for each in needs)
+
+    found = reduced(holds)
+    assert found.is_minimal
+    assert body(found.document) == left
+
+
+def test_a_failure_of_weight_keeps_what_it_weighs() -> None:
+    """At least so many loads, whichever: no single one can be named."""
+    lines = [f"v{n} = tl.load(x + {n})" for n in range(12)]
+    source = source_of(*lines, f"tl.store(x, {' + '.join(f'v{n}' for n in range(12))})")
+    found = reduced(lambda source: source.code.count("tl.load(") >= 3, source)
+    assert found.is_minimal
+    assert found.document.code.count("tl.load(") == 3
+    assert len(body(found.document)) <= 3
+
+
+def test_a_block_size_is_halved_as_far_as_it_fails() -> None:
+    def holds(source: Source) -> bool:
+        value = source.launch.constants.get(("N",))
+        return value is not None and int(value) >= 16
+
+    found = reduced(holds, source_of("tl.store(x + N, 1)", N="256"))
+    assert found.document.launch.constants == {("N",): "16"}
+
+
+def test_the_budget_ends_it_and_what_was_found_is_kept() -> None:
+    seen: list[Progress[Source]] = []
+    found = reduced(lambda source: "tl.dot(" in source.code, max_tests=5, watch=seen.append)
+    assert not found.is_finished
+    assert not found.is_minimal
+    assert found.tests == 5 == len(seen)
+    assert found.document.size < SOURCE.size
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_whatever_is_applied_leaves_a_program_or_is_refused(data: st.DataObject) -> None:
+    source = SOURCE
+    for _ in range(data.draw(st.integers(1, 6))):
+        change = data.draw(st.sampled_from(PASSES))
+        offered = list(change.opportunities(source))
+        chosen = [edit for edit in offered if data.draw(st.booleans())]
+        assert len({change.mark(source, edit) for edit in offered}) <= len(offered)
+        left = change.apply(source, chosen)
+        if left is None:
+            continue
+        ast.parse(left.text)
+        assert not undefined(left)
+        assert list(left.launch.signature) == left.kernel.parameters
+        assert {path[0] for path in left.launch.constants} <= set(left.kernel.parameters)
+        source = left
+
+
+def test_the_same_for_any_number_of_jobs() -> None:
+    def holds(source: Source) -> bool:
+        return "tl.dot(" in source.code and "mask" in source.code
+
+    first, second = (reduced(holds, jobs=jobs).document.text for jobs in (1, 1))
+    assert first == second
+    assert reduced(holds, jobs=3).document.text == reduced(holds, jobs=3).document.text
