@@ -13,7 +13,18 @@ from harness.logic.ir_difference import StageStory
 from harness.presentation.tables import verdict_text
 from harness.values.verdict import VerdictKind
 
-__all__ = ["bisect_document", "blame_words", "bound_words", "render_bisection", "report_line"]
+__all__ = [
+    "TOOLS",
+    "bisect_document",
+    "blame_words",
+    "bound_words",
+    "render_bisection",
+    "report_line",
+]
+
+
+TOOLS = {"ptxas": "ptxas", "triton": "Triton"}
+"""How an axis of versions is called in a sentence."""
 
 
 def render_bisection(report: BisectReport) -> RenderableType:
@@ -43,7 +54,7 @@ def stage_lines(report: BisectReport, story: StageStory) -> list[str]:
     assert report.boundary is not None
     before, after = report.version(report.boundary.before), report.version(report.boundary.after)
     lines = [f"Between Triton {before} and {after} (+ is what {after} has and {before} has not):"]
-    lines += [f"  {stage.stage:>5}  {stage.words}" for stage in story.stages]
+    lines += [f"  {stage.stage:>5}: {stage.words}" for stage in story.stages]
     if story.first:
         lines.append(f"First stage that differs in kind: {story.first.stage}.")
     if story.trap_stage:
@@ -61,9 +72,9 @@ def stage_lines(report: BisectReport, story: StageStory) -> list[str]:
 
 def report_line(report: BisectReport) -> str:
     """One paragraph: last good, first bad, first fixed, holes, confidence, whose PTX it was."""
-    finding, axis = report.finding, report.axis
+    finding = report.finding
     if finding.newest_bad is None:
-        return f"No {axis} that was tried shows this failure."
+        return f"No {TOOLS[report.axis]} that was tried shows this failure."
     parts = [_begin(report), _end(report)]
     if report.boundary:
         holes = ", ".join(report.version(index) for index in report.boundary.holes) or "none"
@@ -95,9 +106,10 @@ def _begin(report: BisectReport) -> str:
     if finding.regression is None:
         assert finding.oldest_bad is not None
         oldest = report.version(finding.oldest_bad)
-        return f"Present in the oldest {report.axis} that could be told, {oldest}."
+        return f"Present in the oldest {TOOLS[report.axis]} that could be told, {oldest}."
     good = report.version(finding.regression.before)
-    return f"First bad: {report.axis} {bound_words(report, finding.regression)}. Last good: {good}."
+    bad = bound_words(report, finding.regression)
+    return f"First bad: {TOOLS[report.axis]} {bad}. Last good: {good}."
 
 
 def _end(report: BisectReport) -> str:

@@ -11,7 +11,7 @@ from harness.logic.bisect_report import BisectReport
 from harness.logic.bisection import Outcome
 from harness.logic.contrast import Contrast
 from harness.logic.dossier import Attachment, Dossier, Upstream
-from harness.presentation.bisections import report_line, stage_lines
+from harness.presentation.bisections import TOOLS, report_line, stage_lines
 from harness.presentation.contrasts import contrast_words
 from harness.presentation.templates import render_template
 from harness.values.verdict import VerdictKind
@@ -105,7 +105,7 @@ class View:
                 f"not work with {_compilers(self.d)}"
             )
         if self.d.in_ptxas:
-            said = self.message.rstrip(".")
+            said = _plain(self.message)
             return f"ptxas {case.ptxas}: {said} on {case.target}{self._since}"
         return f"{self.d.function} {_OBSERVED[self.d.kind]} on {case.target}{self._since}"
 
@@ -154,21 +154,22 @@ class View:
         """How much is lost, as far as compiling tells."""
         rows, d = self.d.rows, self.d
         compiling = [row for row in rows if VerdictKind(row.verdict).compiles]
-        parts = [f"{d.alike} of the {len(rows)} configs that the autotuner tries fail this way."]
+        fail = "fails" if d.alike == 1 else "fail"
+        parts = [f"{d.alike} of the {len(rows)} configs that were tried {fail} this way."]
         if not compiling:
             parts.append("None is left that compiles.")
         elif spilling := [row.spill_stores for row in compiling if row.spill_stores]:
-            least = min((row.spill_stores or 0) for row in compiling)
-            parts.append(
-                f"{len(compiling)} compile; they spill {least:,} to {max(spilling):,} B a thread."
-            )
+            least, most = min((row.spill_stores or 0) for row in compiling), max(spilling)
+            span = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+            parts.append(f"What is left spills {span} B a thread.")
         else:
             parts.append(f"{len(compiling)} compile.")
         newest = d.newest
         if newest:
             words = "works" if VerdictKind(newest[1].verdict).compiles else newest[1].verdict
             assert d.history is not None
-            parts.append(f"The newest {d.history.axis} that was tried, {newest[0]}: {words}.")
+            tool = TOOLS[d.history.axis]
+            parts.append(f"The newest {tool} that was tried, {newest[0]}: {words}.")
         return " ".join(parts)
 
     @property
@@ -311,7 +312,7 @@ def _compilers(d: Dossier) -> str:
 
 
 def _plain(reason: str) -> str:
-    return re.sub(r"([*_<`\[])", r"\\\1", reason.rstrip("."))
+    return re.sub(r"([*<`\[]|(?<!\w)_|_(?!\w))", r"\\\1", reason.rstrip("."))
 
 
 def render_report(dossier: Dossier, upstream: Upstream) -> str:

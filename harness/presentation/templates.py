@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import jinja2
 
 import harness
 from harness.values.kernel import Config
+from harness.values.row import Row
 
 __all__ = ["render_template"]
 
@@ -36,17 +38,18 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {
+    filters: dict[str, Callable[..., str]] = {
         "cell": _cell,
         "code": _code,
         "code_cell": lambda text: _code(text).replace("|", "\\|"),
-        "config_label": lambda row: Config.of(row.config).label,
+        "config_label": _label,
         "fence": _fence,
         "known": lambda value: "" if value is None else f"{value:,}",
         "number": lambda value: f"{value:,}",
         "quote": shlex.quote,
         "tail": _tail,
     }
+    environment.filters |= filters
     return environment
 
 
@@ -73,3 +76,8 @@ def _tail(text: str) -> str:
     """The end of a long text, which is where compilers say what went wrong."""
     text = text.strip()
     return text if len(text) <= _LONG else f"[...]\n{text[-_LONG:].partition(chr(10))[2]}"
+
+
+def _label(row: Row) -> str:
+    """A row's config, as in a cell id."""
+    return Config.of(row.config).label

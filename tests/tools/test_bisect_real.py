@@ -67,11 +67,11 @@ def test_the_trap_stub_along_triton(module_triage: Triage, stages: int, fixed: s
     verdicts = {part["verdict"] for part in found["segments"] if part["outcome"] == "same"}
     assert verdicts == {"trap_stub"}
     if fixed:
-        stages = found["stages"]
-        assert (stages["first"], stages["trap_stage"]) == ("llir", "llir")
-        assert stages["failing_pass"]
-        assert stages["bundled_ptxas"] == ["13.1.80", "13.3.33"]
-        assert stages["llvm"][0] != stages["llvm"][1]
+        story = found["stages"]
+        assert (story["first"], story["trap_stage"]) == ("llir", "llir")
+        assert story["failing_pass"]
+        assert story["bundled_ptxas"] == ["13.1.80", "13.3.33"]
+        assert story["llvm"][0] != story["llvm"][1]
         assert found["blame"] == "triton"
 
 
