@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from harness.logic.ptx_reduction import count_instructions
 
 from harness.effects.toolchains import install_ptxas
 from harness.logic.ptx import retarget
+from harness.logic.ptx_reduction import count_instructions
 
 CORES = len(os.sched_getaffinity(0))
 # Counts its runs, one byte each, and then is the oracle.

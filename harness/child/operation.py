@@ -21,6 +21,7 @@ from harness.child.bfloat16 import mend_bfloat16
 from harness.child.checking import SEED, Checker
 from harness.child.device import pretend_cuda
 from harness.child.forks import Forks, leave, numbers, results
+from harness.child.inline_assembly import mend_inline_assembly
 from harness.child.sources import describe_error, run_launch, stand_aside
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def _run(ask: dict[str, Any], variant: dict[str, Any], folder: Path) -> dict[str
     checker = Checker(kernels=[], folder=folder, jobs=1, deadline=0.0, injected=variant["injected"])
     mode = pretend_cuda(ask["device"], with_values=True)
     mend_bfloat16()
+    mend_inline_assembly()
     torch.manual_seed(SEED)
     error, returned = None, None
     try:

@@ -22,7 +22,7 @@ from harness.effects.minimized_folder import MinimizedFolder
 from harness.effects.store import Store
 from harness.logic.minimization import Ending, Minimization, Uninteresting
 from harness.logic.properties import parse_condition, spell
-from harness.presentation.minimizations import folder_files, render_minimization
+from harness.presentation.minimizations import MEASURES, folder_files, render_minimization
 from harness.values.errors import UsageError
 from harness.values.row import Row
 from harness.verbs.minimizing import LEVELS, minimize
@@ -194,7 +194,7 @@ def _print(found: Minimization) -> None:
     console.print(
         f"\n{MinimizedFolder(path=Path(found.path), suffix=found.suffix).best}", soft_wrap=True
     )
-    if found.ending is not Ending.FINISHED:
+    if found.ending is not Ending.FINISHED and found.level != "config":
         console.print("The same command with --resume goes on from there.", soft_wrap=True)
 
 
@@ -205,6 +205,7 @@ def _document(found: Minimization) -> dict[str, Any]:
         "instructions": found.minimized.instructions,
         "bytes": found.minimized.bytes,
         "lines": found.minimized.lines,
+        "measure": MEASURES.get(found.level),
         "original": found.original,
         "as_version": found.as_version,
         "tests": found.tests,
@@ -227,7 +228,7 @@ def _document(found: Minimization) -> dict[str, Any]:
         "last_good": found.last_good,
         "first_fixed": found.first_fixed,
         "is_minimal": found.is_minimal,
-        "undefined_registers": {
+        "undefined_reads": {
             "original": found.undefined[0],
             "minimized": found.undefined[1],
         },

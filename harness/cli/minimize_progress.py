@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from harness.logic.minimization import Size
+from harness.presentation.minimizations import MEASURES
 from harness.verbs.minimizing_work import Step, Watch
 
 __all__ = ["watch_reduction"]
@@ -41,7 +42,7 @@ class _View:
     """What is known, drawn anew a few times a second."""
 
     def __init__(self) -> None:
-        self._name = ""
+        self._name = self._level = ""
         self._first: Size | None = None
         self._last: Step | None = None
         self._stage = ""
@@ -50,8 +51,8 @@ class _View:
     def stage(self, words: str) -> None:
         self._stage = words
 
-    def began(self, name: str, size: Size) -> None:
-        self._name, self._first = name, size
+    def began(self, name: str, level: str, size: Size) -> None:
+        self._name, self._level, self._first = name, level, size
 
     def step(self, step: Step) -> None:
         self._last, self._stage = step, ""
@@ -64,7 +65,7 @@ class _View:
         size = self._last.best if self._last else self._first
         grid.add_row(
             self._name,
-            f"{_extent(size)} left of {_extent(self._first)}",
+            f"{_extent(size, self._level)} left of {_extent(self._first, self._level)}",
             f"{size.bytes:,} of {self._first.bytes:,} bytes",
         )
         if self._last:
@@ -84,22 +85,23 @@ class _Plain:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._told = time.monotonic()
+        self._level = ""
 
-    def began(self, name: str, size: Size) -> None:
-        self._console.print(f"{name}: {_extent(size)}, {size.bytes:,} bytes", soft_wrap=True)
+    def began(self, name: str, level: str, size: Size) -> None:
+        self._level = level
+        self._console.print(f"{name}: {_extent(size, level)}, {size.bytes:,} bytes", soft_wrap=True)
 
     def step(self, step: Step) -> None:
         if time.monotonic() - self._told < _PLAIN_SECONDS:
             return
         self._told = time.monotonic()
         self._console.print(
-            f"{_extent(step.best)}, {step.best.bytes:,} bytes left; "
+            f"{_extent(step.best, self._level)}, {step.best.bytes:,} bytes left; "
             f"{step.tests:,} tests, {step.accepted:,} accepted",
             soft_wrap=True,
         )
 
 
-def _extent(size: Size) -> str:
-    if size.instructions is None:
-        return f"{size.lines:,} lines"
-    return f"{size.instructions:,} instructions"
+def _extent(size: Size, level: str) -> str:
+    count = size.lines if size.instructions is None else size.instructions
+    return f"{count:,} {MEASURES.get(level, 'words')}"

@@ -108,6 +108,17 @@ _MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             WHERE signature_key IS NOT NULL""",
         ),
     ),
+    (
+        "0003-workarounds",
+        (
+            """CREATE TABLE workarounds (
+                cell TEXT PRIMARY KEY,
+                created REAL NOT NULL,
+                body BLOB NOT NULL,
+                checksum INTEGER NOT NULL
+            )""",
+        ),
+    ),
 )
 """Ordered, append only. `checksum` columns guard what SQLite cannot: a changed byte inside a row,
 which it would serve as if nothing had happened (it checks the structure of pages only)."""

@@ -26,7 +26,7 @@ _FILES = ("", "-wal", "-shm")
 """What SQLite keeps of one database, by suffix. A log left behind would be replayed into whatever
 database takes the name next (sqlite.org/howtocorrupt.html, section 1.4)."""
 
-_TABLES = ("runs", "results", "signatures", "bugs", "bug_keys", "shards")
+_TABLES = ("runs", "results", "signatures", "bugs", "bug_keys", "shards", "workarounds")
 
 _INVENT_LOST_RUNS = """
     INSERT OR IGNORE INTO runs (id, uid, started, finished, command, harness_version)

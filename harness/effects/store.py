@@ -41,6 +41,7 @@ from harness.effects.rekeying import Judgements
 from harness.effects.rescue import restore_runs
 from harness.effects.shards import NightPart, begin_part, finish_part
 from harness.effects.trim import KindStats, StoreStats, TrimReport, measure, trim
+from harness.effects.workaround_store import WorkaroundRecords
 from harness.values.errors import StorageError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Evidence(NamedTuple):
     artifacts: dict[str, str]
 
 
-class Store(PastResults, BugRecords, Judgements, Merging):
+class Store(PastResults, BugRecords, WorkaroundRecords, Judgements, Merging):
     """The results folder, open. For one thread; other processes may have it open too.
 
     Each `put_*` is its own transaction, so that `kill -9` loses at most the cells in flight.

@@ -7,10 +7,11 @@ find out.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.logic.reduction import Edit, Progress, Reduction, Transformation, reduce
+from harness.logic.patience import MarkedPass, reduce_patiently
+from harness.logic.reduction import Edit, Progress, Reducer, Reduction
 from harness.values.kernel import Config, Parameter, Scalar
 
 __all__ = ["Settings", "differences", "reduce_settings"]
@@ -66,6 +67,9 @@ class _Defaults:
     def opportunities(self, document: Settings) -> Sequence[Edit]:
         return list(document.overrides)
 
+    def mark(self, document: Settings, edit: Edit) -> Hashable:
+        return edit, document.values[str(edit)]
+
     def apply(self, document: Settings, chosen: Sequence[Edit]) -> Settings | None:
         defaults = {each.name: each.default for each in document.parameters}
         values = {n: defaults[n] if n in chosen else v for n, v in document.values.items()}
@@ -87,6 +91,9 @@ class _Numbers:
             if name in settable and type(value) is int and self.smaller(value) < value
         ]
 
+    def mark(self, document: Settings, edit: Edit) -> Hashable:
+        return edit, document.values[str(edit)]
+
     def apply(self, document: Settings, chosen: Sequence[Edit]) -> Settings | None:
         values = {
             name: self.smaller(value) if name in chosen and type(value) is int else value
@@ -103,6 +110,9 @@ class _Switches:
 
     def opportunities(self, document: Settings) -> Sequence[Edit]:
         return [name for name, value in document.values.items() if value is True]
+
+    def mark(self, document: Settings, edit: Edit) -> Hashable:  # noqa: ARG002
+        return edit
 
     def apply(self, document: Settings, chosen: Sequence[Edit]) -> Settings | None:
         values = {n: False if n in chosen else v for n, v in document.values.items()}
@@ -124,6 +134,9 @@ class _Configs:
         # What comes last is tried first.
         return sorted(smaller, key=_config_size, reverse=True)
 
+    def mark(self, document: Settings, edit: Edit) -> Hashable:  # noqa: ARG002
+        return edit
+
     def apply(self, document: Settings, chosen: Sequence[Edit]) -> Settings | None:
         [*others, config] = chosen
         assert isinstance(config, Config)
@@ -142,6 +155,9 @@ class _Flags:
 
     def opportunities(self, document: Settings) -> Sequence[Edit]:
         return [flag for flag in document.flags if flag.partition("=")[0] not in _KEPT_FLAGS]
+
+    def mark(self, document: Settings, edit: Edit) -> Hashable:  # noqa: ARG002
+        return edit
 
     def apply(self, document: Settings, chosen: Sequence[Edit]) -> Settings | None:
         return replace(document, flags=tuple(f for f in document.flags if f not in chosen))
@@ -167,7 +183,7 @@ async def reduce_settings(
     watch: Callable[[Progress[Settings]], None] = lambda _: None,
 ) -> Reduction[Settings]:
     """The least that is still interesting; `configs` are all that the tuner has."""
-    passes: list[Transformation[Settings]] = [
+    passes: list[MarkedPass[Settings]] = [
         _Configs(tuple(configs)),
         _Defaults(),
         _Switches(),
@@ -175,9 +191,8 @@ async def reduce_settings(
         _Numbers("halves", _half),
         _Flags(),
     ]
-    return await reduce(
+    reducer = Reducer(
         document,
-        passes,
         is_interesting,
         size=lambda settings: settings.size,
         key=lambda settings: settings.key,
@@ -187,6 +202,8 @@ async def reduce_settings(
         is_time_up=is_time_up,
         watch=watch,
     )
+    await reduce_patiently(reducer, passes)
+    return reducer.reduction(is_minimal=True)
 
 
 def differences(before: Settings, after: Settings) -> list[str]:

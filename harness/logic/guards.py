@@ -14,12 +14,12 @@ from packaging.version import Version
 from harness.logic.survivorship import common_fields
 from harness.values.kernel import Config, Scalar
 
-__all__ = ["Clause", "Guard", "Tested", "make_guard"]
+__all__ = ["Clause", "Guard", "Release", "make_guard"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tested:
-    """What one Triton made of the configs of a list; `other` could not be told."""
+class Release:
+    """What one release of Triton made of the configs of a list; what is in neither was not told."""
 
     triton: str
     fails: tuple[Config, ...]
@@ -58,7 +58,7 @@ class Guard:
 
 
 def make_guard(
-    tested: Iterable[Tested],
+    releases: Iterable[Release],
     *,
     capability: int,
     arguments: Mapping[str, Scalar],
@@ -67,7 +67,7 @@ def make_guard(
 
     A Triton on which nothing works is left alone: a tuner needs one config at least.
     """
-    ordered = sorted(tested, key=lambda each: Version(each.triton))
+    ordered = sorted(releases, key=lambda each: Version(each.triton))
     clauses: list[Clause] = []
     before = -1
     for index, each in enumerate(ordered):

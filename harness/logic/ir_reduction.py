@@ -7,11 +7,12 @@ its type, or by a constant, without knowing what the operation does.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.logic.ir_module import IrModule, Operation, value_names
-from harness.logic.reduction import Edit, Progress, Reducer, Reduction, Transformation
+from harness.logic.patience import MarkedPass, reduce_patiently, sweep_coarsely
+from harness.logic.reduction import Edit, Progress, Reducer, Reduction
 
 __all__ = ["IR_PASSES", "reduce_ir"]
 
@@ -29,12 +30,20 @@ def _index(edit: Edit) -> int:
     return edit
 
 
+class _OnOperations:
+    """A pass whose edits are operations, by index."""
+
+    def mark(self, document: IrModule, edit: Edit) -> Hashable:
+        """The operation in words."""
+        return document.operations[_index(edit)].header.strip()
+
+
 def _can_go(operation: Operation) -> bool:
     return operation.depth > 1 and not operation.is_last
 
 
 @dataclass(frozen=True, slots=True)
-class _Operations:
+class _Operations(_OnOperations):
     """Operations, each with all that needs its results."""
 
     name: str = "operations"
@@ -42,12 +51,17 @@ class _Operations:
     def opportunities(self, document: IrModule) -> Sequence[Edit]:
         return [n for n, each in enumerate(document.operations) if _can_go(each)]
 
+    def mark(self, document: IrModule, edit: Edit) -> Hashable:
+        """All that would go, in words."""
+        gone = sorted(document.closure([_index(edit)]))
+        return tuple(document.operations[index].header.strip() for index in gone)
+
     def apply(self, document: IrModule, chosen: Sequence[Edit]) -> IrModule | None:
         return document.without(map(_index, chosen))
 
 
 @dataclass(frozen=True, slots=True)
-class _Unused:
+class _Unused(_OnOperations):
     """Operations whose results nobody reads."""
 
     name: str = "unused"
@@ -76,7 +90,7 @@ class _Unused:
 
 
 @dataclass(frozen=True, slots=True)
-class _Constants:
+class _Constants(_OnOperations):
     """A constant of the same type in place of an operation."""
 
     name: str = "constants"
@@ -113,7 +127,7 @@ def _constant(operation: Operation) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Operands:
+class _Operands(_OnOperations):
     """An operand of the same type in place of a result; or a value that was there before."""
 
     name: str
@@ -160,7 +174,7 @@ def _types(document: IrModule) -> Iterator[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Loops:
+class _Loops(_OnOperations):
     """The body of a loop, once, in place of the loop."""
 
     name: str = "loops"
@@ -209,6 +223,9 @@ class _Arguments:
             if name not in read
         ]
 
+    def mark(self, document: IrModule, edit: Edit) -> Hashable:  # noqa: ARG002
+        return edit
+
     def apply(self, document: IrModule, chosen: Sequence[Edit]) -> IrModule | None:
         lines = list(document.lines)
         for each in document.operations:
@@ -232,7 +249,7 @@ def _split(arguments: str) -> Iterator[str]:
         yield arguments[start:].strip()
 
 
-IR_PASSES: tuple[Transformation[IrModule], ...] = (
+IR_PASSES: tuple[MarkedPass[IrModule], ...] = (
     _Unused(),
     _Operations(),
     _Constants(),
@@ -271,7 +288,6 @@ async def reduce_ir(
         is_time_up=is_time_up,
         watch=watch,
     )
-    await reducer.sweep(IR_PASSES, smallest=4)
-    while await reducer.sweep(IR_PASSES):
-        pass
+    await sweep_coarsely(reducer, IR_PASSES, smallest=4)
+    await reduce_patiently(reducer, IR_PASSES)
     return reducer.reduction(is_minimal=True)

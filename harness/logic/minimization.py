@@ -23,9 +23,9 @@ class Ending(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """Of a text: PTX has instructions; the lines of Python are those of functions."""
+    """Of a text. `instructions` are those of PTX; `lines` counts what the level counts."""
 
-    instructions: int | None
+    instructions: int | None = None
     bytes: int
     lines: int
 
@@ -69,13 +69,14 @@ class Uninteresting:
 class Minimization:
     """A reduction, finished or not.
 
-    `reason` says what goes wrong; `reaction` is what the compiler did, None where that was not
-    seen. `as_version` is the `.version` that the original was tried with, where it was another than
-    its own. `packages` are the distributions that carry each ptxas, where an index has it. `limit`
-    is the seconds after which a candidate counts as hanging. `is_minimal`: nothing can go alone;
-    None where that was not tried out. `undefined` counts the registers that are read and never
-    written, in the original and now. `tests`, `calls` and `seconds` are of all runs that worked on
-    it.
+    `suffix` is that of the files with the original and the result, `options` what `triage compile`
+    needs besides to take the latter. `reason` says what goes wrong, `stage` where; `reaction` is
+    what the compiler did, None where that was not seen. `as_version` is the `.version` that the
+    original was tried with, where it was another than its own. `packages` are the distributions
+    that carry each ptxas, where an index has it. `limit` is the seconds after which a candidate
+    counts as hanging. `is_minimal`: nothing can go alone; None where that was not tried out.
+    `undefined` counts the reads of registers that nothing may have written, in the original and
+    now. `tests`, `calls` and `seconds` are of all runs that worked on it.
     """
 
     kernel: str
@@ -83,6 +84,9 @@ class Minimization:
     target: str
     flags: tuple[str, ...]
     level: str
+    suffix: str = ".ptx"
+    options: str = ""
+    stage: str | None = None
     reason: str
     triton: str | None = None
     ptxas: str
@@ -109,11 +113,6 @@ class Minimization:
     undefined: tuple[int, int] = (0, 0)
     passes: Mapping[str, PassCount] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-    @property
-    def suffix(self) -> str:
-        """Of the files that hold the original and the result."""
-        return ".py" if self.level == "source" else ".ptx"
 
     @property
     def last_good(self) -> str | None:

@@ -161,7 +161,7 @@ async def _pumped(
     if (await reducer.ask(_NAME, [more.put(base)]))[0]:
         load = more
     beside = reducer.excursion(base, load.put)
-    await beside.sweep(passes)
+    await beside.sweep(passes, smallest=2)
     fewest = await _fewest(reducer, beside.best, load)
     result = fewest.put(beside.best)
     if reducer.growth(result) >= 0:

@@ -8,14 +8,17 @@ which no compiler can foresee. So a valid program goes through every pass that a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from harness.logic.ptx_document import Document, Function, Kind, Statement, statement
 from harness.logic.ptx_flow import undefined_reads
+from harness.logic.ptx_instruction import names_in
 from harness.logic.ptx_registers import Registers, read_registers, renamed
 from harness.logic.ptx_scopes import without_scopes
+from harness.logic.reduction import Edit, Transformation
 
-__all__ = ["completed", "count_undefined"]
+__all__ = ["Declared", "completed", "count_undefined", "undeclared"]
 
 # How a register of a type is made from the thread's number, which is in the first one.
 _FIRST = ".b32"
@@ -33,6 +36,53 @@ _VALUES = {
     ".s16": "cvt.s16.u32 {0}, {1};",
     ".pred": "setp.ne.u32 {0}, {1}, 0;",
 }
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A pass that names nothing that is not declared, other than `allowed`."""
+
+    inner: Transformation[Document]
+    allowed: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """That of the pass inside."""
+        return self.inner.name
+
+    def opportunities(self, document: Document) -> Sequence[Edit]:
+        """Those of the pass inside."""
+        return self.inner.opportunities(document)
+
+    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
+        """What the pass inside makes, if all that it names is declared."""
+        result = self.inner.apply(document, chosen)
+        return result if result and undeclared(result) <= self.allowed else None
+
+
+def undeclared(document: Document) -> frozenset[str]:
+    """The names in instructions that nothing declares: special registers, and mistakes."""
+    named = {
+        name
+        for _, one in document.instructions
+        for text in (one.guard, *one.operands)
+        for name in names_in(text)
+    }
+    tables = [read_registers(document, function) for function in document.functions]
+    declared = {name for one in document.statements for name in _declared_names(one)}
+    return frozenset(
+        name
+        for name in named - declared
+        if not any(registers.type_of(name) for registers in tables)
+    )
+
+
+def _declared_names(one: Statement) -> Iterator[str]:
+    if one.label:
+        yield one.label
+    elif one.kind is Kind.DECLARATION or one.kind is Kind.HEAD:
+        # All of its names: of a variable or a parameter it is one, and the others do no harm.
+        yield from names_in(one.code)
 
 
 def count_undefined(document: Document) -> int:

@@ -154,12 +154,15 @@ def parse(text: str) -> Document:
     clean = blank_opaque(text)
     statements = []
     start = 0
+    blanks: dict[str, str] = {}
     for read_as, begin, end in _pieces(clean):
         piece = text[begin:end]
-        code = " ".join((uncomment(piece) if "/" in piece else piece).split())
+        folded = " ".join((uncomment(piece) if "/" in piece else piece).split())
+        code = piece if folded == piece else folded
         is_unread = read_as is Kind.INSTRUCTION and not read_instruction(code)
         kind = Kind.OPAQUE if is_unread else read_as
-        statements.append(Statement(kind, piece, text[start:begin], code))
+        before = text[start:begin]
+        statements.append(Statement(kind, piece, blanks.setdefault(before, before), code))
         start = end
     return Document(tuple(statements), text[start:])
 

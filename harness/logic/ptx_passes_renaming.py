@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from harness.logic.ptx_document import Document, Kind, Statement
-from harness.logic.ptx_instruction import names_in
-from harness.logic.ptx_registers import read_registers, renamed
+from harness.logic.ptx_instruction import Instruction, names_in
+from harness.logic.ptx_registers import Registers, read_registers, renamed
 from harness.logic.reduction import Edit
 
-__all__ = ["Rename", "Renaming", "bypasses", "mergers", "undefined"]
+__all__ = ["Collapsing", "Rename", "Renaming", "bypasses", "mergers", "undefined"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,59 @@ class Renaming:
                         changes[place] = [new]
             changes.update((rename.gone, ()) for rename in renames if rename.gone is not None)
         return document.replaced(changes) if changes else None
+
+
+@dataclass(frozen=True)
+class Collapsing:
+    """Deletes instructions, and hands what they read on to those that read their results.
+
+    So a value stays as various as it was, which a deletion alone would end.
+    """
+
+    name: str = "collapse"
+
+    def opportunities(self, document: Document) -> Sequence[Edit]:
+        """Every instruction, by its place."""
+        return [place for place, _ in document.instructions]
+
+    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
+        """The document without these instructions."""
+        gone = set(chosen)
+        changes: dict[int, Sequence[Statement]] = dict.fromkeys(
+            (place for place, _ in document.instructions if place in gone), ()
+        )
+        for function in document.functions:
+            registers = read_registers(document, function)
+            inside = [
+                (place, one) for place, one in document.instructions if place in function.body
+            ]
+            writers = Counter(name for _, one in inside for name in one.writes)
+            names: dict[str, str] = {}
+            for place, one in inside:
+                if place in gone:
+                    names.update(_heirs(one, registers, writers))
+            for place in function.body if names else ():
+                line = document.statements[place]
+                if place not in gone and line.kind is not Kind.DECLARATION:
+                    new = renamed(line, partial(_follow, names))
+                    if new is not line:
+                        changes[place] = [new]
+        return document.replaced(changes)
+
+
+def _heirs(one: Instruction, registers: Registers, writers: Counter[str]) -> dict[str, str]:
+    """For each register that only this instruction writes, one of the same type that it reads."""
+    sources: dict[str, list[str]] = {}
+    for operand in one.operands[one.results :]:
+        for name in names_in(operand):
+            sources.setdefault(registers.type_of(name) or "", []).append(name)
+    heirs = {}
+    for number, name in enumerate(one.writes):
+        kind = registers.type_of(name)
+        others = [source for source in sources.get(kind or "", []) if source not in one.writes]
+        if kind and others and writers[name] == 1:
+            heirs[name] = others[number % len(others)]
+    return heirs
 
 
 def _follow(names: dict[str, str], name: str) -> str:

@@ -7,14 +7,15 @@ is rewritten. In the end every pass had every opportunity on the very document t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import overload
 
 from harness.logic.ptx_ballast import Ballast, ballasts, pump
-from harness.logic.ptx_defined import completed
+from harness.logic.ptx_defined import Declared, completed, undeclared
 from harness.logic.ptx_document import Document, parse
-from harness.logic.ptx_passes_renaming import Renaming, bypasses, mergers, undefined
+from harness.logic.ptx_passes_renaming import Collapsing, Renaming, bypasses, mergers, undefined
 from harness.logic.ptx_passes_rewriting import (
     Modifiers,
     Swapping,
@@ -32,22 +33,25 @@ from harness.logic.reduction import PassCount, Progress, Reducer, Transformation
 
 __all__ = ["PtxReduction", "count_instructions", "reduce_ptx", "single_deletions"]
 
+_Passes = tuple[Transformation[Document], ...]
+
 _PER_INSTRUCTION = 10_000
 _TIDY = Tidying()
 _DELETE = Swapping("delete", deletions)
+_COLLAPSE = Collapsing()
 _UNDEFINED = Renaming("undefined", undefined)
-_STRUCTURE: tuple[Transformation[Document], ...] = (
+_STRUCTURE: _Passes = (
     Functions(),
     Heads(),
     Swapping("declarations", declarations),
 )
-_PLAIN: tuple[Transformation[Document], ...] = (
+_PLAIN: _Passes = (
     Swapping("guards", guards),
     Swapping("immediates", immediates),
     Swapping("offsets", offsets),
     Renaming("bypass", bypasses),
 )
-_FINE: tuple[Transformation[Document], ...] = (
+_FINE: _Passes = (
     Modifiers(),
     Swapping("narrowest", narrowest),
     Swapping("halves", halves),
@@ -105,7 +109,7 @@ async def reduce_ptx(
     )
     is_minimal = False
     if complete(document) is document or (await reducer.ask("define", [complete(document)]))[0]:
-        is_minimal = await _Strategy(reducer, ballasts(tidied(document))).run()
+        is_minimal = await _Strategy(reducer, ballasts(tidied(document)), defined=defined).run()
     reduction = reducer.reduction(is_minimal=is_minimal)
     result = complete(reduction.document) if reduction.document is not document else document
     return PtxReduction(
@@ -125,26 +129,42 @@ def _as_it_is(document: Document) -> Document:
 class _Strategy:
     """The order of the passes on one reducer."""
 
-    def __init__(self, reducer: Reducer[Document], kinds: list[Ballast]) -> None:
+    def __init__(self, reducer: Reducer[Document], kinds: list[Ballast], *, defined: bool) -> None:
         self._reducer = reducer
         self._kinds = kinds
+        # A value that is handed on stays various; a deletion leaves one value for all.
+        removal = (_COLLAPSE, _DELETE) if defined else (_DELETE,)
+        self._allowed = undeclared(reducer.best) | {"%tid"} if defined else None
+        self._removal = self._guarded(removal)
+        self._structure = self._guarded(_STRUCTURE)
+        self._plain = self._guarded((*_PLAIN, _UNDEFINED))
+        self._fine = self._guarded(_FINE)
+        self._tidying = self._guarded((_UNDEFINED, _TIDY))
+
+    def _guarded(self, passes: Sequence[Transformation[Document]]) -> _Passes:
+        if self._allowed is None:
+            return tuple(passes)
+        return tuple(Declared(one, self._allowed) for one in passes)
 
     async def run(self) -> bool:
         """Reduce until nothing changes; whether that was reached."""
         reducer = self._reducer
-        await reducer.sweep((_TIDY, Functions()))
-        await reducer.round(_DELETE, smallest=2)
-        await reducer.sweep((*_STRUCTURE, _UNDEFINED, _TIDY))
+        await reducer.sweep(self._guarded((_TIDY, Functions())))
+        await reducer.sweep(self._removal[:1], smallest=2)
+        await reducer.sweep((*self._structure, *self._tidying))
         await self._pump()
-        await reducer.sweep((*_PLAIN, _UNDEFINED, _TIDY, _DELETE))
+        await reducer.sweep((*self._plain, *self._tidying))
+        await reducer.sweep(self._removal, smallest=2)
         await self._pump()
-        while await reducer.sweep((*_PLAIN, _UNDEFINED, _DELETE, *_FINE, *_STRUCTURE, _TIDY)):
+        coarse = (*self._plain, *self._removal, *self._tidying)
+        fine = (*self._fine, *self._structure, *self._tidying)
+        while await reducer.sweep(coarse) or await reducer.sweep(fine):
             await self._pump()
         return not reducer.is_spent()
 
     async def _pump(self) -> None:
-        while await pump(self._reducer, self._kinds, (_DELETE,)):
-            await self._reducer.sweep((_UNDEFINED, _TIDY))
+        while await pump(self._reducer, self._kinds, self._removal):
+            await self._reducer.sweep(self._tidying)
 
 
 def _size(document: Document) -> int:
@@ -169,13 +189,29 @@ def _as_text(
     )
 
 
-def single_deletions(text: str) -> list[tuple[str, str]]:
+class _Deletions(Sequence[tuple[str, str]]):
+    """Made when they are asked for: together they are as long as the text times its length."""
+
+    def __init__(self, text: str) -> None:
+        self._document = parse(text)
+
+    def __len__(self) -> int:
+        return len(self._document.instructions)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, str]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[str, str]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, str] | list[tuple[str, str]]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(len(self))[index]]
+        place, _ = self._document.instructions[index]
+        return self._document.statements[place].text, str(self._document.without([place]))
+
+
+def single_deletions(text: str) -> Sequence[tuple[str, str]]:
     """Each instruction as it is written, and the text without it."""
-    document = parse(text)
-    return [
-        (document.statements[place].text, str(document.without([place])))
-        for place, _ in document.instructions
-    ]
+    return _Deletions(text)
 
 
 def count_instructions(text: str) -> int:

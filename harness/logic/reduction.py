@@ -12,13 +12,14 @@ in which they were asked for: so a seed and a number of jobs make one result, wh
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
+
+from harness.logic.reduction_tests import Answer, PassCount, Tests
 
 __all__ = [
     "Edit",
@@ -63,15 +64,6 @@ class Progress(Generic[D]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassCount:
-    """What one pass cost, and what it brought."""
-
-    tests: int = 0
-    accepted: int = 0
-    removed: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction(Generic[D]):
     """What became of a document.
 
@@ -84,85 +76,6 @@ class Reduction(Generic[D]):
     is_finished: bool
     is_minimal: bool
     ledger: Mapping[str, PassCount] = field(default_factory=dict)
-
-
-class _Answer:
-    """A test that was begun. It may be heard more than once."""
-
-    __slots__ = ("_pending", "said")
-
-    def __init__(self, pending: Awaitable[bool] | None) -> None:
-        self._pending = pending
-        self.said = None if pending else True
-
-    async def hear(self) -> bool:
-        if self.said is None and self._pending:
-            self.said = bool(await self._pending)
-        return bool(self.said)
-
-    def abandon(self) -> None:
-        """End a test that nobody will hear: a task is cancelled, a coroutine is closed."""
-        stop = getattr(self._pending, "cancel", None) or getattr(self._pending, "close", None)
-        if self.said is None and stop:
-            stop()
-
-
-class _Tests(Generic[D]):
-    """All that was asked, what it said and cost, and what may still be asked."""
-
-    def __init__(
-        self,
-        is_interesting: Callable[[D], Awaitable[bool]],
-        key: Callable[[D], str],
-        max_tests: int | None,
-        is_time_up: Callable[[], bool],
-    ) -> None:
-        self.count = 0
-        self.is_over = False
-        self.ledger: dict[str, PassCount] = {}
-        self._is_interesting = is_interesting
-        self._key = key
-        self._max_tests = max_tests
-        self._is_time_up = is_time_up
-        self._known: dict[bytes, _Answer] = {}
-
-    def begin(self, name: str, document: D) -> _Answer | None:
-        """The test of a document, begun unless it was before; None if nothing may be spent."""
-        digest = self._digest(document)
-        if digest not in self._known:
-            if self.is_spent():
-                return None
-            self.count += 1
-            self.enter(name, tests=1)
-            self._known[digest] = _Answer(self._is_interesting(document))
-        return self._known[digest]
-
-    def is_known(self, document: D) -> bool:
-        """Whether this document was tested before."""
-        return self._digest(document) in self._known
-
-    def take_for_granted(self, document: D) -> None:
-        """Enter a document as interesting without a test."""
-        self._known[self._digest(document)] = _Answer(None)
-
-    def is_spent(self) -> bool:
-        """Whether no further test may be begun."""
-        if not self.is_over:
-            out_of_tests = self._max_tests is not None and self.count >= self._max_tests
-            self.is_over = out_of_tests or self._is_time_up()
-        return self.is_over
-
-    def enter(self, name: str, *, tests: int = 0, accepted: int = 0, removed: int = 0) -> None:
-        """Enter something into the ledger."""
-        before = self.ledger.get(name, PassCount())
-        self.ledger[name] = PassCount(
-            tests=before.tests + tests,
-            accepted=before.accepted + accepted,
-            removed=before.removed + removed,
-        )
-
-    def _digest(self, document: D) -> bytes:
-        return hashlib.sha256(self._key(document).encode(errors="surrogatepass")).digest()
 
 
 class Reducer(Generic[D]):
@@ -199,7 +112,7 @@ class Reducer(Generic[D]):
         self.size = size
         self.jobs = max(1, jobs)
         self.random = random.Random(seed) if seed else None  # noqa: S311 - to repeat, not to hide
-        self._tests = _Tests(is_interesting, key, max_tests, is_time_up)
+        self._tests = Tests(is_interesting, key, max_tests, is_time_up)
         self._watch = watch
         self._reach: dict[str, int] = {}
         self._outer: Reducer[D] | None = None
@@ -261,7 +174,7 @@ class Reducer(Generic[D]):
     async def ask(self, name: str, documents: Sequence[D]) -> list[bool]:
         """Test some documents, whatever their size. None becomes the best: see `adopt`."""
         said: list[bool] = []
-        waiting: deque[tuple[_Answer, bool] | None] = deque()
+        waiting: deque[tuple[Answer, bool] | None] = deque()
         try:
             for document in documents:
                 is_new = not self.is_known(document)
@@ -277,7 +190,7 @@ class Reducer(Generic[D]):
                     each[0].abandon()
         return said
 
-    async def _hear(self, name: str, begun: tuple[_Answer, bool] | None) -> bool:
+    async def _hear(self, name: str, begun: tuple[Answer, bool] | None) -> bool:
         if begun is None:
             return False
         said = await begun[0].hear()
@@ -285,7 +198,7 @@ class Reducer(Generic[D]):
             self.tell(name)
         return said
 
-    def begin(self, name: str, document: D) -> _Answer | None:
+    def begin(self, name: str, document: D) -> Answer | None:
         """The test of a document, begun unless it was before; None if nothing may be spent."""
         return self._tests.begin(name, self._complete(document))
 
@@ -334,7 +247,7 @@ class _Trial(Generic[D]):
 
     chunk: range
     document: D
-    answer: _Answer
+    answer: Answer
     is_new: bool
     taken: int
 

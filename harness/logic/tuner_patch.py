@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.logic.guards import Clause, Guard
+from harness.logic.workarounds import OPTIONS
 from harness.values.kernel import Config, Scalar
 
 __all__ = ["PatchError", "Tuner", "find_tuner", "patch_tuner", "unified_diff"]
 
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _WIDTH = 92
 
 
@@ -193,8 +193,8 @@ def _added(text: str, configs: ast.expr, add: Sequence[Config], constructor: str
 
 def _constructed(config: Config, constructor: str) -> str:
     values = config.as_dict()
-    meta = {name: value for name, value in values.items() if name not in _OPTIONS}
-    options = [f"{name}={_literal(values[name])}" for name in _OPTIONS if name in values]
+    meta = {name: value for name, value in values.items() if name not in OPTIONS}
+    options = [f"{name}={_literal(values[name])}" for name in OPTIONS if name in values]
     return f"{constructor}({', '.join([_literal(meta), *options])})"
 
 

@@ -41,6 +41,7 @@ def render_changes(changes: Changes, *, informational: bool = False) -> Renderab
         for group in group_changes(changes.informational):
             parts += _group(group, "informational", "dim")
     parts += [Text(_surprise(each), style="yellow") for each in changes.surprises]
+    parts += [Text(each, style="green") for each in changes.expired]
     return Group(*parts)
 
 
@@ -100,6 +101,7 @@ def changes_document(changes: Changes, *, informational: bool = False) -> dict[s
             }
             for each in changes.surprises
         ],
+        "expired_workarounds": changes.expired,
     }
     if informational:
         document["informational"] = [_changed_cell(each) for each in changes.informational]

@@ -25,7 +25,7 @@ from harness.presentation.minimized_scripts import (
 from harness.presentation.templates import render_template
 from harness.values.verdict import VerdictKind
 
-__all__ = ["folder_files", "pattern_words", "render_minimization"]
+__all__ = ["MEASURES", "folder_files", "pattern_words", "render_minimization"]
 
 _WORDS = {
     Answer.SAME: "fails this way",
@@ -40,6 +40,9 @@ _ENDINGS = {
     Ending.INTERRUPTED: ", until it was interrupted",
     Ending.TROUBLE: ", until this machine failed",
 }
+MEASURES = {"ptx": "instructions", "source": "lines of functions", "ttgir": "operations"}
+"""What each level counts; settings are told one by one."""
+_LANGUAGES = {"source": "python", "ttgir": "mlir", "config": "sh", "ptx": "ptx"}
 _PATHS = re.compile(r'^\s*\.file\s+\d+\s+"/', re.MULTILINE)
 
 
@@ -71,6 +74,7 @@ def _readme(found: Minimization, command: str, *, test: bool, repro: bool) -> st
         ending=_ENDINGS[found.ending],
         fence="`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0)),
         flags=shlex.join(found.flags),
+        language=_LANGUAGES[found.level],
         hangs=reaction is not None and reaction.verdict is VerdictKind.TIMEOUT,
         headline=headline_of(found),
         original=f"original{found.suffix}",
@@ -80,7 +84,7 @@ def _readme(found: Minimization, command: str, *, test: bool, repro: bool) -> st
         runs_of=_runs_of(found),
         sha256=_sha256(found.text),
         shown_by=_shown_by(found),
-        sizes=sizes_of(found),
+        sizes=_sizes(found),
         spans=_spans(found),
         suffix=found.suffix,
         test=test,
@@ -92,25 +96,30 @@ def _readme(found: Minimization, command: str, *, test: bool, repro: bool) -> st
 def _runs_of(found: Minimization) -> str:
     if found.fingerprint.script is not None:
         return "the script"
-    return compilers_of(found) if found.level == "source" else "ptxas"
+    return compilers_of(found)
 
 
 def _shown_by(found: Minimization) -> str:
     """The command that a reader can type."""
     if found.fingerprint.script is not None:
         return found.fingerprint.script
-    if found.level == "source":
-        return f"triage compile --kernel min.py {compile_options(found)}"
+    if found.level == "config":
+        return found.text.strip()
+    if found.level != "ptx":
+        return f"triage compile --kernel min{found.suffix} {compile_options(found)}"
     return f"ptxas {shlex.join(found.flags)} min.ptx -o min.cubin"
 
 
-def sizes_of(found: Minimization) -> list[tuple[str, int, int]]:
-    """Each measure of the original and of the result."""
+def _sizes(found: Minimization) -> list[tuple[str, int, int]]:
+    """Each measure, of the original and of the result; the level's own comes first."""
+    if found.level not in MEASURES:
+        return []
     before, after = found.original, found.minimized
-    if before.instructions is not None and after.instructions is not None:
-        first = ("instructions", before.instructions, after.instructions)
-    else:
-        first = ("lines of functions", before.lines, after.lines)
+    first = (
+        MEASURES[found.level],
+        before.lines if before.instructions is None else before.instructions,
+        after.lines if after.instructions is None else after.instructions,
+    )
     return [first, ("bytes", before.bytes, after.bytes)]
 
 
@@ -154,10 +163,11 @@ def pattern_words(found: Minimization) -> str:
 def render_minimization(found: Minimization) -> RenderableType:
     """Sizes, what holds it, versions, and where the files are."""
     sizes = Table(box=None, pad_edge=False, padding=(0, 2), show_header=False)
-    for name, before, after in sizes_of(found):
+    for name, before, after in _sizes(found):
         share = f"{after / before:.1%}" if before else ""
         sizes.add_row(name, f"{before:,}", "->", f"{after:,}", share)
-    lines: list[RenderableType] = [Text(headline_of(found), style="bold"), sizes, Text("")]
+    lines: list[RenderableType] = [Text(headline_of(found), style="bold")]
+    lines += [sizes, Text("")] if sizes.row_count else []
     for span in _spans(found):
         style = "" if span.minimized.partition(":")[0] == span.original.partition(":")[0] else "red"
         words = f"{span.versions:>20}  {span.original.partition(':')[0]}"
@@ -177,7 +187,7 @@ def _closing(found: Minimization) -> list[str]:
         lines.append(f"Tried out: {no}.")
     if found.undefined[1] > found.undefined[0]:
         more = found.undefined[1] - found.undefined[0]
-        lines.append(f"{more} registers are read that nothing writes any more (see --defined).")
+        lines.append(f"{more} reads find registers that nothing has written (see --defined).")
     rate = found.tests / found.seconds if found.seconds else 0.0
     lines.append(
         f"{found.tests:,} tests ({found.calls:,} runs) in {found.seconds:.0f} s, "

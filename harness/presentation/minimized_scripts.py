@@ -73,18 +73,18 @@ def headline_of(found: Minimization) -> str:
 def compilers_of(found: Minimization) -> str:
     """What is at work at this level."""
     ptxas = f"ptxas {found.ptxas}"
-    if found.level != "source":
+    if found.level == "ptx":
         return ptxas
-    is_seen = found.reaction is None or found.reaction.stage in (None, Stage.CUBIN)
+    is_seen = found.stage in (None, Stage.CUBIN.value)
     return f"Triton {found.triton} and {ptxas}" if is_seen else f"Triton {found.triton}"
 
 
 def compile_options(found: Minimization) -> str:
-    """Of `triage compile`, for a file that was reduced at the level of the source."""
+    """Of `triage compile`, for what was reduced at a level above PTX."""
     words = ["--sm", found.target, "--triton", found.triton or "installed"]
     if found.ptxas in found.packages:
         words += ["--ptxas", found.ptxas]
-    return shlex.join(words)
+    return f"{shlex.join(words)} {found.options}".rstrip()
 
 
 def test_script(found: Minimization) -> str | None:
@@ -92,12 +92,13 @@ def test_script(found: Minimization) -> str | None:
     if found.fingerprint.script is not None:
         words = "# The predicate that was given: exit status 0 means interesting."
         return f"#!/bin/sh\n{words}\nexec {found.fingerprint.script}\n"
-    if found.level == "source":
-        if found.fingerprint.signature is None:
+    if found.level != "ptx":
+        if found.fingerprint.signature is None or found.level == "config":
             return None
         return render_template(
             "minimized/test_source.sh.j2",
-            file="min.py",
+            file=f"min{found.suffix}",
+            suffix=found.suffix,
             options=compile_options(found),
             signature=found.fingerprint.signature,
         )
@@ -116,6 +117,8 @@ def repro_script(found: Minimization) -> str | None:
             headline=headline_of(found),
             triton=found.triton,
         )
+    if found.level != "ptx":
+        return None
     probe = _probe(found) if found.fingerprint.script is None else None
     if probe is None:
         return None

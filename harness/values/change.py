@@ -156,7 +156,7 @@ class Changes:
 
     `counts` has every kind and counts every cell; `changes` has those that are not quiet, and
     `informational` the small differences of cells that count as the same. `older` is None where
-    there was no run to compare with.
+    there was no run to compare with. `expired` says which workarounds are no longer needed.
     """
 
     older: int | None
@@ -165,6 +165,7 @@ class Changes:
     changes: tuple[Change, ...] = ()
     informational: tuple[Change, ...] = ()
     surprises: tuple[Surprise, ...] = ()
+    expired: tuple[str, ...] = ()
 
     def exit_code(self, *, strict_fixed: bool = False) -> int:
         """As the command line: 1 worse, 4 something could not be told, 5 fixes where strict."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from harness.effects.matrix_file import find_matrix_file, read_matrix
 from harness.effects.store import RunRecord, Store
 from harness.logic.changes import UNTOLD, compare
+from harness.logic.workaround_expiry import expired
 from harness.values.change import Changes, Facts
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Expectation
@@ -55,13 +57,17 @@ def compare_runs(
         found = store.last_results(cells, before=started, besides=newer, not_in=sorted(UNTOLD))
         return {record.cell: _decode(record.row) for record in found}
 
-    return compare(
+    changes = compare(
         _stream(store, older) if older is not None else (),
         _stream(store, newer),
         runs=(older, newer),
         expectations=expectations,
         earlier=earlier,
     )
+    kept = store.workarounds()
+    if not kept:
+        return changes
+    return replace(changes, expired=tuple(e.words for e in expired(kept, _stream(store, newer))))
 
 
 def previous_run(store: Store, run: int) -> RunRecord | None:

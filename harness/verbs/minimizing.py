@@ -10,22 +10,27 @@ from harness.effects.store import Store
 from harness.effects.triton_sessions import TritonSessions
 from harness.effects.workbench import Workbench
 from harness.logic.minimization import Minimization, Uninteresting
-from harness.values.errors import UsageError
 from harness.values.verdict import Stage
 from harness.verbs.minimizing_ptx import minimize_ptx
 from harness.verbs.minimizing_subject import Subject, find_subject, is_before_ptxas
+from harness.verbs.minimizing_upstream import (
+    minimize_config,
+    minimize_source,
+    minimize_ttgir,
+)
 from harness.verbs.minimizing_work import MinimizeOptions, Reducing, Watch
 from harness.verbs.selection import Selection
-from harness.verbs.source_work import minimize_source
 from harness.verbs.work import CompileOptions
 
 __all__ = ["LEVELS", "minimize"]
 
-LEVELS = ("auto", "config", "source", "ttgir", "ptx")
 _LEVELS: Mapping[str, Callable[[Reducing], Awaitable[Minimization | Uninteresting]]] = {
-    "ptx": minimize_ptx,
+    "config": minimize_config,
     "source": minimize_source,
+    "ttgir": minimize_ttgir,
+    "ptx": minimize_ptx,
 }
+LEVELS = ("auto", *_LEVELS)
 
 
 async def minimize(
@@ -44,10 +49,6 @@ async def minimize(
         EmptySelectionError: no config matches.
         TriageError: nothing could be tried at all.
     """
-    if options.level not in ("auto", *_LEVELS):
-        raise UsageError(
-            f"--level {options.level} does not work yet; these do: auto, {', '.join(_LEVELS)}"
-        )
     started = time.monotonic()
     run = store.begin_run(how.command)
     async with Hub() as hub:
@@ -73,6 +74,7 @@ async def minimize(
         else:
             reducing = Reducing(
                 bench=bench,
+                selection=selection,
                 subject=subject,
                 how=how,
                 options=options,

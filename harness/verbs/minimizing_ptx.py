@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,6 @@ from harness.effects.process import ResourceLimits
 from harness.logic.fingerprint import Fingerprint, accepting_neighbours
 from harness.logic.minimization import Ending, Minimization, Uninteresting
 from harness.logic.trust import Tally, runs_to_trust
-from harness.logic.undefined_registers import undefined_registers
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, Ptxas
 from harness.values.verdict import VerdictKind
@@ -22,7 +23,7 @@ from harness.verbs.minimizing_references import (
 )
 from harness.verbs.minimizing_work import Reducing
 from harness.verbs.ptx_oracle import Interest, PtxOracle
-from harness.verbs.ptx_work import PtxWork, size_of
+from harness.verbs.ptx_work import PtxWork, size_of, undefined_reads
 
 __all__ = ["minimize_ptx"]
 
@@ -75,7 +76,8 @@ async def minimize_ptx(reducing: Reducing) -> Minimization | Uninteresting:
     _begin(reducing, under_way)
     await under_way.run()
     if work.ending in (Ending.FINISHED, Ending.BUDGET):
-        await _look_longer(under_way, ptxas, how.limits)
+        with contextlib.suppress(asyncio.CancelledError):
+            await _look_longer(under_way, ptxas, how.limits)
     work.log(work.ending.value)
     return _report(reducing, under_way, ptxas)
 
@@ -182,7 +184,7 @@ def _not_in_ptx(row: Row, at_hand: AtHand, ptxas: Ptxas) -> Uninteresting:
 def _begin(reducing: Reducing, under_way: PtxWork) -> None:
     fingerprint, work = under_way.interest.fingerprint, under_way.work
     row = reducing.subject.row
-    reducing.watch.began(row.kernel, work.size)
+    reducing.watch.began(row.kernel, "ptx", work.size)
     work.log(
         "begun",
         {
@@ -213,6 +215,7 @@ def _report(reducing: Reducing, under_way: PtxWork, ptxas: Ptxas) -> Minimizatio
         fingerprint=under_way.interest.fingerprint,
         reaction=reaction,
         reason=reaction.reason if reaction else subject.row.reason,
+        stage=subject.row.stage,
         triton=subject.row.triton,
         limit=under_way.interest.oracle.limits.timeout,
         path=str(work.folder.path),
@@ -231,7 +234,7 @@ def _report(reducing: Reducing, under_way: PtxWork, ptxas: Ptxas) -> Minimizatio
         not_ablated=under_way.not_ablated,
         is_minimal=under_way.is_minimal,
         is_defined=under_way.is_defined,
-        undefined=(len(undefined_registers(text)), len(undefined_registers(work.best))),
+        undefined=(undefined_reads(text), undefined_reads(work.best)),
         passes=dict(work.passes),
         notes=(*work.notes, *reducing.others),
     )

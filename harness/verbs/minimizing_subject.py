@@ -27,13 +27,15 @@ class Subject:
     """A cell that shows what is looked for, and its row.
 
     `text` is its PTX with the target that was asked for; None where the pipeline did not come so
-    far. `others` counts the configs that come after it and were not looked at.
+    far. `names` are all that its config and those beside it set. `others` counts the configs that
+    come after it and were not looked at.
     """
 
     cell: PlannedCell
     row: Row
     text: str | None
     question: Question
+    names: tuple[str, ...] = ()
     others: int = 0
 
 
@@ -69,7 +71,10 @@ async def find_subject(
             tell(f"{cell.cell.config.label}: {row.verdict}: {row.reason[:100]}")
         counts = not at_ptxas or (row.ptx_sha256 is not None and not is_before_ptxas(row))
         if counts and (any_will_do or _is_wanted(row, condition)):
-            return _subject(bench, cell, row, others=len(cells) - index - 1)
+            found = _subject(bench, cell, row)
+            names = [name for each in cells for name in each.cell.config.as_dict()]
+            names += [name for name, _ in selection.config.wanted]
+            return replace(found, names=tuple(dict.fromkeys(names)), others=len(cells) - index - 1)
     return Uninteresting(reason=_why_not(rows, condition, at_ptxas=at_ptxas))
 
 
@@ -121,7 +126,7 @@ def _why_not(rows: list[Row], condition: Condition | None, *, at_ptxas: bool) ->
     return f"nothing fails: {told}{many}"
 
 
-def _subject(bench: Workbench, cell: PlannedCell, row: Row, *, others: int) -> Subject:
+def _subject(bench: Workbench, cell: PlannedCell, row: Row) -> Subject:
     target = cell.cell.target
     text = None
     if row.ptx_sha256:
@@ -135,7 +140,6 @@ def _subject(bench: Workbench, cell: PlannedCell, row: Row, *, others: int) -> S
         row=replace(row, ptxas_flags=flags),
         text=text,
         question=question,
-        others=others,
     )
 
 

@@ -14,6 +14,7 @@ from harness.logic.properties import Condition
 from harness.logic.reduction import PassCount
 from harness.values.row import Row
 from harness.verbs.minimizing_subject import Subject
+from harness.verbs.selection import Selection
 from harness.verbs.work import CompileOptions
 
 __all__ = ["MinimizeOptions", "Reducing", "Step", "Watch", "Work"]
@@ -60,7 +61,7 @@ class Watch:
 
     tell: Callable[[str], None] = lambda line: None  # noqa: ARG005
     stage: Callable[[str], None] = lambda words: None  # noqa: ARG005
-    began: Callable[[str, Size], None] = lambda name, size: None  # noqa: ARG005
+    began: Callable[[str, str, Size], None] = lambda name, level, size: None  # noqa: ARG005
     step: Callable[[Step], None] = lambda step: None  # noqa: ARG005
 
 
@@ -191,6 +192,7 @@ class Reducing:
     """What is to be reduced, and with what."""
 
     bench: Workbench
+    selection: Selection
     subject: Subject
     how: CompileOptions
     options: MinimizeOptions

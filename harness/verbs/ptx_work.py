@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 
 from harness.logic.fingerprint import Answer, Fingerprint, Reaction, drifted
 from harness.logic.minimization import Ablation, Ending, Size, VersionLine
+from harness.logic.ptx_defined import count_undefined
+from harness.logic.ptx_document import parse
 from harness.logic.ptx_reduction import count_instructions, reduce_ptx, single_deletions
 from harness.logic.reduction import Progress
-from harness.logic.undefined_registers import undefined_registers
 from harness.values.errors import InfrastructureError
 from harness.verbs.minimizing_references import AtHand
 from harness.verbs.minimizing_work import Work
 from harness.verbs.ptx_oracle import Interest
 
-__all__ = ["PtxWork", "size_of"]
+__all__ = ["PtxWork", "size_of", "undefined_reads"]
 
 # How many instructions are taken away singly; fewer where the budget ended it.
 _MAX_ABLATED = 400
@@ -30,6 +31,11 @@ def size_of(text: str) -> Size:
         bytes=len(text.encode()),
         lines=len(text.splitlines()),
     )
+
+
+def undefined_reads(text: str) -> int:
+    """How many of its reads may find a register that nothing has written."""
+    return count_undefined(parse(text))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -179,8 +185,8 @@ class PtxWork:
             holds = await interest.holds(text)
             words = "still interesting" if holds else "the script says no"
             return Ablation(instruction=instruction, is_needed=not holds, words=words)
-        if self.is_defined and undefined_registers(text) - undefined_registers(self.work.best):
-            words = "reads a register that nothing writes any more (--defined)"
+        if self.is_defined and undefined_reads(text) > undefined_reads(self.work.best):
+            words = "a register is read that nothing may have written (--defined)"
             return Ablation(instruction=instruction, is_needed=True, words=words)
         for version in interest.fingerprint.checks:
             reaction = await interest.oracle.react(text, interest.tools[version])

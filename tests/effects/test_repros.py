@@ -202,6 +202,19 @@ def test_a_folder_of_several_kernels(here: Path) -> None:
         find_kernel("group")
 
 
+def test_what_a_user_may_choose_and_the_operation_that_it_shows_in(here: Path) -> None:
+    text = (
+        "kernel: k\ntunable: {chunk: [32, 16]}\n"
+        "operation: {kernel: whole, launch: small, parameters: {batch: 1}}\n"
+    )
+    repro(here, text, launch="def default(*, chunk=64): ...\n")
+    found = find_kernel("mine")
+    assert found.tunable == (("chunk", (32, 16)),)
+    assert found.operation is not None
+    assert (found.operation.kernel, found.operation.launch) == ("whole", "small")
+    assert found.operation.parameters == (("batch", 1),)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -221,6 +234,17 @@ def test_a_folder_of_several_kernels(here: Path) -> None:
         ("kernel: k\nlaunch: loop.py\n", ":2: launch: no file 'loop.py' in repros/mine"),
         ("kernel: k\nlaunches: [x]\n", ":2: launches[0]: no launch function 'x'; launch.py has"),
         ("kernel: k\ncheck: {z: 1}\n", ":2: check: no launch function of launch.py has a param"),
+        (
+            "kernel: k\ntunable: {z: [1]}\n",
+            ":2: tunable: no launch function of launch.py has a par",
+        ),
+        ("kernel: k\ntunable: {a: []}\n", ":2: tunable.a: name at least one value to try"),
+        ("kernel: k\ntunable: {a: 1}\n", ":2: tunable[...]: expected a list, got a whole number"),
+        (
+            "kernel: k\noperation: {kernel: ../k}\n",
+            ":2: operation.kernel: '../k' is not a name for a kernel",
+        ),
+        ("kernel: k\noperation: {launch: x}\n", ":2: operation: "),
         ("kernel: k\nkernels: {a: {kernel: b}}\n", ":2: kernels: give `kernel` or `kernels`, not"),
         ("kernels:\n  a: {kernel: 1b}\n", ":2: kernels.a.kernel: '1b' is not the name of a"),
         ("kernels:\n  a/b: {kernel: b}\n", ":2: kernels: 'a/b' is not a name for a kernel"),

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +127,41 @@ def test_a_plain_launch(children: Children) -> None:
     assert result.result["metadata"]["num_warps"] == 4
     assert result.result["metadata"]["shared"] == 0
     assert {"ttir", "ttgir", "llir", "ptx"} <= result.result["seconds"].keys()
+
+
+def test_injected_configs_take_the_place_of_the_tuners_own(children: Children) -> None:
+    injected = {"prun*": [{"BLOCK": 32, "num_warps": 1, "maxnreg": 64}, {"BLOCK": 4096}]}
+    request = replace(children.request("tuned.py", "launch", 80), injected=injected)
+    sessions, triton = children.sessions, installed_triton()
+    # The launch asserts what its own configs lead to; by then they all have been seen.
+    found = children.do(sessions.capture("injected", triton, request))
+    [record] = found.records
+    # The kernel's own pruning still has its say.
+    assert found.pruned == {"pruned": (1, 2)}
+    assert {**record.config, "num_stages": 0} == {
+        "BLOCK": 32, "num_warps": 1, "num_stages": 0, "maxnreg": 64
+    }  # fmt: skip
+    assert record.grid == [32]
+    done = children.do(
+        sessions.lower("injected", triton, request, record=record.key, ptxas=None, limits=ROOMY)
+    )
+    assert ".maxnreg 64" in ptx_of(done)
+    # The next capture knows nothing of it.
+    assert len(children.capture("tuned.py").records) == 4
+
+
+def test_injected_options_of_a_kernel_without_a_tuner(children: Children) -> None:
+    injected = {"double": [{"BLOCK": 64, "num_warps": 8}, {"maxnreg": 128}]}
+    request = replace(children.request("plain.py", "launch", 80), injected=injected)
+    found = children.do(children.sessions.capture("options", installed_triton(), request))
+    configs = [record.config for record in found.records]
+    # Its meta-parameters are the launch's to choose.
+    assert configs == [
+        {"BLOCK": 128, "num_warps": 8},
+        {"BLOCK": 128, "maxnreg": 128},
+        {"BLOCK": 128},
+    ]
+    assert not any(record.autotuned for record in found.records)
 
 
 def test_autotune_with_a_pruning_function(children: Children) -> None:

@@ -113,6 +113,32 @@ def test_ptx_cannot_show_what_ptxas_does_not_see(triage: Triage) -> None:
     assert "it goes wrong before ptxas, in stage ttir" in found["reason"]
 
 
+STUB = ["--kernel", "verdict_trap_stub", "--sm", "100a", "--triton", "3.6.0"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("level", "name", "smaller"),
+    [("source", "min.py", 0.9), ("ttgir", "min.ttgir", 0.3), ("config", "min.sh", 1.0)],
+)
+def test_a_trap_stub_at_the_levels_above_ptx(
+    module_triage: Triage, level: str, name: str, smaller: float
+) -> None:
+    found = minimize(module_triage, *STUB, "--level", level, "--out", level)
+    assert (found["level"], found["ending"], found["is_minimal"]) == (level, "finished", True)
+    file = module_triage.folder / level / name
+    if level == "config":
+        assert "--set k=1" in file.read_text()
+        words = file.read_text().split()[2:]
+    else:
+        assert found["lines"] < smaller * found["original"]["lines"]
+        options = [] if level == "source" else ["--set", "num_stages=1"]
+        words = ["--kernel", str(file), "--sm", "100a", "--triton", "3.6.0", *options]
+    cell = module_triage.compile(*words, code=1)["cells"][0]
+    assert (cell["verdict"], cell["signature"]) == ("trap_stub", found["signature"])
+    assert cell["tmem_size"] > 512
+
+
 @pytest.mark.long
 @pytest.mark.xdist_group("main-kernel")
 @pytest.mark.parametrize(
@@ -141,5 +167,5 @@ def test_the_internal_compiler_error(
         done = ends(folder / "min.ptx", version, "--gpu-name=sm_100a")
         assert (done.returncode, "C7907" in done.stderr) == (code, code == 255), version
     if more:
-        registers = found["undefined_registers"]
-        assert registers["minimized"] <= registers["original"]
+        reads = found["undefined_reads"]
+        assert reads["minimized"] <= reads["original"]

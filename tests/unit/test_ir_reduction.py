@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from harness.logic.ir_module import IrModule
 from harness.logic.ir_reduction import IR_PASSES, reduce_ir
-from harness.logic.reduction import Reduction, Transformation
+from harness.logic.patience import MarkedPass
+from harness.logic.reduction import Reduction
 
 # As Triton 3.6 prints one, with locations, aliases, a loop and a reduction.
 TEXT = """\
@@ -55,7 +56,7 @@ def reduced(holds: Callable[[IrModule], bool], **options: object) -> Reduction[I
     return asyncio.run(reduce_ir(MODULE, is_interesting, **options))  # type: ignore[arg-type]
 
 
-def named(name: str) -> Transformation[IrModule]:
+def named(name: str) -> MarkedPass[IrModule]:
     return next(each for each in IR_PASSES if each.name == name)
 
 

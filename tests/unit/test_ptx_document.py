@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from ptx_texts import FILES, MODULE, mutated, texts
 
 from harness.logic.ptx import read_ptx
 from harness.logic.ptx_document import Kind, parse
 from harness.logic.ptx_instruction import read_instruction
-from tests.unit.ptx_texts import FILES, MODULE, mutated, texts
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ptx_texts import FILES, MODULE, mutated
 
 from harness.logic.ptx_defined import completed, count_undefined
 from harness.logic.ptx_document import Document, parse
@@ -28,7 +29,6 @@ from harness.logic.ptx_passes_structure import Functions, Heads, declarations, r
 from harness.logic.ptx_passes_tidying import Tidying, tidied
 from harness.logic.ptx_scopes import without_scopes
 from harness.logic.reduction import Transformation
-from tests.unit.ptx_texts import FILES, MODULE, mutated
 
 PASSES: list[Transformation[Document]] = [
     Tidying(),

@@ -1,0 +1,164 @@
+"""What is written beside a reduced text: nothing that it holds can break out of its place."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import pytest
+
+from harness.logic.fingerprint import Answer, Fingerprint, Reaction
+from harness.logic.minimization import Ablation, Ending, Minimization, Size, VersionLine
+from harness.logic.properties import parse_condition
+from harness.presentation.minimizations import folder_files, pattern_words
+from harness.values.outcome import ProcessEnd
+from harness.values.verdict import Signature, Stage, VerdictKind
+
+HOSTILE = "it's `bad` | $(touch x) *so* <b> \n## heading; ```rm -rf```"
+
+
+def found(**changes: Any) -> Minimization:
+    signature = Signature(
+        rule=1, stage="cubin", kind="ptxas_ice", failing_pass=None, code="C1", template="it's N bad"
+    )
+    reaction = Reaction(
+        verdict=VerdictKind.PTXAS_ICE,
+        reason="ptxas ended with exit code 255: (C1) it's 7 bad",
+        is_accepted=False,
+        end=ProcessEnd(exit_code=255),
+        stage=Stage.CUBIN,
+        code="C1",
+        signature=signature,
+    )
+    values: dict[str, Any] = {
+        "kernel": "k.ptx",
+        "short": "01234567",
+        "target": "sm_90a",
+        "flags": ("-v", "--gpu-name=sm_90a"),
+        "level": "ptx",
+        "reason": reaction.reason,
+        "ptxas": "2.0",
+        "packages": {"2.0": "nvidia-cuda-nvcc", "1.0": "nvidia-cuda-nvcc-cu12"},
+        "fingerprint": Fingerprint(bad="2.0", signature=signature.key, accepting=("1.0",)),
+        "reaction": reaction,
+        "limit": 10.0,
+        "path": "minimized/k",
+        "original_text": ".version 8.0\n",
+        "text": ".version 8.0\n",
+        "original": Size(instructions=10, bytes=100, lines=12),
+        "minimized": Size(instructions=1, bytes=10, lines=3),
+        "tests": 5,
+        "calls": 7,
+        "seconds": 1.0,
+        "ending": Ending.FINISHED,
+        "versions": (
+            VersionLine(
+                version="1.0",
+                original=Answer.ACCEPTS,
+                original_words="compiled",
+                minimized=Answer.ACCEPTS,
+                minimized_words="compiled",
+            ),
+            VersionLine(version="2.0", original=Answer.SAME, original_words="bad"),
+        ),
+    }
+    return Minimization(**{**values, **changes})
+
+
+def tables(readme: str) -> list[list[str]]:
+    """The rows of each table, by their unescaped bars."""
+    rows = [line for line in readme.splitlines() if line.startswith("|")]
+    return [re.split(r"(?<!\\)\|", row)[1:-1] for row in rows]
+
+
+def test_a_readme_holds_hostile_text_in_its_place() -> None:
+    line = VersionLine(
+        version="2.0",
+        original=Answer.SAME,
+        original_words=HOSTILE,
+        minimized=Answer.SAME,
+        minimized_words=HOSTILE,
+    )
+    readme = folder_files(
+        found(
+            text=f".version 8.0\n// {HOSTILE}\n",
+            reason=HOSTILE,
+            versions=(line,),
+            ablation=(Ablation(instruction=HOSTILE, is_needed=True, words=HOSTILE),),
+            notes=(HOSTILE,),
+        ),
+        command=f"triage minimize {shlex.quote(HOSTILE)}",
+    )["README.md"]
+    fence = re.search(r"^(`{3,})ptx$", readme, re.MULTILINE)
+    assert fence
+    outside = re.sub(rf"{fence[1]}ptx\n.*?\n{fence[1]}\n", "", readme, flags=re.DOTALL)
+    headings = [text for text in outside.splitlines() if text.startswith("#")]
+    assert [text for text in headings if text.startswith("## heading")] == []
+    widths = {len(row) for row in tables(outside)}
+    assert widths == {2, 3, 4}
+    assert len(fence[1]) == 4
+
+
+def test_scripts_quote_what_they_are_given() -> None:
+    files = folder_files(found(reason=HOSTILE), command="triage minimize k.ptx")
+    assert "grep -qF -e '(C1)'" in files["test.sh"]
+    # The part of the message before the number and the part behind it.
+    assert """grep -qF -e 'it'"'"'s'""" in files["test.sh"]
+    echoed = next(line for line in files["repro.sh"].splitlines() if "it shows: " in line)
+    assert len(shlex.split(echoed)) == 2
+    assert all("\n## heading" not in text for text in files.values())
+
+
+def test_where_no_shell_can_tell_there_is_no_script() -> None:
+    condition = parse_condition("occupancy<0.5")
+    files = folder_files(
+        found(fingerprint=Fingerprint(bad="2.0", condition=condition)), command="triage"
+    )
+    assert set(files) == {"README.md"}
+    assert "repro.sh" not in files["README.md"]
+    killed = Reaction(
+        verdict=VerdictKind.OUT_OF_MEMORY,
+        reason="ptxas was killed at 2.0 GiB",
+        is_accepted=False,
+        end=ProcessEnd(signal=9, over_memory=True),
+    )
+    assert set(folder_files(found(reaction=killed), command="triage")) == {"README.md"}
+
+
+def test_a_ptxas_that_no_index_has_must_be_named() -> None:
+    files = folder_files(found(packages={}), command="triage")
+    assert "PTXAS:?is to name ptxas 2.0" in files["repro.sh"]
+    assert "pip install" not in files["repro.sh"]
+
+
+@pytest.mark.parametrize(
+    ("minimized", "said"),
+    [
+        (Answer.SAME, "The same as with original.ptx on all 2"),
+        (Answer.OTHER, "NOT the same as with original.ptx: 2.0."),
+        (None, "The versions were not run"),
+    ],
+)
+def test_whether_versions_fare_alike_is_said(minimized: Answer | None, said: str) -> None:
+    lines = (
+        VersionLine(
+            version="1.0",
+            original=Answer.ACCEPTS,
+            original_words="",
+            minimized=Answer.ACCEPTS,
+        ),
+        VersionLine(version="2.0", original=Answer.SAME, original_words="", minimized=minimized),
+    )
+    assert pattern_words(found(versions=lines)).startswith(said)
+
+
+def test_the_python_of_the_source_level_is_compiled_by_the_installed_triton() -> None:
+    files = folder_files(
+        found(level="source", suffix=".py", triton="3.6.0", packages={}, ablation=(), versions=()),
+        command="triage minimize --kernel k",
+    )
+    assert "triton==3.6.0" in files["repro.sh"]
+    assert 'triage compile --kernel "$file" --sm sm_90a --triton 3.6.0' in files["test.sh"]
+    assert "min.py" in files["README.md"]
+    assert "min.ptx" not in files["README.md"]

@@ -1,0 +1,190 @@
+"""The reduction of PTX on made-up oracles: structure, weight, and a second bug to drift to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ptx_texts import FILES, MODULE
+
+from harness.logic.ptx_defined import count_undefined, undeclared
+from harness.logic.ptx_document import parse
+from harness.logic.ptx_reduction import (
+    PtxReduction,
+    count_instructions,
+    reduce_ptx,
+    single_deletions,
+)
+from harness.logic.reduction import Progress
+
+BODY = [
+    "ld.param.u64 %rd1, [a];",
+    "mov.u32 %r1, %tid.x;",
+    "mad.lo.s32 %r2, %r1, 8, %r1;",
+    "ld.global.b32 %r3, [%rd1+16];",
+    *(f"add.s32 %r{n + 1}, %r{n}, {n};" for n in range(3, 20)),
+    "@%p1 fma.rn.f32 %r21, %r20, %r1, %r2;",
+    *(f"st.shared.b32 [s+{n}], %r{n};" for n in range(20)),
+    "st.global.v4.b32 [%rd1], {%r4, %r5, %r6, %r7};",
+    "setp.eq.s32 %p1, %r21, 0;",
+    "@%p1 bra DONE;",
+    "ex2.approx.f32 %r22, %r21;",
+    "DONE:",
+    "st.global.b32 [%rd1], %r22;",
+    "ret;",
+]
+KERNEL = """//
+.version 8.8
+.target sm_90
+.address_size 64
+.extern .shared .align 16 .b8 s[];
+.visible .entry kernel(.param .u64 a, .param .u32 b)
+.reqntid 128
+{{
+    .reg .pred %p<4>;
+    .reg .b32 %r<40>;
+    .reg .b64 %rd<4>;
+    {}
+}}
+""".format("\n    ".join(BODY))
+
+
+def run(
+    text: str, predicate: Callable[[str], bool], **options: object
+) -> tuple[PtxReduction, list[str]]:
+    asked = []
+
+    def start(candidate: str) -> Awaitable[bool]:
+        asked.append(candidate)
+
+        async def test() -> bool:
+            return predicate(candidate)
+
+        return asyncio.ensure_future(test())
+
+    async def main() -> PtxReduction:
+        return await reduce_ptx(text, start, **options)  # type: ignore[arg-type]
+
+    return asyncio.run(main()), asked
+
+
+def opcodes(text: str) -> list[str]:
+    return [instruction.opcode for _, instruction in parse(text).instructions]
+
+
+def holds_structure(text: str) -> bool:
+    words = opcodes(text)
+    return any(word.startswith("fma") for word in words) and any(w.startswith("ex2") for w in words)
+
+
+def test_only_what_is_needed_is_left() -> None:
+    result, asked = run(KERNEL, holds_structure)
+    assert result.instructions == 2
+    assert sorted(opcodes(result.text)) == ["ex2", "fma"]
+    assert result.bytes < 200
+    assert result.tests == len(asked) == len(set(asked))
+    assert result.is_finished
+    assert result.is_minimal
+    assert ".version 8.8" in result.text
+    assert ".target sm_90" in result.text
+
+
+def weight(text: str) -> int:
+    """What a store weighs by the registers that it names; nothing else weighs anything."""
+    return sum(str(one).count("%") for _, one in parse(text).instructions if one.base == "st")
+
+
+def test_the_pump_leaves_a_threshold_of_weight() -> None:
+    """No single instruction can go, and yet twenty light ones make way for a few heavy ones."""
+    result, _ = run(KERNEL, lambda text: holds_structure(text) and weight(text) >= 24)
+    stores = [one for one in opcodes(result.text) if one.startswith("st")]
+    assert holds_structure(result.text)
+    assert weight(result.text) >= 24
+    assert len(stores) <= 6
+    assert result.ledger["ballast"].accepted >= 1
+
+
+def test_it_does_not_drift_to_a_second_bug() -> None:
+    """`ret` alone shows another bug with the same words: the fingerprint tells them apart."""
+
+    def fails(text: str) -> bool:
+        return holds_structure(text) or opcodes(text) == ["ret"]
+
+    result, _ = run(KERNEL, lambda text: fails(text) and holds_structure(text))
+    assert holds_structure(result.text)
+
+
+def test_a_flaky_oracle_ends_and_what_is_left_was_seen_to_hold() -> None:
+    seen = set()
+
+    def flaky(text: str) -> bool:
+        holds = holds_structure(text) and hash(text) % 5 != 0
+        if holds:
+            seen.add(text)
+        return holds
+
+    result, _ = run(KERNEL, flaky)
+    assert result.text in seen
+    assert result.instructions <= 12
+
+
+def test_defined_reads_nothing_undefined_at_any_step() -> None:
+    result, asked = run(KERNEL, holds_structure, defined=True)
+    assert holds_structure(result.text)
+    assert count_undefined(parse(result.text)) == 0
+    assert all(count_undefined(parse(text)) == 0 for text in asked)
+    assert all(undeclared(parse(text)) <= {"%tid"} for text in asked)
+    assert result.instructions <= 6
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    st.sets(st.sampled_from([line.split()[0] for line in BODY if line.endswith(";")]), max_size=3),
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_any_needed_opcodes_survive_and_a_seed_makes_one_result(
+    needed: set[str], jobs: int, seed: int, defined: bool
+) -> None:
+    def predicate(text: str) -> bool:
+        return all(word in text for word in needed)
+
+    result, _ = run(KERNEL, predicate, jobs=jobs, seed=seed, defined=defined, max_tests=400)
+    again, _ = run(KERNEL, predicate, jobs=jobs, seed=seed, defined=defined, max_tests=400)
+    assert result == again
+    assert predicate(result.text)
+    assert result.instructions <= len(needed) + (6 if defined else 0)
+
+
+def test_the_watcher_gets_each_best_text_and_the_budget_holds() -> None:
+    heard: list[Progress[str]] = []
+    result, asked = run(KERNEL, holds_structure, max_tests=20, watch=heard.append)
+    assert len(asked) == result.tests == 20
+    assert not result.is_finished
+    assert not result.is_minimal
+    kept = [progress.document for progress in heard if progress.is_accepted]
+    assert kept[-1] == result.text
+    assert all(text is not None and holds_structure(text) for text in kept)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_real_file_that_needs_nothing_is_reduced_to_nothing(path) -> None:  # type: ignore[no-untyped-def]
+    result, _ = run(path.read_text(), lambda text: ".version" in text)
+    assert result.instructions == 0
+
+
+def test_single_deletions_leave_all_but_one() -> None:
+    deletions = single_deletions(MODULE)
+    assert len(deletions) == count_instructions(MODULE) == 18
+    assert all(count_instructions(text) == 17 for _, text in deletions)
+    assert ("@again bra inner;", MODULE.replace("\n\t@again bra inner;", "")) in deletions
+
+
+@pytest.mark.parametrize("text", ["", "no ptx\0", "{" * 50, "x;" * 50])
+def test_what_is_no_ptx_is_handled(text: str) -> None:
+    result, _ = run(text, lambda candidate: False)
+    assert result.text == text
