@@ -21,8 +21,20 @@ if TYPE_CHECKING:
 __all__ = ["mend_bfloat16"]
 
 
-def mend_bfloat16() -> None:
-    """Mend the interpreter of this process, for good."""
+class _Rounding:
+    """How this process rounds to bfloat16."""
+
+    generator: torch.Generator | None = None
+
+
+def mend_bfloat16(seed: int | None = None) -> None:
+    """Mend the interpreter of this process, for good.
+
+    With a seed, every rounding goes up or down at random, as often to the nearer as that is nearer
+    (stochastic rounding). How far such runs are apart is what rounding does to a result.
+    """
+    if seed is not None:
+        _Rounding.generator = torch.Generator().manual_seed(seed)
     builder = InterpreterBuilder
     builder.create_dot = _widening_operands(builder.create_dot)
     for name in ("unary_op", "binary_op", "ternary_op"):
@@ -49,9 +61,20 @@ def _widened(value: Any) -> Any:
 
 
 def _rounded(numbers: torch.Tensor) -> Any:
-    """To the nearest bfloat16, as the bits that the interpreter keeps."""
+    """To bfloat16, as the bits that the interpreter keeps."""
+    if _Rounding.generator is not None:
+        numbers = _nudged(numbers.to(torch.float32), _Rounding.generator)
     bits = numbers.to(torch.bfloat16).view(torch.int16).numpy()
     return TensorHandle(bits.view("uint16"), tl.bfloat16)
+
+
+def _nudged(numbers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Moved by less than half a unit in bfloat16's last place: the nearest may be another one."""
+    bits = numbers.contiguous().view(torch.int32)
+    half = 1 << 15
+    noise = torch.randint(-half + 1, half, bits.shape, generator=generator, dtype=torch.int32)
+    moved = (bits + noise).view(torch.float32)
+    return torch.where(numbers.isfinite() & moved.isfinite() & (numbers != 0), moved, numbers)
 
 
 def _widening_operands(operation: Callable[..., Any]) -> Callable[..., Any]:

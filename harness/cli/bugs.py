@@ -19,7 +19,7 @@ from harness.presentation.bugs import (
     render_bugs,
 )
 from harness.values.bug import HumanState, MachineState
-from harness.verbs.bugs import find_bug, list_bugs, set_state
+from harness.verbs.bugs import find_bug, list_bugs, set_state, workarounds_of
 from harness.verbs.rekey import rekey
 
 __all__ = ["command"]
@@ -67,10 +67,11 @@ def _show(number: int, *, as_json: bool) -> None:
     """Show all that is known of one bug, with a cell that has it."""
     with Store.open(home_dir()) as store:
         bug = find_bug(list_bugs(store), number)
+        workarounds = workarounds_of(store, bug)
     if as_json:
-        print_json(bug_document(bug))
+        print_json(bug_document(bug, workarounds))
     else:
-        results_console().print(render_bug(bug))
+        results_console().print(render_bug(bug, workarounds))
 
 
 @command.command("set", context_settings=CONTEXT)

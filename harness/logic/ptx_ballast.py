@@ -161,7 +161,8 @@ async def _pumped(
     if (await reducer.ask(_NAME, [more.put(base)]))[0]:
         load = more
     beside = reducer.excursion(base, load.put)
-    await beside.sweep(passes, smallest=2)
+    # Singles too: what is left in here is not looked at again before the ballast is fixed.
+    await beside.sweep(passes)
     fewest = await _fewest(reducer, beside.best, load)
     result = fewest.put(beside.best)
     if reducer.growth(result) >= 0:

@@ -153,12 +153,10 @@ class _Strategy:
         await reducer.sweep(self._removal[:1], smallest=2)
         await reducer.sweep((*self._structure, *self._tidying))
         await self._pump()
-        await reducer.sweep((*self._plain, *self._tidying))
-        await reducer.sweep(self._removal, smallest=2)
+        await reducer.sweep((*self._plain, *self._tidying, *self._removal))
         await self._pump()
-        coarse = (*self._plain, *self._removal, *self._tidying)
-        fine = (*self._fine, *self._structure, *self._tidying)
-        while await reducer.sweep(coarse) or await reducer.sweep(fine):
+        whole = (*self._plain, *self._removal, *self._fine, *self._structure, *self._tidying)
+        while await reducer.sweep(whole):
             await self._pump()
         return not reducer.is_spent()
 

@@ -128,14 +128,18 @@ class Numbers:
         }
         launch = document.launch
         return (
-            [("value", value) for value in sorted(values)]
+            [("value", value) for value in sorted(values, key=str)]
             + [("constant", p) for p, text in launch.constants.items() if _number(text)]
             + [("option", n) for n, text in launch.options.items() if _number(text)]
         )
 
-    def mark(self, document: Source, edit: Edit) -> Hashable:  # noqa: ARG002
-        """What the edit names."""
-        return edit
+    def mark(self, document: Source, edit: Edit) -> Hashable:
+        """What the edit names, and the number that it is now."""
+        assert isinstance(edit, tuple)
+        kind, name = edit
+        launch = document.launch
+        numbers = {"constant": launch.constants.get(name), "option": launch.options.get(name)}
+        return edit, numbers.get(kind)
 
     def apply(self, document: Source, chosen: Sequence[Edit]) -> Source | None:
         """With these halved."""

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.values.bug import AffectedRange, Bug, BugRecord, HumanState, MachineState
+from harness.values.workaround import KeptWorkaround
 
 __all__ = ["bug_document", "bugs_document", "command_of", "record_document", "render_bug",
            "render_bugs"]  # fmt: skip
@@ -41,9 +42,9 @@ def bugs_document(bugs: Sequence[Bug]) -> dict[str, Any]:
     return {"schema": 1, "bugs": [_fields(bug) for bug in bugs]}
 
 
-def bug_document(bug: Bug) -> dict[str, Any]:
+def bug_document(bug: Bug, workarounds: Sequence[KeptWorkaround] = ()) -> dict[str, Any]:
     """One bug, as `--json` prints it."""
-    return {"schema": 1, "bug": _fields(bug)}
+    return {"schema": 1, "bug": {**_fields(bug), "workarounds": workarounds}}
 
 
 def record_document(record: BugRecord) -> dict[str, Any]:
@@ -113,14 +114,17 @@ def render_bugs(bugs: Sequence[Bug]) -> RenderableType:
     return table
 
 
-def render_bug(bug: Bug) -> RenderableType:
-    """All that is known of one bug."""
+def render_bug(bug: Bug, workarounds: Sequence[KeptWorkaround] = ()) -> RenderableType:
+    """All that is known of one bug, and what was found to work around it."""
     head = Text(f"bug {bug.record.number}: ", style="bold").append(_failure(bug), style="bold")
     lines = Table.grid(padding=(0, 2))
     lines.add_column(style="dim", no_wrap=True)
     lines.add_column()
     for name, words in _details(bug):
         lines.add_row(name, words)
+    for kept in workarounds:
+        patch = ", with a patch" if kept.diff else ""
+        lines.add_row("workaround", f"{kept.change}{patch} (for {kept.baseline.cell})")
     return Group(head, lines)
 
 

@@ -15,9 +15,10 @@ from harness.logic.signature import template
 from harness.values.bug import Bug, BugFacts, BugRecord, HumanState
 from harness.values.errors import UsageError
 from harness.values.verdict import Signature
+from harness.values.workaround import KeptWorkaround
 from harness.verbs.diff import all_runs
 
-__all__ = ["find_bug", "list_bugs", "record_run", "set_state"]
+__all__ = ["find_bug", "list_bugs", "record_run", "set_state", "workarounds_of"]
 
 _MAX_WORDS = 2000
 
@@ -64,6 +65,16 @@ def find_bug(bugs: Sequence[Bug], number: int) -> Bug:
         if bug.record.number == number:
             return bug
     raise UsageError(_no_such_bug(number, [bug.record.number for bug in bugs]))
+
+
+def workarounds_of(store: Store, bug: Bug) -> list[KeptWorkaround]:
+    """What was found to work around this bug, oldest first.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    keys = {bug.record.key, *bug.record.other_keys}
+    return [kept for kept in store.workarounds() if keys & set(kept.signatures)]
 
 
 def set_state(

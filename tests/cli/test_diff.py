@@ -11,6 +11,9 @@ import pytest
 from conftest import Triage
 from nights import night, row
 
+from harness.effects.store import Store
+from harness.values.workaround import KeptWorkaround
+
 FIRST = [
     row(),
     row(warps=8),
@@ -258,3 +261,18 @@ def test_known_failures_are_those_of_the_matrix_that_was_run(triage: Triage, hom
     done = triage("diff", "1", "2")
     assert done.returncode == 2
     assert "other.yaml" in done.stderr
+
+
+def test_a_workaround_that_a_new_triton_has_no_need_of_is_told(triage: Triage, home: Path) -> None:
+    sick = row("sick")
+    night(home, [sick])
+    night(home, [sick])
+    with Store.open(home) as store:
+        store.put_workaround(
+            KeptWorkaround(baseline=sick, change="maxnreg none -> 256", proof=None, created=1.0)
+        )
+    assert document(triage, code=0)["expired_workarounds"] == []
+    night(home, [sick, row(triton="3.8.0")])
+    [told] = document(triage, code=0)["expired_workarounds"]
+    assert told.startswith("workaround no longer needed: scan_fwd on sm_100a: it is ok with Triton")
+    assert told in triage("diff").stdout

@@ -29,6 +29,35 @@ def mixing(x, out, n, EVEN: tl.constexpr, BLOCK: tl.constexpr):
         tl.store(out + offsets, result, mask=mask)
 
 
+LARGE = [triton.Config({"BLOCK": 4096}, num_warps=1, num_stages=1)]
+
+
+@triton.autotune(LARGE, key=[])
+@triton.jit
+def tiled(x, out, n, BLOCK: tl.constexpr):
+    """The same whatever the block is; all four rows are kept until the largest is known."""
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        a = tl.load(x + at, mask=at < n, other=0.0)
+        b = tl.load(x + n + at, mask=at < n, other=0.0)
+        c = tl.load(x + 2 * n + at, mask=at < n, other=0.0)
+        d = tl.load(x + 3 * n + at, mask=at < n, other=0.0)
+        tl.store(out + at, tl.where(tl.max(a) > 1e30, b * c * d, a * b + c * d), mask=at < n)
+
+
+@triton.autotune(LARGE, key=[])
+@triton.jit
+def untiled(x, out, n, BLOCK: tl.constexpr):
+    """As the one above, but what it computes depends on the block."""
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        a = tl.load(x + at, mask=at < n, other=0.0)
+        b = tl.load(x + n + at, mask=at < n, other=0.0)
+        c = tl.load(x + 2 * n + at, mask=at < n, other=0.0)
+        d = tl.load(x + 3 * n + at, mask=at < n, other=0.0)
+        tl.store(out + at, tl.where(b > 1e30, c * d, a * b + c * d * tl.max(a)), mask=at < n)
+
+
 @triton.jit
 def alone(x, out, n, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
@@ -41,6 +70,9 @@ def alone(x, out, n, BLOCK: tl.constexpr):
 def launch(n: int = 4096):
     x = torch.randn(4, n, device="cuda")
     out = torch.empty(n, device="cuda")
+    others = [torch.empty(n, device="cuda") for _ in range(3)]
     mixing[(1,)](x, out, n, EVEN=True)
-    alone[(1,)](x, out, n, BLOCK=4096, num_warps=1, maxnreg=32)
-    return out
+    alone[(1,)](x, others[0], n, BLOCK=4096, num_warps=1, maxnreg=32)
+    tiled[(1,)](x, others[1], n)
+    untiled[(1,)](x, others[2], n)
+    return out, others
