@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-__all__ = ["GITHUB_LIMIT", "Defect", "Private", "inspect_report"]
+__all__ = ["GITHUB_LIMIT", "Defect", "Private", "inspect_report", "without_folders"]
 
 GITHUB_LIMIT = 65_536
 """Characters that GitHub takes as the body of an issue (its API's documentation)."""
 _TITLE_LIMIT = 256
 
+_PATH = re.compile(r"(?<![\w:/.$~{}-])/(?:[\w.@+=-]+/)+(?=[\w.@+=-])")
 _HOMES = re.compile(rb"/(?:home|Users)/(?!runner\b)[\w.-]+|/root/|[A-Z]:\\Users\\", re.ASCII)
 _TOKENS = re.compile(
     rb"\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bhf_[A-Za-z]{20,}|\bsk-[\w-]{20,}|\bAKIA[0-9A-Z]{16}"
@@ -58,6 +59,14 @@ class Private:
                 pattern = rb"(?<![A-Za-z0-9])" + re.escape(word.encode()) + rb"(?![A-Za-z0-9])"
                 if found := re.search(pattern, data):
                     yield what, _around(data, found)
+
+
+def without_folders(text: str) -> str:
+    """The text with absolute paths cut to the file's name: where it lay is nobody's business.
+
+    Addresses (`https://...`) stay, and so do paths that begin with a variable.
+    """
+    return _PATH.sub("", text)
 
 
 def inspect_report(

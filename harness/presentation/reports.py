@@ -11,6 +11,7 @@ from harness.logic.bisect_report import BisectReport
 from harness.logic.bisection import Outcome
 from harness.logic.contrast import Contrast
 from harness.logic.dossier import Attachment, Dossier, Upstream
+from harness.logic.report_gate import without_folders
 from harness.presentation.bisections import TOOLS, report_line, stage_lines
 from harness.presentation.contrasts import contrast_words
 from harness.presentation.templates import render_template
@@ -319,4 +320,4 @@ def render_report(dossier: Dossier, upstream: Upstream) -> str:
     """The issue's text, its title first, ready for the gate."""
     view = View(d=dossier, upstream=upstream, attachments=dossier.attachments)
     text = render_template(f"report/{upstream.value}.md.j2", d=dossier, v=view)
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    return without_folders(re.sub(r"\n{3,}", "\n\n", text).strip()) + "\n"

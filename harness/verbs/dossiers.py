@@ -21,8 +21,9 @@ from harness.effects.store import ResultRecord, Store
 from harness.logic.bisect_report import BisectReport
 from harness.logic.blame_words import Blame
 from harness.logic.contrast import Contrast
-from harness.logic.dossier import Dossier, Missing, Origin
+from harness.logic.dossier import Dossier, Missing, Origin, Way
 from harness.logic.minimization import Minimization, Uninteresting
+from harness.logic.workaround_report import Candidate, WorkaroundReport
 from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
 from harness.values.kernel import Config, ConfigFilter, Repro
 from harness.values.outcome import Assembly, Lowering
@@ -35,6 +36,7 @@ from harness.verbs.contrasting import contrast
 from harness.verbs.minimizing import minimize
 from harness.verbs.minimizing_work import MinimizeOptions, Watch
 from harness.verbs.selection import Selection
+from harness.verbs.workaround import WorkaroundOptions, find_workarounds
 
 __all__ = ["GatherOptions", "gather"]
 
@@ -127,8 +129,13 @@ async def gather(
             "bisect --axis triton",
             lambda: _bisect(work, mine, "triton"),
         )
+    found = None
+    if not selection.repro.ptx:
+        found = await work.piece("workarounds", "workaround", lambda: _workarounds(work, every))
     return replace(
         dossier,
+        ways=tuple(map(_way, found.candidates)) if found else None,
+        patch=found.patch.diff if found and found.patch and found.patch.is_proved else None,
         along_ptxas=along_ptxas,
         along_triton=along_triton,
         flags=flags,
@@ -161,10 +168,8 @@ def _selected(selection: Selection, row: Row) -> bool:
 def _only(case: Row, rows: tuple[Row, ...]) -> ConfigFilter:
     """The filter that means this config and no other."""
     names = dict.fromkeys(name for row in rows for name in row.config)
-    config = Config.of(case.config)
-    unset = [f"{name}=none" for name in names if name not in case.config]
-    label = [config.label] if config.items else []
-    return ConfigFilter.parse(",".join([*label, *unset]))
+    words = {name: str(case.config.get(name, "none")).lower() for name in names}
+    return ConfigFilter(wanted=tuple((name, (word,)) for name, word in words.items()))
 
 
 def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
@@ -272,6 +277,23 @@ async def _minimize(work: _Gathering, mine: Selection, case: Row) -> Minimizatio
     if isinstance(found, Uninteresting):
         raise UsageError(found.reason)
     return found
+
+
+async def _workarounds(work: _Gathering, every: Selection) -> WorkaroundReport:
+    def silent(_said: str) -> None:
+        """As `_silent`."""
+
+    return await find_workarounds(every, work.store, work.how, WorkaroundOptions(at_most=5), silent)
+
+
+def _way(found: Candidate) -> Way:
+    numerics = found.numerics
+    return Way(
+        change=found.change,
+        row=found.row,
+        evidence=f"{numerics.known.value}: {numerics.reason}",
+        paste="\n".join(found.paste),
+    )
 
 
 def _silent(_label: str, _said: str) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import harness
 from harness.effects.bundles import unpack
 from harness.effects.locations import cache_dir, home_dir
 from harness.effects.process import run_tool
 from harness.effects.store import Store
 from harness.logic.dossier import Attachment, Dossier
 from harness.logic.ptx import without_debug
-from harness.logic.report_gate import Defect, Private, inspect_report
+from harness.logic.report_gate import Defect, Private, inspect_report, without_folders
 
 __all__ = ["attach", "inspect_dossier", "try_bundle"]
 
@@ -51,7 +52,7 @@ def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str]) -> Dossie
         data = without_debug(text).encode() + b"\n"
         files["original.ptx"] = (data, "the input, without debug information")
     if dossier.log:
-        files["log.txt"] = (dossier.log.encode(), "what the compiler printed")
+        files["log.txt"] = (without_folders(dossier.log).encode(), "what it printed")
     return replace(
         dossier,
         attachments=tuple(
@@ -87,7 +88,8 @@ def _private() -> Private:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = ""
-    places = (Path.home(), Path.cwd(), cache_dir(), home_dir())
+    ours = Path(harness.__file__).parent.parent
+    places = (Path.home(), Path.cwd(), cache_dir(), home_dir(), ours)
     words = {
         "user name": [user],
         "host name": [platform.node()],

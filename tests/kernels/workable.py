@@ -29,7 +29,7 @@ def mixing(x, out, n, EVEN: tl.constexpr, BLOCK: tl.constexpr):
         tl.store(out + offsets, result, mask=mask)
 
 
-LARGE = [triton.Config({"BLOCK": 4096}, num_warps=1, num_stages=1)]
+LARGE = [triton.Config({"BLOCK": 8192}, num_warps=1, num_stages=1)]
 
 
 @triton.autotune(LARGE, key=[])
@@ -55,7 +55,8 @@ def untiled(x, out, n, BLOCK: tl.constexpr):
         b = tl.load(x + n + at, mask=at < n, other=0.0)
         c = tl.load(x + 2 * n + at, mask=at < n, other=0.0)
         d = tl.load(x + 3 * n + at, mask=at < n, other=0.0)
-        tl.store(out + at, tl.where(b > 1e30, c * d, a * b + c * d * tl.max(a)), mask=at < n)
+        most = tl.max(a)
+        tl.store(out + at, tl.where(most > 1e30, b * c * d, a * b + c * d) + most, mask=at < n)
 
 
 @triton.jit
@@ -67,7 +68,7 @@ def alone(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + offsets, a * tl.sum(b) + b * tl.sum(c) + c * tl.sum(a), mask=offsets < n)
 
 
-def launch(n: int = 4096):
+def launch(n: int = 8192):
     x = torch.randn(4, n, device="cuda")
     out = torch.empty(n, device="cuda")
     others = [torch.empty(n, device="cuda") for _ in range(3)]

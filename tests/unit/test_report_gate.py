@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.logic.report_gate import GITHUB_LIMIT, Private, inspect_report
+from harness.logic.report_gate import GITHUB_LIMIT, Private, inspect_report, without_folders
 
 REQUIRED = ["Describe the bug", "Environment details"]
 PRIVATE = Private(
@@ -94,3 +94,17 @@ def test_what_is_said_of_a_token_does_not_hold_it() -> None:
     [defect] = inspect_report(GOOD + token, FILES, required=REQUIRED, private=PRIVATE)
     assert defect.kind == "privacy"
     assert token not in str(defect)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/srv/ci/repros/x/launch.py:95: raised", "launch.py:95: raised"),
+        ('File "/opt/site/triton/a.py", line 1', 'File "a.py", line 1'),
+        ("see https://github.com/a/b/issues/1", "see https://github.com/a/b/issues/1"),
+        ("$HOME/a/b and ./a/b and a/b/c", "$HOME/a/b and ./a/b and a/b/c"),
+        ("one half: 1/2/3", "one half: 1/2/3"),
+    ],
+)
+def test_absolute_paths_are_cut_to_the_name(text: str, expected: str) -> None:
+    assert without_folders(text) == expected

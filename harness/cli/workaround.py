@@ -1,0 +1,132 @@
+"""`triage workaround`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.cli.main import CONTEXT
+from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.output import print_json, results_console, status_console
+from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.effects.locations import home_dir
+from harness.effects.store import Store
+from harness.logic.workaround_report import WorkaroundReport
+from harness.logic.workarounds import Kind
+from harness.presentation.workarounds import render_workarounds, workaround_document
+from harness.values.errors import StorageError, UsageError
+from harness.verbs.selection import Selection, select
+from harness.verbs.workaround import WorkaroundOptions, find_workarounds
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage workaround --kernel mamba3_siso_bwd_dqkv --sm 100a --patch workaround.diff
+
+Exit code 0: something better was found and proved, or nothing is wrong. 1: nothing better was
+found."""
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+@click.command("workaround", context_settings=CONTEXT, epilog=_EPILOG)
+@selection_options
+@click.option(
+    "--budget",
+    default="4m",
+    show_default=True,
+    metavar="TIME",
+    help="For the search, the proofs and the patch together: 90s, 4m, 1h.",
+)
+@click.option(
+    "--change",
+    "kinds",
+    multiple=True,
+    type=click.Choice([kind.value for kind in Kind]),
+    help="What may be changed. Repeatable. Default: all of these.",
+)
+@click.option(
+    "--patch",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the patch of the kernel's file here.",
+)
+@click.option(
+    "--most",
+    type=click.IntRange(1, 100),
+    default=8,
+    show_default=True,
+    help="How many candidates are proved and shown.",
+)
+@execution_options
+@json_option
+def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+    """Find what can be done today where a config fails, spills or is a stub.
+
+    Tries other configs, parameters of the launch, ptxas' flags, other ptxas and Tritons, and what
+    helps of these together; ranks by what is known without running; compiles what it shows again
+    from nothing; says what is known of the numerics; and ends with something to paste.
+    """
+    asked = WorkaroundOptions(
+        budget=_budget(options["budget"]),
+        at_most=options["most"],
+        kinds=tuple(Kind(word) for word in options["kinds"]) or tuple(Kind),
+    )
+    selection = _selected(options)
+    status = status_console()
+
+    def tell(said: str) -> None:
+        status.print(said[:160], soft_wrap=True, markup=False)
+
+    how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
+    with Store.open(home_dir()) as store:
+        report = run_to_the_end(find_workarounds(selection, store, how, asked, tell))
+    for note in report.notes:
+        status.print(f"triage: {note}", soft_wrap=True, markup=False)
+    if report.is_time_up:
+        status.print("triage: the time was up before everything was tried (--budget)")
+    _write(report, options["patch"])
+    if options["as_json"]:
+        print_json(workaround_document(report))
+    else:
+        results_console().print(render_workarounds(report))
+    raise click.exceptions.Exit(0 if report.candidates or not report.is_needed else 1)
+
+
+def _selected(options: dict[str, Any]) -> Selection:
+    with status_console().status("preparing toolchains and sources"):
+        selection = select(selection_words(options))
+    for name, values in (
+        ("--sm", selection.targets),
+        ("--launch", selection.launches),
+        ("--triton", selection.tritons),
+        ("--ptxas", selection.ptxas),
+    ):
+        if len(values) > 1:
+            raise UsageError(f"{name}: {len(values)} are meant; a workaround is for one")
+    return selection
+
+
+def _budget(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    if match is None or not float(match[1]):
+        raise UsageError(f"--budget {text}: write a time, for example 90s or 4m")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+def _write(report: WorkaroundReport, path: Path | None) -> None:
+    if path is None:
+        return
+    if report.patch is None:
+        status_console().print(f"triage: there is no patch to write to {path}", markup=False)
+        return
+    try:
+        path.write_bytes(report.patch.diff.encode())
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error

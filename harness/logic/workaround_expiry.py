@@ -1,0 +1,100 @@
+"""Whether a workaround is still needed, from the results of a run. Pure.
+
+What counts is the newest Triton of the run that could tell, with the ptxas that it bundles where
+that was run, else the newest: it is what a user would be on next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.logic.versions import toolchain_order
+from harness.values.change import Facts
+from harness.values.kernel import Scalar
+from harness.values.toolchain import BUNDLED
+from harness.values.verdict import VerdictKind
+from harness.values.workaround import KeptWorkaround
+
+__all__ = ["Expired", "expired", "is_about"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """A workaround that a run shows no need of: all of it, or only the configs it leaves out."""
+
+    kept: KeptWorkaround
+    what: str
+    triton: str | None
+    ptxas: str
+
+    @property
+    def words(self) -> str:
+        """As the nightly diff says it."""
+        tools = (
+            f"Triton {self.triton}, ptxas {self.ptxas}" if self.triton else f"ptxas {self.ptxas}"
+        )
+        return (
+            f"workaround no longer needed: {self.kept.baseline.kernel} on "
+            f"{self.kept.baseline.target}: {self.what} with {tools} (found for Triton "
+            f"{self.kept.baseline.triton}, ptxas {self.kept.baseline.ptxas}: {self.kept.change})"
+        )
+
+
+def is_about(kept: KeptWorkaround, facts: Facts) -> bool:
+    """Whether a result is of the kernel, launch and GPU that a workaround is for."""
+    home = kept.baseline
+    return (facts.kernel, facts.launch, facts.target) == (home.kernel, home.launch, home.target)
+
+
+def expired(kept: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[Expired]:
+    """Those that are no longer needed, in their order; `facts` are the results of one run."""
+    by_index: dict[int, list[Facts]] = {}
+    for fact in facts:
+        for index, each in enumerate(kept):
+            if is_about(each, fact):
+                by_index.setdefault(index, []).append(fact)
+    found = (_expired(kept[index], mine) for index, mine in sorted(by_index.items()))
+    return [each for each in found if each]
+
+
+def _expired(kept: KeptWorkaround, facts: Sequence[Facts]) -> Expired | None:
+    told = [fact for fact in facts if not VerdictKind(fact.verdict).tells_nothing]
+    wanted = [kept.baseline.config, *kept.left_out]
+    newest = _newest_toolchain(told, wanted)
+    if newest is None:
+        return None
+    by_config = {_key(fact.config): fact for fact in newest}
+    home = by_config.get(_key(kept.baseline.config))
+    others = [by_config.get(_key(config)) for config in kept.left_out]
+    all_compile = all(each and VerdictKind(each.verdict).compiles for each in others)
+    tools = newest[0]
+    if home and home.verdict == VerdictKind.OK.value and all_compile:
+        what = "it is ok"
+    elif others and all_compile:
+        what = f"all {len(others)} configs that the patch leaves out compile"
+    else:
+        return None
+    return Expired(kept=kept, what=what, triton=tools.triton, ptxas=tools.ptxas)
+
+
+def _newest_toolchain(
+    facts: Sequence[Facts], wanted: Sequence[dict[str, Scalar]]
+) -> list[Facts] | None:
+    """The results of the newest toolchain that has any of these configs."""
+    keys = {_key(config) for config in wanted}
+    groups: dict[tuple[str | None, str, str, bool], list[Facts]] = {}
+    for fact in facts:
+        tools = (fact.triton, fact.ptxas, fact.ptxas_origin, fact.frozen)
+        groups.setdefault(tools, []).append(fact)
+    having = [tools for tools, found in groups.items() if keys & {_key(f.config) for f in found}]
+    if not having:
+        return None
+    having.sort(key=lambda tools: toolchain_order(*tools[:3]))
+    of_triton = [tools for tools in having if tools[0] == having[-1][0]]
+    bundled = [tools for tools in of_triton if tools[2] == BUNDLED]
+    return groups[(bundled or of_triton)[-1]]
+
+
+def _key(config: Mapping[str, Scalar]) -> frozenset[tuple[str, Scalar]]:
+    return frozenset(config.items())

@@ -1,0 +1,52 @@
+"""What a user types to have a workaround: environment, packages, arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.logic.workarounds import Kind, Step
+from harness.values.toolchain import BUNDLED
+from harness.verbs.cells import PlannedCell
+
+__all__ = ["paste_lines"]
+
+# Where a wheel puts its ptxas has changed with its major version; its list of files says it.
+_LOCATE = (
+    'python -c "from importlib.metadata import files; '
+    "print(next(f.locate() for f in files('{package}') if f.name == 'ptxas'))\""
+)
+_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
+
+
+def paste_lines(steps: Sequence[Step], cell: PlannedCell) -> tuple[str, ...]:
+    """Lines for a shell, and for the code that launches, in the order in which they are needed."""
+    kinds = {step.kind for step in steps}
+    lines: list[str] = []
+    if Kind.TRITON in kinds and cell.launch:
+        lines.append(f"pip install triton=={cell.launch.triton.version}")
+    if Kind.PTXAS in kinds and cell.ptxas.origin != BUNDLED:
+        lines += _environment(cell.ptxas.origin, cell.ptxas.version)
+    if Kind.FLAGS in kinds and cell.change:
+        words = " ".join(cell.change.added)
+        lines.append(
+            f'kernel[grid](..., ptx_options="{words}")  # Triton 3.4 and newer'
+            if cell.launch
+            else f"ptxas {words}"
+        )
+    launch = [step for step in steps if step.kind is Kind.LAUNCH]
+    if launch:
+        arguments = ", ".join(f"{step.name}={step.after!r}" for step in launch)
+        lines.append(f"launch it with {arguments}")
+    if Kind.CONFIG in kinds:
+        lines.append(f"config: {cell.cell.config.label}")
+    return tuple(lines)
+
+
+def _environment(package: str, version: str) -> list[str]:
+    found = _LOCATE.format(package=package)
+    return [
+        f"pip install {package}=={version}",
+        f"export {_VARIABLES[0]}=$({found})",
+        # Tritons that bundle two of them ask this variable for newer GPUs.
+        f"export {_VARIABLES[1]}=${_VARIABLES[0]}",
+    ]

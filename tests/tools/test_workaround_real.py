@@ -1,0 +1,189 @@
+"""Workarounds found, proved and pasted, with the real Triton and the real ptxas."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from conftest import HERE, Triage
+
+pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("workaround")]
+
+FILE = HERE / "kernels" / "workable.py"
+TRITON = ["--triton", "3.6.0"]
+
+
+def workaround(triage: Triage, *words: str, code: int = 0) -> dict[str, Any]:
+    done = triage("workaround", *words, "--json")
+    assert done.returncode == code, done.stderr + done.stdout[-2000:]
+    document: dict[str, Any] = msgspec.json.decode(done.stdout)
+    return document
+
+
+@pytest.fixture(scope="module")
+def found(module_triage: Triage) -> dict[str, Any]:
+    words = ["--kernel", f"{FILE}::mixing", "--sm", "90a", *TRITON, "--change", "config"]
+    patch = ["--patch", str(module_triage.folder / "mixing.diff"), "--budget", "10m"]
+    return workaround(module_triage, *words, *patch)
+
+
+def test_more_registers_are_found_and_ranked_by_what_they_gain(found: dict[str, Any]) -> None:
+    baseline, candidates = found["baseline"], found["candidates"]
+    assert baseline["config"]["maxnreg"] == 32
+    assert baseline["verdict"] == "sick"
+    assert {each["verdict"] for each in candidates} == {"ok"}
+    assert 4 * candidates[0]["spill_stores"] < baseline["spill_stores"]
+    assert [each for each in candidates if each["config"].get("maxnreg") in (None, 255)]
+    # A small step is shown beside it: one change is easier to have than two.
+    assert 1 in {len(each["change"]) for each in candidates}
+    for each in candidates:
+        assert each["evidence"]["proved"] == "compiled again from nothing"
+        assert each["cached"] is False
+        assert each["evidence"]["numerics"] == "compiled"
+        assert any("spill stores" in line for line in each["evidence"]["explanation"])
+
+
+def test_another_tile_is_run_against_the_users_own(module_triage: Triage) -> None:
+    words = ["--sm", "90a", *TRITON, "--change", "config", "--budget", "10m"]
+    found = workaround(module_triage, "--kernel", f"{FILE}::tiled", *words)
+    by_names = {
+        tuple(step["name"] for step in each["change"]): each["evidence"]
+        for each in found["candidates"]
+    }
+    assert by_names["BLOCK",]["numerics"] == "interpreted"
+    for names, evidence in by_names.items():
+        assert evidence["numerics"] == ("interpreted" if "BLOCK" in names else "compiled")
+    # One that computes something else is no workaround.
+    found = workaround(module_triage, "--kernel", f"{FILE}::untiled", *words, code=1)
+    assert found["candidates"] == []
+    assert [note for note in found["notes"] if "computes something else" in note]
+
+
+def test_the_patch_leaves_out_what_fails_and_is_proved(
+    found: dict[str, Any], module_triage: Triage, tmp_path: Path
+) -> None:
+    patch = found["patch"]
+    assert patch["proved"] is True
+    assert {row["config"]["BLOCK"] for row in patch["cells"]} == {2048}
+    assert len(patch["added"]) == 1
+    assert patch["guard"]["tested"] == ["3.6.0"]
+    # As a user would: the file that was written, on a copy, compiled by the ordinary command.
+    shutil.copy(FILE, tmp_path / FILE.name)
+    diff = module_triage.folder / "mixing.diff"
+    assert diff.read_text() == patch["diff"]
+    subprocess.run(["git", "apply", str(diff)], cwd=tmp_path, check=True)
+    copy = f"{tmp_path / FILE.name}::mixing"
+    document = module_triage.compile("--kernel", copy, "--sm", "90a", *TRITON, code=0)
+    assert len(document["cells"]) == 3
+    assert {row["verdict"] for row in document["cells"]} == {"sick", "ok"}
+    # Another GPU is none of its business.
+    document = module_triage.compile("--kernel", copy, "--sm", "80", *TRITON, code=1)
+    assert "rejected" in {row["verdict"] for row in document["cells"]}
+
+
+def test_a_kernel_without_a_tuner_gets_options(module_triage: Triage) -> None:
+    words = ["--kernel", f"{FILE}::alone", "--sm", "90a", *TRITON, "--change", "config"]
+    found = workaround(module_triage, *words, "--budget", "10m")
+    assert found["patch"] is None
+    assert found["candidates"][0]["verdict"] == "ok"
+    assert found["candidates"][0]["config"]["BLOCK"] == 4096
+
+
+def test_where_nothing_is_wrong_nothing_is_done(module_triage: Triage) -> None:
+    plain = HERE / "kernels" / "plain.py"
+    found = workaround(module_triage, "--kernel", str(plain), "--sm", "90a", *TRITON)
+    assert found["needed"] is False
+    assert found["candidates"] == []
+
+
+def test_a_workaround_is_kept_and_the_diff_says_when_it_is_not_needed(
+    module_triage: Triage, found: dict[str, Any]
+) -> None:
+    assert found["candidates"]
+    words = ["--kernel", f"{FILE}::mixing", "--sm", "90a", *TRITON]
+    module_triage.compile(*words, "--config", "BLOCK=2048", code=0)
+    module_triage.compile(*words, "--config", "BLOCK=2048", code=0)
+    done = module_triage("diff", "--json")
+    assert msgspec.json.decode(done.stdout)["expired_workarounds"] == []
+
+
+LAUNCH = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def summing(x, out, n, CHUNK: tl.constexpr):
+    for start in range(0, n, CHUNK):
+        at = start + tl.arange(0, CHUNK)
+        a, b = tl.load(x + at, mask=at < n, other=0.0), tl.load(x + n + at, mask=at < n, other=0.0)
+        c, d = tl.load(x + 2 * n + at, mask=at < n), tl.load(x + 3 * n + at, mask=at < n)
+        # All four have to be kept until the largest is known.
+        result = tl.where(tl.max(a) > 1e30, b * c * d, a * b + c * d)
+        tl.store(out + at, result, mask=at < n)
+
+
+def default(*, n=4096, chunk=4096, share=1):
+    x, out = torch.randn(4, n, device="cuda"), torch.zeros(n, device="cuda")
+    # With half of the work left out it is fast, and wrong.
+    summing[(1,)](x, out, n // share, CHUNK=chunk // share**3, num_warps=1, maxnreg=32)
+    return out
+"""
+REPRO = """\
+kernel: summing
+tunable: {chunk: [512], share: [2]}
+operation: {kernel: summing_rows, launch: default, parameters: {n: 4096}}
+"""
+
+
+def test_a_parameter_of_the_launch_is_compared_at_the_level_of_its_operation(
+    triage: Triage,
+) -> None:
+    folder = triage.folder / "repros" / "summing_rows"
+    folder.mkdir(parents=True)
+    (folder / "launch.py").write_text(LAUNCH)
+    (folder / "repro.yaml").write_text(REPRO)
+    words = ["--kernel", "summing_rows", "--sm", "90a", *TRITON, "--change", "launch"]
+    found = workaround(triage, *words, "--budget", "10m")
+    [candidate] = found["candidates"]
+    assert [(s["name"], s["before"], s["after"]) for s in candidate["change"]] == [
+        ("chunk", 4096, 512)
+    ]
+    assert candidate["evidence"]["numerics"] == "interpreted"
+    assert candidate["evidence"]["stable_max_rel"] == 0.0
+    assert "launch it with chunk=512" in candidate["evidence"]["paste"]
+    [said] = [note for note in found["notes"] if "share 1 -> 2" in note]
+    assert "computes something else" in said
+
+
+@pytest.mark.long
+def test_the_main_kernel(module_triage: Triage) -> None:
+    """The bar of the project: less tensor memory, under 1 KB of spill stores, and no stub left."""
+    words = ["--kernel", "mamba3_siso_bwd_dqkv", "--sm", "100a", *TRITON]
+    done = module_triage("workaround", *words, "--budget", "20m", "--json", timeout=1500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = msgspec.json.decode(done.stdout)
+    small = [
+        each
+        for each in found["candidates"]
+        if (each["tmem_size"] or 0) <= 256 and each["spill_stores"] < 1000
+    ]
+    assert small
+    by_chunk = next(
+        each for each in small if {"chunk_size"} <= {step["name"] for step in each["change"]}
+    )
+    assert any("a smaller tile, chunk_size" in line for line in by_chunk["evidence"]["explanation"])
+    assert by_chunk["evidence"]["numerics"] in ("interpreted", "not checked")
+    registers = next(
+        each
+        for each in found["candidates"]
+        if [step["name"] for step in each["change"]] == ["maxnreg"]
+    )
+    assert found["baseline"]["spill_stores"] > 5 * registers["spill_stores"]
+    assert found["patch"]["proved"] is True
+    assert not [row for row in found["patch"]["cells"] if row["verdict"] == "trap_stub"]
