@@ -7,10 +7,11 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 __all__ = ["suspicion"]
 
@@ -26,29 +27,33 @@ def suspicion(function: Any, values: Mapping[str, Any]) -> str:
     - `offsets` is compared with a dimension (`offsets < D`), an argument whose value is known;
     - the value of `D` is larger than that of `P`.
     """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
-        return ""
-    found = dict.fromkeys(_uncovered(tree, values))
+    found = []
+    for block, limit in _compared(function):
+        covered, whole = _integer(values.get(block)), _integer(values.get(limit))
+        if covered is not None and whole is not None and covered < whole:
+            found.append(
+                f"{block}={covered} covers {covered} of {limit}={whole}, "
+                "and the kernel does not loop over it"
+            )
     return "; ".join(found)
 
 
-def _uncovered(tree: ast.Module, values: Mapping[str, Any]) -> Iterator[str]:
+@cache
+def _compared(function: Any) -> tuple[tuple[str, str], ...]:
+    """Each `P` and `D` of a kernel whose values decide, in the order of the source."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return ()
     offsets = _plain_offsets(tree)
+    pairs = []
     for node in ast.walk(tree):
         if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Lt):
             continue
-        block = offsets.get(_base_name(node.left))
-        limit = node.comparators[0]
-        if block is None or not isinstance(limit, ast.Name) or _is_used_elsewhere(tree, block):
-            continue
-        covered, whole = _integer(values.get(block)), _integer(values.get(limit.id))
-        if covered is not None and whole is not None and covered < whole:
-            yield (
-                f"{block}={covered} covers {covered} of {limit.id}={whole}, "
-                "and the kernel does not loop over it"
-            )
+        block, limit = offsets.get(_base_name(node.left)), node.comparators[0]
+        if block and isinstance(limit, ast.Name) and not _is_used_elsewhere(tree, block):
+            pairs.append((block, limit.id))
+    return tuple(dict.fromkeys(pairs))
 
 
 def _integer(value: Any) -> int | None:

@@ -3,7 +3,7 @@
 Importing torch and Triton is paid for once. Captures and compilations happen in forks, so one that
 aborts takes nothing with it, and this process never holds state that a kernel could spoil.
 
-`python -m harness.child.serve SOCKET NAME`
+`python -m harness.child SOCKET NAME`
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def _warm_up(version: str) -> None:
         module = sys.modules.get(name)
         if hasattr(module, "triton_key"):
             module.triton_key = lambda: version  # type: ignore[union-attr]
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def main() -> None:
@@ -199,7 +199,3 @@ def main() -> None:
     where = str(Path(triton.__file__).parent)
     supervisor.send({"ready": {"triton": triton.__version__, "path": where}})
     supervisor.serve()
-
-
-if __name__ == "__main__":
-    main()

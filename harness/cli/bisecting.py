@@ -66,7 +66,7 @@ _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
 @click.option(
     "--budget",
     type=click.IntRange(2, 1000),
-    help="Versions to try. Default: as many as are installed, and one of each minor release.",
+    help="Versions to try. Default: those installed, one of each minor release, two halvings.",
 )
 @click.option(
     "--repeat",

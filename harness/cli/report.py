@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -153,9 +154,11 @@ def _gathered(
     def tell(what: str) -> None:
         status.print(f"report: {what}", soft_wrap=True, markup=False)
 
+    # Where the file lies on this machine is nobody else's business.
+    public = replace(words, kernel=Path(words.kernel).name)
     asked = GatherOptions(
         words=tuple(_spelled(words)),
-        made_by=shlex.join(["triage", "report", *_spelled(words), "--for", options["upstream"]]),
+        made_by=shlex.join(["triage", "report", *_spelled(public), "--for", options["upstream"]]),
         signature=options["signature"],
         quick=options["quick"] or options["draft_duplicates"],
         minimized=lambda row: options["minimized"] or Path("minimized") / _slug(row),

@@ -216,7 +216,7 @@ class TritonSessions:
 
     async def _start_server(self, triton: Triton) -> Peer:
         folder = self._hub.new_folder("server")
-        argv = [sys.executable, "-m", "harness.child.serve"]
+        argv = [sys.executable, "-m", "harness.child"]
         try:
             peer = await self._hub.spawn(argv, env=child_environment(triton), log=folder / "log")
         except InfrastructureError as error:

@@ -69,19 +69,20 @@ class Workbench:
     deadline: float | None = None
     cpu_seconds: float = 0.0
     _slots: asyncio.Semaphore = field(init=False)
-    _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
+    making: dict[str, asyncio.Lock] = field(default_factory=dict)
     made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._slots = asyncio.Semaphore(self.jobs)
 
     def apart(self, *, limits: ResourceLimits | None, afresh: bool) -> Workbench:
-        """The same bench with other limits, and `afresh` as if nothing were stored."""
+        """The same bench with other limits; `afresh`: as if nothing were stored or being made."""
         other = copy.copy(self)
         other.cpu_seconds = 0.0
         other.limits = limits or self.limits
         if afresh:
-            other.use_cache, other.made = False, set()
+            other.use_cache, other.made, other.making = False, set(), {}
         return other
 
     @contextlib.asynccontextmanager
@@ -95,7 +96,7 @@ class Workbench:
         held = 0
         try:
             # One taker of many at a time, or two of them could each hold half for ever.
-            async with self._lock("alone") if alone else contextlib.nullcontext():
+            async with self._alone if alone else contextlib.nullcontext():
                 while held < wanted:
                     await self._slots.acquire()
                     held += 1
@@ -108,10 +109,7 @@ class Workbench:
 
     def once(self, key: str) -> asyncio.Lock:
         """The lock under which one piece of evidence is made, however many cells want it."""
-        return self._lock(f"evidence {key}")
-
-    def _lock(self, name: str) -> asyncio.Lock:
-        return self._locks.setdefault(name, asyncio.Lock())
+        return self.making.setdefault(key, asyncio.Lock())
 
     def find(self, kind: str, key: str, schema: type[T]) -> Kept[T] | None:
         """Stored evidence, unless the user wants none or it can no longer be read."""

@@ -35,14 +35,17 @@ from harness.verbs.work import CompileOptions, record_of
 
 __all__ = ["BisectOptions", "bisect_versions", "open_bench"]
 
+_SWEPT_AT_ONCE = 4
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BisectOptions:
     """What to look for: `bad` is a version that fails, `good` one that works.
 
     `budget` is how many versions may be tried beside those, by default as many as are installed
-    plus one of each minor release; with `sweep` every one is. `repeat` is how often both sides of a
-    boundary are run, at least. `script` is the user's own predicate, see `harness.effects.script`.
+    plus one of each minor release plus what two searches by halving take; with `sweep` every one
+    is. `repeat` is how often both sides of a boundary are run, at least. `script` is the user's own
+    predicate, see `harness.effects.script`.
     """
 
     axis: str = "ptxas"
@@ -202,10 +205,12 @@ async def _search(search: _Search) -> str | None:
     for index in named:
         if index is not None and (trouble := await _try(search, index)):
             return trouble
-    budget = size if options.sweep else options.budget or search.axis.at_hand
+    # Beside one of each minor release, halving where the failure begins and where it ends.
+    enough = search.axis.at_hand + 2 * size.bit_length()
+    budget = size if options.sweep else options.budget or enough
     while True:
         while wanted := next_probes(
-            size, search.probes, budget=budget, focus=search.focus, at_once=search.bench.jobs
+            size, search.probes, budget=budget, focus=search.focus, at_once=_at_once(search, budget)
         ):
             budget -= len(wanted)
             troubles = await asyncio.gather(*(_try(search, index) for index in wanted))
@@ -215,6 +220,15 @@ async def _search(search: _Search) -> str | None:
         changed, trouble = await _confirm(search)
         if trouble or not changed:
             return trouble
+
+
+def _at_once(search: _Search, budget: int) -> int:
+    """How many versions to try side by side: in a sweep none waits for what another says.
+
+    Not all at once, so that trouble with this machine still stops it early.
+    """
+    left = len(search.axis.versions) - len(search.probes)
+    return search.bench.jobs * (_SWEPT_AT_ONCE if left <= budget else 1)
 
 
 def _adopt_newest_failure(search: _Search, budget: int) -> None:
@@ -309,12 +323,13 @@ async def _believe(search: _Search, index: int, least: int) -> str | None:
         wanted = least if outcome is Outcome.SAME else max(least, search.runs_wanted)
         if not outcome.moves_a_bound or tally.runs >= wanted:
             return None
-        probe, trouble = await _run(search, index, again=True)
-        if trouble:
-            return trouble
-        search.tallies[index] = tally + _one(probe)
-        if outcome is Outcome.OK and probe.outcome is not Outcome.OK:
-            search.probes[index] = probe
+        more = (_run(search, index, again=True) for _ in range(wanted - tally.runs))
+        for probe, trouble in await asyncio.gather(*more):
+            if trouble:
+                return trouble
+            search.tallies[index] += _one(probe)
+            if search.probes[index].outcome is Outcome.OK:
+                search.probes[index] = probe
 
 
 async def _run(search: _Search, index: int, *, again: bool) -> tuple[Probe, str | None]:
