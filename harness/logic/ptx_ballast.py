@@ -5,8 +5,10 @@ look-alikes, of which no single one can go. The pump replaces the look-alikes by
 instruction, more than is needed; deletes all else that goes under that slack; and then looks for
 the smallest number of copies that does.
 
-What weighs is what a compiler cannot drop: instructions without a result. All that the module held
-at the beginning are tried, those with the most operands first, on registers that nothing else uses.
+What weighs is what a compiler cannot drop. That is instructions without a result: all that the
+module held at the beginning are tried, those with the most operands first, on registers that
+nothing else uses. And it is arithmetic on a value on its way from where it is made to where it is
+read: a 32-bit remainder, a short line in every version of PTX, is a dozen machine instructions.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ _MOST_KINDS = 12
 _PLACE = statement(Kind.OPAQUE, "// ballast")
 # These end or steer the program, or depend on who else arrives.
 _NO_BALLAST = frozenset({"bra", "brx", "call", "ret", "exit", "trap", "bar", "barrier"})
+_CHAIN = "rem.u32"
+_CHAINED = frozenset({".b32", ".u32", ".s32"})
+_MOST_CHAINS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,11 @@ class _Load:
     def times(self, count: int) -> _Load:
         return replace(self, count=count)
 
+    @property
+    def length(self) -> int:
+        """How much there is to read of it."""
+        return self.count * (len(self.line.code) + 1)
+
 
 def ballasts(document: Document) -> list[Ballast]:
     """What a module offers as ballast, the heaviest looking first, one for each opcode."""
@@ -80,6 +90,17 @@ def _load(ballast: Ballast, document: Document, function: Function) -> _Load:
 
     Where there is none a new one is declared.
     """
+    known = _undefined(document, function)
+    new = {kind: f"%new{kind.replace('.', '_')}" for kind in ballast.types.values()}
+    missing = sorted(kind for kind in new if kind not in known)
+    first = [statement(Kind.DECLARATION, f".reg {kind} {new[kind]};") for kind in missing]
+    names = {name: known.get(kind, new[kind]) for name, kind in ballast.types.items()}
+    line = renamed(statement(Kind.INSTRUCTION, str(ballast.instruction)), partial(_renaming, names))
+    return _Load(line, tuple(first), 0)
+
+
+def _undefined(document: Document, function: Function) -> dict[str, str]:
+    """For each type the register that is read most of those that nothing writes."""
     registers = read_registers(document, function)
     inside = [one for place, one in document.instructions if place in function.body]
     written = {name for one in inside for name in one.writes}
@@ -89,12 +110,27 @@ def _load(ballast: Ballast, document: Document, function: Function) -> _Load:
         kind = registers.type_of(name)
         if kind:
             known.setdefault(kind, name)
-    new = {kind: f"%new{kind.replace('.', '_')}" for kind in ballast.types.values()}
-    missing = sorted(kind for kind in new if kind not in known)
-    first = [statement(Kind.DECLARATION, f".reg {kind} {new[kind]};") for kind in missing]
-    names = {name: known.get(kind, new[kind]) for name, kind in ballast.types.items()}
-    line = renamed(statement(Kind.INSTRUCTION, str(ballast.instruction)), partial(_renaming, names))
-    return _Load(line, tuple(first), 0)
+    return known
+
+
+def _chains(document: Document, function: Function) -> Iterator[_Load]:
+    """Arithmetic on the values that pass the place for ballast, those that are read soonest."""
+    here = document.statements.index(_PLACE)
+    registers, known = read_registers(document, function), _undefined(document, function)
+    inside = [(place, one) for place, one in document.instructions if place in function.body]
+    made = {name for place, one in inside if place < here for name in one.writes}
+    passing: dict[str, str] = {}
+    for _, one in (each for each in inside if each[0] > here):
+        for name in one.reads:
+            kind = registers.type_of(name)
+            if name in made and kind in _CHAINED:
+                passing.setdefault(name, kind)
+        made.difference_update(one.writes)
+    for name, kind in list(passing.items())[:_MOST_CHAINS]:
+        by = next((known[each] for each in sorted(_CHAINED) if each in known), f"%new{kind[1:]}")
+        first = () if by in known.values() else (statement(Kind.DECLARATION, f".reg {kind} {by};"),)
+        line = statement(Kind.INSTRUCTION, f"{_CHAIN} {name}, {name}, {by};")
+        yield _Load(line, first, 0)
 
 
 def _renaming(names: Mapping[str, str], name: str) -> str:
@@ -104,13 +140,14 @@ def _renaming(names: Mapping[str, str], name: str) -> str:
 async def pump(
     reducer: Reducer[Document],
     kinds: Sequence[Ballast],
-    passes: Sequence[Transformation[Document]],
+    sweeps: Sequence[Sequence[Transformation[Document]]],
 ) -> bool:
-    """Try the pump on the best document; whether it came out smaller."""
+    """Try the pump on the best document, with these sweeps under it; whether it got smaller."""
     for base, function, size in _groups(reducer.best):
-        loads = [_load(kind, base, function) for kind in kinds[:_MOST_KINDS]]
+        loads = [*_chains(base, function)]
+        loads += [_load(kind, base, function) for kind in kinds[:_MOST_KINDS]]
         best = await _heaviest(reducer, base, loads, size)
-        if best and await _pumped(reducer, base, best, passes):
+        if best and await _pumped(reducer, base, best, sweeps):
             return True
     return False
 
@@ -139,30 +176,33 @@ def _groups(document: Document) -> Iterator[tuple[Document, Function, int]]:
 async def _heaviest(
     reducer: Reducer[Document], base: Document, loads: Sequence[_Load], size: int
 ) -> _Load | None:
-    """The load of which the fewest copies replace the look-alikes: a knock-out by halving."""
-    left, count, best = list(loads), size - 1, None
+    """The load that replaces the look-alikes by the fewest letters: a knock-out by halving."""
+    enough: dict[int, _Load] = {}
+    left, count = dict(enumerate(loads)), size - 1
     while left and count:
-        tried = [load.times(count) for load in left]
-        said = await reducer.ask(_NAME, [load.put(base) for load in tried])
-        left = [load for load, is_enough in zip(tried, said, strict=True) if is_enough]
-        best = left[0] if left else best
+        tried = {number: load.times(count) for number, load in left.items()}
+        said = await reducer.ask(_NAME, [load.put(base) for load in tried.values()])
+        left = {number: tried[number] for number, yes in zip(tried, said, strict=True) if yes}
+        enough |= left
         count //= 2
-    return best
+    return min(enough.values(), key=lambda load: load.length, default=None)
 
 
 async def _pumped(
     reducer: Reducer[Document],
     base: Document,
     load: _Load,
-    passes: Sequence[Transformation[Document]],
+    sweeps: Sequence[Sequence[Transformation[Document]]],
 ) -> bool:
     """Reduce under more ballast than is needed, then take ballast away; whether it paid."""
-    more = load.times(4 * load.count + 8)
+    # A copy for every other instruction that may go, which compilers still take in their stride.
+    more = load.times(max(4 * load.count + 8, len(base.instructions) // 2))
     if (await reducer.ask(_NAME, [more.put(base)]))[0]:
         load = more
     beside = reducer.excursion(base, load.put)
     # Singles too: what is left in here is not looked at again before the ballast is fixed.
-    await beside.sweep(passes)
+    for passes in sweeps:
+        await beside.sweep(passes)
     fewest = await _fewest(reducer, beside.best, load)
     result = fewest.put(beside.best)
     if reducer.growth(result) >= 0:

@@ -32,14 +32,15 @@ _NO_OFFSET = re.compile(r"\s*\+\s*0(?=[\],])")
 _OFFSET = re.compile(r"\s*\+\s*(?=\w)")
 # What the registers of a type are called; those of any other type are called after it.
 _PREFIXES = {
-    ".pred": "%p",
-    ".b16": "%rs",
-    ".b32": "%r",
-    ".b64": "%rd",
-    ".f32": "%f",
-    ".f64": "%fd",
-    ".b128": "%rq",
+    ".pred": "p",
+    ".b16": "rs",
+    ".b32": "r",
+    ".b64": "rd",
+    ".f32": "f",
+    ".f64": "fd",
+    ".b128": "rq",
 }
+_LIKE_A_REGISTER = re.compile(r"(?:_\w*[a-z]|p|r|rs|rd|rq|f|fd)[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,8 @@ def _numbered_registers(document: Document) -> Document:
 
 def _renumbered(document: Document, function: Function) -> dict[int, Sequence[Statement]]:
     registers = read_registers(document, function)
+    # The sign in front is a custom; it is left out unless something else has such a name.
+    sign = "%" * any(_LIKE_A_REGISTER.fullmatch(name) for name, _ in _named(document))
     names: dict[str, str] = {}
     counts: dict[tuple[str, str], int] = {}
     changes: dict[int, Sequence[Statement]] = {}
@@ -141,7 +144,7 @@ def _renumbered(document: Document, function: Function) -> dict[int, Sequence[St
         for name in NAME.findall(one.code):
             kind = registers.type_of(name)
             if kind and name not in names:
-                prefix = _PREFIXES.get(kind) or "%" + kind.replace(".", "_")
+                prefix = sign + (_PREFIXES.get(kind) or kind.replace(".", "_"))
                 number = counts.get((kind, prefix), 0)
                 names[name] = f"{prefix}{number}"
                 counts[kind, prefix] = number + 1

@@ -161,7 +161,8 @@ class _Strategy:
         return not reducer.is_spent()
 
     async def _pump(self) -> None:
-        while await pump(self._reducer, self._kinds, self._removal):
+        sweeps = (self._removal, (*self._plain, *self._tidying, *self._removal))
+        while await pump(self._reducer, self._kinds, sweeps):
             await self._reducer.sweep(self._tidying)
 
 
