@@ -122,11 +122,11 @@ def run(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by the
     matrix = read_matrix(options["file"] or find_matrix_file())
     how = _options(options, matrix)
     status = status_console()
-    with status.status("preparing toolchains and sources"):
-        plan = make_plan(matrix, how)
     with Store.open(home_dir()) as store:
         if store.notice:
             status.print(f"triage: {store.notice}")
+        with status.status("preparing toolchains and sources"):
+            plan = make_plan(matrix, how, store)
         with show_matrix_progress(status) as progress:
             if options["as_list"] or options["dry_run"]:
                 listing = run_to_the_end(list_matrix(matrix, store, how, progress, plan))

@@ -30,7 +30,8 @@ Example:
   triage workaround --kernel mamba3_siso_bwd_dqkv --sm 100a --patch workaround.diff
 
 Exit code 0: something better was found and proved, or nothing is wrong. 1: nothing better was
-found."""
+found. 2: wrong usage, or a launch that cannot be captured. 3: nothing matches. 4: this machine, or
+a toolchain that cannot be had."""
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
@@ -78,6 +79,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         at_most=options["most"],
         kinds=tuple(Kind(word) for word in options["kinds"]) or tuple(Kind),
     )
+    _check_folder(options["patch"])
     selection = _selected(options)
     status = status_console()
 
@@ -118,6 +120,12 @@ def _budget(text: str) -> float:
     if match is None or not float(match[1]):
         raise UsageError(f"--budget {text}: write a time, for example 90s or 4m")
     return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+def _check_folder(path: Path | None) -> None:
+    """Before minutes are spent on what could not be written."""
+    if path is not None and not path.parent.is_dir():
+        raise UsageError(f"--patch {path}: there is no folder {path.parent}")
 
 
 def _write(report: WorkaroundReport, path: Path | None) -> None:

@@ -86,7 +86,8 @@ class _Unused(_OnOperations):
             found += more
 
     def apply(self, document: IrModule, chosen: Sequence[Edit]) -> IrModule | None:
-        return document.replaced({_index(edit): () for edit in chosen})
+        # What reads one of them is unused too, but need not be among the chosen.
+        return document.without(map(_index, chosen))
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ def _before(text: str, tuner: Tuner, helper: str) -> _Edit:
 
 def _added(text: str, configs: ast.expr, add: Sequence[Config], constructor: str) -> list[_Edit]:
     start, end = _span(text, configs)
-    more = ", ".join(_constructed(config, constructor) for config in add)
+    more = ", ".join(config_source(config, constructor) for config in add)
     # Whatever makes the list, a tuple or a generator too.
     is_list = isinstance(configs, ast.List | ast.ListComp)
     opening, closing = ("", "") if is_list else ("list(", ")")
@@ -191,7 +191,8 @@ def _added(text: str, configs: ast.expr, add: Sequence[Config], constructor: str
     ]
 
 
-def _constructed(config: Config, constructor: str) -> str:
+def config_source(config: Config, constructor: str) -> str:
+    """A config as a tuner's list spells it."""
     values = config.as_dict()
     meta = {name: value for name, value in values.items() if name not in OPTIONS}
     options = [f"{name}={_literal(values[name])}" for name in OPTIONS if name in values]

@@ -1,4 +1,4 @@
-"""Whether a workaround is still needed, from the results of a run. Pure.
+"""What to run to see whether a workaround is still needed, and what the results say. Pure.
 
 What counts is the newest Triton of the run that could tell, with the ptxas that it bundles where
 that was run, else the newest: it is what a user would be on next.
@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from harness.logic.versions import toolchain_order
 from harness.values.change import Facts
 from harness.values.kernel import Scalar
+from harness.values.matrix import Extra
+from harness.values.target import Target
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
 from harness.values.workaround import KeptWorkaround
 
-__all__ = ["Expired", "expired", "is_about"]
+__all__ = ["Expired", "expired", "is_about", "is_known", "to_run"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,27 @@ def is_about(kept: KeptWorkaround, facts: Facts) -> bool:
     """Whether a result is of the kernel, launch and GPU that a workaround is for."""
     home = kept.baseline
     return (facts.kernel, facts.launch, facts.target) == (home.kernel, home.launch, home.target)
+
+
+def to_run(kept: KeptWorkaround) -> Extra:
+    """The launch that it is for, with all its configs, as one more entry of a matrix."""
+    home = kept.baseline
+    return Extra(
+        kernel=home.kernel,
+        launch=home.launch.partition("#")[0].partition(":")[0],
+        set=kept.overrides,
+        targets=(Target.parse(home.target),),
+    )
+
+
+def is_known(kept: Iterable[KeptWorkaround], facts: Facts) -> bool:
+    """Whether one of them is for this very config: that it fails is no surprise."""
+    config = _key(facts.config)
+    return any(
+        is_about(each, facts)
+        and config in {_key(own) for own in (each.baseline.config, *each.left_out)}
+        for each in kept
+    )
 
 
 def expired(kept: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[Expired]:

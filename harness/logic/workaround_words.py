@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from harness.logic.workaround_rank import spill_bytes_per_block
 from harness.logic.workarounds import Step
 from harness.values.limits import Limits
 from harness.values.row import Row
@@ -21,13 +20,8 @@ _FIGURES: tuple[tuple[str, str, Callable[[Row], float | None]], ...] = (
     ("shared memory", " B", lambda row: row.shared),
     ("registers", "", lambda row: row.n_regs),
     ("spill stores", " B", lambda row: row.spill_stores),
-    ("spill loads", " B", lambda row: row.spill_loads),
-    ("spilled a block", " KiB", lambda row: _kib(spill_bytes_per_block(row))),
 )
-
-
-def _kib(count: int | None) -> float | None:
-    return None if count is None else count / 1024
+# Loads go with the stores, and the table has both.
 
 
 def describe_change(steps: Sequence[Step]) -> str:

@@ -195,18 +195,26 @@ _REGISTERS = (64, 96, 128, 168, 192, 255)
 _CLUSTERS_SINCE = 90
 
 
-def neighbours(config: Config, listed: Iterable[Config], *, capability: int) -> list[Config]:
-    """The configs that differ from this one in one value, and are not listed.
+def neighbours(
+    config: Config,
+    listed: Iterable[Config],
+    *,
+    capability: int,
+    spills: bool = False,
+    again: bool = False,
+) -> list[Config]:
+    """The configs that differ from this one in one value, and are not listed (but for `again`).
 
     Warps and powers of two among the meta-parameters are halved and doubled, stages go up and down
     by one, registers go to the next step of a ladder, to none and to the most. The first ones are
-    those that most often help a kernel that spills: more registers, then more warps.
+    those that most often help a kernel that spills: more registers, then more warps. One that
+    `spills` gets no fewer warps: each thread would have to hold twice as much.
     """
     listed = list(listed)
-    known = {Setting(config=each).key for each in [config, *listed]}
+    known = {Setting(config=each).key for each in [config, *(() if again else listed)]}
     values = config.as_dict()
     found: list[Config] = []
-    for name, value in _changed(values, listed, capability):
+    for name, value in _changed(values, listed, capability, spills=spills):
         changed = dict(values)
         if value is None:
             changed.pop(name, None)
@@ -228,12 +236,13 @@ def in_order(values: Mapping[str, Scalar], like: Config) -> Config:
 
 
 def _changed(
-    values: Mapping[str, Scalar], listed: Sequence[Config], capability: int
+    values: Mapping[str, Scalar], listed: Sequence[Config], capability: int, *, spills: bool
 ) -> list[tuple[str, Scalar | None]]:
     found: list[tuple[str, Scalar | None]] = []
     found += [("maxnreg", count) for count in _registers(values.get("maxnreg"), listed)]
     warps = _number(values, "num_warps")
-    found += [("num_warps", n) for n in (warps * 2, warps // 2) if 1 <= n <= _MOST_WARPS]
+    fewer = () if spills else (warps // 2,)
+    found += [("num_warps", n) for n in (warps * 2, *fewer) if 1 <= n <= _MOST_WARPS]
     for name, value in values.items():
         if name not in OPTIONS and _is_power_of_two(value):
             found += [(name, n) for n in (int(value) // 2, int(value) * 2) if n >= 1]

@@ -18,6 +18,11 @@ from harness.values.row import SCHEMA, Row
 
 __all__ = ["render_workarounds", "workaround_document"]
 
+_RANKING = (
+    "Best first: verdict, spilled bytes of a block, occupancy, instruction mix, tensor and shared "
+    "memory, then the fewest changes.\nAll were compiled again from nothing; nothing was run on a "
+    "GPU."
+)
 _STYLES = {Known.INTERPRETED: "green", Known.MEASURED: "green", Known.DIFFERS: "red"}
 
 
@@ -30,7 +35,9 @@ def render_workarounds(report: WorkaroundReport) -> RenderableType:
     if not report.is_needed:
         return Group(*parts, Text("Nothing to work around: the configs that were told work."))
     parts.append(_table(report))
-    if not report.candidates:
+    if report.candidates:
+        parts.append(Text(_RANKING, style="dim"))
+    else:
         parts.append(Text("Nothing better was found.", style="bold"))
     for number, candidate in enumerate(report.candidates, start=1):
         parts += _details(number, candidate)
@@ -45,12 +52,12 @@ def _table(report: WorkaroundReport) -> Table:
     table.add_column("change", overflow="fold")
     for title in ("verdict", "numerics"):
         table.add_column(title, no_wrap=True)
-    for title in ("regs", "spill st", "spill ld", "a block", "tmem", "shared", "occupancy"):
+    for title in ("regs", "spill st", "spill ld", "spill/block", "tmem", "shared", "occupancy"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_row("", f"now: {_config(report.baseline)}", *_cells(report.baseline, ""))
     best = report.survivor
     if best and best.cell != report.baseline.cell:
-        table.add_row("", f"best of the list: {_config(best)}", *_cells(best, ""))
+        table.add_row("", f"best you have: {_config(best)}", *_cells(best, ""))
     for number, candidate in enumerate(report.candidates, start=1):
         known = candidate.numerics.known
         word = Text(known.value, style=_STYLES.get(known, ""))
@@ -80,21 +87,29 @@ def _number(value: int | None) -> str:
 
 
 def _details(number: int, candidate: Candidate) -> list[RenderableType]:
-    lines: list[RenderableType] = [Text(f"{number}. {candidate.change}", style="bold")]
+    lines: list[RenderableType] = [Text(""), Text(f"{number}. {candidate.change}", style="bold")]
     lines += [Text(f"   {line}") for line in candidate.explanation]
     known = candidate.numerics
     lines.append(Text(f"   {known.known.value}: {known.reason}", style="dim"))
-    lines += [Text(f"   $ {line}", style="cyan") for line in candidate.paste]
+    lines += [Text(f"     {line}", style="cyan") for line in candidate.paste]
     return lines
 
 
 def _patch(patch: Patch) -> list[RenderableType]:
+    does = [f"leaves out {_configs(len(patch.left_out))} that fail"] if patch.left_out else []
+    does += [f"adds {each}" for each in patch.added]
     state = "proved" if patch.is_proved else "NOT proved"
     return [
         Text(""),
-        Text(f"Patch of {patch.file} ({state}; {patch.proof})", style="bold"),
+        Text(f"Patch of {patch.file}: {', '.join(does)}", style="bold"),
+        Text(f"{state}: {patch.proof}"),
+        Text(""),
         Text(patch.diff),
     ]
+
+
+def _configs(count: int) -> str:
+    return "1 config" if count == 1 else f"{count:,} configs"
 
 
 def workaround_document(report: WorkaroundReport) -> dict[str, Any]:

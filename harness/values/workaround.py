@@ -17,7 +17,8 @@ class KeptWorkaround:
     `baseline` is the cell that it is for, `change` what was changed in words, `proof` the row of
     the best candidate. `diff` is the patch, `left_out` the configs that it leaves out on the
     baseline's Triton, and `signatures` the keys of their failures and the baseline's: the bugs that
-    it works around. `created` is in seconds since the epoch.
+    it works around. `overrides` are the launch's, as they were set. `created` is in seconds since
+    the epoch.
     """
 
     baseline: Row
@@ -27,4 +28,5 @@ class KeptWorkaround:
     diff: str = ""
     is_patch_proved: bool = False
     left_out: tuple[dict[str, Scalar], ...] = ()
+    overrides: tuple[tuple[str, Scalar | None], ...] = ()
     created: float = 0.0

@@ -19,6 +19,7 @@ from harness.effects.triton_sessions import TritonSessions
 from harness.effects.workbench import Workbench
 from harness.logic.expectations import Expectations, happened
 from harness.logic.matrix import Rules, Shard
+from harness.logic.workaround_expiry import is_known
 from harness.values.change import Changes, Facts
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.matrix import Matrix, Selector
@@ -315,6 +316,7 @@ def _is_known(bench: Workbench, place: Place) -> bool:
 def _counts(store: Store, run: int, matrix: Matrix) -> tuple[Counter[str], int]:
     """The cells of a run by verdict, and how many fail unexpectedly."""
     verdicts: Counter[str] = Counter()
+    kept = store.workarounds()
     unexpected = 0
     expectations = Expectations(matrix.expect)
     decode = msgspec.json.Decoder(Facts).decode
@@ -325,7 +327,8 @@ def _counts(store: Store, run: int, matrix: Matrix) -> tuple[Counter[str], int]:
         if kind.compiles or kind.tells_nothing:
             continue
         expected = expectations.of(facts)
-        unexpected += expected is None or not happened(facts, expected)
+        is_quiet = happened(facts, expected) if expected else is_known(kept, facts)
+        unexpected += not is_quiet
     return verdicts, unexpected
 
 
@@ -390,14 +393,17 @@ class _Seconds(msgspec.Struct):
     seconds: float | None = None
 
 
-def make_plan(matrix: Matrix, options: MatrixOptions) -> MatrixPlan:
+def make_plan(matrix: Matrix, options: MatrixOptions, store: Store) -> MatrixPlan:
     """Expand the matrix as far as places, installing what is needed.
+
+    What the store has workarounds for takes part as well.
 
     Raises:
         EmptySelectionError: nothing is left of it.
         TriageError: as `plan_matrix`.
     """
-    plan = plan_matrix(Rules(matrix=matrix, only=options.only), options.shard)
+    rules = Rules(matrix=matrix, only=options.only)
+    plan = plan_matrix(rules, options.shard, store.workarounds())
     if not plan.places and not plan.dropped and options.shard.of == 1 and not plan.failures:
         said = "; ".join(plan.warnings[:3])
         raise EmptySelectionError(

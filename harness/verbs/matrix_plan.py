@@ -13,11 +13,13 @@ from harness.effects import toolchains
 from harness.effects.repros import find_kernels, list_repros
 from harness.logic.matrix import Rules, Shard, newest_of_minor, spec_hint
 from harness.logic.versions import LATEST, exact_version, select
+from harness.logic.workaround_expiry import to_run
 from harness.values.errors import InfrastructureError, OfflineError, UsageError
 from harness.values.kernel import ConfigFilter, Repro
 from harness.values.matrix import Extra, Matrix, VersionChoice
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, INSTALLED, Ptxas, Tool, Triton
+from harness.values.workaround import KeptWorkaround
 from harness.verbs.selection import (
     PlannedLaunch,
     Selection,
@@ -66,20 +68,24 @@ class MatrixPlan:
     versions: dict[str, Sequence[Version]]
 
 
-def plan_matrix(rules: Rules, shard: Shard) -> MatrixPlan:
+def plan_matrix(rules: Rules, shard: Shard, kept: Sequence[KeptWorkaround] = ()) -> MatrixPlan:
     """Expand a matrix, installing the toolchains that are needed.
+
+    What the workarounds that are kept are for takes part, whether or not the matrix names it: with
+    its Tritons, each with the ptxas that it bundles.
 
     Raises:
         UsageError: a target is no GPU that is known.
         InfrastructureError: the package index cannot be asked.
     """
-    return _Planner(rules=rules, shard=shard).plan()
+    return _Planner(rules=rules, shard=shard, kept=kept).plan()
 
 
 @dataclass(slots=True, kw_only=True)
 class _Planner:
     rules: Rules
     shard: Shard
+    kept: Sequence[KeptWorkaround] = ()
     places: list[Place] = field(default_factory=list)
     extras: set[int] = field(default_factory=set)
     dropped: list[Dropped] = field(default_factory=list)
@@ -104,7 +110,10 @@ class _Planner:
         for repro in self._kernels():
             self._product(repro, tritons, ptxas)
         for extra in self.matrix.include:
-            self._extra(extra, tritons, ptxas)
+            self._extra(extra, tritons, ptxas, f"{self.matrix.file}:{extra.line}: include")
+        for each in self.kept:
+            own = [BUNDLED] if each.baseline.triton else ptxas
+            self._extra(to_run(each), tritons, own, f"workaround for {each.baseline.cell}")
         return MatrixPlan(
             rules=self.rules,
             places=tuple(self.places),
@@ -193,8 +202,7 @@ class _Planner:
             self._warn("launches[0]", f"no launch of {repro.name} matches; it has {names}")
         return tuple(found)
 
-    def _extra(self, extra: Extra, tritons: list[str], ptxas: list[str]) -> None:
-        where = f"{self.matrix.file}:{extra.line}: include"
+    def _extra(self, extra: Extra, tritons: list[str], ptxas: list[str], where: str) -> None:
         try:
             repros = find_kernels(extra.kernel)
             words = [f"{name}={'none' if value is None else value}" for name, value in extra.set]

@@ -41,7 +41,10 @@ __all__ = ["WorkaroundOptions", "find_workarounds"]
 
 # Of the budget: when the search ends, when steps are no longer taken back, when no proof begins,
 # and when no other Triton is asked for the patch; it is compiled in what is left.
-_SEARCH, _REFINE, _PROVE, _ASK = 0.45, 0.52, 0.7, 0.85
+_SEARCH, _REFINE, _PROVE, _ASK = 0.56, 0.61, 0.74, 0.83
+# What takes a compiler so many times as long as the slowest of the list is not waited for; what is
+# quick may take some seconds.
+_PATIENCE, _LEAST_PATIENCE = 2.0, 15.0
 # A patch that is not compiled is worth little: that may take a little longer than was asked.
 _GRACE = 1.2
 
@@ -90,6 +93,7 @@ async def find_workarounds(
         bench.deadline = started + _REFINE * options.budget
         chosen = await _refined(trials, listed, options.at_most)
         bench.deadline = started + _PROVE * options.budget
+        tell(f"proving {len(chosen)} of {len(trials.done)} that were tried")
         judge = Judge(trials=trials, until=started + _ASK * options.budget)
         candidates, more = await _proved(trials, chosen, listed, judge)
         notes += more
@@ -111,11 +115,11 @@ async def find_workarounds(
         is_time_up=not is_complete,
         notes=tuple(dict.fromkeys(notes)),
     )
-    _keep(store, report)
+    _keep(store, report, selection)
     return report
 
 
-def _keep(store: Store, report: WorkaroundReport) -> None:
+def _keep(store: Store, report: WorkaroundReport, selection: Selection) -> None:
     """With the bugs that it works around, so that every night can say whether it is needed."""
     best = report.candidates[0] if report.candidates else None
     patch = report.patch
@@ -135,6 +139,7 @@ def _keep(store: Store, report: WorkaroundReport) -> None:
             diff=patch.diff if patch else "",
             is_patch_proved=bool(patch and patch.is_proved),
             left_out=tuple(row.config for row in left_out),
+            overrides=tuple(selection.launches[0].overrides.items()),
             created=time.time(),
         )
     )
@@ -153,6 +158,7 @@ async def _begin(
         raise EmptySelectionError("--config matches none of the configs")
     if len(kernels) > 1:
         raise UsageError(f"{', '.join(sorted(kernels))}: name one kernel, as FILE.py::KERNEL")
+    tell(f"compiling what you have: {len(plan.cells)} configs")
     done = await asyncio.gather(*(evaluate(bench, cell) for cell in plan.cells))
     for each in done:
         bench.store.put_result(run, record_of(each))
@@ -173,6 +179,7 @@ async def _begin(
         home=home,
         origin=Origin(setting=setting, defaults=_defaults(selection, home)),
         tell=tell,
+        patience=max(_LEAST_PATIENCE, _PATIENCE * max(row.seconds or 0 for row in rows)),
     )
     listed = _attempts(plan.cells, done)
     trials.done.update({each.setting.key: each for each in listed})

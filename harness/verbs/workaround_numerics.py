@@ -173,10 +173,14 @@ def _departed(found: Departure, operation: Operation, small: dict[str, Scalar]) 
     apart = ""
     if found.stable_max_rel is not None and found.allowed is not None:
         apart = f", {found.stable_max_rel:.2g} apart where rounding explains {found.allowed:.2g}"
+    label = (
+        f"{operation.kernel}, launch {operation.launch}" if operation.launch else operation.kernel
+    )
     verdict = "differ" if found.differs else "agree"
     return Numerics(
         known=Known.DIFFERS if found.differs else Known.INTERPRETED,
-        reason=f"all that the operation {operation.kernel} returns: {verdict}{apart} ({sizes})",
+        reason=f"all results of the operation ({label}) {verdict} with and without the change"
+        f"{apart}; on a small input ({sizes})",
         tensor=found.tensor or None,
         rel_err=found.rel_err,
         stable_max_rel=found.stable_max_rel,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.logic.tuner_patch import config_source
 from harness.logic.workarounds import Kind, Step
 from harness.values.toolchain import BUNDLED
 from harness.verbs.cells import PlannedCell
@@ -38,8 +39,16 @@ def paste_lines(steps: Sequence[Step], cell: PlannedCell) -> tuple[str, ...]:
         arguments = ", ".join(f"{step.name}={step.after!r}" for step in launch)
         lines.append(f"launch it with {arguments}")
     if Kind.CONFIG in kinds:
-        lines.append(f"config: {cell.cell.config.label}")
+        lines.append(_config(cell))
     return tuple(lines)
+
+
+def _config(cell: PlannedCell) -> str:
+    """As the tuner's list says it, or else the launch."""
+    if cell.record and cell.record.autotuned:
+        return config_source(cell.cell.config, "triton.Config")
+    values = ", ".join(f"{name}={value!r}" for name, value in cell.cell.config.items)
+    return f"kernel[grid](..., {values})"
 
 
 def _environment(package: str, version: str) -> list[str]:

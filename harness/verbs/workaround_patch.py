@@ -94,6 +94,7 @@ async def make_patch(
     except PatchError as error:
         return None, [*notes, f"no patch: {file.name}: {error}"]
     trials.bench.deadline = times.end
+    trials.tell(f"compiling a copy of {file.name} with the patch")
     is_proved, proof, rows = await _proved(trials, file, patched)
     name = _name_in_tree(trials, file)
     return Patch(
@@ -245,5 +246,7 @@ async def _proved(trials: Trials, file: Path, patched: str) -> tuple[bool, str, 
         await trials.bench.sessions.close(plan.session)
     rows = [each.row for each in done]
     failing = [row for row in rows if _fails(row)]
-    words = survivors(rows).headline
-    return not failing and bool(rows), f"applied to a copy and compiled: {words}", rows
+    said = (
+        f"applied to a copy and compiled; what the tuner is left with: {survivors(rows).headline}"
+    )
+    return not failing and bool(rows), said, rows

@@ -24,7 +24,7 @@ from harness.logic.workarounds import (
 from harness.values.errors import TriageError
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.values.verdict import VerdictKind
+from harness.values.verdict import Stage, VerdictKind
 from harness.verbs.workaround_trials import Attempt, Trials
 
 __all__ = ["explore", "usable_tritons"]
@@ -62,7 +62,10 @@ async def explore(
         kinds = [kind for kind in kinds if kind in (Kind.FLAGS, Kind.PTXAS)]
     store = trials.bench.store
     learned = _learned(store)
-    order = sorted(kinds, key=lambda kind: (_is_vain(learned, kind), kind.weight))
+    order = sorted(
+        kinds,
+        key=lambda kind: (_is_vain(learned, kind), _is_too_late(trials, kind), kind.weight),
+    )
     is_complete = True
     for index, kind in enumerate(order):
         now = time.monotonic()
@@ -82,9 +85,19 @@ async def _configs(trials: Trials, listed: Sequence[Setting]) -> None:
     """The neighbours of the config that the user has, then of the best of the list."""
     origin = trials.origin.setting
     known = [each.config for each in listed]
-    for start in (origin.config, *(each.setting.config for each in _best(trials)[:1])):
-        found = neighbours(start, known, capability=trials.target.capability)
+    home = trials.done[origin.key]
+    for start in (home, *_best(trials)[:1]):
+        found = _neighbours(trials, start, known)
         await trials.attempt(replace(origin, config=config) for config in found)
+
+
+def _neighbours(
+    trials: Trials, start: Attempt, known: Iterable[Config], *, again: bool = False
+) -> list[Config]:
+    spills = bool(start.row.spill_stores)
+    capability = trials.target.capability
+    config = start.setting.config
+    return neighbours(config, known, capability=capability, spills=spills, again=again)
 
 
 async def _launches(trials: Trials, starts: Sequence[Setting]) -> None:
@@ -109,16 +122,17 @@ async def _climb(trials: Trials, listed: Sequence[Setting]) -> None:
     """
     known = [each.config for each in listed]
     for _ in range(_ROUNDS):
-        tops = [each.setting for each in _best_by_place(trials)]
+        tops = _best_by_place(trials)
         new: list[Setting] = []
         for top in tops:
-            beside = neighbours(top.config, [], capability=trials.target.capability)
+            beside = _neighbours(trials, top, known, again=True)
             # A cluster of blocks was tried where the search began.
             found = [config for config in beside if not _sets(config, "num_ctas")]
             found.sort(key=lambda config: config not in known)
-            new += [replace(top, config=config) for config in found]
+            new += [replace(top.setting, config=config) for config in found]
         await trials.attempt(new)
-        if trials.is_time_up or tops == [each.setting for each in _best_by_place(trials)]:
+        now = [each.setting for each in _best_by_place(trials)]
+        if trials.is_time_up or now == [each.setting for each in tops]:
             return
 
 
@@ -178,6 +192,9 @@ async def _tritons(trials: Trials, starts: Sequence[Setting]) -> None:
     except TriageError as error:
         trials.tell(f"other Tritons are not tried: {error}")
         return
+    # What fails today is what another Triton may mend; and it is quick to compile.
+    failing = {each.setting.key for each in trials.done.values() if _fails(each.row)}
+    starts = sorted(starts, key=lambda start: start.key not in failing)
     starts = [*(each.setting for each in _best(trials)[:1]), *starts]
     for version in versions:
         if trials.is_time_up:
@@ -218,7 +235,9 @@ def _best(trials: Trials) -> list[Attempt]:
 def _worth_a_tool(trials: Trials) -> list[Attempt]:
     """What another ptxas could change: the best of each launch, and a failure of ptxas' own."""
     own = [
-        each for each in trials.done.values() if not each.setting.ptxas and not each.setting.flags
+        each
+        for each in trials.done.values()
+        if not (each.setting.ptxas or each.setting.flags or each.setting.triton)
     ]
     by_launch: dict[object, Attempt] = {}
     for each in _best(trials):
@@ -226,10 +245,12 @@ def _worth_a_tool(trials: Trials) -> list[Attempt]:
             by_launch.setdefault(each.setting.launch, each)
     beam = list(by_launch.values())[:_BEAM]
     # Where nothing but the cubin was wrong, a ptxas that accepts it is all that it takes.
-    failing = _first(
-        own, lambda row: row.stage == "cubin" and not VerdictKind(row.verdict).compiles
-    )
+    failing = _first(own, lambda row: row.stage == Stage.CUBIN.value and _fails(row))
     return list({each.setting.key: each for each in [*beam, *failing]}.values())
+
+
+def _fails(row: Row) -> bool:
+    return not VerdictKind(row.verdict).compiles
 
 
 def _first(attempts: Iterable[Attempt], wanted: Callable[[Row], bool]) -> list[Attempt]:
@@ -248,6 +269,14 @@ def _learned(store: Store) -> dict[str, list[int]]:
         return msgspec.json.decode(found.body, type=dict[str, list[int]])
     except msgspec.MsgspecError:
         return {}
+
+
+def _is_too_late(trials: Trials, kind: Kind) -> bool:
+    """Where Triton itself fails, ptxas and its flags come last: they never see the kernel."""
+    return kind in (Kind.FLAGS, Kind.PTXAS) and any(
+        _fails(each.row) and each.row.stage not in (Stage.CUBIN.value, Stage.LAUNCH.value)
+        for each in trials.done.values()
+    )
 
 
 def _is_vain(learned: dict[str, list[int]], kind: Kind) -> bool:

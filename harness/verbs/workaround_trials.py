@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.effects import toolchains
 from harness.effects.lowering import LaunchCode, lowering_key
+from harness.effects.process import ResourceLimits
 from harness.effects.workbench import TimeIsUpError, Workbench
 from harness.logic.workarounds import OPTIONS, Origin, Setting, Step
 from harness.values.errors import TriageError
@@ -16,6 +19,7 @@ from harness.values.outcome import Lowering
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import Triton
+from harness.values.verdict import VerdictKind
 from harness.verbs.cells import Evaluated, PlannedCell, evaluate
 from harness.verbs.planning import plan_launch
 from harness.verbs.selection import PlannedLaunch, Selection
@@ -44,7 +48,8 @@ class Attempt:
 class Trials:
     """What was tried so far; `home` is the cell at the origin.
 
-    `refused` says why a setting could not be made into a cell. `tell` hears what is tried.
+    `refused` says why a setting could not be made into a cell, or was given up. `tell` hears what
+    is tried. `patience` is how many seconds one compiler run of a trial may take.
     """
 
     bench: Workbench
@@ -55,7 +60,14 @@ class Trials:
     tell: Callable[[str], None]
     done: dict[object, Attempt] = field(default_factory=dict)
     refused: dict[object, str] = field(default_factory=dict)
+    patience: float = math.inf
     is_time_up: bool = False
+    _turns: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Few at once, so that the first are through all stages while others wait: what the time
+        # does not suffice for is not begun. One more than there are workers keeps these busy.
+        self._turns = asyncio.Semaphore(self.bench.jobs + 1)
 
     @property
     def target(self) -> Target:
@@ -71,9 +83,10 @@ class Trials:
         return self.origin.steps_to(setting)
 
     async def attempt(self, settings: Iterable[Setting]) -> list[Attempt]:
-        """Compile those that were not tried yet, side by side; all that came to an end.
+        """Compile those that were not tried yet, first ones first; all that came to an end.
 
-        What the store knows comes first. Nothing is begun any more when the time is up.
+        What the store knows comes first. Nothing is begun any more when the time is up, and what
+        was begun goes on to its end.
         """
         wanted = list({each.key: each for each in settings}.values())
         new = [
@@ -110,19 +123,44 @@ class Trials:
         if cell is None:
             self._refuse(setting, "the launch does not make this config")
             return
+        limits = self.bench.limits
+        seconds = min(limits.timeout, self.patience)
         try:
-            done = await evaluate(self.bench, cell)
+            done = await self._evaluated(cell, replace(limits, timeout=seconds), afresh=False)
         except TimeIsUpError:
             self.is_time_up = True
+            return
+        if done.row.verdict == VerdictKind.TIMEOUT.value and seconds < limits.timeout:
+            # No verdict on the cell: a user might have waited.
+            self._refuse(setting, f"a compiler took more than {seconds:.0f} s")
             return
         self.done[setting.key] = Attempt(setting=setting, cell=cell, done=done)
         self.bench.store.put_result(self.run, record_of(done))
         words = ", ".join(step.words for step in self.steps(setting)) or "as it is"
         self.tell(f"{words}: {done.row.verdict}: {done.row.reason[:90]}")
 
+    async def _evaluated(
+        self, cell: PlannedCell, limits: ResourceLimits | None, *, afresh: bool
+    ) -> Evaluated:
+        """The cell, if there is time to begin with it.
+
+        Raises:
+            TimeIsUpError: there is none left.
+        """
+        async with self._turns:
+            deadline = self.bench.deadline
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeIsUpError
+            bench = self.bench.apart(limits=limits, afresh=afresh)
+            bench.deadline = None
+            try:
+                return await evaluate(bench, cell)
+            finally:
+                self.bench.cpu_seconds += bench.cpu_seconds
+
     def _refuse(self, setting: Setting, why: str) -> None:
         self.refused[setting.key] = why
-        self.tell(f"{', '.join(step.words for step in self.steps(setting))}: not tried: {why}")
+        self.tell(f"{', '.join(step.words for step in self.steps(setting))}: not told: {why}")
 
     def _is_unknown(self, pair: tuple[Setting, PlannedCell | None]) -> bool:
         cell = pair[1]
@@ -226,11 +264,9 @@ class Trials:
         cells, session = await self.cells(setting.triton, setting.launch, [setting], frozen=False)
         if cells[0] is None:
             return None
-        fresh = self.bench.apart(limits=None, afresh=True)
         try:
-            done = await evaluate(fresh, cells[0])
+            done = await self._evaluated(cells[0], None, afresh=True)
         finally:
-            self.bench.cpu_seconds += fresh.cpu_seconds
             if session:
                 await self.bench.sessions.close(session)
         self.bench.store.put_result(self.run, record_of(done))

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("workaround")]
 
 FILE = HERE / "kernels" / "workable.py"
 TRITON = ["--triton", "3.6.0"]
+TILES = ["--sm", "90a", *TRITON, "--change", "config", "--budget", "10m", "--most", "4"]
 
 
 def workaround(triage: Triage, *words: str, code: int = 0) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def workaround(triage: Triage, *words: str, code: int = 0) -> dict[str, Any]:
 def found(module_triage: Triage) -> dict[str, Any]:
     words = ["--kernel", f"{FILE}::mixing", "--sm", "90a", *TRITON, "--change", "config"]
     patch = ["--patch", str(module_triage.folder / "mixing.diff"), "--budget", "10m"]
-    return workaround(module_triage, *words, *patch)
+    return workaround(module_triage, *words, *patch, "--most", "4")
 
 
 def test_more_registers_are_found_and_ranked_by_what_they_gain(found: dict[str, Any]) -> None:
@@ -48,8 +49,7 @@ def test_more_registers_are_found_and_ranked_by_what_they_gain(found: dict[str, 
 
 
 def test_another_tile_is_run_against_the_users_own(module_triage: Triage) -> None:
-    words = ["--sm", "90a", *TRITON, "--change", "config", "--budget", "10m"]
-    found = workaround(module_triage, "--kernel", f"{FILE}::tiled", *words)
+    found = workaround(module_triage, "--kernel", f"{FILE}::tiled", *TILES)
     by_names = {
         tuple(step["name"] for step in each["change"]): each["evidence"]
         for each in found["candidates"]
@@ -57,8 +57,11 @@ def test_another_tile_is_run_against_the_users_own(module_triage: Triage) -> Non
     assert by_names["BLOCK",]["numerics"] == "interpreted"
     for names, evidence in by_names.items():
         assert evidence["numerics"] == ("interpreted" if "BLOCK" in names else "compiled")
-    # One that computes something else is no workaround.
-    found = workaround(module_triage, "--kernel", f"{FILE}::untiled", *words, code=1)
+
+
+@pytest.mark.long
+def test_a_tile_that_computes_something_else_is_no_workaround(module_triage: Triage) -> None:
+    found = workaround(module_triage, "--kernel", f"{FILE}::untiled", *TILES, code=1)
     assert found["candidates"] == []
     assert [note for note in found["notes"] if "computes something else" in note]
 
@@ -100,15 +103,41 @@ def test_where_nothing_is_wrong_nothing_is_done(module_triage: Triage) -> None:
     assert found["candidates"] == []
 
 
-def test_a_workaround_is_kept_and_the_diff_says_when_it_is_not_needed(
-    module_triage: Triage, found: dict[str, Any]
-) -> None:
-    assert found["candidates"]
-    words = ["--kernel", f"{FILE}::mixing", "--sm", "90a", *TRITON]
-    module_triage.compile(*words, "--config", "BLOCK=2048", code=0)
-    module_triage.compile(*words, "--config", "BLOCK=2048", code=0)
-    done = module_triage("diff", "--json")
-    assert msgspec.json.decode(done.stdout)["expired_workarounds"] == []
+DATED = HERE / "kernels" / "dated.py"
+MATRIX = """\
+version: 1
+toolchains:
+  triton: {{spec: [{versions}]}}
+  ptxas: {{spec: [bundled]}}
+targets: [sm_80]
+kernels: ["{kernel}"]
+"""
+
+
+def night(triage: Triage, *versions: str) -> dict[str, Any]:
+    text = MATRIX.format(versions=", ".join(versions), kernel=HERE / "kernels" / "plain.py")
+    (triage.folder / "matrix.yaml").write_text(text)
+    done = triage("matrix", "run", "--json")
+    assert done.returncode == 0, done.stderr + done.stdout[-2000:]
+    document: dict[str, Any] = msgspec.json.decode(done.stdout)
+    return document
+
+
+def test_every_night_runs_what_a_workaround_is_for_until_it_is_not_needed(triage: Triage) -> None:
+    words = ["--kernel", f"{DATED}::doubled", "--sm", "90a", "--triton", "3.3.1"]
+    found = workaround(triage, *words, "--change", "config")
+    assert found["baseline"]["verdict"] == "rejected"
+    assert found["patch"]["proved"] is True
+    assert found["patch"]["guard"]["tested"] == ["3.3.1"]
+    # The matrix names neither the kernel nor the GPU. That it fails is known, and no surprise.
+    first = night(triage, "3.3.1")
+    assert first["cells"] == {"ok": 2, "rejected": 1}
+    assert first["diff"]["expired_workarounds"] == []
+    second = night(triage, "3.3.1", "3.6.0")
+    [told] = second["diff"]["expired_workarounds"]
+    assert "doubled on sm_90a: it is ok with Triton 3.6.0" in told
+    assert "found for Triton 3.3.1" in told
+    assert told in triage("diff").stdout
 
 
 LAUNCH = """

@@ -105,6 +105,19 @@ def test_an_operation_goes_with_what_needs_it() -> None:
     ]
 
 
+def test_what_is_unused_goes_with_what_reads_it() -> None:
+    # Once the loop is gone, %at is read by %at_0 alone, which nobody reads.
+    alone = named("operations").apply(MODULE, [index_of("%total")])
+    assert alone is not None
+    unused = named("unused")
+    at = index_of("%at =", alone)
+    assert {at, index_of("%at_0", alone)} <= set(unused.opportunities(alone))
+    left = unused.apply(alone, [at])
+    assert left is not None
+    assert "%at" not in left.text
+    assert "%rows" in left.text
+
+
 def test_what_ends_a_region_takes_it_along() -> None:
     left = named("operations").apply(MODULE, [index_of("%more")])
     assert left is not None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from harness.logic.workaround_expiry import expired
+from harness.logic.workaround_expiry import expired, is_known, to_run
 from harness.values.change import Facts
 from harness.values.row import Row
 from harness.values.workaround import KeptWorkaround
@@ -92,3 +93,20 @@ def test_what_could_not_be_told_says_nothing() -> None:
 def test_another_kernel_launch_or_gpu_says_nothing() -> None:
     for other in ({"kernel": "other"}, {"launch": "gqa"}, {"target": "sm_90a"}):
         assert told(kept(), facts(HOME, "ok", **other)) == []
+
+
+def test_what_is_run_is_the_launch_as_it_was_set() -> None:
+    home = replace(kept().baseline, launch="default:chunk=32#2")
+    extra = to_run(replace(kept(), baseline=home, overrides=(("chunk", 32),)))
+    assert (extra.kernel, extra.launch, extra.set) == ("k", "default", (("chunk", 32),))
+    assert [str(target) for target in extra.targets] == ["sm_100a"]
+    assert extra.config.wanted == ()
+
+
+def test_that_what_is_worked_around_fails_is_known() -> None:
+    mine = [kept(STUB)]
+    assert is_known(mine, facts(HOME, "sick"))
+    assert is_known(mine, facts(STUB, "trap_stub"))
+    assert not is_known(mine, facts({"num_warps": 1}, "trap_stub"))
+    assert not is_known(mine, facts(STUB, "trap_stub", target="sm_90a"))
+    assert not is_known([], facts(STUB, "trap_stub"))

@@ -81,6 +81,11 @@ def test_a_neighbour_differs_in_one_value() -> None:
     assert {values.get("num_ctas") for values in found} == {None, 2}
 
 
+def test_what_spills_gets_no_fewer_warps() -> None:
+    found = neighbours(config(num_warps=4), [], capability=100, spills=True)
+    assert {each.as_dict()["num_warps"] for each in found} == {4, 8}
+
+
 def test_what_is_listed_is_not_proposed_in_whatever_order_it_is_written() -> None:
     start = config(num_warps=4, num_stages=2)
     found = proposed(start, config(num_stages=2, num_warps=8))
