@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -158,6 +159,8 @@ def _terms(dossier: Dossier) -> Iterator[str]:
         yield stages.failing_pass
     if signature:
         yield from (f'"{phrase}"' for phrase in _PHRASE.findall(signature.template)[:3])
+    if case.signal:
+        yield f"{'ptxas' if dossier.in_ptxas else 'triton'} {signal.Signals(case.signal).name}"
     yield dossier.function
     yield f"{case.verdict.replace('_', ' ')} {case.target}"
     if dossier.history:

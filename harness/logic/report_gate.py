@@ -1,7 +1,7 @@
 """Is a report ready to be filed? What can be told from its text and its files alone. Pure.
 
 Whether its command shows the failure on a clean machine is found out by running it, elsewhere
-(`harness.verbs.report_trial`).
+(`harness.verbs.reporting`).
 """
 
 from __future__ import annotations

@@ -157,8 +157,10 @@ class View:
         compiling = [row for row in rows if VerdictKind(row.verdict).compiles]
         fail = "fails" if d.alike == 1 else "fail"
         parts = [f"{d.alike} of the {len(rows)} configs that were tried {fail} this way."]
-        if not compiling:
-            parts.append("None is left that compiles.")
+        if len(rows) == 1:
+            parts = []  # it was said already that this one does
+        elif not compiling:
+            parts.append("No config is left that compiles.")
         elif spilling := [row.spill_stores for row in compiling if row.spill_stores]:
             least, most = min((row.spill_stores or 0) for row in compiling), max(spilling)
             span = f"{most:,}" if least == most else f"{least:,} to {most:,}"
