@@ -72,7 +72,7 @@ class _Budget(click.ParamType[tuple[str, float]]):
     "--script", metavar="COMMAND", help="Your own predicate: exit code 0 means interesting."
 )
 @click.option("--level", type=click.Choice(LEVELS), default="auto", show_default=True)
-@click.option("--defined", is_flag=True, help="Add no read of a register that nothing has written.")
+@click.option("--defined", is_flag=True, help="Leave no more registers undefined than the original does.")
 @click.option(
     "--budget",
     type=_Budget(),
@@ -228,7 +228,7 @@ def _document(found: Minimization) -> dict[str, Any]:
         "last_good": found.last_good,
         "first_fixed": found.first_fixed,
         "is_minimal": found.is_minimal,
-        "undefined_reads": {
+        "undefined_registers": {
             "original": found.undefined[0],
             "minimized": found.undefined[1],
         },

@@ -75,8 +75,8 @@ class Minimization:
     original was tried with, where it was another than its own. `packages` are the distributions
     that carry each ptxas, where an index has it. `limit` is the seconds after which a candidate
     counts as hanging. `is_minimal`: nothing can go alone; None where that was not tried out.
-    `undefined` counts the reads of registers that nothing may have written, in the original and
-    now. `tests`, `calls` and `seconds` are of all runs that worked on it.
+    `undefined` counts the registers that are read though nothing may have written them, in the
+    original and now. `tests`, `calls` and `seconds` are of all runs that worked on it.
     """
 
     kernel: str

@@ -23,7 +23,7 @@ from harness.logic.ptx_instruction import NAME, Instruction
 from harness.logic.ptx_registers import read_registers, renamed
 from harness.logic.reduction import Reducer, Transformation
 
-__all__ = ["Ballast", "ballasts", "pump"]
+__all__ = ["Ballast", "ballasts", "double_ballast", "pump"]
 
 _NAME = "ballast"
 _FEWEST_LOOKALIKES = 4
@@ -85,12 +85,8 @@ def ballasts(document: Document) -> list[Ballast]:
     return sorted(found.values(), key=lambda ballast: ballast.weight, reverse=True)
 
 
-def _load(ballast: Ballast, document: Document, function: Function) -> _Load:
-    """The ballast on registers of this function: the undefined one of each type that is used most.
-
-    Where there is none a new one is declared.
-    """
-    known = _undefined(document, function)
+def _load(ballast: Ballast, known: Mapping[str, str]) -> _Load:
+    """The ballast on the registers that are known for each type, else on new ones."""
     new = {kind: f"%new{kind.replace('.', '_')}" for kind in ballast.types.values()}
     missing = sorted(kind for kind in new if kind not in known)
     first = [statement(Kind.DECLARATION, f".reg {kind} {new[kind]};") for kind in missing]
@@ -113,10 +109,10 @@ def _undefined(document: Document, function: Function) -> dict[str, str]:
     return known
 
 
-def _chains(document: Document, function: Function) -> Iterator[_Load]:
+def _chains(document: Document, function: Function, known: Mapping[str, str]) -> Iterator[_Load]:
     """Arithmetic on the values that pass the place for ballast, those that are read soonest."""
     here = document.statements.index(_PLACE)
-    registers, known = read_registers(document, function), _undefined(document, function)
+    registers = read_registers(document, function)
     inside = [(place, one) for place, one in document.instructions if place in function.body]
     made = {name for place, one in inside if place < here for name in one.writes}
     passing: dict[str, str] = {}
@@ -144,12 +140,30 @@ async def pump(
 ) -> bool:
     """Try the pump on the best document, with these sweeps under it; whether it got smaller."""
     for base, function, size in _groups(reducer.best):
-        loads = [*_chains(base, function)]
-        loads += [_load(kind, base, function) for kind in kinds[:_MOST_KINDS]]
+        known = _undefined(base, function)
+        loads = [*_chains(base, function, known)]
+        loads += [_load(kind, known) for kind in kinds[:_MOST_KINDS]]
         best = await _heaviest(reducer, base, loads, size)
         if best and await _pumped(reducer, base, best, sweeps):
             return True
     return False
+
+
+async def double_ballast(reducer: Reducer[Document]) -> bool:
+    """Write the line that is there most often twice as often, if that may be."""
+    document = reducer.best
+    alike: dict[str, list[int]] = {}
+    for place, one in document.instructions:
+        alike.setdefault(str(one), []).append(place)
+    places = max(alike.values(), key=len, default=[])
+    line = [document.statements[place] for place in places]
+    if len(places) < _FEWEST_LOOKALIKES:
+        return False
+    doubled = document.replaced({places[0]: [*line, line[0]]})
+    if not (await reducer.ask(_NAME, [doubled]))[0]:
+        return False
+    reducer.adopt(_NAME, doubled)
+    return True
 
 
 def _groups(document: Document) -> Iterator[tuple[Document, Function, int]]:

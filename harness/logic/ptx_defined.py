@@ -7,6 +7,7 @@ which no compiler can foresee. So a valid program goes through every pass that a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,11 +19,18 @@ from harness.logic.ptx_registers import Registers, read_registers, renamed
 from harness.logic.ptx_scopes import without_scopes
 from harness.logic.reduction import Edit, Transformation
 
-__all__ = ["Declared", "completed", "count_undefined", "undeclared"]
+__all__ = [
+    "FIRST",
+    "VALUES",
+    "Declared",
+    "completed",
+    "undeclared",
+    "undefined_registers",
+]
 
 # How a register of a type is made from the thread's number, which is in the first one.
-_FIRST = ".b32"
-_VALUES = {
+FIRST = ".b32"
+VALUES = {
     ".b32": "mov.b32 {0}, %tid.x;",
     ".u32": "mov.u32 {0}, {1};",
     ".s32": "mov.s32 {0}, {1};",
@@ -85,10 +93,15 @@ def _declared_names(one: Statement) -> Iterator[str]:
         yield from names_in(one.code)
 
 
-def count_undefined(document: Document) -> int:
-    """How many reads of a module may find a register that nothing wrote."""
+def undefined_registers(document: Document) -> Counter[str]:
+    """How many registers of each type a module may read although nothing wrote them."""
     flat = without_scopes(document)
-    return sum(len(undefined_reads(flat, function)) for function in flat.functions)
+    found: Counter[str] = Counter()
+    for function in flat.functions:
+        type_of = read_registers(flat, function).type_of
+        names = {read.register for read in undefined_reads(flat, function)}
+        found.update(type_of(name) or "" for name in names)
+    return found
 
 
 def completed(document: Document) -> Document:
@@ -108,18 +121,18 @@ def _completed(document: Document, function: Function) -> dict[int, Sequence[Sta
     needed: dict[str, str] = {}
     for read in undefined_reads(document, function):
         kind = registers.type_of(read.register)
-        if kind in _VALUES:
+        if kind in VALUES:
             needed[read.register] = kind
     if not needed:
         return {}
     inside = [one for place, one in document.instructions if place in function.body]
     written = {name for one in inside for name in one.writes}
     present = _present(document, function, registers)
-    shared = {kind: present.get(kind, f"%any{kind.replace('.', '_')}") for kind in _VALUES}
+    shared = {kind: present.get(kind, f"%any{kind.replace('.', '_')}") for kind in VALUES}
     names = {name: shared[kind] for name, kind in needed.items() if name not in written}
     wanted = {shared[needed[name]]: needed[name] for name in names if needed[name] not in present}
     alone = {name: kind for name, kind in needed.items() if name in written}
-    lines = list(_lines(wanted, alone, shared[_FIRST], has_first=_FIRST in present))
+    lines = list(_lines(wanted, alone, shared[FIRST], has_first=FIRST in present))
     changes: dict[int, Sequence[Statement]] = {}
     for place in function.body:
         one = document.statements[place]
@@ -141,14 +154,14 @@ def _lines(
     wanted: Mapping[str, str], alone: Mapping[str, str], first: str, *, has_first: bool
 ) -> Iterator[Statement]:
     """Declarations and values: of the shared registers, and of those written on some ways only."""
-    needs_first = any("{1}" in _VALUES[kind] for kind in (*wanted.values(), *alone.values()))
+    needs_first = any("{1}" in VALUES[kind] for kind in (*wanted.values(), *alone.values()))
     if needs_first and not has_first:
-        wanted = {first: _FIRST, **wanted}
+        wanted = {first: FIRST, **wanted}
     for name, kind in wanted.items():
         yield statement(Kind.DECLARATION, f".reg {kind} {name};")
     values = sorted(wanted.items(), key=lambda item: item[0] != first)
     for name, kind in (*values, *alone.items()):
-        yield statement(Kind.INSTRUCTION, _VALUES[kind].format(name, first))
+        yield statement(Kind.INSTRUCTION, VALUES[kind].format(name, first))
 
 
 def _leading(document: Document, function: Function) -> Iterator[int]:
@@ -172,7 +185,7 @@ def _present(document: Document, function: Function, registers: Registers) -> di
             break
         name = instruction.writes[0]
         kind = registers.type_of(name) or ""
-        text = _VALUES.get(kind, "").format(name, found.get(_FIRST, ""))
+        text = VALUES.get(kind, "").format(name, found.get(FIRST, ""))
         if one.code != text or kind in found:
             break
         if sum(name in other.writes for other in inside) != 1:

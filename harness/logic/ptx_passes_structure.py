@@ -15,6 +15,7 @@ __all__ = ["Functions", "Heads", "declarations", "returns"]
 
 # What says which compiler and which GPU a module is for is not up for reduction.
 _KEPT = re.compile(r"\.(?:version|target)\b")
+_ALIGNMENT = re.compile(r"\.align\s+\d+\s+")
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,12 @@ def _heads(document: Document) -> Iterable[tuple[int, Head]]:
 
 
 def declarations(document: Document) -> Iterable[Swap]:
-    """Every declaration and directive may go, except the version and the target."""
+    """Every declaration and directive may go, or its alignment; not the version and the target."""
     for place, one in enumerate(document.statements):
         if one.kind in (Kind.DECLARATION, Kind.DIRECTIVE) and not _KEPT.match(one.code):
+            # The alignment first: what is gone after it has none.
+            if (plain := _ALIGNMENT.sub("", one.code)) != one.code:
+                yield Swap(place, ALL, plain)
             yield Swap(place, DELETED)
 
 

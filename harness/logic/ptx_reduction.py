@@ -7,13 +7,15 @@ is rewritten. In the end every pass had every opportunity on the very document t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import overload
 
 from harness.logic.ptx_ballast import Ballast, ballasts, pump
-from harness.logic.ptx_defined import Declared, completed, undeclared
+from harness.logic.ptx_defined import Declared, completed, undeclared, undefined_registers
+from harness.logic.ptx_defining import Defined, define
 from harness.logic.ptx_document import Document, parse
 from harness.logic.ptx_passes_renaming import Collapsing, Renaming, bypasses, mergers, undefined
 from harness.logic.ptx_passes_rewriting import (
@@ -94,47 +96,121 @@ async def reduce_ptx(
     `defined`: what comes out reads no register that nothing wrote, if the text that goes in does
     not.
     """
-    document = parse(text)
-    complete = lru_cache(maxsize=16)(completed) if defined else _as_it_is
-    reducer = Reducer(
-        document,
-        lambda candidate: is_interesting(str(complete(candidate))),
-        size=lambda candidate: _size(complete(candidate)),
-        key=lambda candidate: _key(complete(candidate)),
+    work = _Work(
+        document=parse(text),
+        is_interesting=is_interesting,
         jobs=jobs,
         seed=seed,
         max_tests=max_tests,
         is_time_up=is_time_up,
-        watch=lambda progress: watch(_as_text(progress, complete)),
+        watch=watch,
     )
-    is_minimal = False
-    if complete(document) is document or (await reducer.ask("define", [complete(document)]))[0]:
-        is_minimal = await _Strategy(reducer, ballasts(tidied(document)), defined=defined).run()
-    reduction = reducer.reduction(is_minimal=is_minimal)
-    result = complete(reduction.document) if reduction.document is not document else document
-    return PtxReduction(
-        text=str(result),
-        instructions=len(result.instructions),
-        tests=reduction.tests,
-        is_finished=reduction.is_finished,
-        is_minimal=reduction.is_minimal,
-        ledger=reduction.ledger,
-    )
+    return await (_reduce_defined(work) if defined else _reduce(work))
 
 
 def _as_it_is(document: Document) -> Document:
     return document
 
 
+@dataclass(kw_only=True)
+class _Work:
+    """The arguments of `reduce_ptx`; while `is_ahead`, nobody hears of a better document."""
+
+    document: Document
+    is_interesting: Callable[[str], Awaitable[bool]]
+    jobs: int
+    seed: int
+    max_tests: int | None
+    is_time_up: Callable[[], bool]
+    watch: Callable[[Progress[str]], None]
+    is_ahead: bool = False
+
+    def reducer(self, complete: Callable[[Document], Document], spent: int) -> Reducer[Document]:
+        """A reducer that tests what `complete` makes of a document, after so many tests."""
+
+        def hear(progress: Progress[Document]) -> None:
+            if self.is_ahead:
+                progress = replace(progress, document=None)
+            self.watch(_as_text(replace(progress, tests=spent + progress.tests), complete))
+
+        return Reducer(
+            self.document,
+            lambda candidate: self.is_interesting(str(complete(candidate))),
+            size=lambda candidate: _size(complete(candidate)),
+            key=lambda candidate: _key(complete(candidate)),
+            jobs=self.jobs,
+            seed=self.seed,
+            max_tests=None if self.max_tests is None else max(0, self.max_tests - spent),
+            is_time_up=self.is_time_up,
+            watch=hear,
+        )
+
+
+async def _reduce(work: _Work) -> PtxReduction:
+    reducer = work.reducer(_as_it_is, 0)
+    is_minimal = await _Strategy(reducer, ballasts(tidied(work.document))).run()
+    return _result(reducer, reducer.best, is_minimal=is_minimal)
+
+
+async def _reduce_defined(work: _Work) -> PtxReduction:
+    """Reduce without a care, then give values to what reads none.
+
+    Where that cannot be done, every step gives its values.
+    """
+    kinds, allowed = ballasts(tidied(work.document)), undefined_registers(work.document)
+    work.is_ahead = True
+    reducer = work.reducer(_as_it_is, 0)
+    named = undeclared(work.document) | {"%tid", "%ctaid"}
+    await _Strategy(reducer, kinds, named=named).run()
+    is_defined = await define(reducer, allowed=allowed)
+    work.is_ahead = False
+    if is_defined and reducer.growth(work.document) > 0:
+        reducer.tell("define", is_accepted=True)
+        left = undefined_registers(reducer.best)
+        is_minimal = await _Strategy(reducer, kinds, allowed=left, named=named).finish()
+        return _result(reducer, reducer.best, is_minimal=is_minimal)
+    complete, spent = lru_cache(maxsize=16)(completed), reducer.tests
+    reducer, is_minimal = work.reducer(complete, spent), False
+    if (await reducer.ask("define", [reducer.best]))[0]:
+        is_minimal = await _Strategy(reducer, kinds, by_values=True, named=named).run()
+    is_same = reducer.best is work.document
+    best = reducer.best if is_same else complete(reducer.best)
+    return _result(reducer, best, is_minimal=is_minimal, spent=spent)
+
+
+def _result(
+    reducer: Reducer[Document], best: Document, *, is_minimal: bool, spent: int = 0
+) -> PtxReduction:
+    reduction = reducer.reduction(is_minimal=is_minimal)
+    return PtxReduction(
+        text=str(best),
+        instructions=len(best.instructions),
+        tests=spent + reduction.tests,
+        is_finished=reduction.is_finished,
+        is_minimal=reduction.is_minimal,
+        ledger=reduction.ledger,
+    )
+
+
 class _Strategy:
     """The order of the passes on one reducer."""
 
-    def __init__(self, reducer: Reducer[Document], kinds: list[Ballast], *, defined: bool) -> None:
+    def __init__(
+        self,
+        reducer: Reducer[Document],
+        kinds: list[Ballast],
+        *,
+        allowed: Counter[str] | None = None,
+        named: frozenset[str] | None = None,
+        by_values: bool = False,
+    ) -> None:
+        """What `_guarded` lets through; `by_values`: every document is completed by values."""
         self._reducer = reducer
         self._kinds = kinds
+        self._allowed = allowed
         # A value that is handed on stays various; a deletion leaves one value for all.
-        removal = (_COLLAPSE, _DELETE) if defined else (_DELETE,)
-        self._allowed = undeclared(reducer.best) | {"%tid"} if defined else None
+        removal = (_DELETE,) if allowed is None and not by_values else (_COLLAPSE, _DELETE)
+        self._named = named
         self._removal = self._guarded(removal)
         self._structure = self._guarded(_STRUCTURE)
         self._plain = self._guarded((*_PLAIN, _UNDEFINED))
@@ -142,9 +218,12 @@ class _Strategy:
         self._tidying = self._guarded((_UNDEFINED, _TIDY))
 
     def _guarded(self, passes: Sequence[Transformation[Document]]) -> _Passes:
-        if self._allowed is None:
-            return tuple(passes)
-        return tuple(Declared(one, self._allowed) for one in passes)
+        """The passes with these undefined registers, and names declared nowhere, and no others."""
+        if self._named is not None:
+            passes = [Declared(one, self._named) for one in passes]
+        if self._allowed is not None:
+            passes = [Defined(one, self._allowed) for one in passes]
+        return tuple(passes)
 
     async def run(self) -> bool:
         """Reduce until nothing changes; whether that was reached."""
@@ -155,12 +234,19 @@ class _Strategy:
         await self._pump()
         await reducer.sweep((*self._plain, *self._tidying, *self._removal))
         await self._pump()
+        return await self.finish()
+
+    async def finish(self) -> bool:
+        """Every pass, again and again, until nothing changes; whether that was reached."""
+        reducer = self._reducer
         whole = (*self._plain, *self._removal, *self._fine, *self._structure, *self._tidying)
         while await reducer.sweep(whole):
             await self._pump()
         return not reducer.is_spent()
 
     async def _pump(self) -> None:
+        if self._allowed is not None:
+            return  # the pump's registers have no values
         sweeps = (self._removal, (*self._plain, *self._tidying, *self._removal))
         while await pump(self._reducer, self._kinds, sweeps):
             await self._reducer.sweep(self._tidying)

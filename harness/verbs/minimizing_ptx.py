@@ -23,7 +23,7 @@ from harness.verbs.minimizing_references import (
 )
 from harness.verbs.minimizing_work import Reducing
 from harness.verbs.ptx_oracle import Interest, PtxOracle
-from harness.verbs.ptx_work import PtxWork, size_of, undefined_reads
+from harness.verbs.ptx_work import PtxWork, size_of, undefined_count
 
 __all__ = ["minimize_ptx"]
 
@@ -234,7 +234,7 @@ def _report(reducing: Reducing, under_way: PtxWork, ptxas: Ptxas) -> Minimizatio
         not_ablated=under_way.not_ablated,
         is_minimal=under_way.is_minimal,
         is_defined=under_way.is_defined,
-        undefined=(undefined_reads(text), undefined_reads(work.best)),
+        undefined=(undefined_count(text), undefined_count(work.best)),
         passes=dict(work.passes),
         notes=(*work.notes, *reducing.others),
     )

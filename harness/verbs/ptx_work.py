@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from harness.logic.fingerprint import Answer, Fingerprint, Reaction, drifted
 from harness.logic.minimization import Ablation, Ending, Size, VersionLine
-from harness.logic.ptx_defined import count_undefined
+from harness.logic.ptx_defined import undefined_registers
 from harness.logic.ptx_document import parse
 from harness.logic.ptx_reduction import count_instructions, reduce_ptx, single_deletions
 from harness.logic.reduction import Progress
@@ -17,7 +17,7 @@ from harness.verbs.minimizing_references import AtHand
 from harness.verbs.minimizing_work import Work
 from harness.verbs.ptx_oracle import Interest
 
-__all__ = ["PtxWork", "size_of", "undefined_reads"]
+__all__ = ["PtxWork", "size_of", "undefined_count"]
 
 # How many instructions are taken away singly; fewer where the budget ended it.
 _MAX_ABLATED = 400
@@ -33,9 +33,9 @@ def size_of(text: str) -> Size:
     )
 
 
-def undefined_reads(text: str) -> int:
-    """How many of its reads may find a register that nothing has written."""
-    return count_undefined(parse(text))
+def undefined_count(text: str) -> int:
+    """How many registers it may read that nothing has written."""
+    return undefined_registers(parse(text)).total()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -185,7 +185,7 @@ class PtxWork:
             holds = await interest.holds(text)
             words = "still interesting" if holds else "the script says no"
             return Ablation(instruction=instruction, is_needed=not holds, words=words)
-        if self.is_defined and undefined_reads(text) > undefined_reads(self.work.best):
+        if self.is_defined and undefined_count(text) > undefined_count(self.work.best):
             words = "a register is read that nothing may have written (--defined)"
             return Ablation(instruction=instruction, is_needed=True, words=words)
         for version in interest.fingerprint.checks:

@@ -138,6 +138,19 @@ def test_a_broken_wheel_stops_it_and_resume_goes_on(
     assert {**again, "log": ""} == {**found, "log": ""}
 
 
+def test_a_full_disk_stops_it_with_what_is_known(triage: Triage, local_index: LocalIndex) -> None:
+    serve(local_index, v12_1="ok", v12_2="full", v12_3="ice", v12_4="ok")
+    stopped = bisect(triage, "--ptxas", "12.3.0", "--repeat", "2", code=4)
+    assert "No space left" in stopped["trouble"]
+    assert "12.2.0" in stopped["trouble"]
+    # No verdict of that version, and so no first bad one.
+    assert "12.2.0" in stopped["not_tried"]
+    assert stopped["first_bad"] is None
+    assert [part["verdict"] for part in stopped["segments"] if part["first"] == "12.3.0"] == [
+        "ptxas_ice"
+    ]
+
+
 def test_an_index_that_does_not_answer(triage: Triage, local_index: LocalIndex) -> None:
     serve(local_index, v12_1="ok")
     local_index.down = True

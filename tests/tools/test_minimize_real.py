@@ -167,5 +167,5 @@ def test_the_internal_compiler_error(
         done = ends(folder / "min.ptx", version, "--gpu-name=sm_100a")
         assert (done.returncode, "C7907" in done.stderr) == (code, code == 255), version
     if more:
-        reads = found["undefined_reads"]
+        reads = found["undefined_registers"]
         assert reads["minimized"] <= reads["original"]
