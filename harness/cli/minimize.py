@@ -72,7 +72,9 @@ class _Budget(click.ParamType[tuple[str, float]]):
     "--script", metavar="COMMAND", help="Your own predicate: exit code 0 means interesting."
 )
 @click.option("--level", type=click.Choice(LEVELS), default="auto", show_default=True)
-@click.option("--defined", is_flag=True, help="Leave no more registers undefined than the original does.")
+@click.option(
+    "--defined", is_flag=True, help="Leave no more registers undefined than the original does."
+)
 @click.option(
     "--budget",
     type=_Budget(),

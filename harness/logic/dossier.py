@@ -79,7 +79,7 @@ class Dossier:
     again, `made_by` the report. `log` is what the failing compiler printed. `build` is the Build
     line of the ptxas, `ptxas_package` the distribution that carries it, None for a bundled one that
     the index does not have. `environment` is told in the manner of collect_env. `ways` are the best
-    workarounds first, `patch` is one for the kernel's source.
+    workarounds first, as changes of `ways_from`, `patch` is one for the kernel's source.
     """
 
     case: Row
@@ -102,6 +102,7 @@ class Dossier:
     blame: Blame | None = None
     minimized: Minimization | None = None
     ways: tuple[Way, ...] | None = None
+    ways_from: Row | None = None
     patch: str | None = None
     attachments: tuple[Attachment, ...] = ()
     missing: tuple[Missing, ...] = ()

@@ -135,6 +135,7 @@ async def gather(
     return replace(
         dossier,
         ways=tuple(map(_way, found.candidates)) if found else None,
+        ways_from=found.baseline if found else None,
         patch=found.patch.diff if found and found.patch and found.patch.is_proved else None,
         along_ptxas=along_ptxas,
         along_triton=along_triton,

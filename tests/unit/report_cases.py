@@ -180,6 +180,7 @@ IN_PTXAS = Dossier(
     ),
     minimized=MINIMIZED,
     ways=(Way(change="ptxas 13.1.80 -> 13.3.33", row=FINE, evidence="not checked: same source"),),
+    ways_from=FINE,
     attachments=(
         attachment("min.ptx", PTX, "the smallest input that shows it"),
         attachment("repro.sh", "#!/bin/sh\n", "shows it"),
