@@ -39,11 +39,11 @@ def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str]) -> Dossie
     if found:
         what = "the smallest input that shows it"
         files[f"min{found.suffix}"] = (found.text.encode(), what)
-        original = found.original_text
+        original, what = found.original_text, "what it was made from"
         if found.suffix == ".ptx":
             original = without_debug(original) + "\n"
-        name = f"original{found.suffix}"
-        files[name] = (original.encode(), "what it was made from, without debug information")
+            what += ", without debug information"
+        files[f"original{found.suffix}"] = (original.encode(), what)
         for script in ("repro.sh", "test.sh"):
             if script in scripts:
                 files[script] = (scripts[script].encode(), _SCRIPTS[script])
