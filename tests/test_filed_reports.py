@@ -1,0 +1,42 @@
+"""The reports that are committed are what the gate lets through, and their bundles are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from harness.logic.dossier import Upstream
+from harness.logic.report_gate import Private, inspect_report
+from harness.presentation.reports import REQUIRED
+
+REPORTS = Path(__file__).parent.parent / "reports"
+FILED = {
+    "c7907": Upstream.NVIDIA,
+    "trap-stub": Upstream.TRITON,
+    "mamba-904": Upstream.PROJECT,
+}
+
+
+def test_every_report_is_one_that_is_looked_at() -> None:
+    assert {folder.name for folder in REPORTS.iterdir() if folder.is_dir()} == set(FILED)
+
+
+@pytest.mark.parametrize("name", FILED)
+def test_a_report_passes_the_gate_and_has_the_files_that_it_names(name: str) -> None:
+    issue = (REPORTS / name / "issue.md").read_text()
+    with tarfile.open(REPORTS / name / "bundle.tar.gz") as bundle:
+        members = {Path(each.name).name: bundle.extractfile(each) for each in bundle}
+        files = {file: stream.read() for file, stream in members.items() if stream}
+    here = {"path of this machine": [str(REPORTS.parent), str(Path.home())]}
+    private = Private(
+        words={what: [w for w in words if len(w) > 3] for what, words in here.items()}
+    )
+    required = tuple(REQUIRED[FILED[name]])
+    assert inspect_report(issue, files, required=required, private=private) == []
+    sums = dict(re.findall(r"^\| `([\w.]+)` \| `([0-9a-f]{64})` \|", issue, re.MULTILINE))
+    assert {file: hashlib.sha256(data).hexdigest() for file, data in files.items()} == sums
+    assert {"repro.sh", "test.sh"} <= set(files)
