@@ -110,12 +110,13 @@ def test_script(found: Minimization) -> str | None:
 
 def repro_script(found: Minimization) -> str | None:
     """The one command that shows it, None where a shell cannot tell."""
-    if found.level == "source":
+    if found.level in ("source", "ttgir"):
         return render_template(
             "minimized/repro_source.sh.j2",
-            file="min.py",
+            file=f"min{found.suffix}",
             headline=headline_of(found),
             triton=found.triton,
+            program=_compile_ir(found) if found.level == "ttgir" else None,
         )
     if found.level != "ptx":
         return None
@@ -131,6 +132,18 @@ def repro_script(found: Minimization) -> str | None:
         package=f"{package}=={found.ptxas}" if package else None,
         advice=_advice(found, found.ptxas),
         file="min.ptx",
+    )
+
+
+def _compile_ir(found: Minimization) -> str:
+    """Python that has Triton compile a module of its IR, which is the first argument."""
+    named = (part.partition("=") for part in shlex.split(found.options) if "=" in part)
+    options = {name: int(value) if value.isdigit() else value for name, _, value in named}
+    capability = re.sub(r"\D", "", found.target)
+    return (
+        "import sys, triton; from triton.backends.compiler import GPUTarget; "
+        f"target = GPUTarget('cuda', {capability}, 32); "
+        f"print(triton.compile(sys.argv[1], target=target, options={options!r}).metadata)"
     )
 
 

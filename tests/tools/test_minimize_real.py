@@ -133,6 +133,8 @@ def test_a_trap_stub_at_the_levels_above_ptx(
     else:
         assert found["lines"] < smaller * found["original"]["lines"]
         options = [] if level == "source" else ["--set", "num_stages=1"]
+        script = (module_triage.folder / level / "repro.sh").read_text()
+        assert "triton==3.6.0" in script
         words = ["--kernel", str(file), "--sm", "100a", "--triton", "3.6.0", *options]
     cell = module_triage.compile(*words, code=1)["cells"][0]
     assert (cell["verdict"], cell["signature"]) == ("trap_stub", found["signature"])
