@@ -137,7 +137,7 @@ def repro_script(found: Minimization) -> str | None:
 
 def _compile_ir(found: Minimization) -> str:
     """Python that has Triton compile a module of its IR, which is the first argument."""
-    named = (part.partition("=") for part in shlex.split(found.options) if "=" in part)
+    named = (part.partition("=") for part in found.options.split() if "=" in part)
     options = {name: int(value) if value.isdigit() else value for name, _, value in named}
     capability = re.sub(r"\D", "", found.target)
     return (

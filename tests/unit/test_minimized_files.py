@@ -162,3 +162,24 @@ def test_the_python_of_the_source_level_is_compiled_by_the_installed_triton() ->
     assert 'triage compile --kernel "$file" --sm sm_90a --triton 3.6.0' in files["test.sh"]
     assert "min.py" in files["README.md"]
     assert "min.ptx" not in files["README.md"]
+
+
+def test_a_module_of_tritons_ir_has_its_command_too() -> None:
+    files = folder_files(
+        found(
+            level="ttgir",
+            suffix=".ttgir",
+            options="--set num_stages=1 --set word=it's",
+            triton="3.6.0",
+            packages={},
+            ablation=(),
+            versions=(),
+        ),
+        command="triage minimize --kernel k",
+    )
+    *_, last = files["repro.sh"].splitlines()
+    [program] = shlex.split(last.partition(" -c ")[2].partition(' "$(dirname')[0])
+    compile(program, "program", "exec")
+    assert "GPUTarget('cuda', 90, 32)" in program
+    assert "{'num_stages': 1, 'word': \"it's\"}" in program
+    assert last.endswith('/min.ttgir"')

@@ -142,6 +142,21 @@ def test_a_flaky_oracle_ends_and_what_is_left_was_seen_to_hold() -> None:
     assert result.instructions <= 12
 
 
+def test_the_pump_takes_arithmetic_on_a_passing_value_where_that_weighs_more() -> None:
+    def predicate(text: str) -> bool:
+        lines = [one for _, one in parse(text).instructions]
+        made = [name for one in lines if one.base == "fma" for name in one.writes]
+        passed = [name for one in lines if one.base == "ex2" for name in one.reads]
+        weight = sum(5 if one.base == "rem" else 1 for one in lines)
+        return ".reg .b32" in text and bool(set(made) & set(passed)) and weight >= 26
+
+    result, _ = run(KERNEL, predicate)
+    assert predicate(result.text)
+    # Five remainders and the two that are needed; without them it would take 26.
+    assert result.instructions == 7
+    assert result.ledger["ballast"].accepted >= 1
+
+
 def test_defined_reads_nothing_undefined_at_any_step() -> None:
     best: list[str] = []
 
