@@ -187,7 +187,9 @@ def _closing(found: Minimization) -> list[str]:
         lines.append(f"Tried out: {no}.")
     if found.undefined[1] > found.undefined[0]:
         more = found.undefined[1] - found.undefined[0]
-        lines.append(f"{more} reads find registers that nothing has written (see --defined).")
+        lines.append(
+            f"It reads {more} more registers than the original that nothing has written: --defined."
+        )
     rate = found.tests / found.seconds if found.seconds else 0.0
     lines.append(
         f"{found.tests:,} tests ({found.calls:,} runs) in {found.seconds:.0f} s, "
