@@ -8,7 +8,7 @@ which no compiler can foresee. So a valid program goes through every pass that a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,7 +22,7 @@ from harness.logic.reduction import Edit, Transformation
 __all__ = [
     "FIRST",
     "VALUES",
-    "Declared",
+    "Guarded",
     "completed",
     "undeclared",
     "undefined_registers",
@@ -47,11 +47,11 @@ VALUES = {
 
 
 @dataclass(frozen=True)
-class Declared:
-    """A pass that names nothing that is not declared, other than `allowed`."""
+class Guarded:
+    """A pass that makes nothing of which `holds` is not true."""
 
     inner: Transformation[Document]
-    allowed: frozenset[str]
+    holds: Callable[[Document], bool]
 
     @property
     def name(self) -> str:
@@ -63,9 +63,9 @@ class Declared:
         return self.inner.opportunities(document)
 
     def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        """What the pass inside makes, if all that it names is declared."""
+        """What the pass inside makes, if that holds."""
         result = self.inner.apply(document, chosen)
-        return result if result and undeclared(result) <= self.allowed else None
+        return result if result and self.holds(result) else None
 
 
 def undeclared(document: Document) -> frozenset[str]:

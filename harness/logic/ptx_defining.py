@@ -2,8 +2,8 @@
 
 ptxas takes a register that nothing wrote for whatever suits it; a failure may need a value that is
 the same for all threads, one that differs between them, or a constant. So each register tries all
-three, then each of its uses by itself. What is left are look-alikes that were there for their
-weight alone: other ballast, on registers that have values, takes their place.
+three, then each of its uses by itself, with ballast to spare: a value may make code lighter.
+Compilers leave registers undefined themselves, so as many as the original has may stay.
 """
 
 from __future__ import annotations
@@ -19,35 +19,13 @@ from harness.logic.ptx_defined import FIRST, VALUES, undefined_registers
 from harness.logic.ptx_document import Document, Kind, Statement, statement
 from harness.logic.ptx_flow import undefined_reads
 from harness.logic.ptx_registers import read_registers, renamed
-from harness.logic.reduction import Edit, Reducer, Transformation
+from harness.logic.reduction import Reducer
 
-__all__ = ["Defined", "define"]
+__all__ = ["define"]
 
 _NAME = "define"
 # The same in a whole block, and unknown; different in each thread; known.
 _SOURCES = {"block": "%ctaid.x", "thread": "%tid.x", "one": "1"}
-
-
-@dataclass(frozen=True)
-class Defined:
-    """A pass that leaves no more registers of a type undefined than `allowed`."""
-
-    inner: Transformation[Document]
-    allowed: Counter[str]
-
-    @property
-    def name(self) -> str:
-        """That of the pass inside."""
-        return self.inner.name
-
-    def opportunities(self, document: Document) -> Sequence[Edit]:
-        """Those of the pass inside."""
-        return self.inner.opportunities(document)
-
-    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        """What the pass inside makes, unless that leaves more of them."""
-        result = self.inner.apply(document, chosen)
-        return result if result and undefined_registers(result) <= self.allowed else None
 
 
 @dataclass(frozen=True, slots=True)

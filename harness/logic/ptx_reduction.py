@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import overload
 
 from harness.logic.ptx_ballast import Ballast, ballasts, pump
-from harness.logic.ptx_defined import Declared, completed, undeclared, undefined_registers
-from harness.logic.ptx_defining import Defined, define
+from harness.logic.ptx_defined import Guarded, completed, undeclared, undefined_registers
+from harness.logic.ptx_defining import define
 from harness.logic.ptx_document import Document, parse
 from harness.logic.ptx_passes_renaming import Collapsing, Renaming, bypasses, mergers, undefined
 from harness.logic.ptx_passes_rewriting import (
@@ -219,11 +219,14 @@ class _Strategy:
 
     def _guarded(self, passes: Sequence[Transformation[Document]]) -> _Passes:
         """The passes with these undefined registers, and names declared nowhere, and no others."""
-        if self._named is not None:
-            passes = [Declared(one, self._named) for one in passes]
-        if self._allowed is not None:
-            passes = [Defined(one, self._allowed) for one in passes]
-        return tuple(passes)
+        if self._allowed is None and self._named is None:
+            return tuple(passes)
+        return tuple(Guarded(one, self._is_allowed) for one in passes)
+
+    def _is_allowed(self, document: Document) -> bool:
+        if self._named is not None and not undeclared(document) <= self._named:
+            return False
+        return self._allowed is None or undefined_registers(document) <= self._allowed
 
     async def run(self) -> bool:
         """Reduce until nothing changes; whether that was reached."""
