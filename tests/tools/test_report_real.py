@@ -92,13 +92,16 @@ def test_a_template_of_ones_own_that_tells_too_much_is_refused(case: Triage) -> 
     templates = case.folder / "templates" / "report"
     templates.mkdir(parents=True)
     words = ["--kernel", "crash.ptx", *NAMED, "--quick", "--out", "leak"]
-    (templates / "nvidia.md.j2").write_text(f"# A title\n\nMade in {case.folder}.\n")
+    token = "ghp_" + "a1" * 18
+    (templates / "nvidia.md.j2").write_text(f"# A title\n\nMade in {case.folder} by {token}.\n")
     try:
         found = report(case, *words, code=1)
     finally:
         (templates / "nvidia.md.j2").unlink()
     said = {(defect["kind"], defect["file"]) for defect in found["defects"]}
     assert ("privacy", "issue.md") in said
+    # Where it was made is left out without a word.
+    assert str(case.folder) not in (case.folder / "leak" / "issue.md").read_text()
     # Nor has it the fields of the form.
     assert ("field", "issue.md") in said
 
