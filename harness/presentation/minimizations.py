@@ -188,7 +188,7 @@ def _closing(found: Minimization) -> list[str]:
     if found.undefined[1] > found.undefined[0]:
         more = found.undefined[1] - found.undefined[0]
         lines.append(
-            f"It reads registers that nothing has written, {more} more than the original: --defined."
+            f"It reads registers that nothing wrote, {more} more than the original: --defined."
         )
     rate = found.tests / found.seconds if found.seconds else 0.0
     lines.append(
