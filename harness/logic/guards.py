@@ -1,7 +1,7 @@
 """For which Tritons and GPUs a tuning list has to leave configs out, and which. Pure.
 
-Only what was tried is claimed: a guard covers the releases of Triton in which the configs failed
-when they were compiled, and the arguments that the tuner tells launches by.
+Only what was compiled is claimed: a guard names the releases of Triton with which the configs
+failed, and the arguments by which the tuner tells launches apart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Clause", "Guard", "Release", "make_guard"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """What one release of Triton made of the configs of a list; what is in neither was not told."""
+    """Which configs of a list fail with one release of Triton; in neither: could not tell."""
 
     triton: str
     fails: tuple[Config, ...]
@@ -29,13 +29,12 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clause:
-    """From one release of Triton to another, both included: configs with all of these values fail.
+    """With each of these releases of Triton, configs with all of these values fail.
 
     `either` holds one mapping from name to values for each family of failing configs.
     """
 
-    first: str
-    last: str
+    releases: tuple[str, ...]
     either: tuple[tuple[tuple[str, tuple[Scalar | None, ...]], ...], ...]
     reason: str
 
@@ -49,7 +48,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """`capability` is (major, minor); `arguments` are those of the launch that was tried."""
+    """`capability` is (major, minor); `arguments` are those of the launch that was compiled."""
 
     capability: tuple[int, int]
     arguments: tuple[tuple[str, Scalar], ...]
@@ -63,38 +62,32 @@ def make_guard(
     capability: int,
     arguments: Mapping[str, Scalar],
 ) -> Guard | None:
-    """A guard over releases that were tried; None where no config has to be left out.
+    """A guard over releases that were compiled; None where no config has to be left out.
 
-    A Triton on which nothing works is left alone: a tuner needs one config at least.
+    A release between two of them that was not compiled is not covered. A Triton with which no
+    config works is left alone: a tuner needs one config at least.
     """
     ordered = sorted(releases, key=lambda each: Version(each.triton))
-    clauses: list[Clause] = []
-    before = -1
-    for index, each in enumerate(ordered):
+    clauses: dict[object, Clause] = {}
+    for each in ordered:
         if not each.fails or not each.works:
             continue
         either = _families(each.fails, each.works)
-        minor = _minor(each.triton)
-        if clauses and before == index - 1 and clauses[-1].either == either:
-            clauses[-1] = Clause(
-                first=clauses[-1].first, last=minor, either=either, reason=clauses[-1].reason
-            )
-        else:
-            clauses.append(Clause(first=minor, last=minor, either=either, reason=each.reason))
-        before = index
+        same = clauses.get(either)
+        before = same.releases if same else ()
+        clauses[either] = Clause(
+            releases=(*before, Version(each.triton).public),
+            either=either,
+            reason=same.reason if same else each.reason,
+        )
     if not clauses:
         return None
     return Guard(
         capability=divmod(capability, 10),
         arguments=tuple(arguments.items()),
-        clauses=tuple(clauses),
+        clauses=tuple(clauses.values()),
         tested=tuple(each.triton for each in ordered),
     )
-
-
-def _minor(version: str) -> str:
-    parsed = Version(version)
-    return f"{parsed.major}.{parsed.minor}"
 
 
 def _families(

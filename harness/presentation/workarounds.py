@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from harness.logic.guards import Guard
 from harness.logic.survivorship import survivors
 from harness.logic.workaround_rank import spill_bytes_per_block
 from harness.logic.workaround_report import Candidate, Known, Patch, WorkaroundReport
@@ -33,7 +34,7 @@ def render_workarounds(report: WorkaroundReport) -> RenderableType:
         Text(f"today: {survivors(report.listed).headline}"),
     ]
     if not report.is_needed:
-        return Group(*parts, Text("Nothing to work around: the configs that were told work."))
+        return Group(*parts, Text("Nothing to work around: all compiled configs work."))
     parts.append(_table(report))
     if report.candidates:
         parts.append(Text(_RANKING, style="dim"))
@@ -127,7 +128,7 @@ def workaround_document(report: WorkaroundReport) -> dict[str, Any]:
             "file": patch.file,
             "diff": patch.diff,
             "added": patch.added,
-            "guard": patch.guard,
+            "guard": _guard(patch.guard),
             "proved": patch.is_proved,
             "proof": patch.proof,
             "cells": patch.rows,
@@ -137,6 +138,15 @@ def workaround_document(report: WorkaroundReport) -> dict[str, Any]:
         "time_is_up": report.is_time_up,
         "notes": report.notes,
     }
+
+
+def _guard(guard: Guard | None) -> dict[str, Any] | None:
+    """Each clause with the first and the last of its releases besides."""
+    if guard is None:
+        return None
+    ends = [{"first": c.releases[0], "last": c.releases[-1]} for c in guard.clauses]
+    clauses = [{**asdict(c), **end} for c, end in zip(guard.clauses, ends, strict=True)]
+    return {**asdict(guard), "clauses": clauses}
 
 
 def _candidate(rank: int, candidate: Candidate) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.logic.tuner_patch import config_source
+from harness.logic.pruning_source import config_source
 from harness.logic.workarounds import Kind, Step
 from harness.values.toolchain import BUNDLED
 from harness.verbs.cells import PlannedCell

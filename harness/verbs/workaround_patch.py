@@ -1,30 +1,27 @@
-"""The workaround as a patch of the kernel's file, applied to a copy and compiled."""
+"""The workaround as a patch of the kernel's file: what it leaves out, and what it adds."""
 
 from __future__ import annotations
 
 import ast
-import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from harness.effects.lowering import LaunchCode
-from harness.effects.patched_sources import copy_with, read_source
-from harness.effects.workbench import TimeIsUpError
+from harness.effects.patched_sources import read_source
 from harness.logic.guards import Release, make_guard
 from harness.logic.survivorship import survivors
 from harness.logic.tuner_patch import PatchError, find_tuner, patch_tuner, unified_diff
 from harness.logic.workaround_choice import Tried, is_gain
 from harness.logic.workaround_report import Candidate, Patch
 from harness.logic.workarounds import Kind, Setting, in_order
-from harness.values.errors import CaptureError, TriageError
-from harness.values.kernel import Config, ConfigFilter, Scalar
+from harness.values.errors import TriageError
+from harness.values.kernel import Config, Scalar
 from harness.values.outcome import LaunchFacts
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import Stage, VerdictKind
-from harness.verbs.cells import evaluate
-from harness.verbs.planning import Plan, plan_launch
+from harness.verbs.planning import Plan
+from harness.verbs.workaround_proof import has_failed, prove_patch
 from harness.verbs.workaround_search import usable_tritons
 from harness.verbs.workaround_trials import Attempt, Trials
 
@@ -70,7 +67,7 @@ async def make_patch(
     except (PatchError, TriageError) as error:
         return None, [f"no patch: {file.name}: {error}"]
     everything = await trials.attempt(Setting(config=config) for config in plan.configs)
-    failing = [each.row for each in everything if _fails(each.row)]
+    failing = [each.row for each in everything if has_failed(each.row)]
     add = _worth_adding(trials, candidates, survivor)
     notes: list[str] = []
     guard = None
@@ -95,16 +92,18 @@ async def make_patch(
         return None, [*notes, f"no patch: {file.name}: {error}"]
     trials.bench.deadline = times.end
     trials.tell(f"compiling a copy of {file.name} with the patch")
-    is_proved, proof, rows = await _proved(trials, file, patched)
+    proof = await prove_patch(trials, file, patched, add)
+    if proof.is_broken:
+        return None, [*notes, f"no patch: with it, the launch fails: {proof.words}"]
     name = _name_in_tree(trials, file)
     return Patch(
         file=name,
         diff=unified_diff(name, text, patched),
         guard=guard,
         added=tuple(config.label for config in add),
-        is_proved=is_proved,
-        proof=proof,
-        rows=tuple(rows),
+        is_proved=proof.is_proved,
+        proof=proof.words,
+        rows=proof.rows,
         left_out=tuple(failing) if guard else (),
     ), notes
 
@@ -113,11 +112,6 @@ def _is_own_ptxas(trials: Trials, failing: Sequence[Row]) -> bool:
     """Whether a ptxas that the user has chosen fails: no property of any Triton."""
     chosen = trials.home.ptxas.origin != BUNDLED
     return chosen and any(row.stage == Stage.CUBIN.value for row in failing)
-
-
-def _fails(row: Row) -> bool:
-    kind = VerdictKind(row.verdict)
-    return not kind.compiles and not kind.tells_nothing
 
 
 def _worth_adding(
@@ -170,7 +164,7 @@ async def _on_tritons(
     assert trials.home.launch is not None
     own = trials.home.launch.triton.version
     tested = [_release(own, {each.setting.config: each.row for each in everything})]
-    early = all(each.row.stage not in _AT_PTXAS for each in everything if _fails(each.row))
+    early = all(each.row.stage not in _AT_PTXAS for each in everything if has_failed(each.row))
     configs = [each.setting.config for each in everything]
     few = _representatives(configs) if early else {config: config for config in configs}
     for version in await usable_tritons(own) if others else ():
@@ -184,7 +178,7 @@ async def _on_tritons(
             )
         }
         rows = {config: found[stands] for config, stands in few.items() if stands in found}
-        at_ptxas = any(_fails(row) and row.stage in _AT_PTXAS for row in rows.values())
+        at_ptxas = any(has_failed(row) and row.stage in _AT_PTXAS for row in rows.values())
         if len(rows) == len(configs) and not (early and at_ptxas):
             tested.append(_release(version, rows))
     return tested
@@ -204,49 +198,7 @@ def _representatives(configs: Sequence[Config]) -> dict[Config, Config]:
 
 
 def _release(version: str, rows: dict[Config, Row]) -> Release:
-    fails = tuple(config for config, row in rows.items() if _fails(row))
+    fails = tuple(config for config, row in rows.items() if has_failed(row))
     works = tuple(config for config, row in rows.items() if VerdictKind(row.verdict).compiles)
-    reason = next((row.reason for row in rows.values() if _fails(row)), "")
+    reason = next((row.reason for row in rows.values() if has_failed(row)), "")
     return Release(triton=version, fails=fails, works=works, reason=reason)
-
-
-# --- the proof ----------------------------------------------------------------------------------
-
-
-async def _proved(trials: Trials, file: Path, patched: str) -> tuple[bool, str, list[Row]]:
-    """Compile the launch from a copy with the patched file: what fails of the configs left."""
-    assert trials.home.launch is not None
-    folder = trials.bench.hub.new_folder("patched") / "tree"
-    selection = replace(trials.selection, config=ConfigFilter())
-    outside: list[bool] = []
-
-    def adapt(code: LaunchCode) -> LaunchCode:
-        copy = copy_with(code, file, patched, folder)
-        outside.append(copy is None)
-        return copy or code
-
-    try:
-        plan = await plan_launch(
-            trials.bench,
-            selection,
-            trials.target,
-            trials.home.launch.triton,
-            selection.launches[0],
-            adapt=adapt,
-        )
-        if any(outside):
-            return False, "not tried: the kernel's file lies outside of the launch's sources", []
-        done = await asyncio.gather(*(evaluate(trials.bench, cell) for cell in plan.cells))
-    except TimeIsUpError:
-        return False, "not tried to the end: the time is up (--budget)", []
-    except CaptureError as error:
-        return False, f"the patched file cannot be captured: {error}", []
-    # Not for the history: it is another kernel that has the same cells.
-    if plan.session:
-        await trials.bench.sessions.close(plan.session)
-    rows = [each.row for each in done]
-    failing = [row for row in rows if _fails(row)]
-    said = (
-        f"applied to a copy and compiled; what the tuner is left with: {survivors(rows).headline}"
-    )
-    return not failing and bool(rows), said, rows

@@ -74,6 +74,8 @@ def test_the_patch_leaves_out_what_fails_and_is_proved(
     assert {row["config"]["BLOCK"] for row in patch["cells"]} == {2048}
     assert len(patch["added"]) == 1
     assert patch["guard"]["tested"] == ["3.6.0"]
+    assert [each["releases"] for each in patch["guard"]["clauses"]] == [["3.6.0"]]
+    assert "imported there" in patch["proof"]
     # As a user would: the file that was written, on a copy, compiled by the ordinary command.
     shutil.copy(FILE, tmp_path / FILE.name)
     diff = module_triage.folder / "mixing.diff"
@@ -86,6 +88,43 @@ def test_the_patch_leaves_out_what_fails_and_is_proved(
     # Another GPU is none of its business.
     document = module_triage.compile("--kernel", copy, "--sm", "80", *TRITON, code=1)
     assert "rejected" in {row["verdict"] for row in document["cells"]}
+
+
+WRAPPED = """
+import torch
+import triton
+import triton.language as tl
+
+
+def autotune(configs, key):
+    return triton.autotune(configs, key)
+
+
+@autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 32})], key=[])
+@triton.jit
+def copying(x, out, BLOCK: tl.constexpr):
+    tl.static_assert(BLOCK < 64)
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at))
+
+
+def launch():
+    x, out = (torch.zeros(64, device="cuda") for _ in range(2))
+    copying[(1,)](x, out)
+    return out
+"""
+
+
+def test_a_patch_with_which_the_file_cannot_be_imported_is_not_shown(triage: Triage) -> None:
+    """A tuner of the file's own takes no pruning: only running the decorator shows it."""
+    (triage.folder / "wrapped.py").write_text(WRAPPED)
+    words = ["--kernel", "wrapped.py::copying", "--sm", "90a", *TRITON, "--change", "config"]
+    found = workaround(triage, *words)
+    assert found["baseline"]["verdict"] == "rejected"
+    assert found["patch"] is None
+    [said] = [note for note in found["notes"] if note.startswith("no patch")]
+    assert "TypeError" in said
+    assert "prune_configs_by" in said
 
 
 def test_a_kernel_without_a_tuner_gets_options(module_triage: Triage) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,7 +78,7 @@ def guard(**arguments: Any) -> Guard:
 # --- guards -----------------------------------------------------------------------------------
 
 
-def test_releases_that_fail_alike_are_one_range_and_a_release_that_works_ends_it() -> None:
+def test_releases_that_fail_alike_share_a_clause_and_no_other_release_is_covered() -> None:
     found = make_guard(
         [
             release("3.10.0", fails=many_warps),
@@ -92,13 +93,9 @@ def test_releases_that_fail_alike_are_one_range_and_a_release_that_works_ends_it
     )
     assert found is not None
     assert found.capability == (10, 3)
-    assert [(each.first, each.last) for each in found.clauses] == [
-        ("3.5", "3.6"),
-        ("3.8", "3.8"),
-        ("3.10", "3.10"),
-    ]
+    assert [each.releases for each in found.clauses] == [("3.5.1", "3.6.0", "3.10.0"), ("3.8.0",)]
     assert found.tested == ("3.4.0", "3.5.1", "3.6.0", "3.7.1", "3.8.0", "3.10.0")
-    first, second, _ = found.clauses
+    first, second = found.clauses
     for config in LIST:
         values = config.as_dict()
         assert first.fails(config) == many_warps(values)
@@ -179,9 +176,13 @@ def test_configs_are_left_out_where_the_guard_says_and_nowhere_else(
     world.capability = (9, 0)
     assert left(world, patched, BLOCK=64) == ALL
     world.capability = (10, 0)
-    for version, expected in (("3.4.0", ALL), ("3.5.0", [(2, 1), (2, 2)]), ("3.7.0", ALL)):
+    for version in ("3.5.1", "3.6.0", "3.6.0+git1234"):
         world.triton.__version__ = version
-        assert left(world, patched, BLOCK=64) == expected
+        assert left(world, patched, BLOCK=64) == [(2, 1), (2, 2)]
+    # Neither a release between the two nor one of the same minor release was compiled.
+    for version in ("3.4.0", "3.5.0", "3.5.2", "3.6.1", "3.6.0rc1", "3.7.0"):
+        world.triton.__version__ = version
+        assert left(world, patched, BLOCK=64) == ALL
     assert "they trap" in patched
     assert "Compiled with Triton 3.5.1, 3.6.0" in patched
 
@@ -205,7 +206,7 @@ def test_what_a_kernel_prunes_by_itself_stays_pruned(world: types.SimpleNamespac
 
 def test_a_tuner_is_never_left_without_a_config(world: types.SimpleNamespace) -> None:
     clause = Clause(
-        first="3.6", last="3.6", either=((("num_warps", (2, 4, 8)),),), reason="nothing works"
+        releases=("3.6.0",), either=((("num_warps", (2, 4, 8)),),), reason="nothing works"
     )
     every = Guard(capability=(10, 0), arguments=(), clauses=(clause,), tested=("3.6.0",))
     assert left(world, patch_tuner(PLAIN, "kernel", guard=every)) == ALL
@@ -218,12 +219,62 @@ def test_a_config_is_added_to_whatever_makes_the_list(world: types.SimpleNamespa
         assert left(world, patch_tuner(source, "kernel", add=[more])) == [*ALL, (16, 1)]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "triton.autotune(key=['BLOCK'], configs=FEW)",
+        "triton.autotune(key=['BLOCK'], configs=FEW, )",
+        "triton.autotune(\n    key=['BLOCK'],\n    configs=FEW  # few\n)",
+        "triton.autotune(\n    key=['BLOCK'],\n    configs=FEW,  # few\n)",
+        "triton.autotune(\n    key=['BLOCK'],\n    configs=[\n        *FEW,\n    ],\n)",
+        "triton.autotune(FEW,\n                 ['BLOCK'])",
+        "triton.autotune(FEW, ['BLOCK'], None)",
+        "triton.autotune((FEW), ['BLOCK'], prune_configs_by=None)",
+        "triton.autotune(FEW, ['BLOCK'], prune_configs_by=({}))",
+        "autotune(configs=FEW, key=['BLOCK'])",
+    ],
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_config_and_a_guard_are_put_in_together(
+    world: types.SimpleNamespace, call: str, newline: str
+) -> None:
+    start, end = PLAIN.index("triton.autotune("), PLAIN.index("@triton.jit\ndef kernel")
+    source = PLAIN[:start] + call + "\n" + PLAIN[end:]
+    source = source.replace("import triton\n", "import triton\nfrom triton import autotune\n")
+    source = source.replace("\n", newline)
+    more = Config.of({"num_warps": 2, "num_stages": 3})
+    patched = patch_tuner(source, "kernel", guard=guard(), add=[more])
+    assert left(world, patched) == [(2, 1), (2, 2), (2, 3)]
+    assert patched.count("\n") == patched.count(newline)
+    # Nothing but what was put in differs: taken away again, the comment too is where it was.
+    assert ("# few" in patched) == ("# few" in source)
+
+
+def test_a_diff_counts_lines_as_git_does(tmp_path: Path) -> None:
+    source = PLAIN.replace('"""Kernels."""', '"""Kernels.\x0c A form feed, \u2028 and more."""')
+    patched = patch_tuner(source, "kernel", guard=guard())
+    (tmp_path / "kernels.py").write_text(source)
+    diff = unified_diff("kernels.py", source, patched)
+    assert "No newline" not in diff
+    hunk = next(line for line in diff.splitlines() if line.startswith("@@"))
+    assert hunk.startswith("@@ -5,")
+
+
+def test_a_value_of_a_config_is_spelled_as_python_spells_it(world: types.SimpleNamespace) -> None:
+    more = Config.of({"NAME": '\U0001f600 "quoted" \\', "SCALE": float("inf"), "num_warps": 1})
+    patched = patch_tuner(PLAIN, "kernel", add=[more])
+    exec(compile(patched, "patched.py", "exec"), {"__name__": "patched"})
+    config = world.tuners["kernel"][0][-1]
+    assert config.kwargs == {"NAME": '\U0001f600 "quoted" \\', "SCALE": float("inf")}
+
+
 def test_a_diff_of_it_touches_nothing_else() -> None:
     patched = patch_tuner(PLAIN, "kernel", guard=guard(BLOCK=64))
     diff = unified_diff("kernels.py", PLAIN, patched)
     assert diff.startswith("--- a/kernels.py\n+++ b/kernels.py\n@@")
     removed = [line for line in diff.splitlines() if line.startswith("-") and line[1:2] != "-"]
-    assert removed == ['-    key=["BLOCK"],  # and nothing else']
+    assert removed == []
+    assert '+    prune_configs_by={"early_config_prune": _drop_broken_configs},\n' in diff
     # The comment still belongs to the kernel.
     assert "# The kernel of the day.\n@triton.autotune(" in patched
 
@@ -250,6 +301,7 @@ def test_the_key_of_a_tuner_is_read() -> None:
         ("def kernel(:\n", "no Python"),
         ("import triton\n", "no function kernel"),
         ("@triton.jit\ndef kernel(x):\n    pass\n", "no @autotune"),
+        ("@triton.autotune(**ALL)\n@triton.jit\ndef kernel(x):\n    pass\n", "unpacks"),
     ],
 )
 def test_what_cannot_be_changed_is_said(source: str, said: str) -> None:
