@@ -10,7 +10,8 @@ import msgspec
 
 from harness.effects.process import scratch_disk
 from harness.effects.workbench import Workbench
-from harness.logic.bisection import Outcome, Probe
+from harness.logic.answers import Outcome
+from harness.logic.bisection import Probe
 from harness.values.row import Row
 from harness.values.toolchain import Ptxas
 

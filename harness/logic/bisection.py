@@ -11,36 +11,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
+from harness.logic.answers import Outcome, answer_of
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
 __all__ = [
     "Boundary",
     "Finding",
-    "Outcome",
     "Probe",
     "Segment",
     "conclude",
     "next_probes",
     "outcome_of",
 ]
-
-
-class Outcome(str, Enum):
-    """What one version did, as the question sees it."""
-
-    SAME = "same"
-    OK = "ok"
-    OTHER = "other"
-    UNTESTABLE = "untestable"
-    INFRA = "infra"
-
-    @property
-    def moves_a_bound(self) -> bool:
-        """Whether it says anything of the failure that is looked for."""
-        return self in (Outcome.SAME, Outcome.OK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +38,9 @@ class Probe:
 
 def outcome_of(row: Row, signature: str | None) -> Outcome:
     """What a row says of the failure with this signature."""
-    kind = VerdictKind(row.verdict)
-    if kind.compiles:
-        return Outcome.OK
-    if kind.tells_nothing:
-        return Outcome.INFRA if kind is VerdictKind.INFRA else Outcome.UNTESTABLE
-    same = signature is not None and row.signature == signature
-    return Outcome.SAME if same else Outcome.OTHER
+    return answer_of(
+        VerdictKind(row.verdict), stage=row.stage, signature=row.signature, followed=signature
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from harness.logic.bisection import Outcome
+from harness.logic.answers import LIMITS_OF_OURS, Outcome
 from harness.logic.blame_grid import Grid, Varied
 from harness.values.verdict import VerdictKind
 
@@ -69,7 +69,6 @@ _CULPRITS = {
     Ground.BOTH: Culprit.PAIRING,
     Ground.POINTED: Culprit.PAIRING,
 }
-_LIMITS_OF_OURS = (VerdictKind.TIMEOUT, VerdictKind.OUT_OF_MEMORY)
 _STUBS = (VerdictKind.TRAP_STUB, VerdictKind.SICK)
 
 
@@ -110,7 +109,7 @@ def _before_ptxas(grid: Grid) -> Ground:
         return Ground.STUB if is_known else Ground.STUB_BY_ALL
     if grid.working:
         return Ground.POINTED if _is_pointed(grid) else Ground.ANOTHER_TRITON
-    if kind in _LIMITS_OF_OURS:
+    if kind in LIMITS_OF_OURS:
         return Ground.OUT_OF_BOUNDS
     if len(grid.tritons_with(kind)) < 2:
         return Ground.ONE_TRITON
@@ -144,7 +143,7 @@ def _in_ptxas(grid: Grid) -> Ground:
         return Ground.FOLLOWS_PTX if seen > 1 else Ground.ONE_PTXAS
     if grid.working:
         return Ground.NO_COMMON_PTXAS
-    if kind in _LIMITS_OF_OURS:
+    if kind in LIMITS_OF_OURS:
         return Ground.OUT_OF_BOUNDS
     if kind is VerdictKind.OUT_OF_RESOURCES and grid.is_raw:
         return Ground.LIMIT

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 from packaging.version import Version
 
-from harness.logic.bisection import Outcome
+from harness.logic.answers import Outcome
 
 __all__ = ["one_of_each_minor", "order_for_others", "order_for_the_first", "worth_trying"]
 

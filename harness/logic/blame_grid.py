@@ -12,7 +12,7 @@ from enum import Enum
 
 from packaging.version import Version
 
-from harness.logic.bisection import Outcome
+from harness.logic.answers import Outcome, answer_of
 from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind
 
@@ -50,17 +50,13 @@ class Focus:
 
     def outcome(self, kind: VerdictKind, stage: str | None, signature: str | None) -> Outcome:
         """What a verdict says of this failure."""
-        if kind is VerdictKind.INFRA:
-            return Outcome.INFRA
-        if signature is not None and signature == self.signature:
-            return Outcome.SAME
-        if kind is VerdictKind.UNSUPPORTED:
-            return Outcome.UNTESTABLE
-        if kind is VerdictKind.OK:
-            return Outcome.OK
-        # Sick works, unless sickness is what is looked for, or the kernel is gone from the PTX.
-        works = kind is VerdictKind.SICK and stage in _PTXAS_STAGES
-        return Outcome.OK if works and self.kind is not kind else Outcome.OTHER
+        return answer_of(
+            kind,
+            stage=stage,
+            signature=signature,
+            followed=self.signature,
+            followed_kind=self.kind,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

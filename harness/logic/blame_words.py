@@ -8,7 +8,7 @@ from enum import Enum
 
 from packaging.version import Version
 
-from harness.logic.bisection import Outcome
+from harness.logic.answers import Outcome
 from harness.logic.blame import Culprit, Ground, culprit_of, ground_of
 from harness.logic.blame_grid import Grid, Line, Trial, Varied, fold
 from harness.values.verdict import VerdictKind

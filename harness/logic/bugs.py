@@ -17,31 +17,21 @@ from typing import NamedTuple, TypeAlias
 
 from packaging.version import InvalidVersion, Version
 
+from harness.logic.answers import COULD_NOT_TELL, works
 from harness.values.bug import AffectedRange, BugFacts, MachineState, Seen, Sighting
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import Stage, VerdictKind
 
-__all__ = ["CLEAN_NIGHTS", "Chronicle", "Lifecycle", "Story", "is_failure", "lifecycle", "related"]
+__all__ = ["CLEAN_NIGHTS", "Chronicle", "Lifecycle", "Story", "lifecycle", "related"]
 
 CLEAN_NIGHTS = 3
 """Whole nights in a row without a bug after which it counts as fixed."""
 
 _ALIKE = 0.75
-_NO_BUG = frozenset({VerdictKind.OK, VerdictKind.SICK, VerdictKind.UNSUPPORTED, VerdictKind.INFRA})
-_COMPILES = frozenset(kind.value for kind in VerdictKind if kind.compiles)
-_UNTOLD = frozenset(
-    kind.value
-    for kind in VerdictKind
-    if kind.tells_nothing or kind in (VerdictKind.TIMEOUT, VerdictKind.OUT_OF_MEMORY)
-)
+_UNTOLD = frozenset(kind.value for kind in COULD_NOT_TELL)
 _FIXED = (MachineState.FIXED_CANDIDATE, MachineState.FIXED_VERIFIED)
 _PTXAS, _TRITON = "ptxas", "Triton"
 _Line: TypeAlias = tuple[str, ...]
-
-
-def is_failure(verdict: str) -> bool:
-    """Whether a cell with this verdict has a bug; what is sick compiles, and does the work."""
-    return VerdictKind(verdict) not in _NO_BUG
 
 
 # --- the life of one bug ----------------------------------------------------------------------
@@ -162,7 +152,8 @@ class _Result(NamedTuple):
     ptxas: str
     bundled: bool
     frozen: bool
-    verdict: str
+    works: bool
+    told: bool
     bug: int | None
     flaky: bool
     compiled: int
@@ -172,9 +163,9 @@ class _Result(NamedTuple):
             return Seen.FLAKY
         if self.bug == bug:
             return Seen.HERE
-        if self.verdict in _COMPILES:
+        if self.works:
             return Seen.CLEAN
-        return Seen.UNTOLD if self.verdict in _UNTOLD else Seen.OTHER
+        return Seen.OTHER if self.told else Seen.UNTOLD
 
     def on(self, tool: str, place: str) -> tuple[_Line, str] | None:
         """The line that differs in this tool's version only, and that version."""
@@ -224,7 +215,8 @@ class Chronicle:
             ptxas=once(facts.ptxas, facts.ptxas),
             bundled=facts.ptxas_origin == BUNDLED,
             frozen=facts.frozen,
-            verdict=once(facts.verdict, facts.verdict),
+            works=works(VerdictKind(facts.verdict), facts.stage),
+            told=facts.verdict not in _UNTOLD,
             bug=bug,
             flaky=facts.is_flaky,
             compiled=0 if facts.cached else facts.attempts,

@@ -2,8 +2,8 @@
 
 Two runs of one matrix are compared by cell id. Rules:
 
-- What could not be told (`unsupported`, `infra`, and our own limits: `timeout`, `out_of_memory`)
-  is neither good nor bad: it is never a regression when it begins, and never a fix when it ends.
+- What could not be told (`answers.COULD_NOT_TELL`; no failure is followed here) is neither good nor
+  bad: it is never a regression when it begins, and never a fix when it ends.
 - A cell that could not be told in the older run, or was not in it, is compared with the last
   result that told something before that run, if that shows a change; else it is `new`.
 - A cell of a toolchain version that no earlier run had is compared with the nearest older version
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
+from harness.logic.answers import COULD_NOT_TELL, works
 from harness.logic.expectations import Expectations, happened
 from harness.logic.metric_steps import direction, metric_steps
 from harness.values.change import Change, Changes, Facts, Kind, Surprise
@@ -40,12 +41,9 @@ __all__ = ["UNTOLD", "Earlier", "compare"]
 Earlier = Callable[[Sequence[str]], Mapping[str, Facts]]
 """From cell ids to the last result of each that told something, before the older run."""
 
-_COMPILES = {kind.value for kind in VerdictKind if kind.compiles}
 UNTOLD = {
-    VerdictKind.UNSUPPORTED.value: Kind.UNTESTABLE,
-    VerdictKind.TIMEOUT.value: Kind.UNTESTABLE,
-    VerdictKind.OUT_OF_MEMORY.value: Kind.UNTESTABLE,
-    VerdictKind.INFRA.value: Kind.INFRA,
+    kind.value: Kind.INFRA if kind is VerdictKind.INFRA else Kind.UNTESTABLE
+    for kind in COULD_NOT_TELL
 }
 """Verdicts that tell nothing of the kernel, and what a cell is when it comes to one."""
 _REPEATED = (
@@ -188,6 +186,10 @@ def _is_told(facts: Facts | None) -> bool:
     return facts is not None and facts.verdict not in UNTOLD
 
 
+def _works(facts: Facts) -> bool:
+    return works(VerdictKind(facts.verdict), facts.stage)
+
+
 def _classified(older: Facts | None, newer: Facts) -> Change:
     """What became of a cell of which nothing is expected."""
     if older is None:
@@ -196,13 +198,13 @@ def _classified(older: Facts | None, newer: Facts) -> Change:
         kind = UNTOLD[newer.verdict] if _is_told(older) else Kind.SAME_UNTOLD
     elif not _is_told(older):
         kind = Kind.NEW
-    elif older.verdict in _COMPILES and newer.verdict in _COMPILES:
+    elif _works(older) and _works(newer):
         return _measured(older, newer)
     elif older.outcome == newer.outcome:
         kind = _unless_flaky(Kind.SAME_FAIL, older, newer)
-    elif newer.verdict in _COMPILES:
+    elif _works(newer):
         kind = _unless_flaky(Kind.FIXED, older, newer)
-    elif older.verdict in _COMPILES:
+    elif _works(older):
         kind = _unless_flaky(Kind.REGRESSED, older, newer)
     else:
         kind = _unless_flaky(Kind.MUTATED, older, newer)
@@ -228,7 +230,7 @@ def _unless_flaky(kind: Kind, older: Facts, newer: Facts) -> Kind:
 
 def _as_expected(older: Facts | None, newer: Facts) -> Change:
     """A known failure that happens: quiet, unless it is that of a kernel whose numbers moved."""
-    if older and older.verdict in _COMPILES and newer.verdict in _COMPILES:
+    if older and _works(older) and _works(newer):
         change = _measured(older, newer, health=False)
         if not change.kind.is_quiet:
             return change
@@ -244,9 +246,9 @@ def _against(expectation: Expectation, older: Facts | None, newer: Facts) -> Cha
     if older and older.outcome == newer.outcome:
         return plain
     passes = newer.verdict == VerdictKind.OK.value or (
-        newer.verdict in _COMPILES and expectation.verdict not in _COMPILES
+        _works(newer) and not VerdictKind(expectation.verdict).compiles
     )
-    if passes and older and older.verdict in _COMPILES and not happened(older, expectation):
+    if passes and older and _works(older) and not happened(older, expectation):
         return plain
     return replace(plain, kind=Kind.FIXED if passes else Kind.REGRESSED)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.logic.bisection import Outcome
+from harness.logic.answers import Outcome
 from harness.values.kernel import Config
 from harness.values.row import Row
 

@@ -7,8 +7,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from harness.logic.answers import Outcome
 from harness.logic.bisect_report import BisectReport
-from harness.logic.bisection import Boundary, Outcome
+from harness.logic.bisection import Boundary
 from harness.logic.ir_difference import StageStory
 from harness.presentation.tables import verdict_text
 from harness.values.verdict import VerdictKind

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.logic.bisection import Outcome
+from harness.logic.answers import Outcome
 from harness.logic.blame_grid import Cell, Grid, Line
 from harness.logic.blame_words import Blame
 from harness.presentation.tables import verdict_text

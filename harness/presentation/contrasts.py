@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.logic.bisection import Outcome
+from harness.logic.answers import Outcome
 from harness.logic.contrast import Carrier, Contrast, Point
 from harness.presentation.tables import verdict_text
 

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.logic.answers import Outcome
 from harness.logic.bisect_report import BisectReport
-from harness.logic.bisection import Outcome
 from harness.logic.contrast import Contrast
 from harness.logic.dossier import Attachment, Dossier, Upstream
 from harness.logic.report_gate import without_folders

@@ -101,7 +101,6 @@ class Sighting:
 class BugFacts(Facts):
     """The part of a row that bugs are told from. The names and meanings are those of `Row`."""
 
-    stage: str | None = None
     code: str | None = None
     cached: bool = False
 

@@ -72,6 +72,7 @@ class Facts:
     ptxas_origin: str
     verdict: str
     reason: str = ""
+    stage: str | None = None
     signature: str | None = None
     signal: int | None = None
     attempts: int = 1

@@ -14,8 +14,9 @@ from harness.effects.script import run_script
 from harness.effects.store import Store
 from harness.effects.triton_sessions import TritonSessions
 from harness.effects.workbench import Workbench
+from harness.logic.answers import Outcome
 from harness.logic.bisect_report import BisectReport, Evidence
-from harness.logic.bisection import Finding, Outcome, Probe, conclude, next_probes, outcome_of
+from harness.logic.bisection import Finding, Probe, conclude, next_probes, outcome_of
 from harness.logic.ir_difference import StageStory
 from harness.logic.trust import Tally, runs_to_trust
 from harness.values.errors import (

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from harness.effects import toolchains
 from harness.effects.workbench import Workbench
-from harness.logic.bisection import Outcome
+from harness.logic.answers import Outcome
 from harness.logic.blame_choices import order_for_others
 from harness.logic.blame_grid import Cell, Focus, Line, fold
 from harness.values.errors import CaptureError, InfrastructureError, TriageError

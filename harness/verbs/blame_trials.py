@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from harness.effects.assembling import PtxInput, PtxReading, assemble
 from harness.effects.workbench import Workbench
-from harness.logic.bisection import Outcome
+from harness.logic.answers import Outcome
 from harness.logic.blame_grid import Focus, Trial, Varied
 from harness.logic.judge import judge
 from harness.logic.ptx import PtxError, body_sha256, read_ptx

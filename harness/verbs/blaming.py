@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from harness.effects.process import Hub
 from harness.effects.store import Store
-from harness.logic.bisection import Outcome
+from harness.logic.answers import Outcome
 from harness.logic.blame_grid import Focus, Grid
 from harness.logic.blame_words import Blame, blame
 from harness.values.cell import CellId

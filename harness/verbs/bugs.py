@@ -10,7 +10,8 @@ import msgspec
 
 from harness.effects.repros import list_repros
 from harness.effects.store import Store
-from harness.logic.bugs import CLEAN_NIGHTS, Chronicle, Story, is_failure, related
+from harness.logic.answers import is_failure
+from harness.logic.bugs import CLEAN_NIGHTS, Chronicle, Story, related
 from harness.logic.signature import template
 from harness.values.bug import Bug, BugFacts, BugRecord, HumanState
 from harness.values.errors import UsageError

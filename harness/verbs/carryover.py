@@ -19,6 +19,7 @@ import harness
 from harness.effects.lowering import triton_identity
 from harness.effects.triton_sessions import child_code_sha256, knobs
 from harness.effects.workbench import content_key
+from harness.logic.answers import LIMITS_OF_OURS
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
@@ -35,7 +36,7 @@ LIMITS = "limits"
 """And the limits it was made under."""
 
 _JUDGING = ("values/*.py", "logic/*.py", "effects/*.py", "verbs/cells.py", "verbs/planning.py")
-_LIMITED = {VerdictKind.TIMEOUT.value, VerdictKind.OUT_OF_MEMORY.value}
+_LIMITED = {kind.value for kind in LIMITS_OF_OURS}
 _SIGKILL = 9
 
 _decode = msgspec.json.Decoder(Row).decode

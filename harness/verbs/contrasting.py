@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from harness.effects.process import Hub
 from harness.effects.store import ResultRecord, Store
 from harness.effects.workbench import Workbench
-from harness.logic.bisection import Outcome, outcome_of
+from harness.logic.answers import Outcome
+from harness.logic.bisection import outcome_of
 from harness.logic.contrast import Contrast, Point
 from harness.logic.ptxas_flags import FlagChange, single_changes
 from harness.values.errors import CaptureError, EmptySelectionError, UsageError

@@ -16,7 +16,7 @@ import msgspec
 
 from harness.effects.assembling import Inspection, PtxReading
 from harness.effects.store import Evidence, ResultRecord, Store
-from harness.logic.bugs import is_failure
+from harness.logic.answers import is_failure
 from harness.logic.judge import judge
 from harness.logic.signature import RULE
 from harness.values.limits import limits_of

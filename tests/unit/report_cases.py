@@ -10,8 +10,9 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+from harness.logic.answers import Outcome
 from harness.logic.bisect_report import Evidence
-from harness.logic.bisection import Outcome, Probe
+from harness.logic.bisection import Probe
 from harness.logic.blame import Culprit, Ground
 from harness.logic.blame_words import Blame
 from harness.logic.contrast import Contrast, Point

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.logic.bisection import Finding, Outcome, Probe, conclude, next_probes
+from harness.logic.answers import Outcome
+from harness.logic.bisection import Finding, Probe, conclude, next_probes
 
 WORDS = {
     "+": Outcome.OK,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from harness.logic.bisection import Outcome
+from harness.logic.answers import Outcome
 from harness.logic.blame import Culprit, Ground, culprit_of
 from harness.logic.blame_choices import (
     one_of_each_minor,
@@ -204,7 +204,7 @@ def test_what_comes_out_otherwise_when_it_is_run_again_is_not_told() -> None:
 def test_a_failure_of_another_kind_and_what_is_sick_besides() -> None:
     assert ICE.outcome(VerdictKind.SICK, "cubin", "s") is OK
     assert ICE.outcome(VerdictKind.OUT_OF_RESOURCES, "launch", "s") is OTHER
-    assert ICE.outcome(VerdictKind.TIMEOUT, "cubin", "s") is OTHER
+    assert ICE.outcome(VerdictKind.TIMEOUT, "cubin", "s") is Outcome.UNTESTABLE
     assert SPILLS.outcome(VerdictKind.SICK, "cubin", "s") is OTHER
     # Written away: not what the source says, so it does not work either.
     assert STUB.outcome(VerdictKind.SICK, "llir", "s") is OTHER

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.logic.bisection import Outcome
+from harness.logic.answers import Outcome
 from harness.logic.contrast import Point, carriers
 from harness.logic.ptxas_flags import single_changes
 from harness.values.kernel import Config

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from harness.logic.answers import COULD_NOT_TELL, Outcome, answer_of, is_failure, works
+from harness.logic.changes import UNTOLD
+from harness.values.verdict import VerdictKind
+
+OTHER_FAILURES = (
+    VerdictKind.TRAP_STUB,
+    VerdictKind.OUT_OF_RESOURCES,
+    VerdictKind.REJECTED,
+    VerdictKind.PASS_FAILURE,
+    VerdictKind.COMPILER_CRASH,
+    VerdictKind.PTXAS_ICE,
+    VerdictKind.PTXAS_ERROR,
+)
+
+
+def answer(kind: VerdictKind, signature: str | None, stage: str = "cubin") -> Outcome:
+    return answer_of(kind, stage=stage, signature=signature, followed="followed")
+
+
+@pytest.mark.parametrize("kind", OTHER_FAILURES)
+def test_a_failure_answers_by_its_signature(kind: VerdictKind) -> None:
+    assert answer(kind, "followed") is Outcome.SAME
+    assert answer(kind, "another") is Outcome.OTHER
+    assert is_failure(kind.value)
+
+
+@pytest.mark.parametrize("kind", sorted(COULD_NOT_TELL - {VerdictKind.INFRA}))
+def test_what_cannot_be_told_can_be_followed(kind: VerdictKind) -> None:
+    assert answer(kind, "followed") is Outcome.SAME
+    assert answer(kind, "another") is Outcome.UNTESTABLE
+    assert not answer(kind, "another").moves_a_bound
+    assert UNTOLD[kind.value].is_gap
+
+
+def test_a_machine_that_fails_us_is_never_the_failure() -> None:
+    assert answer(VerdictKind.INFRA, "followed") is Outcome.INFRA
+    assert answer(VerdictKind.INFRA, None) is Outcome.INFRA
+
+
+def test_sick_works_unless_sickness_is_followed_or_the_kernel_is_gone() -> None:
+    assert answer(VerdictKind.SICK, "another") is Outcome.OK
+    assert answer(VerdictKind.SICK, "followed") is Outcome.SAME
+    assert answer(VerdictKind.SICK, "another", stage="llir") is Outcome.OTHER
+    assert not works(VerdictKind.SICK, "llir")
+    otherwise = answer_of(
+        VerdictKind.SICK,
+        stage="cubin",
+        signature="another",
+        followed="followed",
+        followed_kind=VerdictKind.SICK,
+    )
+    assert otherwise is Outcome.OTHER
+
+
+def test_ok_is_ok_whatever_is_asked() -> None:
+    assert answer(VerdictKind.OK, None) is Outcome.OK
+    assert works(VerdictKind.OK, None)
+
+
+def test_every_verdict_has_an_answer() -> None:
+    listed = {*OTHER_FAILURES, *COULD_NOT_TELL, VerdictKind.OK, VerdictKind.SICK}
+    assert listed == set(VerdictKind)
+
+
+def test_no_failure_without_a_signature_is_the_one_that_is_followed() -> None:
+    assert answer_of(VerdictKind.REJECTED, stage="ttir", signature=None, followed=None) is (
+        Outcome.OTHER
+    )
