@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -13,6 +12,7 @@ from typing import Any
 
 import click
 
+from harness.cli.amounts import Words
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, results_console, status_console
@@ -75,7 +75,9 @@ _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
     show_default=True,
     help="How often both sides of the boundary are run, at least.",
 )
-@click.option("--script", metavar="CMD", help="Your own predicate, as for `git bisect run`.")
+@click.option(
+    "--script", type=Words(), metavar="CMD", help="Your own predicate, as for `git bisect run`."
+)
 @click.option("--resume", type=click.Path(path_type=Path), metavar="LOG", help="Go on with a log.")
 @click.option(
     "--replay", type=click.Path(path_type=Path), metavar="LOG", help="Say again what a log says."
@@ -143,7 +145,7 @@ def _search(log: BisectLog, options: dict[str, Any]) -> None:
     words = SelectionOptions(**log.asked.selection)  # type: ignore[arg-type]
     asked = BisectOptions(**log.asked.options)  # type: ignore[arg-type]
     selection = _selected(words)
-    how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
+    how = compile_options(options)
     with Store.open(home_dir()) as store:
         job = bisect_versions(selection, store, how, asked, _teller(asked.axis), log)
         report = run_to_the_end(job)
@@ -221,7 +223,7 @@ def _contrast(options: dict[str, Any]) -> None:
         if options[name]:
             raise UsageError(f"--{name} does not apply to --axis {axis}: it has no order")
     selection = _selected(selection_words(options))
-    how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
+    how = compile_options(options)
     with Store.open(home_dir()) as store:
         job = contrast(selection, store, how, axis, options["signature"], _teller(axis))
         found = run_to_the_end(job)

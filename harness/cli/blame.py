@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,7 +69,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         budget=options["budget"],
         looks_further=not words.ptxas,
     )
-    how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
+    how = compile_options(options)
 
     def tell(pair: str, said: str) -> None:
         status.print(f"{pair}: {said[:120]}", soft_wrap=True)

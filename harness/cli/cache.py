@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import click
 from rich.filesize import decimal
 
+from harness.cli.amounts import FiniteRange, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console
@@ -19,17 +18,21 @@ _EPILOG = """\b
 Example:
   triage cache --trim 2GB"""
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS = {
+    prefix + unit: 10**power
+    for prefix, power in {"": 0, "K": 3, "M": 6, "G": 9, "T": 12}.items()
+    for unit in ("", "B", "IB")
+}
 
 
 def _size(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
     """`500MB`, `2G`, or a number of bytes."""
     if value is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", value, re.IGNORECASE)
-    if not match:
+    size = read_amount(value.upper(), _UNITS)
+    if size is None:
         raise click.BadParameter(f"{value!r} is not a size; write for example 500MB or 2GB")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    return int(size)
 
 
 @click.command("cache", context_settings=CONTEXT, epilog=_EPILOG)
@@ -39,7 +42,7 @@ def _size(_context: click.Context, _option: click.Parameter, value: str | None) 
     metavar="SIZE",
     help="Delete what was longest unused until this much is left.",
 )
-@click.option("--older-than", type=click.FloatRange(0), help="Delete what was unused for DAYS.")
+@click.option("--older-than", type=FiniteRange(0), help="Delete what was unused for DAYS.")
 @json_option
 def command(*, trim: int | None, older_than: float | None, as_json: bool) -> None:
     """Show what is stored in this folder's results, and trim it.

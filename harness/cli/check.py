@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -48,7 +46,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         # One will do: a target has no part in it but for what pruning functions ask of it.
         selections = tuple(replace(each, targets=each.targets[:1]) for each in selections)
     with Store.open(home_dir()) as store, status.status("interpreting"):
-        how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
+        how = compile_options(options)
         report = run_to_the_end(check_selections(selections, store, how))
     for line in (*report.notes, *report.failures):
         status.print(f"triage: {line}", soft_wrap=True)

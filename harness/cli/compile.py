@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -65,7 +64,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         raise UsageError("--json and --markdown: which one is meant?")
     with status.status("preparing toolchains and sources"):
         selections = select_all(words)
-    how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
+    how = compile_options(options)
     with Store.open(home_dir()) as store:
         if store.notice:
             status.print(f"triage: {store.notice}")

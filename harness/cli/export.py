@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
 import click
 
 from harness.cli.main import CONTEXT
-from harness.cli.output import status_console
+from harness.cli.output import print_bytes, status_console
+from harness.cli.streams import reader_is_gone
 from harness.effects.export_files import FORMATS, TEXT_FORMATS
 from harness.effects.locations import home_dir
-from harness.effects.store import Store
+from harness.effects.store import RunRecord, Store
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.verbs.diff import all_runs, find_run
 from harness.verbs.export import export_file, export_stream
@@ -52,8 +54,16 @@ def command(*, form: str, run: str | None, every: bool, out: Path | None, force:
         if not runs:
             raise EmptySelectionError("there are no runs; start one with `triage compile`")
         if out is None:
-            export_stream(store, runs, form, sys.stdout.buffer)
-            sys.stdout.buffer.flush()
+            _print(store, runs, form)
             return
         export_file(store, runs, form, out, overwrite=force)
     status_console().print(f"written to {out}", soft_wrap=True)
+
+
+def _print(store: Store, runs: list[RunRecord], form: str) -> None:
+    if sys.stdout.isatty():
+        page = io.BytesIO()
+        export_stream(store, runs, form, page, lambda: True)
+        print_bytes(page.getvalue())
+    else:
+        export_stream(store, runs, form, sys.stdout.buffer, lambda: not reader_is_gone())

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from harness.cli.amounts import Words, once
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console
@@ -27,7 +28,13 @@ each cell. In the sparklines a version is a character; x did not compile, · is 
 
 @click.command("history", context_settings=CONTEXT, epilog=_EPILOG)
 @click.option(
-    "--kernel", required=True, metavar="KERNEL", help="A kernel with results, or a pattern."
+    "--kernel",
+    type=Words(),
+    multiple=True,
+    callback=once,
+    required=True,
+    metavar="KERNEL",
+    help="A kernel with results, or a pattern.",
 )
 @click.option("--config", default="", metavar="FILTER", help='"num_warps=4|8,maxnreg=none".')
 @click.option("--sm", multiple=True, metavar="SM", help="GPU target: 90a, sm_100a. Repeatable.")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import json
-import os
-import signal
 import sys
+import traceback
 from typing import NoReturn
 
 import click
 
 import harness
-from harness.values.errors import TriageError
+from harness.cli import streams
+from harness.values.errors import OutputError, TriageError
 
 __all__ = ["cli", "main"]
 
@@ -87,24 +86,30 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line; our errors become one line and their exit code."""
+    streams.take_over()
+    try:
+        code = _run()
+        streams.finish()
+    except OutputError as error:
+        code = _tell(error)
+    sys.exit(code)
+
+
+def _run() -> int:
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Exit as exit_:
-        code = exit_.exit_code
-    except click.Abort:
-        code = 128 + signal.SIGINT
-        click.echo("triage: interrupted; what was finished is stored", err=True)
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except TriageError as error:
-        click.echo(f"triage: {error}", err=True)
-        code = error.exit_code
-        if "--json" in sys.argv:
-            document = {"schema": 1, "error": str(error), "exit_code": code}
-            click.echo(json.dumps(document))
-    except BrokenPipeError:
-        # The reader of our output (`head`) has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    sys.exit(code if isinstance(code, int) else 0)
+        return exit_.exit_code
+    except OutputError:
+        raise
+    except (click.Abort, click.ClickException, TriageError, OSError, MemoryError) as error:
+        return _tell(error)
+    except Exception:  # noqa: BLE001 - Python would exit with 1, which says "a failure was found"
+        traceback.print_exc()
+        return _tell(None)
+    return code if isinstance(code, int) else 0
+
+
+def _tell(error: BaseException | None) -> int:
+    # What it needs is loaded when something went wrong, and not before.
+    return int(importlib.import_module("harness.cli.failures").tell(error))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,11 +10,19 @@ from typing import Any
 
 import click
 
+from harness.cli.amounts import SECONDS, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.matrix_merge import merge
 from harness.cli.matrix_progress import show_matrix_progress
 from harness.cli.options import json_option
-from harness.cli.output import print_json, results_console, status_console
+from harness.cli.output import (
+    command_line,
+    print_json,
+    print_line,
+    print_note,
+    results_console,
+    status_console,
+)
 from harness.cli.running import run_to_the_end
 from harness.effects.locations import home_dir
 from harness.effects.matrix_file import find_matrix_file, read_matrix
@@ -54,9 +60,6 @@ Exit code 0: everything is as expected. 1: a failure that is not expected, a reg
 signature. 3: no cell is selected. 4: incomplete (this machine, a toolchain, or --max-time). 5: only
 fixes, with --strict-fixed."""
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
-
 
 def _seconds(
     context: click.Context,  # noqa: ARG001 - click's signature
@@ -65,10 +68,10 @@ def _seconds(
 ) -> float | None:
     if text is None:
         return None
-    match = _DURATION.fullmatch(text.strip())
-    if not match or not float(match[1]):
+    seconds = read_amount(text, SECONDS)
+    if not seconds:
         raise click.BadParameter(f"{text!r} is no duration; write 90s, 30m or 2h", param=parameter)
-    return float(match[1]) * _UNITS[match[2]]
+    return seconds
 
 
 @click.group("matrix", context_settings=CONTEXT, epilog=_EPILOG)
@@ -124,7 +127,7 @@ def run(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by the
     status = status_console()
     with Store.open(home_dir()) as store:
         if store.notice:
-            status.print(f"triage: {store.notice}")
+            print_note(store.notice)
         with status.status("preparing toolchains and sources"):
             plan = make_plan(matrix, how, store)
         with show_matrix_progress(status) as progress:
@@ -153,7 +156,7 @@ def _options(options: dict[str, Any], matrix: Matrix) -> MatrixOptions:
             jobs=options["jobs"] or 0,
             timeout=matrix.timeout,
             use_cache=not options["no_cache"],
-            command=shlex.join(["triage", *_whole(sys.argv[1:], options["night"])]),
+            command=command_line(_whole(sys.argv[1:], options["night"])),
         ),
     )
 
@@ -174,9 +177,8 @@ def _whole(words: Sequence[str], night: str | None) -> list[str]:
 
 
 def _tell_notes(warnings: tuple[str, ...], failures: tuple[str, ...]) -> None:
-    status = status_console()
     for line in (*warnings, *failures):
-        status.print(f"triage: {line}", soft_wrap=True, markup=False, highlight=False)
+        print_note(line)
 
 
 def _tell(report: MatrixReport, *, as_json: bool) -> None:
@@ -237,11 +239,11 @@ def _tell_listing(listing: Listing, options: dict[str, Any]) -> None:
         return
     if options["as_list"]:
         for cell in listing.cells:
-            click.echo(cell)
+            print_line(cell)
         for cells, reason in listing.excluded:
-            click.echo(f"excluded {cells}: {reason}")
+            print_line(f"excluded {cells}: {reason}")
     if options["dry_run"]:
-        click.echo(_estimate_words(listing.estimate))
+        print_line(_estimate_words(listing.estimate))
 
 
 def _estimate_words(estimate: Estimate) -> str:

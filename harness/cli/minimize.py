@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import signal
 import sys
 from functools import partial
@@ -12,10 +11,11 @@ from typing import Any
 
 import click
 
+from harness.cli.amounts import SECONDS, Words, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.minimize_progress import watch_reduction
 from harness.cli.options import execution_options, json_option, selection_options
-from harness.cli.output import print_json, results_console, status_console
+from harness.cli.output import command_line, print_json, results_console, status_console
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.effects.locations import home_dir
 from harness.effects.minimized_folder import MinimizedFolder
@@ -40,9 +40,6 @@ Example:
 Exit code 0: it was reduced. 1: there is nothing to reduce. 4: this machine or a toolchain failed;
 the best until then is kept. Ctrl-C keeps it too, and --resume goes on from it."""
 
-_BUDGET = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
-_UNITS = {"s": 1, "m": 60, "h": 3600}
-
 
 class _Budget(click.ParamType[tuple[str, float]]):
     """A time with its unit, or a number of tests."""
@@ -55,21 +52,29 @@ class _Budget(click.ParamType[tuple[str, float]]):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> tuple[str, float]:
-        match = _BUDGET.fullmatch(str(value).strip())
-        is_count = match is not None and not match[2] and match[1].isdigit()
-        if not match or not float(match[1]) or not (match[2] or is_count):
+        text = str(value).strip()
+        amount = read_amount(text, SECONDS)
+        is_count = text.isdigit()
+        if not amount or not (is_count or text[-1] in SECONDS):
             self.fail(f"{value!r} is no budget; write 10m, 90s or 1500 (tests)", param, ctx)
-        if is_count:
-            return "tests", float(match[1])
-        return "seconds", float(match[1]) * _UNITS[match[2]]
+        return "tests" if is_count else "seconds", amount
 
 
 @click.command("minimize", context_settings=CONTEXT, epilog=_EPILOG)
 @click.argument("file", required=False)
 @partial(selection_options, kernel_required=False)
-@click.option("--while", "condition", metavar="CONDITION", help="What each candidate has to meet.")
 @click.option(
-    "--script", metavar="COMMAND", help="Your own predicate: exit code 0 means interesting."
+    "--while",
+    "condition",
+    type=Words(),
+    metavar="CONDITION",
+    help="What each candidate has to meet.",
+)
+@click.option(
+    "--script",
+    type=Words(),
+    metavar="COMMAND",
+    help="Your own predicate: exit code 0 means interesting.",
 )
 @click.option("--level", type=click.Choice(LEVELS), default="auto", show_default=True)
 @click.option(
@@ -116,7 +121,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         seed=options["seed"],
         is_defined=options["defined"],
     )
-    how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
+    how = compile_options(options)
     with Store.open(home_dir()) as store, watch_reduction(status) as watch:
         found = run_to_the_end(minimize(selection, store, how, asked, watch))
     if isinstance(found, Uninteresting):
@@ -164,8 +169,8 @@ def _folder_of(row: Row) -> Path:
 
 def _write(found: Minimization) -> None:
     folder = MinimizedFolder(path=Path(found.path))
-    command_line = shlex.join(["triage", *map(_portable, sys.argv[1:])])
-    for name, text in folder_files(found, command=command_line).items():
+    command = command_line(map(_portable, sys.argv[1:]))
+    for name, text in folder_files(found, command=command).items():
         folder.write(name, text, executable=name.endswith(".sh"))
 
 

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from harness.cli.amounts import FiniteRange, Words, once
+
 __all__ = ["execution_options", "json_option", "selection_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -19,6 +21,9 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
     options = (
         click.option(
             "--kernel",
+            type=Words(),
+            multiple=True,
+            callback=once,
             required=kernel_required,
             metavar="KERNEL",
             help="A repro's name or a pattern of names (see `triage kernels`), FILE.py, "
@@ -26,12 +31,14 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
         ),
         click.option(
             "--sm",
+            type=Words(),
             multiple=True,
             metavar="SM",
             help="GPU target: 90a, sm_100a, 100f ... Repeatable. Default: the repro's.",
         ),
         click.option(
             "--triton",
+            type=Words(),
             multiple=True,
             metavar="X",
             help="Triton version, specifier ('>=3.6'), `latest`, or `installed`. Repeatable. "
@@ -39,15 +46,22 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
         ),
         click.option(
             "--ptxas",
+            type=Words(),
             multiple=True,
             metavar="X",
             help="ptxas version, specifier ('>=13.1,<13.4'), `latest`, or `bundled` (the one that "
             "this Triton picks; the default). Repeatable.",
         ),
-        click.option("--launch", metavar="NAME", help="Launch function, or a pattern of them."),
+        click.option(
+            "--launch",
+            type=Words(),
+            metavar="NAME",
+            help="Launch function, or a pattern of them.",
+        ),
         click.option(
             "--set",
             "overrides",
+            type=Words(),
             multiple=True,
             metavar="NAME=VALUE",
             help="Override a parameter of the launch function. Repeatable.",
@@ -77,14 +91,14 @@ def execution_options(function: F) -> F:
         ),
         click.option(
             "--timeout",
-            type=click.FloatRange(1, 86400),
+            type=FiniteRange(1, 86400),
             default=300.0,
             show_default=True,
             help="Seconds for one compiler run.",
         ),
         click.option(
             "--memory",
-            type=click.FloatRange(0.1, 4096),
+            type=FiniteRange(0.1, 4096),
             help="GiB for one compiler run. Default: 80 % of the machine, shared out.",
         ),
         click.option("--no-cache", is_flag=True, help="Compile again what is stored."),

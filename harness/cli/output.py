@@ -1,31 +1,66 @@
-"""Consoles and documents: results on stdout, everything else on stderr."""
+"""Consoles and documents: results on stdout, everything else on stderr.
+
+All that the commands print goes through here, where text from outside is made harmless.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
 
-__all__ = ["print_json", "print_text", "results_console", "status_console"]
+from harness.cli.streams import reader_is_gone
+from harness.logic.shown import shown, shown_in_a_line
+
+__all__ = [
+    "command_line",
+    "print_bytes",
+    "print_json",
+    "print_line",
+    "print_note",
+    "print_text",
+    "results_console",
+    "status_console",
+]
 
 # Wide enough that no column of a table is cut where nobody looks at it live.
 _PIPE_WIDTH = 200
+# JSON spells out the control characters below 0x20 by itself, and no others.
+_HIDDEN_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+class _Console(Console):
+    """A console that shows the control characters of a text instead of sending them."""
+
+    def render_str(self, text: str, **how: Any) -> Text:  # noqa: ANN401
+        # Before a text is measured: columns stay straight.
+        return super().render_str(shown(text), **how)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=shown(segment.text))
 
 
 def results_console() -> Console:
     """The console for results; outside a terminal it is wide and plain. Honours NO_COLOR."""
-    columns = os.environ.get("COLUMNS", "")
-    wide = int(columns) if columns.isdigit() and int(columns) else _PIPE_WIDTH
-    return Console(width=None if sys.stdout.isatty() else wide, **_plain_words())
+    wide = int(os.environ.get("COLUMNS", _PIPE_WIDTH))
+    return _Console(width=None if sys.stdout.isatty() else wide, **_plain_words())
 
 
 def status_console() -> Console:
     """The console for progress and notes."""
-    return Console(stderr=True, **_plain_words())
+    return _Console(stderr=True, **_plain_words())
 
 
 def _plain_words() -> dict[str, Any]:
@@ -36,9 +71,39 @@ def _plain_words() -> dict[str, Any]:
 
 def print_json(document: dict[str, Any]) -> None:
     """One JSON document on stdout, and nothing else."""
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    click.echo(_HIDDEN_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def print_text(text: str) -> None:
-    """A document on stdout, as it is."""
-    click.echo(text, nl=False)
+    """A document on stdout: its lines as they are."""
+    click.echo(shown(text), nl=False)
+
+
+def print_line(text: str) -> None:
+    """One line on stdout, of any length."""
+    click.echo(shown_in_a_line(text))
+
+
+def print_note(text: str) -> None:
+    """One line on stderr that says who speaks."""
+    click.echo(f"triage: {shown_in_a_line(text)}", err=True)
+
+
+def print_bytes(data: bytes) -> None:
+    """A file on stdout: as it is, but on a terminal as text that does it no harm."""
+    if sys.stdout.isatty():
+        click.echo(shown(data.decode("utf-8", "backslashreplace")))
+    elif not reader_is_gone():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+
+
+def command_line(words: Iterable[str] | None = None) -> str:
+    """The command that runs, as a shell takes it: what the store and the reports keep of it.
+
+    `words` are its arguments, those of this process by default. A file name that is not UTF-8
+    has its odd bytes spelled out.
+    """
+    line = shlex.join(["triage", *(sys.argv[1:] if words is None else words)])
+    return line.encode("utf-8", "backslashreplace").decode()

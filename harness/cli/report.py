@@ -16,7 +16,7 @@ import click
 
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
-from harness.cli.output import print_json, results_console, status_console
+from harness.cli.output import print_json, print_line, results_console, status_console
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.effects.bundles import pack
 from harness.effects.folders import write_atomically
@@ -96,7 +96,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         dossier = _gathered(options, words, selection, store)
     if options["draft_duplicates"]:
         for term in search_terms(dossier):
-            click.echo(term)
+            print_line(term)
         return
     upstream = Upstream(options["upstream"])
     issue = render_report(dossier, upstream)
@@ -163,7 +163,7 @@ def _gathered(
         quick=options["quick"] or options["draft_duplicates"],
         minimized=lambda row: options["minimized"] or Path("minimized") / _slug(row),
     )
-    how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
+    how = compile_options(options)
     dossier = run_to_the_end(gather(selection, store, how, asked, tell))
     scripts = folder_files(dossier.minimized, command=asked.made_by) if dossier.minimized else {}
     return attach(dossier, store, scripts)

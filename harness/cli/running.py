@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from harness.cli.output import command_line
 from harness.verbs.compile import CompileOptions
 from harness.verbs.selection import SelectionOptions
 
@@ -31,7 +32,7 @@ def selection_words(options: Mapping[str, Any]) -> SelectionOptions:
     )
 
 
-def compile_options(options: Mapping[str, Any], *, command: str) -> CompileOptions:
+def compile_options(options: Mapping[str, Any]) -> CompileOptions:
     """The values of `execution_options`."""
     memory = options["memory"]
     return CompileOptions(
@@ -39,7 +40,7 @@ def compile_options(options: Mapping[str, Any], *, command: str) -> CompileOptio
         timeout=options["timeout"],
         memory=int(memory * 2**30) if memory else 0,
         use_cache=not options["no_cache"],
-        command=command,
+        command=command_line(),
     )
 
 

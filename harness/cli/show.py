@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 import msgspec
 
 from harness.cli.main import CONTEXT
-from harness.cli.output import print_json
+from harness.cli.output import print_bytes, print_json
 from harness.effects.evidence_files import STAGES, stage_bytes
 from harness.effects.locations import home_dir
 from harness.effects.store import ResultRecord, Store
@@ -39,7 +37,7 @@ def command(cell: str, stage: str | None) -> None:
             f"{record.cell} has no {stage}: its verdict is {record.verdict}, or it was trimmed; "
             "compile it again to be sure"
         )
-    sys.stdout.buffer.write(data)
+    print_bytes(data)
 
 
 def _find(store: Store, text: str) -> ResultRecord:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
-from harness.cli.output import print_json, results_console, status_console
+from harness.cli.output import print_json, print_line, results_console, status_console
 from harness.effects import toolchains
 from harness.effects.locations import cache_dir
 from harness.values.errors import EmptySelectionError, TriageError, UsageError
@@ -66,7 +66,7 @@ def install_command(names: tuple[str, ...]) -> None:
     """Install toolchains: triton-3.8.0, ptxas-latest, 'ptxas>=13.1', nvdisasm-latest."""
     for name in names:
         for installed in _install(name):
-            click.echo(installed)
+            print_line(installed)
 
 
 def _install(name: str) -> list[str]:
@@ -105,7 +105,7 @@ def verify_command(names: tuple[str, ...]) -> None:
             failures += 1
             status_console().print(f"triage: {error}", soft_wrap=True)
         else:
-            click.echo(f"{name}: sound")
+            print_line(f"{name}: sound")
     raise click.exceptions.Exit(1 if failures else 0)
 
 
@@ -115,4 +115,4 @@ def remove_command(names: tuple[str, ...]) -> None:
     """Delete installed toolchains, and nothing that triage did not install."""
     for name in names:
         toolchains.remove(name)
-        click.echo(f"{name}: removed")
+        print_line(f"{name}: removed")

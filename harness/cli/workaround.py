@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from harness.cli.amounts import SECONDS, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, results_console, status_console
@@ -32,8 +30,6 @@ Example:
 Exit code 0: something better was found and proved, or nothing is wrong. 1: nothing better was
 found. 2: wrong usage, or a launch that cannot be captured. 3: nothing matches. 4: this machine, or
 a toolchain that cannot be had."""
-
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 @click.command("workaround", context_settings=CONTEXT, epilog=_EPILOG)
@@ -86,7 +82,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     def tell(said: str) -> None:
         status.print(said[:160], soft_wrap=True, markup=False)
 
-    how = compile_options(options, command=shlex.join(["triage", *sys.argv[1:]]))
+    how = compile_options(options)
     with Store.open(home_dir()) as store:
         report = run_to_the_end(find_workarounds(selection, store, how, asked, tell))
     for note in report.notes:
@@ -116,10 +112,10 @@ def _selected(options: dict[str, Any]) -> Selection:
 
 
 def _budget(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
-    if match is None or not float(match[1]):
+    seconds = read_amount(text, SECONDS)
+    if not seconds:
         raise UsageError(f"--budget {text}: write a time, for example 90s or 4m")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
+    return seconds
 
 
 def _check_folder(path: Path | None) -> None:

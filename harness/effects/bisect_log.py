@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from harness.effects.locations import storage_error
+from harness.effects.regular_files import read_regular
 from harness.logic.bisect_report import Evidence
 from harness.logic.bisection import Probe
 from harness.logic.ir_difference import StageStory
@@ -21,6 +22,8 @@ from harness.values.kernel import Config, Scalar
 from harness.values.row import Row
 
 __all__ = ["Asked", "BisectLog", "Known"]
+
+_MAX_BYTES = 256 << 20
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
@@ -90,7 +93,7 @@ class BisectLog:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(msgspec.json.encode(asked) + b"\n")
         except OSError as error:
-            raise storage_error(error, path, "write", variable="TRIAGE_HOME") from error
+            raise storage_error(error, path, "write") from error
         return log
 
     @classmethod
@@ -100,10 +103,7 @@ class BisectLog:
         Raises:
             ConfigurationError: it is not there, or no log of a bisection; file and line are named.
         """
-        try:
-            lines = path.read_bytes().splitlines(keepends=True)
-        except OSError as error:
-            raise ConfigurationError(f"{path}: {error.strerror}") from error
+        lines = read_regular(path, _MAX_BYTES).splitlines(keepends=True)
         if not lines:
             raise ConfigurationError(f"{path}: empty, not the log of a bisection")
         asked = _decode(path, 1, lines[0])
@@ -190,7 +190,7 @@ class BisectLog:
             with self.path.open("ab") as file:
                 file.write(msgspec.json.encode(entry) + b"\n")
         except OSError as error:
-            raise storage_error(error, self.path, "write", variable="TRIAGE_HOME") from error
+            raise storage_error(error, self.path, "write") from error
 
 
 def _learn(known: Known, answer: _Answer) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
+import codecs
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from harness.effects.regular_files import read_regular
 from harness.logic.ptx import MAX_BYTES, PtxError, PtxFacts, read_ptx
 from harness.logic.triton_ir import IrError, IrFacts, read_triton_ir
 from harness.values.errors import UsageError
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from harness.values.kernel import Scalar
 
-__all__ = ["IR_SUFFIXES", "SUFFIXES", "HalfCompiled", "launch_from", "read_bytes", "read_file"]
+__all__ = ["IR_SUFFIXES", "SUFFIXES", "HalfCompiled", "launch_from", "read_file"]
 
 IR_SUFFIXES = (".ttir", ".ttgir")
 SUFFIXES = (*IR_SUFFIXES, ".ptx")
@@ -45,13 +44,19 @@ class HalfCompiled:
     ir: IrFacts | None = None
 
 
-def read_file(path: Path, entry: str | None = None) -> HalfCompiled:
+def read_file(path: Path, entry: str | None = None, *, follow_links: bool = True) -> HalfCompiled:
     """Read `.ptx` (its entry of that name, else the first), `.ttir` or `.ttgir`; nothing is run.
 
     Raises:
         UsageError: it cannot be read, is too large, or is not what its name says.
     """
-    data = read_bytes(path, MAX_BYTES)
+    data = read_regular(path, MAX_BYTES, follow_links=follow_links)
+    if not data.strip():
+        raise UsageError(f"{path}: the file is empty")
+    if data.startswith(codecs.BOM_UTF8):
+        raise UsageError(
+            f"{path}: it begins with a byte order mark, which no compiler takes; save it without"
+        )
     try:
         text = data.decode("utf-8")
         if path.suffix == ".ptx":
@@ -72,33 +77,6 @@ def _target(ir: IrFacts) -> Target | None:
         return None
     suffix = "a" if ir.capability >= _EXACT_SINCE else ""
     return Target(capability=ir.capability, suffix=suffix)
-
-
-def read_bytes(path: Path, limit: int) -> bytes:
-    """A regular file's content, without following a link or waiting for a pipe.
-
-    Raises:
-        UsageError: it is something else, cannot be read, is empty or larger than `limit`.
-    """
-    try:
-        # Without NONBLOCK, opening a pipe waits for its writer.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise UsageError(f"{path}: not a regular file")
-            data = file.read(limit + 1)
-    except OSError as error:
-        if error.errno == errno.EISDIR:
-            raise UsageError(f"{path}: a folder; name a file in it") from error
-        if error.errno == errno.ENOENT:
-            raise UsageError(f"{path}: no such file") from error
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > limit:
-        what = path.suffix.removeprefix(".").upper()
-        raise UsageError(f"{path}: {what} of more than {limit:,} bytes is not read")
-    if not data.strip():
-        raise UsageError(f"{path}: the file is empty")
-    return data
 
 
 def launch_from(path: Path, found: HalfCompiled, options: Mapping[str, Scalar]) -> LaunchSpec:

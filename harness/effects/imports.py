@@ -18,7 +18,8 @@ import yaml
 from packaging.version import InvalidVersion, Version
 
 from harness.effects.folders import ensure_folder
-from harness.effects.half_compiled import SUFFIXES, read_bytes, read_file
+from harness.effects.half_compiled import SUFFIXES, read_file
+from harness.effects.regular_files import read_regular
 from harness.values.errors import UsageError
 from harness.values.kernel import Scalar
 from harness.values.target import Target
@@ -136,7 +137,7 @@ def _read_entry(folder: Path, files: Mapping[str, Path], found: Leftovers) -> Im
     for suffix in SUFFIXES:
         if suffix in files:
             try:
-                read[suffix] = read_file(files[suffix])
+                read[suffix] = read_file(files[suffix], follow_links=False)
             except UsageError as error:
                 found.skipped.append(str(error))
     metadata = _metadata(files.get(".json"), found)
@@ -164,7 +165,7 @@ def _metadata(path: Path | None, found: Leftovers) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        value = json.loads(read_bytes(path, _MAX_METADATA))
+        value = json.loads(read_regular(path, _MAX_METADATA, follow_links=False))
     except UsageError as error:
         found.skipped.append(str(error))
         return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from harness.effects.regular_files import read_regular
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import LaunchSpec, Parameter
 
@@ -56,15 +57,7 @@ def launches_of_script(path: Path) -> tuple[LaunchSpec, ...]:
 
 
 def _parse(path: Path) -> ast.Module:
-    try:
-        if path.exists() and not path.is_file():
-            raise UsageError(f"{path}: cannot be read: not a file")
-        with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > _MAX_BYTES:
-        raise UsageError(f"{path}: more than {_MAX_BYTES:,} bytes: too large for a Python file")
+    data = read_regular(path, _MAX_BYTES)
     try:
         return ast.parse(data, filename=str(path))
     except (SyntaxError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Where files go: the cache (can be made again), the results home (cannot), and the offline switch.
+"""Where files go: the cache (can be filled again), the results home (cannot), the offline switch.
 
 Environment: `TRIAGE_CACHE_DIR`, `TRIAGE_HOME`, `TRIAGE_OFFLINE`.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
 from harness.values.errors import StorageError
 
-__all__ = ["cache_dir", "create_folder", "home_dir", "offline", "storage_error"]
+__all__ = ["cache_dir", "create_folder", "home_dir", "home_path", "offline", "storage_error"]
 
 _CACHE = "TRIAGE_CACHE_DIR"
 _HOME = "TRIAGE_HOME"
@@ -22,25 +23,48 @@ _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def cache_dir() -> Path:
-    """The absolute cache folder, made if it is missing; it may be read-only.
+    """The absolute cache folder, created if it is missing; it may be read-only.
 
     Raises:
-        StorageError: it does not exist and cannot be made.
+        StorageError: it does not exist and cannot be created.
     """
-    chosen = os.environ.get(_CACHE)
-    path = Path(chosen).expanduser() if chosen else user_cache_path("kernel-triage")
-    return create_folder(path.absolute(), variable=_CACHE)
+    return create_folder(_cache_path())
 
 
 def home_dir() -> Path:
-    """The absolute folder of the results, `./.triage` by default, made if it is missing.
+    """The absolute folder of the results, `./.triage` by default, created if it is missing.
 
     Raises:
-        StorageError: it does not exist and cannot be made.
+        StorageError: it does not exist and cannot be created.
+    """
+    return create_folder(home_path())
+
+
+def home_path() -> Path:
+    """As `home_dir`; nothing is created.
+
+    Raises:
+        StorageError: the path makes no sense.
     """
     chosen = os.environ.get(_HOME)
-    path = Path(chosen).expanduser() if chosen else Path(".triage")
-    return create_folder(path.absolute(), variable=_HOME)
+    return _absolute(Path(chosen) if chosen else Path(".triage"), _HOME)
+
+
+def _cache_path() -> Path:
+    chosen = os.environ.get(_CACHE)
+    return _absolute(Path(chosen) if chosen else user_cache_path("kernel-triage"), _CACHE)
+
+
+def _absolute(path: Path, variable: str) -> Path:
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError as error:
+        raise StorageError(f"{variable}={path}: there is no such user; name a folder") from error
+    except OSError as error:
+        raise StorageError(
+            f"the working folder is gone ({error.strerror}): change to another one, or set "
+            f"{variable} to an absolute path"
+        ) from error
 
 
 def offline() -> bool:
@@ -48,25 +72,44 @@ def offline() -> bool:
     return os.environ.get("TRIAGE_OFFLINE", "").lower() not in {"", "0", "false", "no"}
 
 
-def create_folder(path: Path, *, variable: str = _CACHE) -> Path:
-    """Make `path` and its parents, and return it; one that exists is left as it is.
+def create_folder(path: Path) -> Path:
+    """Create `path` and its parents, and return it; one that exists is left as it is.
 
     Raises:
-        StorageError: it cannot be made.
+        StorageError: it cannot be created.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error(error, path, "create", variable=variable) from error
+    except (OSError, ValueError) as error:
+        raise storage_error(error, path, "create") from error
     return path
 
 
-def storage_error(error: OSError, path: Path, deed: str, *, variable: str = _CACHE) -> StorageError:
-    """Say in one line what the system refused: `deed` is the verb, `path` its object."""
-    if error.errno in _FULL:
-        reason, remedy = "the disk is full", f"free some space or set {variable} to another disk"
-    elif error.errno in _FORBIDDEN:
-        reason, remedy = "it is read-only for this user", f"set {variable} to a writable folder"
+def storage_error(
+    error: OSError | ValueError, path: Path, deed: str, *, option: str | None = None
+) -> StorageError:
+    """Say in one line what the system refused: `deed` is the verb, `path` its object.
+
+    `option` is what names the path on the command line; that of the cache and the results is known.
+    """
+    name = option or _variable_of(path)
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _FULL:
+        elsewhere = f" or set {name} to another disk" if name else ""
+        reason, remedy = "the disk is full", f"free some space{elsewhere}"
+    elif number in _FORBIDDEN:
+        elsewhere = f"set {name} to a writable folder" if name else "name a writable folder"
+        reason, remedy = "it is read-only for this user", elsewhere
     else:
-        reason, remedy = error.strerror or str(error), f"check it or set {variable}"
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        remedy = f"check it or set {name}" if name else "name another one"
     return StorageError(f"cannot {deed} {path}: {reason}; {remedy}")
+
+
+def _variable_of(path: Path) -> str | None:
+    """The variable that decides where this path lies; None where none does."""
+    with suppress(StorageError, OSError):
+        for variable, root in ((_CACHE, _cache_path()), (_HOME, home_path())):
+            if path.absolute().is_relative_to(root):
+                return variable
+    return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from harness.effects.folders import write_atomically
 from harness.effects.locations import create_folder, storage_error
+from harness.effects.regular_files import read_regular
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["LOG", "MinimizedFolder"]
 
 LOG = "log.jsonl"
+_MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,8 @@ class MinimizedFolder:
 
     def _resumed(self, original: str) -> MinimizedFolder:
         try:
-            kept, begun = self.original.read_bytes(), self.best.read_bytes()
+            kept = read_regular(self.original, _MAX_BYTES)
+            begun = read_regular(self.best, _MAX_BYTES)
             last = _last_record(self.path / LOG)
         except OSError as error:
             raise storage_error(error, self.path, "read") from error
@@ -132,7 +135,8 @@ class MinimizedFolder:
 
 def _last_record(path: Path) -> dict[str, float]:
     """The last whole line that counts tests; a run that was killed may leave half a line."""
-    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+    text = read_regular(path, _MAX_BYTES) if path.exists() else b""
+    lines = text.decode(errors="replace").splitlines()
     for line in reversed(lines):
         try:
             record = json.loads(line)

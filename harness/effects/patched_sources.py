@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.effects.process import scratch_disk
+from harness.effects.regular_files import read_regular
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,11 +27,9 @@ def read_source(path: Path) -> str:
         UsageError: it cannot be read, or is no UTF-8.
     """
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise UsageError(f"{path}: too large for a Python file")
-        return path.read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
+        return read_regular(path, _MOST_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8: {error.reason}") from error
 
 
 def source_root(code: LaunchCode, file: Path) -> Path | None:

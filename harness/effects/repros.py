@@ -147,7 +147,9 @@ def find_kernels(text: str) -> list[Repro]:
     Raises:
         UsageError: nothing has that name (near ones are told), or the file cannot be used.
     """
-    path, _, kernel = text.partition("::")
+    path, colons, kernel = text.partition("::")
+    if colons and not kernel:
+        raise UsageError(f"--kernel {text}: name the kernel after `::`, or leave `::` out")
     if path.endswith(SUFFIXES):
         return [_half_compiled(Path(path), kernel or None)]
     if path.endswith(".py"):
@@ -347,15 +349,7 @@ def _spelling(path: Path) -> str:
     return os.path.normpath(path)
 
 
-def _readable(path: Path) -> None:
-    if path.is_dir():
-        raise UsageError(f"{path}: a folder; name a file in it")
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file")
-
-
 def _python_file(path: Path, kernel: str | None) -> Repro:
-    _readable(path)
     launches = launches_of_script(path)
     name = f"{_spelling(path)}::{kernel}" if kernel else _spelling(path)
     return Repro(name=name, kernel=kernel, folder=path.parent, file=path, launches=launches)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import yaml
 
+from harness.effects.regular_files import read_regular
 from harness.values.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def read_located(
     path: Path, schema: type[T], check: Callable[[T], None] | None = None
 ) -> tuple[T, Callable[[str], int]]:
     """As `read_yaml`, and what tells the line of a value by its path (`$.exclude[0].target`)."""
-    data = _bytes_of(path)
+    data = read_regular(path, _MAX_BYTES)
     try:
         root, value = _parse(data)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
@@ -99,19 +100,6 @@ def read_located(
         line, key, node = _locate(root, where or "$", message)
         raise ConfigurationError(f"{path}:{line}: {key}{_plain(message, node)}") from error
     return result, lambda where: _locate(root, where, "")[0]
-
-
-def _bytes_of(path: Path) -> bytes:
-    try:
-        if path.exists() and not path.is_file():
-            raise ConfigurationError(f"{path}: cannot be read: not a file")
-        with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > _MAX_BYTES:
-        raise ConfigurationError(f"{path}: more than {_MAX_BYTES:,} bytes: not a settings file")
-    return data
 
 
 def _parse(data: bytes) -> tuple[yaml.Node | None, Any]:

@@ -317,16 +317,35 @@ def body_sha256(text: str) -> str:
     return hashlib.sha256(body.encode(errors="backslashreplace")).hexdigest()
 
 
+def header_value(name: str, value: str) -> str:
+    """`value`, if it can stand after the directive of that name (`version`, `target`).
+
+    Raises:
+        PtxError: it cannot.
+    """
+    pattern = {"version": _VERSION, "target": _TARGET}[name]
+    if not pattern.fullmatch(f".{name} {value}"):
+        example = {"version": "8.8", "target": "sm_90a"}[name]
+        raise PtxError(f"{value[:40]!r} is no .{name}; write it like {example}")
+    return value
+
+
 def retarget(text: str, *, target: str | None = None, version: str | None = None) -> str:
     """The text with another `.target` or `.version`; the rest is byte for byte the same.
 
     Raises:
-        PtxError: no `.version` or `.target` at the start.
+        PtxError: no `.version` or `.target` at the start, or a value that cannot stand there.
     """
     old_version, old_target = _header(blank_opaque(text))
     # From the back, so that the positions before stay true.
     if target:
-        text = text[: old_target.start(1)] + target + text[old_target.end(1) :]
+        text = (
+            text[: old_target.start(1)] + header_value("target", target) + text[old_target.end(1) :]
+        )
     if version:
-        text = text[: old_version.start(1)] + version + text[old_version.end(1) :]
+        text = (
+            text[: old_version.start(1)]
+            + header_value("version", version)
+            + text[old_version.end(1) :]
+        )
     return text

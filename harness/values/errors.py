@@ -15,6 +15,7 @@ __all__ = [
     "InfrastructureError",
     "IntegrityError",
     "OfflineError",
+    "OutputError",
     "StorageError",
     "TriageError",
     "UsageError",
@@ -53,6 +54,10 @@ class InfrastructureError(TriageError):
 
 class OfflineError(InfrastructureError):
     """The package index cannot be reached and the cache does not hold what is needed."""
+
+
+class OutputError(InfrastructureError):
+    """Standard output does not take the results: it is full or closed."""
 
 
 class StorageError(InfrastructureError):

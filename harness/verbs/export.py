@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import IO
 
 from harness.effects.export_files import TEXT_FORMATS, write_binary, write_text
-from harness.effects.locations import storage_error
+from harness.effects.output_files import write_output
 from harness.effects.past_results import StoredRow
 from harness.effects.store import RunRecord, Store
-from harness.values.errors import UsageError
 
 __all__ = ["export_file", "export_stream"]
 
 
-def export_stream(store: Store, runs: Sequence[RunRecord], form: str, out: IO[bytes]) -> None:
-    """Write the results of the runs to an open stream.
+def export_stream(
+    store: Store,
+    runs: Sequence[RunRecord],
+    form: str,
+    out: IO[bytes],
+    is_read: Callable[[], bool],
+) -> None:
+    """Write the results of the runs to an open stream, for as long as it `is_read`.
 
     Raises:
         StorageError: the results cannot be read.
     """
-    write_text(form, _rows(store, runs), out)
+    write_text(form, takewhile(lambda _: is_read(), _rows(store, runs)), out)
 
 
 def export_file(
@@ -32,26 +36,14 @@ def export_file(
     """Write the results of the runs to a file: all of it, or nothing.
 
     Raises:
-        UsageError: the file is there already, or the format needs a library that is not.
+        UsageError: the file exists, or the format needs a library that is not installed.
         StorageError: the results cannot be read, or the file cannot be written.
     """
-    if path.is_dir():
-        raise UsageError(f"--out {path} is a folder; name a file")
-    if path.exists() and not overwrite:
-        raise UsageError(f"{path} exists: name another file, or say --force")
-    try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
-            draft = Path(folder) / path.name
-            _write(draft, _rows(store, runs), form)
-            if overwrite:
-                draft.replace(path)
-            else:
-                # Unlike a rename, a link never takes the place of another file.
-                os.link(draft, path)
-    except FileExistsError:
-        raise UsageError(f"{path} exists: name another file, or say --force") from None
-    except OSError as error:
-        raise storage_error(error, path, "write", variable="--out") from error
+
+    def write(draft: Path) -> None:
+        _write(draft, _rows(store, runs), form)
+
+    write_output(path, write, option="--out", overwrite=overwrite)
 
 
 def _write(path: Path, rows: Iterator[StoredRow], form: str) -> None:

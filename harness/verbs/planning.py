@@ -13,10 +13,11 @@ from harness.effects import toolchains
 from harness.effects.assembling import read_stored_ptx
 from harness.effects.lowering import CapturedLaunch, LaunchCode, capture, fetch_launch_code
 from harness.effects.ptxas_description import describe_ptxas
+from harness.effects.regular_files import read_regular
 from harness.effects.workbench import Workbench
-from harness.logic.ptx import retarget
+from harness.logic.ptx import MAX_BYTES, retarget
 from harness.values.cell import CellId
-from harness.values.errors import CaptureError
+from harness.values.errors import CaptureError, UsageError
 from harness.values.kernel import Config, Repro, Scalar
 from harness.values.limits import limits_of
 from harness.values.outcome import Capture, LaunchFacts, RaisedError
@@ -54,8 +55,10 @@ def plan_ptx(bench: Workbench, selection: Selection, target: Target, launch: Pla
     assert repro.ptx is not None
     raw = _put_ptx(bench, repro.ptx, launch.overrides)
     nvdisasms = _nvdisasms(selection, None)
-    facts = read_stored_ptx(bench, raw, None, repro.kernel).value.facts
-    assert facts is not None, "it was read when it was selected"
+    reading = read_stored_ptx(bench, raw, None, repro.kernel).value
+    if reading.facts is None:
+        raise UsageError(f"{repro.ptx}: {reading.problem}")
+    facts = reading.facts
     entries = [repro.kernel] if repro.kernel else facts.entries
     cells = []
     for entry, ptxas in itertools.product(entries, selection.ptxas):
@@ -87,7 +90,9 @@ def _put_ptx(bench: Workbench, file: Path, header: Mapping[str, Scalar | None]) 
     if not header:
         return bench.store.artifacts.put_file(file)
     words = {name: str(value) for name, value in header.items()}
-    return bench.store.artifacts.put(retarget(file.read_text("utf-8"), **words).encode())
+    return bench.store.artifacts.put(
+        retarget(read_regular(file, MAX_BYTES).decode(), **words).encode()
+    )
 
 
 async def plan_launch(

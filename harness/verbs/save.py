@@ -37,6 +37,6 @@ def save_cells(store: Store, rows: Sequence[Row], folder: Path) -> int:
             for name, data in files.items():
                 (place / name).write_bytes(data)
         except OSError as error:
-            raise storage_error(error, place, "write", variable="--save") from error
+            raise storage_error(error, place, "write", option="--save") from error
         count += len(files)
     return count

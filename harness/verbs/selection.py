@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from harness.effects import toolchains
 from harness.effects.repros import find_kernels
+from harness.logic.ptx import PtxError, header_value
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.kernel import ConfigFilter, LaunchSpec, Repro, Scalar
 from harness.values.limits import KNOWN_CAPABILITIES
@@ -217,13 +218,21 @@ def _overrides(words: Sequence[str], spec: LaunchSpec, repro: Repro) -> dict[str
             )
         if name in overrides:
             raise UsageError(f"--set {name} is given twice; which one is meant?")
-        overrides[name] = parameters[name].read(text)
+        overrides[name] = _in_header(name, text) if repro.ptx else parameters[name].read(text)
     # In the order of the signature, and a default that is set is no override: one cell id.
     return {
         name: overrides[name]
         for name, parameter in parameters.items()
         if name in overrides and overrides[name] != parameter.default
     }
+
+
+def _in_header(name: str, text: str) -> str:
+    """The value of a directive at the start of PTX."""
+    try:
+        return header_value(name, text)
+    except PtxError as error:
+        raise UsageError(f"--set {name}: {error}") from error
 
 
 def _tritons(options: SelectionOptions, repro: Repro) -> tuple[Triton, ...]:

@@ -142,7 +142,7 @@ def test_a_file_is_never_overwritten_unasked(triage: Triage, home: Path) -> None
     path.write_text("mine")
     done = triage("export", "--format", "csv", "--out", str(path))
     assert done.returncode == 2
-    assert f"{path} exists: name another file, or say --force" in done.stderr
+    assert f"{path} exists: name another file, or add --force" in done.stderr
     assert path.read_text() == "mine"
     assert triage("export", "--format", "csv", "--out", str(path), "--force").returncode == 0
     assert len(from_csv(path)) == 2

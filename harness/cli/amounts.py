@@ -1,0 +1,72 @@
+"""What options hold: times, sizes, other finite numbers, and words that are not empty.
+
+Each type refuses in one line what it cannot take: exit code 2, before anything is done.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+__all__ = ["SECONDS", "FiniteRange", "Words", "once", "read_amount"]
+
+SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+"""The units of a time."""
+
+# So many digits are finite as a float, and as bytes of a disk.
+_AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([A-Za-z]*)")
+
+
+def read_amount(text: str, units: Mapping[str, float]) -> float | None:
+    """A number with one of these units, in the smallest of them; None where it is no such thing."""
+    match = _AMOUNT.fullmatch(text.strip())
+    if not match or match[2] not in units:
+        return None
+    return float(match[1]) * units[match[2]]
+
+
+class FiniteRange(click.FloatRange):
+    """A number within bounds; `nan` and `inf` are none."""
+
+    def convert(  # noqa: D102 - click's
+        self,
+        value: Any,  # noqa: ANN401 - click's signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+
+class Words(click.ParamType[str]):
+    """A text that is not empty: an empty one is most often a shell variable that is not set."""
+
+    name = "text"
+
+    def convert(  # noqa: D102 - click's
+        self,
+        value: Any,  # noqa: ANN401 - click's signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str:
+        text = str(value)
+        if not text.strip():
+            self.fail("it is empty; leave the option out, or say what is meant.", param, ctx)
+        if "\0" in text:
+            self.fail(f"{text!r} holds a NUL character.", param, ctx)
+        return text
+
+
+def once(_context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """For an option with `multiple=True` and one value: else click keeps the last in silence."""
+    if len(values) > 1:
+        raise click.BadParameter(
+            f"it is given {len(values)} times; name one, or a pattern of names.", param=option
+        )
+    return values[0] if values else None
