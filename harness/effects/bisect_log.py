@@ -6,6 +6,7 @@ crash cut off is left out. Later lines of a version replace earlier ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,13 +16,16 @@ from harness.effects.locations import storage_error
 from harness.effects.regular_files import read_regular
 from harness.logic.bisect_report import Evidence
 from harness.logic.bisection import Probe
+from harness.logic.followed import Followed
 from harness.logic.ir_difference import StageStory
+from harness.logic.properties import parse_condition, spell
 from harness.logic.trust import Tally
 from harness.values.errors import ConfigurationError
 from harness.values.kernel import Config, Scalar
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 
-__all__ = ["Asked", "BisectLog", "Known"]
+__all__ = ["Asked", "BisectLog", "Known", "Planned"]
 
 _MAX_BYTES = 256 << 20
 
@@ -46,6 +50,11 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     others: tuple[str, ...]
 
 
+class _Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
+    versions: tuple[str, ...]
+    budget: int
+
+
 class _End(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     versions: tuple[str, ...]
     focus: int | None
@@ -54,6 +63,18 @@ class _End(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     others: tuple[str, ...]
     stages: StageStory | None
     trouble: str | None
+    kind: VerdictKind = VerdictKind.OK
+    stage: str | None = None
+    condition: str | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """The versions that are to be tried next, side by side, and how many may be, with these."""
+
+    versions: tuple[str, ...]
+    budget: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,16 +90,23 @@ class Known:
     others: tuple[str, ...] = ()
 
 
-_DECODER: msgspec.json.Decoder[Asked | _Answer | _End] = msgspec.json.Decoder(
-    Asked | _Answer | _End
+_DECODER: msgspec.json.Decoder[Asked | _Answer | _Plan | _End] = msgspec.json.Decoder(
+    Asked | _Answer | _Plan | _End
 )
 
 
 class BisectLog:
     """One log, to add to."""
 
-    def __init__(self, path: Path, asked: Asked, known: Known, end: _End | None = None) -> None:
-        self.path, self.asked, self.known = path, asked, known
+    def __init__(
+        self,
+        path: Path,
+        asked: Asked,
+        known: Known,
+        planned: Planned | None = None,
+        end: _End | None = None,
+    ) -> None:
+        self.path, self.asked, self.known, self.planned = path, asked, known, planned
         self._end = end
 
     @classmethod
@@ -109,15 +137,17 @@ class BisectLog:
         asked = _decode(path, 1, lines[0])
         if not isinstance(asked, Asked):
             raise ConfigurationError(f"{path}:1: not the log of a bisection: nothing was asked")
-        known, end = Known(), None
+        known, planned, end = Known(), None, None
         for number, line in enumerate(lines[1:], start=2):
             if number == len(lines) and not line.endswith(b"\n"):
                 break
             entry = _decode(path, number, line)
             if isinstance(entry, _Answer):
                 _learn(known, entry)
+            if isinstance(entry, _Plan):
+                planned = Planned(versions=entry.versions, budget=entry.budget)
             end = entry if isinstance(entry, _End) else None
-        return cls(path, asked, known, end)
+        return cls(path, asked, known, planned, end)
 
     def probe(
         self,
@@ -144,13 +174,22 @@ class BisectLog:
         )
         self._add(answer)
 
+    def plan(self, versions: Sequence[str], budget: int) -> None:
+        """Add what is tried next, and how many versions may still be."""
+        self._add(_Plan(versions=tuple(versions), budget=budget))
+
     def end(self, evidence: Evidence) -> None:
         """Add the end of a run."""
+        followed = evidence.followed
         self._add(
             _End(
                 versions=evidence.versions,
                 focus=evidence.focus,
-                signature=evidence.signature,
+                signature=followed.signature,
+                kind=followed.kind,
+                stage=followed.stage,
+                condition=spell(followed.condition) if followed.condition else None,
+                why=followed.why,
                 config=evidence.config.as_dict() if evidence.config else None,
                 others=evidence.others,
                 stages=evidence.stages,
@@ -178,14 +217,20 @@ class BisectLog:
             rows={index[v]: row for v, row in self.known.rows.items() if v in index},
             tallies={index[v]: tally for v, tally in self.known.tallies.items() if v in index},
             focus=end.focus,
-            signature=end.signature,
+            followed=Followed(
+                kind=end.kind,
+                stage=end.stage,
+                signature=end.signature,
+                condition=parse_condition(end.condition) if end.condition else None,
+                why=end.why,
+            ),
             config=None if end.config is None else Config.of(end.config),
             others=end.others,
             stages=end.stages,
             trouble=end.trouble,
         )
 
-    def _add(self, entry: _Answer | _End) -> None:
+    def _add(self, entry: _Answer | _Plan | _End) -> None:
         try:
             with self.path.open("ab") as file:
                 file.write(msgspec.json.encode(entry) + b"\n")
@@ -204,7 +249,7 @@ def _learn(known: Known, answer: _Answer) -> None:
     known.config = None if answer.config is None else Config.of(answer.config)
 
 
-def _decode(path: Path, number: int, line: bytes) -> Asked | _Answer | _End:
+def _decode(path: Path, number: int, line: bytes) -> Asked | _Answer | _Plan | _End:
     try:
         return _DECODER.decode(line)
     except msgspec.MsgspecError as error:

@@ -30,7 +30,13 @@ from harness.effects.toolchain_marker import (
     toolchain_folder,
     toolchains_root,
 )
-from harness.logic.versions import exact_version, parse_banner, select
+from harness.logic.versions import (
+    OLDEST_TRITON,
+    exact_version,
+    parse_banner,
+    require_supported_triton,
+    select,
+)
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.toolchain import INSTALLED, Ptxas, Tool, Triton
 
@@ -91,17 +97,23 @@ def select_triton(spec: str, *, prereleases: bool = False) -> list[Version]:
     """The Triton versions that `spec` names (see `harness.logic.versions.select`).
 
     An exact version that is installed, or yanked, is found too, the former without the network.
+    What a range names that is too old for triage is left out.
 
     Raises:
-        UsageError: `spec` is malformed or names a version that does not exist.
+        UsageError: `spec` is malformed or names only versions that do not exist or are too old.
         OfflineError, InfrastructureError: as `harness.effects.index.wheels`.
     """
+    require_supported_triton(spec)
     exact = exact_version(spec)
     if exact is not None:
         found = _installed(TRITON, exact)
         return [Version(found.version) if found else _find_triton(exact).version]
     versions = available_triton(prereleases=prereleases)
-    return select(versions, spec, what="Triton", prereleases=prereleases)
+    matching = select(versions, spec, what="Triton", prereleases=prereleases)
+    supported = [version for version in matching if version >= OLDEST_TRITON]
+    if matching and not supported:
+        require_supported_triton(str(matching[-1]))
+    return supported
 
 
 def select_ptxas(spec: str, *, prereleases: bool = False) -> list[Version]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from harness.logic.bisection import Boundary, Finding, Probe, conclude
+from harness.logic.followed import Followed
 from harness.logic.ir_difference import StageStory
 from harness.logic.trust import Tally, confidence
 from harness.values.kernel import Config
@@ -32,11 +33,16 @@ class BisectReport:
     reasons: dict[str, str]
     tallies: dict[str, Tally]
     finding: Finding
-    signature: str | None
+    followed: Followed
     config: Config | None
     others: tuple[str, ...]
     stages: StageStory | None
     trouble: str | None
+
+    @property
+    def signature(self) -> str | None:
+        """The failure that is followed, or that of the row whose numbers are."""
+        return self.followed.signature
 
     def version(self, index: int) -> str:
         """The name of a point of the axis."""
@@ -94,7 +100,7 @@ class Evidence:
     rows: Mapping[int, Row] = field(default_factory=dict)
     tallies: Mapping[int, Tally] = field(default_factory=dict)
     focus: int | None = None
-    signature: str | None = None
+    followed: Followed = field(default_factory=Followed)
     config: Config | None = None
     others: tuple[str, ...] = ()
     stages: StageStory | None = None
@@ -109,7 +115,7 @@ class Evidence:
             reasons=self.named(self.reasons),
             tallies=self.named(self.tallies),
             finding=conclude(len(self.versions), self.probes, focus=self.focus),
-            signature=self.signature,
+            followed=self.followed,
             config=self.config,
             others=self.others,
             stages=self.stages,

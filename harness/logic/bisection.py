@@ -12,9 +12,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.logic.answers import Outcome, answer_of
-from harness.values.row import Row
-from harness.values.verdict import VerdictKind
+from harness.logic.answers import Outcome
 
 __all__ = [
     "Boundary",
@@ -23,7 +21,6 @@ __all__ = [
     "Segment",
     "conclude",
     "next_probes",
-    "outcome_of",
 ]
 
 
@@ -34,13 +31,6 @@ class Probe:
     outcome: Outcome
     verdict: str = ""
     signature: str | None = None
-
-
-def outcome_of(row: Row, signature: str | None) -> Outcome:
-    """What a row says of the failure with this signature."""
-    return answer_of(
-        VerdictKind(row.verdict), stage=row.stage, signature=row.signature, followed=signature
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +72,10 @@ class Finding:
 
     `regression` is the boundary at which the stretch of failures began that holds the newest
     version known to fail among those asked about (`focus`), `fix` the one at which it ended; None
-    where none was seen. `regressions` and `fixes` are all of them, oldest first. `holes` were
-    probed and could not tell; `unprobed` were not tried.
+    where none was seen. `regressions` and `fixes` are all of them, oldest first. Where no version
+    works beyond the oldest or the newest failure, `appears` and `vanishes` lead to the next one
+    that was probed, if there is one: it neither works nor shows the failure. `holes` were probed
+    and could not tell; `unprobed` were not tried.
     """
 
     segments: tuple[Segment, ...]
@@ -91,6 +83,8 @@ class Finding:
     fixes: tuple[Boundary, ...]
     regression: Boundary | None
     fix: Boundary | None
+    appears: Boundary | None
+    vanishes: Boundary | None
     oldest_bad: int | None
     newest_bad: int | None
     holes: tuple[int, ...]
@@ -228,17 +222,32 @@ def conclude(size: int, known: Mapping[int, Probe], *, focus: int | None = None)
     fixes = tuple(b for b in boundaries if known[b.after].outcome is Outcome.OK)
     bad = [index for index in sorted(known) if known[index].outcome is Outcome.SAME]
     asked = focus if focus in bad else (bad[-1] if bad else None)
+    regression = _last(b for b in regressions if asked is not None and b.after <= asked)
+    fix = next((b for b in fixes if asked is not None and b.before >= asked), None)
+    probed = sorted(known)
     return Finding(
         segments=tuple(_segments(size, known)),
         regressions=regressions,
         fixes=fixes,
-        regression=_last(b for b in regressions if asked is not None and b.after <= asked),
-        fix=next((b for b in fixes if asked is not None and b.before >= asked), None),
+        regression=regression,
+        fix=fix,
+        appears=None if regression or not bad else _edge(known, probed[::-1], bad[0]),
+        vanishes=None if fix or not bad else _edge(known, probed, bad[-1]),
         oldest_bad=bad[0] if bad else None,
         newest_bad=bad[-1] if bad else None,
         holes=tuple(i for i in sorted(known) if not known[i].outcome.moves_a_bound),
         unprobed=tuple(index for index in range(size) if index not in known),
     )
+
+
+def _edge(known: Mapping[int, Probe], order: Sequence[int], bad: int) -> Boundary | None:
+    """From the outermost failure to the next one that was probed, in this order of versions."""
+    beyond = order[order.index(bad) + 1 :]
+    if not beyond:
+        return None
+    before, after = sorted((bad, beyond[0]))
+    unprobed = tuple(index for index in range(before + 1, after) if index not in known)
+    return Boundary(before=before, after=after, unprobed=unprobed)
 
 
 def _last(found: Iterator[Boundary]) -> Boundary | None:

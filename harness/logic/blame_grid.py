@@ -12,56 +12,20 @@ from enum import Enum
 
 from packaging.version import Version
 
-from harness.logic.answers import Outcome, answer_of
+from harness.logic.answers import Outcome
+from harness.logic.followed import Followed
 from harness.values.row import Row
-from harness.values.verdict import Stage, VerdictKind
+from harness.values.verdict import VerdictKind
 
-__all__ = ["Cell", "Focus", "Grid", "Line", "Trial", "Varied", "fold"]
-
-_PTXAS_STAGES = (Stage.CUBIN.value, Stage.LAUNCH.value)
-_CRASHES = (VerdictKind.PTXAS_ICE, VerdictKind.COMPILER_CRASH)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Focus:
-    """The failure that is meant; `stage` is where it happens.
-
-    `is_over_limit`: the kernel asks for more than the target has, whatever came of that.
-    """
-
-    kind: VerdictKind
-    stage: str | None
-    signature: str | None
-    is_over_limit: bool = False
-
-    @property
-    def before_ptxas(self) -> bool:
-        """Whether it has happened, or is in the PTX, before ptxas begins."""
-        return self.stage not in _PTXAS_STAGES
-
-    @property
-    def is_crash(self) -> bool:
-        """A compiler fell over: no input may do that to it."""
-        return self.kind in _CRASHES
-
-    def of(self, row: Row) -> Outcome:
-        """What a row says of this failure."""
-        return self.outcome(VerdictKind(row.verdict), row.stage, row.signature)
-
-    def outcome(self, kind: VerdictKind, stage: str | None, signature: str | None) -> Outcome:
-        """What a verdict says of this failure."""
-        return answer_of(
-            kind,
-            stage=stage,
-            signature=signature,
-            followed=self.signature,
-            followed_kind=self.kind,
-        )
+__all__ = ["Cell", "Grid", "Line", "Trial", "Varied", "fold"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What one pair of compilers did; `verdict` is empty where there was nothing to judge."""
+    """What one pair of compilers did; `verdict` is empty where there was nothing to judge.
+
+    `row` holds the numbers, where there are any.
+    """
 
     outcome: Outcome
     verdict: str = ""
@@ -69,6 +33,7 @@ class Cell:
     stage: str | None = None
     signature: str | None = None
     short: str | None = None
+    row: Row | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +99,7 @@ class Grid:
 
     lines: tuple[Line, ...]
     ptxas: tuple[str, ...]
-    focus: Focus
+    focus: Followed
     trials: tuple[Trial, ...] = ()
 
     @property
@@ -193,11 +158,18 @@ class Grid:
         return [trial for trial in self.trials if trial.varied is what]
 
     def tritons_with(self, kind: VerdictKind) -> list[str]:
-        """The Tritons for which this verdict came out, on some ptxas or before it."""
+        """The Tritons for which this verdict came out, on some ptxas or before it.
+
+        Where numbers are followed, those for which the condition holds.
+        """
+        by_numbers = self.focus.condition is not None
         return [
             triton
             for line in self.lines
-            if any(cell.verdict == kind.value for cell in line.all_cells())
+            if any(
+                cell.outcome is Outcome.SAME if by_numbers else cell.verdict == kind.value
+                for cell in line.all_cells()
+            )
             for triton in line.tritons
         ]
 

@@ -6,9 +6,10 @@ For what has no order to search in: flags, the values of tuned parameters, GPUs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.logic.answers import Outcome
+from harness.logic.followed import Followed
 from harness.values.kernel import Config
 from harness.values.row import Row
 
@@ -48,11 +49,12 @@ class Carrier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:
-    """The failing cell (`origin`) and its neighbours along one axis."""
+    """The failing cell (`origin`), what is followed of it, and its neighbours along one axis."""
 
     axis: str
     origin: Row
     points: tuple[Point, ...]
+    followed: Followed = field(default_factory=Followed)
     trouble: str | None = None
 
     def labels(self, *outcomes: Outcome) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from harness.values.errors import UsageError
 from harness.values.kernel import Scalar
+from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind
 
 __all__ = [
@@ -33,7 +34,9 @@ __all__ = [
     "fields_of",
     "holds",
     "parse_condition",
+    "row_fields",
     "spell",
+    "truth",
 ]
 
 _NUMBERS = (
@@ -120,18 +123,29 @@ class Either:
 Condition = Comparison | Negation | Both | Either
 
 
+def row_fields(row: Row) -> dict[str, Scalar | None]:
+    """A row as conditions read it."""
+    values = {name: getattr(row, name) for name in Row.__dataclass_fields__}
+    return {
+        name: value
+        for name, value in values.items()
+        if value is None or isinstance(value, (bool, int, float, str))
+    }
+
+
 def holds(condition: Condition, row: Mapping[str, Scalar | None]) -> bool:
     """Whether the condition is known to hold of a row."""
-    return _value(condition, row) is True
+    return truth(condition, row) is True
 
 
-def _value(condition: Condition, row: Mapping[str, Scalar | None]) -> bool | None:
+def truth(condition: Condition, row: Mapping[str, Scalar | None]) -> bool | None:
+    """Whether the condition holds of a row; None where too little of the row is known."""
     if isinstance(condition, Comparison):
         return _compare(condition, row)
     if isinstance(condition, Negation):
-        value = _value(condition.part, row)
+        value = truth(condition.part, row)
         return None if value is None else not value
-    values = (_value(condition.left, row), _value(condition.right, row))
+    values = (truth(condition.left, row), truth(condition.right, row))
     decisive = isinstance(condition, Either)
     if decisive in values:
         return decisive

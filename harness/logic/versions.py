@@ -14,9 +14,19 @@ from harness.values.toolchain import BUNDLED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["LATEST", "exact_version", "parse_banner", "select", "toolchain_order"]
+__all__ = [
+    "LATEST",
+    "OLDEST_TRITON",
+    "exact_version",
+    "parse_banner",
+    "require_supported_triton",
+    "select",
+    "toolchain_order",
+]
 
 LATEST = "latest"
+OLDEST_TRITON = Version("3.2")
+"""Before that, Triton launches and compiles through other functions than the capture replaces."""
 _RELEASE = re.compile(r"^Cuda compilation tools, release \S+, V(\S+)$", re.MULTILINE)
 _BUILD = re.compile(r"^Build (\S+)$", re.MULTILINE)
 
@@ -27,6 +37,17 @@ def exact_version(spec: str) -> Version | None:
         return Version(spec.strip().removeprefix("=="))
     except InvalidVersion:
         return None
+
+
+def require_supported_triton(spec: str) -> None:
+    """Refuse a version that is too old; what is no single version is not looked at.
+
+    Raises:
+        UsageError: it is older than `OLDEST_TRITON`.
+    """
+    exact = exact_version(spec)
+    if exact is not None and exact < OLDEST_TRITON:
+        raise UsageError(f"Triton {exact}: triage supports Triton {OLDEST_TRITON} and newer")
 
 
 def select(

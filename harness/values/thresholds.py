@@ -14,12 +14,14 @@ class Thresholds:
     1 KiB of spill traffic a thread is a kibibyte a thread of extra L1 traffic on every pass over
     the code; below it, what kernels spill is noise beside their loads (measured on an H200: the
     best config of the project's first kernel spills 1.6 KiB, the collapsed one 94 KiB and is 36x
-    slower). Below `warps` resident on an SM, nothing hides a latency.
+    slower). Below `warps` resident on an SM, nothing hides a latency. `worse`: so many times the
+    best toolchain's number is a regression that is worth following, the clearest first.
     """
 
     spill_bytes: int = 1024
     stack_bytes: int = 1024
     warps: int = 2
+    worse: tuple[int, ...] = (5, 2)
 
 
 DEFAULT_THRESHOLDS = Thresholds()

@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from harness.effects import toolchains
 from harness.effects.workbench import Workbench
+from harness.logic.versions import OLDEST_TRITON
 from harness.values.errors import UsageError
 from harness.values.target import Target
 from harness.values.toolchain import Ptxas, Triton
@@ -21,15 +22,14 @@ from harness.verbs.selection import PlannedLaunch, Selection
 __all__ = ["VERSION_AXES", "Axis", "PtxasAxis", "TritonAxis", "plan_cells", "version_axis"]
 
 VERSION_AXES = ("ptxas", "triton")
-# Before that, Triton's capture works differently; see the README.
-_OLDEST_TRITON = Version("3.2")
 
 
 class Axis(Protocol):
     """Versions in order, and the cells at each of them.
 
-    `asked` is the one that the user named, `at_hand` how many it takes to try all that are
-    installed and one of each minor release. With `frozen`, all have one PTX.
+    `asked` is the one where the search begins, which the user named if `is_named`; `at_hand` how
+    many it takes to try all that are installed and one of each minor release. With `frozen`, all
+    have one PTX.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Axis(Protocol):
     asked: str | None
     at_hand: int
     frozen: bool
+    is_named: bool
 
     async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
         """Every config that was selected, at this version.
@@ -55,6 +56,7 @@ class PtxasAxis:
     versions: tuple[str, ...]
     asked: str | None
     at_hand: int
+    is_named: bool
     name: str = "ptxas"
     frozen: bool = True
     _plan: Plan | None = None
@@ -77,6 +79,7 @@ class TritonAxis:
     versions: tuple[str, ...]
     asked: str | None
     at_hand: int
+    is_named: bool
     name: str = "triton"
     frozen: bool = False
 
@@ -130,15 +133,17 @@ def version_axis(selection: Selection, name: str) -> Axis:
             selection=selection,
             versions=tuple(map(str, versions)),
             asked=named.version if named else None,
+            is_named=named is not None,
             at_hand=_at_hand(name, versions),
         )
     if selection.repro.ptx:
         raise UsageError(f"{selection.repro.name}: PTX has been through Triton; use --axis ptxas")
-    versions = [v for v in toolchains.available_triton() if v >= _OLDEST_TRITON]
+    versions = [v for v in toolchains.available_triton() if v >= OLDEST_TRITON]
     return TritonAxis(
         selection=selection,
         versions=tuple(map(str, versions)),
         asked=selection.tritons[0].version if len(selection.tritons) == 1 else None,
+        is_named=selection.is_triton_named,
         at_hand=_at_hand(name, versions),
     )
 

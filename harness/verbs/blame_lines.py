@@ -12,11 +12,11 @@ from harness.effects import toolchains
 from harness.effects.workbench import Workbench
 from harness.logic.answers import Outcome
 from harness.logic.blame_choices import order_for_others
-from harness.logic.blame_grid import Cell, Focus, Line, fold
+from harness.logic.blame_grid import Cell, Line, fold
+from harness.logic.followed import Followed
 from harness.values.errors import CaptureError, InfrastructureError, TriageError
 from harness.values.row import Row
 from harness.values.toolchain import Ptxas, Triton
-from harness.values.verdict import VerdictKind
 from harness.verbs.blame_columns import Columns, choose_columns, choose_tritons
 from harness.verbs.cells import PlannedCell, evaluate
 from harness.verbs.planning import Plan, plan_launch, plan_ptx
@@ -98,13 +98,18 @@ class Made:
             return None
         return row.ptx_body_sha256, row.ptx_version, row.ptxas_flags
 
+    def all_rows(self) -> list[Row]:
+        """Every row of it."""
+        own = [self.row] if self.row else []
+        return [*own, *(row for row in self.rows.values() if row is not self.row)]
+
 
 def followed(cell: PlannedCell) -> tuple[str, str, str]:
     """What stays the same of a cell from one toolchain to another."""
     return cell.cell.kernel, cell.cell.launch, cell.cell.config.label
 
 
-async def make_all(study: Study, case: PlannedCell, row: Row) -> list[Made]:
+async def make_all(study: Study, case: PlannedCell, row: Row, meant: Followed) -> list[Made]:
     """What each Triton makes, the case's first; raw PTX is there already."""
     if case.launch is None:
         return [Made(triton=None, cell=case, row=row, rows={case.ptxas.version: row})]
@@ -117,14 +122,17 @@ async def make_all(study: Study, case: PlannedCell, row: Row) -> list[Made]:
 
     versions = choose_tritons(study.selection, own, study.troubles)
     made = list(await asyncio.gather(*(one(version) for version in versions)))
-    return made if await _reproduces(study, made[0], case, row) else [_as_seen(case, row), *made]
+    shows = await _reproduces(study, made[0], case, row, meant)
+    return made if shows else [_as_seen(case, row), *made]
 
 
-async def _reproduces(study: Study, made: Made, case: PlannedCell, row: Row) -> bool:
-    """Whether what Triton makes for the ptxas that it bundles shows the case's failure too."""
+async def _reproduces(
+    study: Study, made: Made, case: PlannedCell, row: Row, meant: Followed
+) -> bool:
+    """Whether what Triton makes for the ptxas that it bundles shows what is meant too."""
     if row.ptx_body_sha256 is None or made.program is None:
-        return made.row is not None and made.row.signature == row.signature
-    return (await _at(study, made, case.ptxas)).signature == row.signature
+        return made.row is not None and meant.of(made.row) is Outcome.SAME
+    return meant.of(await _at(study, made, case.ptxas)) is Outcome.SAME
 
 
 def _as_seen(case: PlannedCell, row: Row) -> Made:
@@ -188,7 +196,7 @@ async def look_along(
     bundled = [case.bundled] if case.bundled else []
     columns = choose_columns(study.selection, case.ptxas, bundled, study.troubles)
     made = Made(triton=row.triton, cell=case, row=row)
-    neutral = Focus(kind=VerdictKind.OK, stage=None, signature=None)
+    neutral = Followed()
     await _walk_back(study, made, columns, columns.wanted[: study.budget], neutral)
     for version in sorted(made.rows, key=Version, reverse=True):
         if is_meant(made.rows[version]):
@@ -196,7 +204,9 @@ async def look_along(
     return None
 
 
-async def assemble_all(study: Study, made: Sequence[Made], columns: Columns, focus: Focus) -> None:
+async def assemble_all(
+    study: Study, made: Sequence[Made], columns: Columns, focus: Followed
+) -> None:
     """What every ptxas makes of every program, within the budget.
 
     What the first program did says what is worth asking of the others.
@@ -229,7 +239,7 @@ def distinct(made: Sequence[Made]) -> list[Made]:
 
 
 async def _walk_back(
-    study: Study, made: Made, columns: Columns, versions: Sequence[str], focus: Focus
+    study: Study, made: Made, columns: Columns, versions: Sequence[str], focus: Followed
 ) -> None:
     """From the newest to the oldest; where one after the other is unsupported, no older ones."""
     later = sorted(versions, key=Version, reverse=True)
@@ -257,7 +267,7 @@ async def _ask(study: Study, made: Made, columns: Columns, versions: Sequence[st
     await asyncio.gather(*(one(version) for version in versions))
 
 
-def lines_of(made: Sequence[Made], focus: Focus) -> tuple[Line, ...]:
+def lines_of(made: Sequence[Made], focus: Followed) -> tuple[Line, ...]:
     """The lines of the grid; Tritons that make the same program share one."""
     groups: dict[object, list[Made]] = {}
     for each in made:
@@ -265,7 +275,7 @@ def lines_of(made: Sequence[Made], focus: Focus) -> tuple[Line, ...]:
     return tuple(_line(group, focus) for group in groups.values())
 
 
-def _line(group: Sequence[Made], focus: Focus) -> Line:
+def _line(group: Sequence[Made], focus: Followed) -> Line:
     first, row = group[0], group[0].row
     tritons = tuple(dict.fromkeys(each.triton for each in group if each.triton))
     if row is None or row.ptx_body_sha256 is None:
@@ -282,7 +292,7 @@ def _line(group: Sequence[Made], focus: Focus) -> Line:
     )
 
 
-def _cell(row: Row, focus: Focus) -> Cell:
+def _cell(row: Row, focus: Followed) -> Cell:
     return Cell(
         outcome=focus.of(row),
         verdict=row.verdict,
@@ -290,4 +300,5 @@ def _cell(row: Row, focus: Focus) -> Cell:
         stage=row.stage,
         signature=row.signature,
         short=row.short,
+        row=row,
     )

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.effects.assembling import PtxInput, PtxReading, assemble
 from harness.effects.workbench import Workbench
 from harness.logic.answers import Outcome
-from harness.logic.blame_grid import Focus, Trial, Varied
+from harness.logic.blame_grid import Trial, Varied
+from harness.logic.fingerprint import Reaction
+from harness.logic.followed import Followed
 from harness.logic.judge import judge
 from harness.logic.ptx import PtxError, body_sha256, read_ptx
 from harness.logic.ptx_variants import harmless_variants
 from harness.logic.ptxas_flags import single_changes
 from harness.values.row import Row
 from harness.values.toolchain import Ptxas
-from harness.values.verdict import Verdict, VerdictKind
+from harness.values.verdict import VerdictKind
 from harness.verbs.cells import PlannedCell, cell_evidence
+from harness.verbs.ptx_oracle import reaction_of
 
 __all__ = ["Pair", "run_trials"]
 
@@ -48,7 +51,7 @@ class _Variant:
 
 
 async def run_trials(
-    bench: Workbench, failing: Pair | None, working: Pair | None, focus: Focus
+    bench: Workbench, failing: Pair | None, working: Pair | None, focus: Followed
 ) -> tuple[Trial, ...]:
     """Vary the failing pair and a working neighbour; nothing where ptxas has no part in it."""
     if failing is None or focus.stage != "cubin" or focus.kind is VerdictKind.UNSUPPORTED:
@@ -60,24 +63,22 @@ async def run_trials(
 
 
 async def _trials(
-    bench: Workbench, pair: Pair, focus: Focus, *, is_failing: bool
+    bench: Workbench, pair: Pair, focus: Followed, *, is_failing: bool
 ) -> Sequence[Trial]:
     assert pair.row.ptx_sha256 is not None
     text = bench.store.artifacts.get(pair.row.ptx_sha256).decode(errors="replace")
     variants = list(_variants(text, pair, is_failing=is_failing))
-    verdicts = await asyncio.gather(*(_verdict(bench, pair, variant) for variant in variants))
+    reactions = await asyncio.gather(*(_react(bench, pair, variant) for variant in variants))
     # Judged as the others are: without what Triton said of its launch.
     baseline = next(
-        verdict
-        for variant, verdict in zip(variants, verdicts, strict=True)
+        reaction
+        for variant, reaction in zip(variants, reactions, strict=True)
         if variant.varied is Varied.NOTHING
     )
     if baseline is None:
         return []
-    key = focus.signature
-    if baseline.kind is focus.kind and baseline.signature:
-        key = baseline.signature.key
-    mine = Focus(kind=focus.kind, stage=focus.stage, signature=key)
+    is_alike = baseline.verdict is focus.kind and baseline.key is not None
+    mine = replace(focus, signature=baseline.key if is_alike else focus.signature)
     before = _outcome(mine, baseline)
     return [
         Trial(
@@ -86,18 +87,18 @@ async def _trials(
             triton=pair.row.triton,
             ptxas=pair.ptxas.version,
             before=pair.outcome if variant.varied is Varied.NOTHING else before,
-            after=_outcome(mine, verdict),
-            verdict=verdict.kind.value,
-            reason=verdict.reason,
+            after=_outcome(mine, reaction),
+            verdict=reaction.verdict.value,
+            reason=reaction.reason,
         )
-        for variant, verdict in zip(variants, verdicts, strict=True)
-        if verdict is not None
+        for variant, reaction in zip(variants, reactions, strict=True)
+        if reaction is not None
     ]
 
 
-def _outcome(focus: Focus, verdict: Verdict) -> Outcome:
-    signature = verdict.signature.key if verdict.signature else None
-    return focus.outcome(verdict.kind, verdict.stage.value if verdict.stage else None, signature)
+def _outcome(focus: Followed, reaction: Reaction) -> Outcome:
+    stage = reaction.stage.value if reaction.stage else None
+    return focus.outcome(reaction.verdict, stage, reaction.key, reaction.fields, reaction.reason)
 
 
 def _variants(text: str, pair: Pair, *, is_failing: bool) -> Iterator[_Variant]:
@@ -124,7 +125,7 @@ def _variants(text: str, pair: Pair, *, is_failing: bool) -> Iterator[_Variant]:
         yield _Variant(what=what, varied=Varied.FLAGS, text=text, entry=entry, flags=others)
 
 
-async def _verdict(bench: Workbench, pair: Pair, variant: _Variant) -> Verdict | None:
+async def _react(bench: Workbench, pair: Pair, variant: _Variant) -> Reaction | None:
     """What became of a variant; None where it is no PTX any more."""
     try:
         facts = read_ptx(variant.text, variant.entry)
@@ -145,4 +146,4 @@ async def _verdict(bench: Workbench, pair: Pair, variant: _Variant) -> Verdict |
     evidence = cell_evidence(
         target=target, limits=pair.cell.limits, reading=reading, assembly=kept.value
     )
-    return judge(evidence)
+    return reaction_of(judge(evidence), evidence)

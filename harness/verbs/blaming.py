@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from packaging.version import Version
@@ -11,8 +11,10 @@ from packaging.version import Version
 from harness.effects.process import Hub
 from harness.effects.store import Store
 from harness.logic.answers import Outcome
-from harness.logic.blame_grid import Focus, Grid
+from harness.logic.blame_grid import Grid
 from harness.logic.blame_words import Blame, blame
+from harness.logic.followed import Followed, follow, rank
+from harness.logic.properties import Condition
 from harness.values.cell import CellId
 from harness.values.errors import (
     CaptureError,
@@ -42,16 +44,22 @@ from harness.verbs.work import CompileOptions
 
 __all__ = ["BlameOptions", "BlameReport", "find_blame"]
 
+# The rank from which on a row does not show what is asked about.
+_NOT_MEANT = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlameOptions:
     """Which failure is meant, and how many pairs of PTX and ptxas may be tried for it.
+
+    With a `condition`, what is followed is that in the place of a failure.
 
     `looks_further`: where the one config that is meant works, or is only sick, its PTX is tried on
     other ptxas for one that fails.
     """
 
     signature: str | None = None
+    condition: Condition | None = None
     budget: int = 60
     looks_further: bool = True
 
@@ -95,14 +103,14 @@ async def find_blame(
             budget=options.budget,
             tell=tell,
         )
-        case, row, others = await _find_case(study, options.signature)
-        if options.looks_further and not others and _rank(row, options.signature) in (1, 3):
-            found = await look_along(study, case, row, lambda r: _rank(r, options.signature) == 0)
+        asked = Followed(signature=options.signature, condition=options.condition)
+        case, row, others = await _find_case(study, asked)
+        if options.looks_further and not others and rank(row, asked) in (1, 3):
+            found = await look_along(study, case, row, lambda each: rank(each, asked) == 0)
             case, row = found or (case, row)
-        focus = _focus(case, row)
-        grid = Grid(lines=(), ptxas=(), focus=focus)
-        if _is_failure(row, options.signature):
-            grid = await _grid(study, case, row, focus)
+        grid = Grid(lines=(), ptxas=(), focus=_follow(case, row, asked))
+        if rank(row, asked) < _NOT_MEANT:
+            grid = await _grid(study, case, row, asked)
     store.finish_run(run_id)
     return BlameReport(
         case=row,
@@ -115,24 +123,14 @@ async def find_blame(
     )
 
 
-def _focus(case: PlannedCell, row: Row) -> Focus:
+def _follow(case: PlannedCell, row: Row, asked: Followed, others: Iterable[Row] = ()) -> Followed:
+    """What is followed of the case; `others` are what other toolchains make of it."""
     has = case.limits.tensor_memory_columns if case.limits else None
-    asks = row.tmem_size
-    return Focus(
-        kind=VerdictKind(row.verdict),
-        stage=row.stage,
-        signature=row.signature,
-        is_over_limit=has is not None and asks is not None and asks > has,
-    )
+    is_over_limit = has is not None and row.tmem_size is not None and row.tmem_size > has
+    return follow(row, condition=asked.condition, others=others, is_over_limit=is_over_limit)
 
 
-def _is_failure(row: Row, signature: str | None) -> bool:
-    return row.signature is not None and signature in (None, row.signature)
-
-
-async def _find_case(
-    study: Study, signature: str | None
-) -> tuple[PlannedCell, Row, tuple[CellId, ...]]:
+async def _find_case(study: Study, asked: Followed) -> tuple[PlannedCell, Row, tuple[CellId, ...]]:
     """The first cell that fails, of all that were selected, and one of each config beside it.
 
     One that is only sick where nothing fails outright, and an unsupported one where nothing is
@@ -148,12 +146,12 @@ async def _find_case(
             refusals.append(error)
             continue
         seen |= {followed(cell): cell.cell for cell in cells}
-        tried += await _until_one_fails(study, cells, signature)
-        if any(_rank(row, signature) == 0 for _, row in tried):
+        tried += await _until_one_fails(study, cells, asked)
+        if any(rank(row, asked) == 0 for _, row in tried):
             break
     if not tried:
         raise (refusals or [EmptySelectionError("--config matches none of the configs")])[0]
-    cell, row = min(tried, key=lambda pair: _rank(pair[1], signature))
+    cell, row = min(tried, key=lambda pair: rank(pair[1], asked))
     if row.verdict == VerdictKind.INFRA.value:
         raise InfrastructureError(row.reason)
     del seen[followed(cell)]
@@ -169,35 +167,32 @@ def _in_order(selection: Selection) -> Sequence[Triton | None]:
 
 
 async def _until_one_fails(
-    study: Study, cells: Sequence[PlannedCell], signature: str | None
+    study: Study, cells: Sequence[PlannedCell], asked: Followed
 ) -> list[tuple[PlannedCell, Row]]:
     tried: list[tuple[PlannedCell, Row]] = []
     for first in range(0, len(cells), study.bench.jobs):
         batch = cells[first : first + study.bench.jobs]
         rows = await asyncio.gather(*(study.row(cell) for cell in batch))
         tried += zip(batch, rows, strict=True)
-        if any(_rank(row, signature) == 0 for row in rows):
+        if any(rank(row, asked) == 0 for row in rows):
             break
     return tried
 
 
-def _rank(row: Row, signature: str | None) -> int:
-    """Zero for the failure that is meant, more for what is less likely to be."""
-    kind = VerdictKind(row.verdict)
-    if not _is_failure(row, signature):
-        return 4 if kind is VerdictKind.INFRA else 3
-    if signature is not None:
-        return 0
-    return 2 if kind.tells_nothing else int(kind.compiles)
-
-
-async def _grid(study: Study, case: PlannedCell, row: Row, focus: Focus) -> Grid:
+async def _grid(study: Study, case: PlannedCell, row: Row, asked: Followed) -> Grid:
     """The grid around a failing cell, within the budget."""
-    made = await make_all(study, case, row)
+
+    def follow_now() -> Followed:
+        known = (other for each in made for other in each.all_rows())
+        return _follow(case, row, asked, [other for other in known if other is not row])
+
+    made = await make_all(study, case, row, _follow(case, row, asked))
+    focus = follow_now()
     bundled = [each.cell.ptxas for each in made if each.cell]
     columns = choose_columns(study.selection, case.ptxas, bundled, study.troubles)
     if made[0].program:
         await assemble_all(study, made, columns, focus)
+        focus = follow_now()
     lines = lines_of(made, focus)
     used = {version for line in lines for version in line.cells}
     grid = Grid(lines=lines, ptxas=tuple(sorted(used, key=Version)), focus=focus)
@@ -207,7 +202,7 @@ async def _grid(study: Study, case: PlannedCell, row: Row, focus: Focus) -> Grid
 
 
 async def _pairs(
-    programs: Sequence[Made], columns: Columns, focus: Focus
+    programs: Sequence[Made], columns: Columns, focus: Followed
 ) -> tuple[Pair | None, Pair | None]:
     """A failing pair, if it can be the one that the question begins with, and a working neighbour.
 
@@ -233,7 +228,7 @@ async def _pairs(
 
 
 def _first(
-    programs: Sequence[Made], outcome: Outcome, focus: Focus, versions: Sequence[str]
+    programs: Sequence[Made], outcome: Outcome, focus: Followed, versions: Sequence[str]
 ) -> tuple[Made, str] | None:
     for made in programs:
         for version in versions:

@@ -10,15 +10,15 @@ from harness.effects.process import Hub
 from harness.effects.store import ResultRecord, Store
 from harness.effects.workbench import Workbench
 from harness.logic.answers import Outcome
-from harness.logic.bisection import outcome_of
 from harness.logic.contrast import Contrast, Point
+from harness.logic.followed import Followed, follow, rank
+from harness.logic.properties import Condition
 from harness.logic.ptxas_flags import FlagChange, single_changes
 from harness.values.errors import CaptureError, EmptySelectionError, UsageError
 from harness.values.kernel import ConfigFilter
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.verdict import VerdictKind
 from harness.verbs.axes import plan_cells
 from harness.verbs.bisecting import open_bench
 from harness.verbs.cells import PlannedCell, evaluate
@@ -46,8 +46,12 @@ async def contrast(
     axis: str,
     signature: str | None,
     tell: Callable[[str, str], None],
+    *,
+    condition: Condition | None = None,
 ) -> Contrast:
     """Try every neighbour of the first cell that fails; `tell` hears each, and what it did.
+
+    With a `condition`, what is followed is that in the place of a failure.
 
     Raises:
         EmptySelectionError: no config matches.
@@ -60,11 +64,12 @@ async def contrast(
         cells = (await plan_cells(bench, selection, None)).cells
         if not cells:
             raise EmptySelectionError("--config matches none of the configs")
-        origin, row = await _failing(bench, cells, signature)
+        asked = Followed(signature=signature, condition=condition)
+        origin, row = await _failing(bench, cells, asked)
         neighbours = await _neighbours(bench, selection, axis, origin, row)
 
         async def attempt(neighbour: _Neighbour) -> Point:
-            point, done = await _point(bench, neighbour, row)
+            point, done = await _point(bench, neighbour)
             if done:
                 store.put_result(run_id, done)
             tell(
@@ -73,23 +78,36 @@ async def contrast(
             )
             return point
 
-        points = await asyncio.gather(*(attempt(each) for each in neighbours))
+        tried = await asyncio.gather(*(attempt(each) for each in neighbours))
     store.finish_run(run_id)
+    others = [point.row for point in tried if point.row]
+    followed = follow(row, condition=condition, others=others)
+    points = tuple(
+        replace(point, outcome=followed.of(point.row)) if point.row else point for point in tried
+    )
     trouble = next((point.reason for point in points if point.outcome is Outcome.INFRA), None)
-    return Contrast(axis=axis, origin=row, points=tuple(points), trouble=trouble)
+    return Contrast(axis=axis, origin=row, followed=followed, points=points, trouble=trouble)
 
 
 async def _failing(
-    bench: Workbench, cells: Sequence[PlannedCell], signature: str | None
+    bench: Workbench, cells: Sequence[PlannedCell], asked: Followed
 ) -> tuple[PlannedCell, Row]:
-    """The first cell that fails, as `signature` says where one is given."""
+    """The first cell that shows what is asked about; without a question, the first that fails.
+
+    One that is only sick where nothing fails outright, and an unsupported one where nothing is
+    sick.
+    """
     done = await asyncio.gather(*(evaluate(bench, cell) for cell in cells))
-    for cell, row in zip(cells, (each.row for each in done), strict=True):
-        told = row.signature and not VerdictKind(row.verdict).tells_nothing
-        if told and signature in (None, row.signature):
-            return cell, row
-    meant = f" with signature {signature}" if signature else ""
-    raise UsageError(f"none of the {len(cells)} cells that were selected fails{meant}")
+    rows = [each.row for each in done]
+    ranks = [rank(row, asked) for row in rows]
+    is_asked = asked.signature is not None or asked.condition is not None
+    if min(ranks) <= (0 if is_asked else 2):
+        first = ranks.index(min(ranks))
+        return cells[first], rows[first]
+    if asked.condition is not None:
+        raise UsageError(f"--while holds for none of the {len(cells)} selected cells")
+    meant = f" with signature {asked.signature}" if asked.signature else ""
+    raise UsageError(f"none of the {len(cells)} selected cells fails{meant}")
 
 
 async def _neighbours(
@@ -148,9 +166,8 @@ async def _on_target(
     return _Neighbour(label=str(target), cell=cell, reason=reason)
 
 
-async def _point(
-    bench: Workbench, neighbour: _Neighbour, origin: Row
-) -> tuple[Point, ResultRecord | None]:
+async def _point(bench: Workbench, neighbour: _Neighbour) -> tuple[Point, ResultRecord | None]:
+    """What became of a neighbour; what that says is known when all are."""
     if neighbour.cell is None:
         reason, outcome = neighbour.reason, Outcome.UNTESTABLE
         return Point(label=neighbour.label, outcome=outcome, reason=reason), None
@@ -158,7 +175,7 @@ async def _point(
     row = done.row
     point = Point(
         label=neighbour.label,
-        outcome=outcome_of(row, origin.signature),
+        outcome=Outcome.UNTESTABLE,
         reason=row.reason,
         row=row,
         config=neighbour.cell.cell.config,

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from harness.effects.workbench import Workbench
 from harness.logic.minimization import Uninteresting
-from harness.logic.properties import Condition, holds
+from harness.logic.properties import Condition, holds, row_fields
 from harness.logic.ptx import PtxError, read_ptx, retarget
 from harness.values.errors import EmptySelectionError
-from harness.values.kernel import Scalar
 from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind
 from harness.verbs.cells import PlannedCell, evaluate
@@ -19,7 +18,7 @@ from harness.verbs.ptx_oracle import Question
 from harness.verbs.selection import Selection
 from harness.verbs.work import record_of
 
-__all__ = ["Subject", "find_subject", "is_before_ptxas", "row_fields"]
+__all__ = ["Subject", "find_subject", "is_before_ptxas"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +89,6 @@ def _is_wanted(row: Row, condition: Condition | None) -> bool:
         return holds(condition, row_fields(row))
     kind = VerdictKind(row.verdict)
     return row.signature is not None and not kind.compiles and not kind.tells_nothing
-
-
-def row_fields(row: Row) -> dict[str, Scalar | None]:
-    """A row as conditions read it."""
-    names = Row.__dataclass_fields__
-    values = {name: getattr(row, name) for name in names}
-    return {
-        name: value
-        for name, value in values.items()
-        if value is None or isinstance(value, (bool, int, float, str))
-    }
 
 
 def _why_not(rows: list[Row], condition: Condition | None, *, at_ptxas: bool) -> str:

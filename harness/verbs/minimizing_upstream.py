@@ -13,7 +13,7 @@ from harness.logic.config_reduction import Settings
 from harness.logic.fingerprint import Fingerprint, Reaction
 from harness.logic.ir_module import IrModule
 from harness.logic.minimization import Ending, Minimization, Size
-from harness.logic.properties import holds
+from harness.logic.properties import holds, row_fields
 from harness.logic.reduction import Progress, Reduction
 from harness.logic.source_tree import Source
 from harness.logic.standalone import StandaloneError, read_standalone, render
@@ -24,7 +24,6 @@ from harness.values.verdict import Stage
 from harness.verbs.cells import Evaluated
 from harness.verbs.minimizing_config import reduce_config
 from harness.verbs.minimizing_source import Judged, export_source, reduce_source
-from harness.verbs.minimizing_subject import row_fields
 from harness.verbs.minimizing_ttgir import find_ir, reduce_module
 from harness.verbs.minimizing_work import Reducing, Work
 from harness.verbs.ptx_oracle import reaction_of

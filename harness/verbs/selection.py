@@ -63,7 +63,10 @@ class PlannedLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What is to be compiled with what. None among `ptxas` is the one that each Triton bundles."""
+    """What is to be compiled with what. None among `ptxas` is the one that each Triton bundles.
+
+    `is_triton_named`: the user named the Triton; else it is the repro's, or the installed one.
+    """
 
     repro: Repro
     launches: tuple[PlannedLaunch, ...]
@@ -74,6 +77,7 @@ class Selection:
     freeze_ptx: bool
     nvdisasm: Tool | None
     notes: tuple[str, ...] = ()
+    is_triton_named: bool = False
 
 
 def select(options: SelectionOptions) -> Selection:
@@ -142,6 +146,7 @@ def _select(
         freeze_ptx=options.freeze_ptx,
         nvdisasm=nvdisasm,
         notes=notes,
+        is_triton_named=bool(options.triton),
     )
 
 

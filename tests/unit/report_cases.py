@@ -18,6 +18,7 @@ from harness.logic.blame_words import Blame
 from harness.logic.contrast import Contrast, Point
 from harness.logic.dossier import Attachment, Dossier, Missing, Origin, Upstream, Way
 from harness.logic.fingerprint import Fingerprint
+from harness.logic.followed import follow
 from harness.logic.ir_difference import StageDifference, StageStory
 from harness.logic.minimization import Ending, Minimization, Size
 from harness.logic.trust import Tally
@@ -93,7 +94,7 @@ def evidence(axis: str, versions: tuple[str, ...], letters: str, failing: Row) -
             index: Tally(failures=5 if letter == "x" else 0, runs=5)
             for index, letter in enumerate(letters)
         },
-        signature=failing.signature,
+        followed=follow(failing),
         config=Config.of({"num_warps": 4}),
     )
 

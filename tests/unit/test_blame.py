@@ -16,8 +16,9 @@ from harness.logic.blame_choices import (
     order_for_the_first,
     worth_trying,
 )
-from harness.logic.blame_grid import Cell, Focus, Grid, Line, Trial, Varied, fold
+from harness.logic.blame_grid import Cell, Grid, Line, Trial, Varied, fold
 from harness.logic.blame_words import Blame, Wanted, blame
+from harness.logic.followed import Followed
 from harness.logic.ptx import read_ptx
 from harness.logic.ptx_variants import harmless_variants, rename_entry
 from harness.values.verdict import Stage, VerdictKind
@@ -29,26 +30,26 @@ WORDS = {"x": SAME, "+": OK, "o": OTHER, "?": HOLE, "!": Outcome.INFRA}
 # How each outcome is told, besides by the failure itself.
 VERDICTS = {OK: "ok", OTHER: "pass_failure", HOLE: "unsupported", Outcome.INFRA: "infra"}
 
-ICE = Focus(kind=VerdictKind.PTXAS_ICE, stage="cubin", signature="f")
-REFUSAL = Focus(kind=VerdictKind.PTXAS_ERROR, stage="cubin", signature="f")
-SPILLS = Focus(kind=VerdictKind.SICK, stage="cubin", signature="f")
-STUB = Focus(kind=VerdictKind.TRAP_STUB, stage="llir", signature="f")
-REJECTED = Focus(kind=VerdictKind.REJECTED, stage="ttir", signature="f")
-TOO_LARGE = Focus(kind=VerdictKind.OUT_OF_RESOURCES, stage="launch", signature="f")
-CRASH = Focus(kind=VerdictKind.COMPILER_CRASH, stage="llir", signature="f")
-PASS = Focus(kind=VerdictKind.PASS_FAILURE, stage="ttgir", signature="f")
-SLOW = Focus(kind=VerdictKind.TIMEOUT, stage="cubin", signature="f")
-BEYOND = Focus(kind=VerdictKind.UNSUPPORTED, stage="cubin", signature="f")
+ICE = Followed(kind=VerdictKind.PTXAS_ICE, stage="cubin", signature="f")
+REFUSAL = Followed(kind=VerdictKind.PTXAS_ERROR, stage="cubin", signature="f")
+SPILLS = Followed(kind=VerdictKind.SICK, stage="cubin", signature="f")
+STUB = Followed(kind=VerdictKind.TRAP_STUB, stage="llir", signature="f")
+REJECTED = Followed(kind=VerdictKind.REJECTED, stage="ttir", signature="f")
+TOO_LARGE = Followed(kind=VerdictKind.OUT_OF_RESOURCES, stage="launch", signature="f")
+CRASH = Followed(kind=VerdictKind.COMPILER_CRASH, stage="llir", signature="f")
+PASS = Followed(kind=VerdictKind.PASS_FAILURE, stage="ttgir", signature="f")
+SLOW = Followed(kind=VerdictKind.TIMEOUT, stage="cubin", signature="f")
+BEYOND = Followed(kind=VerdictKind.UNSUPPORTED, stage="cubin", signature="f")
 
 
-def cell(outcome: Outcome, focus: Focus) -> Cell:
+def cell(outcome: Outcome, focus: Followed) -> Cell:
     verdict = focus.kind.value if outcome is SAME else VERDICTS[outcome]
     return Cell(outcome=outcome, verdict=verdict, reason="because", stage=focus.stage)
 
 
 def line(
     letters: str,
-    focus: Focus,
+    focus: Followed,
     *,
     triton: str | None = "3.6.0",
     body: str = "a",
@@ -61,12 +62,12 @@ def line(
     return Line(tritons=tritons, body=body, version=version, flags=flags, cells=cells)
 
 
-def stopped(letter: str, focus: Focus, *, triton: str) -> Line:
+def stopped(letter: str, focus: Followed, *, triton: str) -> Line:
     """What came to no PTX."""
     return Line(tritons=(triton,), stopped=cell(WORDS[letter], focus))
 
 
-def judged(focus: Focus, *lines: Line, trials: Sequence[Trial] = ()) -> Blame:
+def judged(focus: Followed, *lines: Line, trials: Sequence[Trial] = ()) -> Blame:
     return blame(Grid(lines=lines, ptxas=PTXAS, focus=focus, trials=tuple(trials)))
 
 
@@ -118,7 +119,7 @@ def test_a_stub_is_tritons_and_others_that_make_none_are_named() -> None:
     found = judged(STUB, line("xxxx", STUB), works)
     assert (found.culprit, found.ground) == (Culprit.TRITON, Ground.STUB)
     assert "Not so with Triton 3.8.0: it follows what Triton makes." in found.reasons
-    too_much = Focus(kind=STUB.kind, stage=STUB.stage, signature="f", is_over_limit=True)
+    too_much = Followed(kind=STUB.kind, stage=STUB.stage, signature="f", is_over_limit=True)
     found = judged(too_much, line("xxxx", STUB))
     assert found.ground is Ground.STUB
     assert "No Triton that was tried does better." in found.reasons
@@ -219,7 +220,7 @@ kinds = st.sampled_from([kind for kind in VerdictKind if kind is not VerdictKind
 @st.composite
 def grids(draw: st.DrawFn) -> Grid:
     kind = draw(kinds)
-    focus = Focus(kind=kind, stage=draw(stages), signature="f")
+    focus = Followed(kind=kind, stage=draw(stages), signature="f")
     is_raw = draw(st.booleans())
     lines = []
     for triton in TRITONS[: 1 if is_raw else draw(st.integers(1, 3))]:
@@ -256,7 +257,7 @@ def test_every_answer_is_true_of_grids_of_all_kinds(grid: Grid) -> None:
 
 
 @pytest.mark.parametrize("focus", [ICE, REFUSAL, SPILLS, TOO_LARGE, STUB, SLOW])
-def test_every_answer_is_true_of_every_small_grid(focus: Focus) -> None:
+def test_every_answer_is_true_of_every_small_grid(focus: Followed) -> None:
     """Two lines of three ptxas, and three lines of two, of one program or of several."""
     for size, bodies in ((3, "aa"), (3, "ab"), (2, "aab"), (2, "abc")):
         rows = ["".join(letters) for letters in itertools.product("x+?", repeat=size)]

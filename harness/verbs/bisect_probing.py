@@ -1,0 +1,154 @@
+"""Probing one version of a bisection: which cell, what it does, and how often to run it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from harness.effects.script import run_script
+from harness.logic.answers import Outcome
+from harness.logic.bisection import Probe
+from harness.logic.followed import rank
+from harness.logic.trust import Tally
+from harness.values.errors import (
+    CaptureError,
+    EmptySelectionError,
+    InfrastructureError,
+    UsageError,
+)
+from harness.values.verdict import VerdictKind
+from harness.verbs.bisect_state import Search, tally_of
+from harness.verbs.cells import PlannedCell, evaluate
+from harness.verbs.work import record_of
+
+__all__ = ["believe_all", "plan_of", "try_version"]
+
+
+async def try_version(search: Search, index: int) -> str | None:
+    """Probe one version; the reason where this machine, not the version, is at fault."""
+    if index in search.probes:
+        return None
+    version = search.axis.versions[index]
+    try:
+        trouble = await _probe(search, index, version)
+    except CaptureError as error:
+        _untestable(search, index, str(error))
+        trouble = None
+    except InfrastructureError as error:
+        trouble = str(error)
+    if trouble:
+        return f"{search.axis.name} {version}: {trouble}"
+    row, said = search.rows.get(index), search.reasons.get(index)
+    search.tell(version, said or (f"{row.verdict}: {row.reason}" if row else ""))
+    search.note(index)
+    return None
+
+
+def _untestable(search: Search, index: int, reason: str) -> None:
+    search.reasons[index] = reason
+    search.probes[index] = Probe(outcome=Outcome.UNTESTABLE, verdict=reason)
+
+
+async def _probe(search: Search, index: int, version: str) -> str | None:
+    """Run the cell as often as it takes to believe what it did; what is wrong with this machine."""
+    cells = await search.axis.cells(search.bench, version)
+    async with search.choosing:
+        cell = await _chosen(search, cells)
+    if cell is None:
+        _untestable(search, index, "it does not make this config")
+        return None
+    search.plans[index] = cell
+    is_focus = index == search.focus
+    probe, trouble = await _run(search, index, again=False)
+    if trouble:
+        return trouble
+    search.probes[index], search.tallies[index] = probe, tally_of(probe)
+    if is_focus:
+        # What is followed is known from here on.
+        search.relearn()
+    outcome = search.probes[index].outcome
+    if outcome is Outcome.OK or (is_focus and outcome is Outcome.SAME):
+        return await _believe(search, index, search.options.repeat if is_focus else 1)
+    return None
+
+
+async def _believe(search: Search, index: int, least: int) -> str | None:
+    """Run a version until it has failed, or has passed often enough; one that fails, `least`."""
+    while True:
+        tally, outcome = search.tallies[index], search.probes[index].outcome
+        wanted = least if outcome is Outcome.SAME else max(least, search.runs_wanted)
+        if not outcome.moves_a_bound or tally.runs >= wanted:
+            return None
+        more = (_run(search, index, again=True) for _ in range(wanted - tally.runs))
+        for probe, trouble in await asyncio.gather(*more):
+            if trouble:
+                return trouble
+            search.tallies[index] += tally_of(probe)
+            if search.probes[index].outcome is Outcome.OK:
+                search.probes[index] = probe
+
+
+async def _run(search: Search, index: int, *, again: bool) -> tuple[Probe, str | None]:
+    """One run of a cell; `again` from nothing, except for the PTX of an axis that froze it."""
+    bench, plan = search.bench, await plan_of(search, index)
+    if again:
+        bench = search.bench.apart(limits=None, afresh=True)
+        if search.axis.frozen and index in search.done:
+            bench.made.update(search.done[index].evidence.values())
+            bench.made.discard(search.done[index].evidence.get("assemble", ""))
+    done = await evaluate(bench, plan)
+    if again:
+        search.bench.cpu_seconds += bench.cpu_seconds
+    if done.row.verdict == VerdictKind.INFRA.value:
+        return Probe(outcome=Outcome.INFRA), done.row.reason
+    probe = search.probe_of(done.row)
+    if search.options.script and probe.outcome is not Outcome.UNTESTABLE:
+        probe = await run_script(search.bench, search.options.script, done.row, plan.ptxas)
+        if probe.outcome is Outcome.INFRA:
+            return probe, probe.verdict
+    tally = search.tallies.get(index, Tally()) + tally_of(probe)
+    stands = search.probes.get(index)
+    if stands is None or stands.outcome is Outcome.OK or probe.outcome is Outcome.SAME:
+        search.done[index], search.rows[index] = done, done.row
+    if tally.is_flaky:
+        search.rows[index] = replace(search.rows[index], flaky=True)
+    record = record_of(replace(search.done[index], row=search.rows[index]))
+    search.bench.store.put_result(search.run, record)
+    return probe, None
+
+
+async def plan_of(search: Search, index: int) -> PlannedCell:
+    """The cell at a version; one that a log knows has none yet."""
+    if index not in search.plans:
+        cells = await search.axis.cells(search.bench, search.axis.versions[index])
+        search.plans[index] = next(c for c in cells if c.cell.config == search.config)
+        search.done[index] = await evaluate(search.bench, search.plans[index])
+    return search.plans[index]
+
+
+async def _chosen(search: Search, cells: Sequence[PlannedCell]) -> PlannedCell | None:
+    """The cell that is followed: the first that fails where the search begins."""
+    if not cells:
+        raise EmptySelectionError("--config matches none of the configs")
+    if search.config is None and search.focus is None and len(cells) > 1:
+        raise UsageError(
+            f"{len(cells)} configs match; name one by --config, or a version that fails by --bad"
+        )
+    if search.config is None:
+        done = await asyncio.gather(*(evaluate(search.bench, cell) for cell in cells))
+        rows = [each.row for each in done]
+        ranks = [rank(row, search.followed) for row in rows]
+        cell = cells[ranks.index(min(ranks))]
+        search.config = cell.cell.config
+        search.others = tuple(c.cell.config.label for c in cells if c is not cell)
+        return cell
+    return next((cell for cell in cells if cell.cell.config == search.config), None)
+
+
+async def believe_all(search: Search, indices: Collection[int], least: int) -> str | None:
+    """Run versions side by side, each often enough; what is wrong with this machine."""
+    troubles = await asyncio.gather(*(_believe(search, i, least) for i in sorted(indices)))
+    for index in sorted(indices):
+        search.note(index)
+    return next(filter(None, troubles), None)
