@@ -30,6 +30,7 @@ from harness.child.coverage import suspicion
 from harness.child.device import pretend_cuda
 from harness.child.forks import Forks, in_a_line, leave, numbers, results, tensors
 from harness.child.injecting import Injected, injected_configs
+from harness.child.reads import Reads
 from harness.child.recording import config_of
 from harness.child.sources import describe_error, run_launch, stand_aside
 
@@ -251,6 +252,8 @@ def main() -> None:
     mend_bfloat16()
     torch.manual_seed(SEED)
     error, returned = None, None
+    reads = Reads([*ask["bare"], *ask["paths"], str(folder)], ask["file"])
+    reads.start()
     try:
         with mode, checker.active():
             returned = run_launch(ask["file"], ask["function"], ask["overrides"])
@@ -260,6 +263,7 @@ def main() -> None:
     if checker.leave_at:
         leave(checker.leave_at, partial(results, checker.skipped, returned, error))
     result = {"findings": checker.findings, "skipped": checker.skipped, "error": error}
+    result["reads"] = reads.stop()
     unfinished = folder / "result.json.tmp"
     unfinished.write_text(json.dumps(result))
     unfinished.rename(folder / "result.json")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from functools import partial
@@ -28,6 +29,7 @@ from harness.child.device import pretend_cuda
 from harness.child.forks import Forks, leave, numbers, results
 from harness.child.inline_assembly import mend_inline_assembly
 from harness.child.measures import Distance, distance, tolerance
+from harness.child.reads import Reads
 from harness.child.sources import describe_error, run_launch, stand_aside
 
 if TYPE_CHECKING:
@@ -47,11 +49,14 @@ def _run(ask: dict[str, Any], variant: dict[str, Any], folder: Path) -> dict[str
     mend_inline_assembly()
     torch.manual_seed(SEED)
     error, returned = None, None
+    reads = Reads([*ask["bare"], *ask["paths"], str(folder)], ask["file"])
+    reads.start()
     try:
         with mode, checker.active():
             returned = run_launch(ask["file"], ask["function"], variant["overrides"])
     except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
         error = describe_error(raised, ask["file"])
+    (folder / f"reads-{os.getpid()}.json").write_text(json.dumps(reads.stop()))
     return results(checker.skipped, returned, error)
 
 
@@ -109,7 +114,8 @@ def main() -> None:
         facts = {**numbers(apart), "differs": apart.differs} if apart else {}
         found.append({"error": error, **facts})
     unfinished = folder / "result.json.tmp"
-    unfinished.write_text(json.dumps({"variants": found}))
+    reads = [json.loads(path.read_text()) for path in sorted(folder.glob("reads-*.json"))]
+    unfinished.write_text(json.dumps({"variants": found, "reads": reads}))
     unfinished.rename(folder / "result.json")
 
 

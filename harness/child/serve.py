@@ -27,14 +27,9 @@ from harness.child.device import pretend_cuda
 from harness.child.exporting import export_to
 from harness.child.ir_files import is_ir, read_ir
 from harness.child.lowering import lower, picked_ptxas
+from harness.child.reads import Reads
 from harness.child.recording import Recorder
-from harness.child.sources import (
-    describe_error,
-    imported_files,
-    loaded_modules,
-    run_launch,
-    stand_aside,
-)
+from harness.child.sources import describe_error, run_launch, stand_aside
 from harness.child.standalone import compile_standalone
 from harness.child.supervisor import Limits, Message, Supervisor, connect, redirect
 
@@ -74,7 +69,6 @@ class Session:
     def _capture(self) -> Message:
         ask = self._message["capture"]
         stand_aside(ask)
-        before = loaded_modules()
         os.environ["TRITON_CACHE_DIR"] = str(self._folder / "cache")
         recorder = Recorder(injected=ask["injected"])
         self._mode = pretend_cuda(ask["device"])
@@ -82,6 +76,8 @@ class Session:
         error = None
         if is_ir(ask["file"]):
             return self._read_ir(ask)
+        reads = Reads([*ask["bare"], *ask["paths"], str(self._folder)], ask["file"])
+        reads.start()
         with self._mode, recorder.active():
             try:
                 run_launch(ask["file"], ask["function"], ask["overrides"])
@@ -98,7 +94,7 @@ class Session:
             "records": [record.describe() for record in recorder.records.values()],
             "pruned": recorder.pruned,
             "dropped": recorder.dropped,
-            "files": imported_files(before, skip=[*ask["bare"], *ask["paths"]]),
+            "reads": reads.stop(),
             "ptxas": picked_ptxas(ask["device"]["capability"]),
             "triton": importlib.metadata.version("triton"),
         }
@@ -113,7 +109,7 @@ class Session:
             "records": [record.describe()],
             "pruned": {},
             "dropped": 0,
-            "files": {},
+            "reads": {},
             "ptxas": picked_ptxas(capability),
             "triton": importlib.metadata.version("triton"),
         }

@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import hashlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
 import sys
-import sysconfig
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -24,16 +22,9 @@ if TYPE_CHECKING:
 __all__ = [
     "BareParents",
     "describe_error",
-    "imported_files",
-    "loaded_modules",
     "run_launch",
     "stand_aside",
 ]
-
-# Imported by torch, late and by the hundred; none of them can change a launch.
-_TORCH_NEEDS = frozenset(
-    {"filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "numpy", "sympy"}
-)
 
 
 class _BareLoader(importlib.abc.Loader):
@@ -108,44 +99,6 @@ class BareParents(importlib.abc.MetaPathFinder):
         return spec
 
 
-def loaded_modules() -> frozenset[str]:
-    """The names of the modules that are loaded now."""
-    return frozenset(sys.modules)
-
-
-def imported_files(before: frozenset[str], *, skip: Sequence[str]) -> dict[str, str]:
-    """Python files that were imported since `before`, with their sha256.
-
-    They are what a stored capture depends on, beside what its key already holds: an installed
-    package may be upgraded. torch, Triton and the standard library are in the key.
-    """
-    paths = sysconfig.get_paths()
-    skipped = list(skip)
-    for name in ("torch", "triton"):
-        skipped += getattr(sys.modules.get(name), "__path__", [])
-    unseen = _below(skipped)
-    standard = _below([paths["stdlib"], paths["platstdlib"]])
-    # Without a virtual environment, installed packages lie below the standard library.
-    site = _below([paths["purelib"], paths["platlib"]])
-    files = {}
-    for name, module in list(sys.modules.items()):
-        # Not by attribute: a module may answer for any name, by importing something.
-        file = getattr(module, "__dict__", {}).get("__file__")
-        if name.partition(".")[0] in _TORCH_NEEDS:
-            continue
-        if name in before or not isinstance(file, str) or not file.endswith(".py"):
-            continue
-        if file.startswith(unseen) or (file.startswith(standard) and not file.startswith(site)):
-            continue
-        if Path(file).is_file():
-            files[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    return files
-
-
-def _below(folders: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"{folder.rstrip('/')}/" for folder in folders)
-
-
 def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> Any:
     """What `function(**overrides)` of `file` returns; where it is None, run the file as `__main__`.
 
@@ -169,8 +122,8 @@ def stand_aside(ask: Mapping[str, Any]) -> None:
     ours = {str(Path(__file__).parent.parent.parent), str(Path.cwd()), ""}
     site = {path for path in sys.path if path.endswith("-packages")}
     sys.path[:] = [path for path in sys.path if path not in ours or path in site]
-    sys.path[:0] = ask["paths"]
-    sys.path += ask["user_paths"]
+    # Where Python itself puts what PYTHONPATH names: before what is installed.
+    sys.path[:0] = [*ask["paths"], *ask["user_paths"]]
     for name in [name for name in sys.modules if name.partition(".")[0] == "harness"]:
         del sys.modules[name]
     if ask["bare"]:

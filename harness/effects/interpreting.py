@@ -6,17 +6,16 @@ Every config of it against the others, or variants of the whole launch against e
 from __future__ import annotations
 
 import json
-import platform
 import sys
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harness.effects.lowering import capture_request, triton_identity
+from harness.effects.lowering import capture_request, launch_key
 from harness.effects.process import scratch_disk
-from harness.effects.triton_sessions import child_code_sha256, child_environment
-from harness.effects.workbench import Kept, content_key
+from harness.effects.reads import is_unchanged
+from harness.effects.triton_sessions import child_environment
+from harness.effects.workbench import Kept
 from harness.values.check import Departure, Interpretation, Operations
 from harness.values.outcome import RaisedError
 
@@ -50,38 +49,19 @@ async def interpret(
     Raises:
         InfrastructureError: this Triton cannot be started here.
     """
-    key = content_key(
-        code=code.identity,
-        kernels=list(kernels),
-        capability=target.capability,
-        triton=triton_identity(triton),
-        child=child_code_sha256(),
-        torch=metadata.version("torch"),
-        numpy=metadata.version("numpy"),
-        python=platform.python_version(),
-    )
+    sent = {**capture_request(code, target, limits).message(), "kernels": list(kernels)}
+    key = launch_key("check", code, sent, triton)
     async with bench.once(key):
         kept = bench.find("check", key, Interpretation)
-        if kept is None:
-            kept = await _run(bench, key, code, kernels, target, triton, limits)
+        if kept is None or not is_unchanged(kept.value.reads, _environment(triton)):
+            kept = await _run(bench, key, sent, triton)
     return kept.value
 
 
 async def _run(
-    bench: Workbench,
-    key: str,
-    code: LaunchCode,
-    kernels: Sequence[str],
-    target: Target,
-    triton: Triton,
-    limits: Limits,
+    bench: Workbench, key: str, sent: dict[str, Any], triton: Triton
 ) -> Kept[Interpretation]:
-    request = {
-        **capture_request(code, target, limits).message(),
-        "kernels": list(kernels),
-        "jobs": bench.jobs,
-        "timeout": bench.limits.timeout,
-    }
+    request = {**sent, "jobs": bench.jobs, "timeout": bench.limits.timeout}
     folder, end = await _interpreter(bench, "harness.child.checking", request, triton)
     value = _read(folder, end)
     bench.hub.drop_folder(folder)
@@ -89,6 +69,10 @@ async def _run(
     if value.error or timed_out:
         return Kept(value=value, key=key, artifacts={}, cached=False)
     return bench.keep("check", key, value, {})
+
+
+def _environment(triton: Triton) -> dict[str, str]:
+    return {**child_environment(triton), "TRITON_INTERPRET": "1"}
 
 
 async def _interpreter(
@@ -99,10 +83,11 @@ async def _interpreter(
     with scratch_disk():
         (folder / "request.json").write_text(json.dumps(request))
     argv = [sys.executable, "-m", module, str(folder)]
-    environment = {**child_environment(triton), "TRITON_INTERPRET": "1"}
     # Its forks are its own affair, and as many as there are workers.
     async with bench.slot(alone=True):
-        end = await bench.hub.execute(argv, folder=folder, limits=bench.limits, env=environment)
+        end = await bench.hub.execute(
+            argv, folder=folder, limits=bench.limits, env=_environment(triton)
+        )
     bench.cpu_seconds += end.cpu
     return folder, end
 
@@ -142,28 +127,19 @@ async def interpret_variants(
         InfrastructureError: this Triton cannot be started here.
     """
     codes = [original, *others]
-    key = content_key(
-        variants=[code.identity for code in codes],
-        capability=target.capability,
-        triton=triton_identity(triton),
-        child=child_code_sha256(),
-        torch=metadata.version("torch"),
-        numpy=metadata.version("numpy"),
-        python=platform.python_version(),
-    )
+    sent = {
+        **capture_request(original, target, limits).message(),
+        "variants": [
+            {"overrides": dict(code.overrides), "injected": dict(code.injected)} for code in codes
+        ],
+    }
+    key = launch_key("operations", original, sent, triton)
     async with bench.once(key):
         kept = bench.find("operations", key, Operations)
-        if kept:
+        environment = _environment(triton)
+        if kept and all(is_unchanged(each, environment) for each in kept.value.reads):
             return kept.value.variants
-        request = {
-            **capture_request(original, target, limits).message(),
-            "variants": [
-                {"overrides": dict(code.overrides), "injected": dict(code.injected)}
-                for code in codes
-            ],
-            "jobs": bench.jobs,
-            "timeout": bench.limits.timeout,
-        }
+        request = {**sent, "jobs": bench.jobs, "timeout": bench.limits.timeout}
         folder, end = await _interpreter(bench, "harness.child.operation", request, triton)
         try:
             found = msgspec.json.decode((folder / "result.json").read_bytes(), type=Operations)

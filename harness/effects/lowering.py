@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import platform
 import shutil
+import sys
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -12,11 +14,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from harness.effects.knobs import knobs, torch_settings
 from harness.effects.process import scratch_disk
+from harness.effects.reads import is_unchanged
 from harness.effects.sources import fetch_sdist, fetch_wheel
-from harness.effects.triton_sessions import CaptureRequest, child_code_sha256, knobs
+from harness.effects.triton_sessions import (
+    CaptureRequest,
+    child_code_sha256,
+    child_environment,
+)
 from harness.effects.workbench import Kept, content_key, has_died, still_valid
-from harness.values.errors import ConfigurationError
+from harness.values.errors import ConfigurationError, InfrastructureError
 from harness.values.outcome import Capture, Lowering, RaisedError
 
 if TYPE_CHECKING:
@@ -36,23 +44,27 @@ __all__ = [
     "capture",
     "capture_request",
     "fetch_launch_code",
-    "is_captured",
+    "launch_key",
     "lower",
     "lowering_key",
     "read_lowering",
     "stage_file",
+    "stored_capture",
     "triton_identity",
 ]
 
 _STAGES = ("source", "ttir", "ttgir", "llir", "ptx")
 _MAX_LOG = 1 << 20
+# Where the sources lie; `LaunchCode.identity` says what they are.
+_SOURCES = frozenset({"file", "paths", "bare"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchCode:
-    """A launch whose sources lie on this machine; `identity` is what its capture depends on.
+    """A launch whose sources lie on this machine; `identity` stands for their content.
 
-    `injected` are configs in place of those that the tuner of a kernel lists, by its name.
+    `beside` are folders of the user's that come after `paths` on the module path. `injected` are
+    configs in place of those that the tuner of a kernel lists, by its name.
     """
 
     file: Path
@@ -61,6 +73,7 @@ class LaunchCode:
     paths: tuple[Path, ...]
     bare: tuple[Path, ...]
     identity: Mapping[str, object]
+    beside: tuple[Path, ...] = ()
     injected: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
 
     def with_configs(self, kernel: str, configs: Sequence[Mapping[str, object]]) -> LaunchCode:
@@ -68,9 +81,7 @@ class LaunchCode:
 
         A kernel without a tuner is launched with the options among them too.
         """
-        injected = {kernel: [dict(config) for config in configs]}
-        identity = {**self.identity, "injected": injected}
-        return replace(self, injected=injected, identity=identity)
+        return replace(self, injected={kernel: [dict(config) for config in configs]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +118,6 @@ def fetch_launch_code(
         identity={
             "file": _sha256(repro.file),
             "path": str(repro.file.resolve()),
-            "function": launch.function,
-            "overrides": dict(overrides),
             "pins": [pin.sha256 for pin in repro.requires],
             "source": repro.source.pin.sha256 if repro.source else None,
         },
@@ -120,7 +129,7 @@ def _half_way(launch: LaunchSpec, file: Path, overrides: Mapping[str, object]) -
     options = {parameter.name: parameter.default for parameter in launch.parameters}
     options |= dict(overrides)  # type: ignore[arg-type]
     options = {name: value for name, value in options.items() if value is not None}
-    identity = {"file": _sha256(file), "stage": launch.name, "options": options}
+    identity = {"file": _sha256(file), "stage": launch.name}
     return LaunchCode(
         file=file, function=None, overrides=options, paths=(), bare=(), identity=identity
     )
@@ -159,6 +168,7 @@ def capture_request(code: LaunchCode, target: Target, limits: Limits) -> Capture
         limits=limits,
         paths=code.paths,
         bare=code.bare,
+        beside=code.beside,
         injected=code.injected,
     )
 
@@ -175,10 +185,10 @@ async def capture(
         InfrastructureError: this Triton cannot be imported here.
     """
     request = capture_request(code, target, limits)
-    key = _capture_key(code, target, triton)
+    key = launch_key("capture", code, request.message(), triton)
     async with bench.once(key):
-        kept = bench.find("capture", key, Capture)
-        if kept is None or not _unchanged(kept.value):
+        kept = _still_true(bench, key, triton)
+        if kept is None:
             async with bench.slot():
                 value = await bench.sessions.capture(key, triton, request)
             kept = (
@@ -189,30 +199,51 @@ async def capture(
     return CapturedLaunch(capture=kept, triton=triton, request=request)
 
 
-def _capture_key(code: LaunchCode, target: Target, triton: Triton) -> str:
+def launch_key(kind: str, code: LaunchCode, message: Mapping[str, object], triton: Triton) -> str:
+    """By what an answer to `message` is kept: all that the child is sent, and what runs it.
+
+    What the launch code reads besides is looked up again: see `harness.effects.reads`.
+    """
+    # The content of the sources counts, not where a copy of them lies.
+    sent = {name: value for name, value in message.items() if name not in _SOURCES}
     return content_key(
+        kind=kind,
+        sent=sent,
         code=code.identity,
-        capability=target.capability,
         triton=triton_identity(triton),
         child=child_code_sha256(),
-        torch=metadata.version("torch"),
-        python=platform.python_version(),
-        knobs=knobs(),
+        torch=[metadata.version("torch"), torch_settings()],
+        numpy=metadata.version("numpy"),
+        python=[sys.implementation.cache_tag, platform.python_version(), sys.prefix],
+        module_path=_path_files(),
+        knobs=knobs(triton),
     )
 
 
-def is_captured(bench: Workbench, code: LaunchCode, *, target: Target, triton: Triton) -> bool:
-    """Whether `capture` would start no child."""
-    kept = bench.find("capture", _capture_key(code, target, triton), Capture)
-    return kept is not None and _unchanged(kept.value)
+@functools.cache
+def _path_files() -> dict[str, str]:
+    """The files that add folders to Python's module path (editable installs), by content."""
+    packages = [Path(entry) for entry in sys.path if entry.endswith("-packages")]
+    patterns = ("*.pth", "__editable__*.py")
+    found = (path for each in packages for pattern in patterns for path in each.glob(pattern))
+    return {str(path): _sha256(path) for path in sorted(found) if path.is_file()}
 
 
-def _unchanged(capture: Capture) -> bool:
-    """Whether the files that the launch code imported, and the ptxas it saw, are still the same."""
-    return Path(capture.ptxas).exists() and all(
-        Path(name).is_file() and _sha256(Path(name)) == sha256
-        for name, sha256 in capture.files.items()
-    )
+def stored_capture(
+    bench: Workbench, code: LaunchCode, *, target: Target, triton: Triton, limits: Limits
+) -> CapturedLaunch | None:
+    """What `capture` would give without starting a child; None where it would start one."""
+    request = capture_request(code, target, limits)
+    kept = _still_true(bench, launch_key("capture", code, request.message(), triton), triton)
+    return CapturedLaunch(capture=kept, triton=triton, request=request) if kept else None
+
+
+def _still_true(bench: Workbench, key: str, triton: Triton) -> Kept[Capture] | None:
+    """A stored capture, if the ptxas that it names is there and what it read is the same."""
+    kept = bench.find("capture", key, Capture)
+    if kept is None or not Path(kept.value.ptxas).exists():
+        return None
+    return kept if is_unchanged(kept.value.reads, child_environment(triton)) else None
 
 
 async def lower(
@@ -248,7 +279,7 @@ def lowering_key(launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas) -> s
         triton=triton_identity(launch.triton),
         sees=".".join(ptxas.version.split(".")[:2]),
         child=child_code_sha256(),
-        knobs=knobs(),
+        knobs=knobs(launch.triton),
     )
 
 
@@ -256,6 +287,7 @@ async def _lower_once(
     bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas, *, alone: bool
 ) -> tuple[Lowering, dict[str, str]]:
     async with bench.slot(alone=alone):
+        await _meet_again(bench, launch, record)
         done = await bench.sessions.lower(
             launch.capture.key,
             launch.triton,
@@ -269,6 +301,27 @@ async def _lower_once(
     lowering = read_lowering(done)
     bench.hub.drop_folder(done.folder)
     return lowering, artifacts
+
+
+async def _meet_again(bench: Workbench, launch: CapturedLaunch, record: LaunchFacts) -> None:
+    """Run the launch code for a stored capture, which must come to the same launch again.
+
+    Raises:
+        InfrastructureError: it does not; what it came to now is kept in its place.
+    """
+    if not launch.capture.cached:
+        return
+    key = launch.capture.key
+    value = await bench.sessions.capture(key, launch.triton, launch.request)
+    if any(each.key == record.key for each in value.records):
+        return
+    if not value.error:
+        bench.keep("capture", key, value, {})
+    raise InfrastructureError(
+        f"{launch.request.file}: the launch code no longer makes this launch, and nothing that it "
+        "reads has changed, as far as can be seen (random numbers, the time, a service?); what it "
+        "makes now is stored: run again"
+    )
 
 
 def _tail(path: Path) -> str:

@@ -62,7 +62,7 @@ def copy_with(code: LaunchCode, file: Path, text: str, folder: Path) -> LaunchCo
             copy = folder / file.name
             copy.write_bytes(text.encode())
             identity = {**code.identity, "file": digest, "path": file.name}
-            return replace(code, file=copy, paths=(*code.paths, file.parent), identity=identity)
+            return replace(code, file=copy, beside=(file.parent,), identity=identity)
         shutil.copytree(root, folder, symlinks=True)
         copy = folder / file.relative_to(root)
         copy.write_bytes(text.encode())

@@ -52,6 +52,7 @@ __all__ = [
     "install_nvdisasm",
     "install_ptxas",
     "install_triton",
+    "installed_package",
     "installed_triton",
     "list_installed",
     "remove",
@@ -182,7 +183,7 @@ def bundled_nvdisasm(triton: Triton | None) -> Tool | None:
     if triton is not None and triton.path is not None:
         package: Path | None = triton.path / TRITON
     else:
-        package = _installed_package()
+        package = installed_package()
     path = package / "backends" / "nvidia" / "bin" / NVDISASM if package else None
     if path is None or not path.is_file():
         return None
@@ -192,7 +193,7 @@ def bundled_nvdisasm(triton: Triton | None) -> Tool | None:
 
 def _fingerprint() -> str | None:
     """A hash that changes when somebody rebuilds or edits the installed Triton in place."""
-    package = _installed_package()
+    package = installed_package()
     if package is None:
         return None
     digest = hashlib.sha256()
@@ -203,7 +204,7 @@ def _fingerprint() -> str | None:
     return digest.hexdigest()
 
 
-def _installed_package() -> Path | None:
+def installed_package() -> Path | None:
     """The folder of the Triton beside triage; it is not imported."""
     found = importlib.util.find_spec(TRITON)
     return Path(found.origin).parent if found and found.origin else None

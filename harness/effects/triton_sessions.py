@@ -17,6 +17,7 @@ import msgspec
 
 import harness
 from harness.effects.process import FILE_SIZE, PeerGoneError, is_lost
+from harness.logic.knobs import NO_KNOBS
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.outcome import Capture, ProcessEnd
 
@@ -33,45 +34,8 @@ __all__ = [
     "TritonSessions",
     "child_code_sha256",
     "child_environment",
-    "knobs",
 ]
 
-# Triton settings that we decide ourselves; all others of the user's are honoured, and keyed.
-# (What an override folder or another cache manager does cannot be keyed.)
-_OURS = frozenset(
-    {
-        "TRITON_CACHE_DIR",
-        "TRITON_OVERRIDE_ARCH",
-        "TRITON_CACHE_AUTOTUNING",
-        "TRITON_CACHE_MANAGER",
-        "TRITON_HOME",
-        "TRITON_DUMP_DIR",
-        "TRITON_KERNEL_DUMP",
-        "TRITON_KERNEL_OVERRIDE",
-        "TRITON_OVERRIDE_DIR",
-        "TRITON_REMOTE_CACHE_BACKEND",
-        "TRITON_INTERPRET",
-        "TRITON_PTXAS_PATH",
-        "TRITON_PTXAS_BLACKWELL_PATH",
-        "TRITON_ALWAYS_COMPILE",
-        "TRITON_STORE_BINARY_ONLY",
-    }
-)
-# Beginnings of the names that Triton 3.2 - 3.9 and its compiler library read.
-_KNOBS = (
-    "TRITON_",
-    "MLIR_",
-    "LLVM_",
-    "PTXAS_",
-    "NVPTX_",
-    "DISABLE_",
-    "ENABLE_",
-    "ALLOW_",
-    "STORE_TMEM_",
-    "SWAP_",
-    "FORCE_",
-    "USE_IR_LOC",
-)
 _GOODBYE_SECONDS = 5.0
 _DEFAULT_L2 = 50 << 20
 _DEFAULT_MEMORY = 80 << 30
@@ -81,7 +45,8 @@ _DEFAULT_MEMORY = 80 << 30
 class CaptureRequest:
     """What a session runs: `function(**overrides)` of `file`, or the file as `__main__`.
 
-    `paths` go onto the module path; packages below `bare` are imported without their `__init__`.
+    `paths` go onto the module path, and `beside` after them; packages below `bare`, which are among
+    `paths`, are imported without their `__init__`. What lies below `paths` never changes.
     `injected` are configs in place of those that the tuner of a kernel (a name or pattern) lists.
     """
 
@@ -92,6 +57,7 @@ class CaptureRequest:
     limits: Limits
     paths: tuple[Path, ...] = ()
     bare: tuple[Path, ...] = ()
+    beside: tuple[Path, ...] = ()
     injected: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
 
     def message(self) -> dict[str, Any]:
@@ -101,7 +67,7 @@ class CaptureRequest:
             "function": self.function,
             "overrides": dict(self.overrides),
             "paths": [str(path) for path in self.paths],
-            "user_paths": _user_paths(),
+            "user_paths": [*map(str, self.beside), *_user_paths()],
             "bare": [str(path) for path in self.bare],
             "injected": {name: list(configs) for name, configs in self.injected.items()},
             "device": {
@@ -137,15 +103,6 @@ def child_code_sha256() -> str:
     return digest.hexdigest()
 
 
-def knobs() -> dict[str, str]:
-    """The user's Triton and LLVM settings that reach the compiler."""
-    return {
-        name: value
-        for name, value in sorted(os.environ.items())
-        if name.startswith(_KNOBS) and name not in _OURS
-    }
-
-
 def _user_paths() -> list[str]:
     """The user's PYTHONPATH: for the launch code, not for what runs it."""
     return [
@@ -161,7 +118,7 @@ def child_environment(triton: Triton) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name not in _OURS and not name.startswith("PYTHON")
+        if name not in NO_KNOBS and not name.startswith("PYTHON")
     }
     return {
         **kept,

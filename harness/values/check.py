@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from harness.values.kernel import Scalar
-from harness.values.outcome import RaisedError
+from harness.values.outcome import RaisedError, Reads
 
 __all__ = [
     "Agreement",
@@ -68,6 +68,7 @@ class Interpretation:
     findings: list[LaunchComparison] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     error: RaisedError | None = None
+    reads: Reads = field(default_factory=Reads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +89,13 @@ class Departure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """A launch run in Triton's interpreter, each variant against the first one."""
+    """A launch run in Triton's interpreter, each variant against the first one.
+
+    `reads` is what each of the runs read.
+    """
 
     variants: list[Departure]
+    reads: tuple[Reads, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import signal as signals
 from dataclasses import dataclass, field
 
-__all__ = ["Assembly", "Capture", "LaunchFacts", "Lowering", "ProcessEnd", "RaisedError"]
+__all__ = [
+    "Assembly",
+    "Capture",
+    "LaunchFacts",
+    "Lowering",
+    "ModuleSearch",
+    "ProcessEnd",
+    "RaisedError",
+    "Reads",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,19 +93,45 @@ class LaunchFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleSearch:
+    """Modules that were looked for on a path (folders), and the file that each was found in."""
+
+    path: tuple[str, ...]
+    found: dict[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """What launch code read, by name, with what it found; None where nothing was there.
+
+    `variables` holds hashes of values, `environment` the hash of all where all were read. `files`
+    holds the sha256 of what was opened or imported, `kinds` what was only looked at (file with its
+    size, or folder), `folders` hashes of listings. `unseen` says in words what it may have read
+    besides: such a capture is not used again.
+    """
+
+    variables: dict[str, str | None] = field(default_factory=dict)
+    environment: str | None = None
+    files: dict[str, str | None] = field(default_factory=dict)
+    kinds: dict[str, str | None] = field(default_factory=dict)
+    folders: dict[str, str | None] = field(default_factory=dict)
+    modules: tuple[ModuleSearch, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
     """What one launch function launched, as one target would see it.
 
-    `pruned` maps a kernel to (configs kept, configs declared); `files` maps imported local files to
-    their sha256; `dropped` counts launches over the limit; `ptxas` is the executable that this
-    Triton picks for the target.
+    `pruned` maps a kernel to (configs kept, configs declared); `dropped` counts launches over the
+    limit; `ptxas` is the executable that this Triton picks for the target.
     """
 
     records: list[LaunchFacts]
     pruned: dict[str, tuple[int, int]]
-    files: dict[str, str]
     ptxas: str
     triton: str
+    reads: Reads = field(default_factory=Reads)
     dropped: int = 0
     error: RaisedError | None = None
 

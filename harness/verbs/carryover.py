@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import harness
+from harness.effects.knobs import knobs
 from harness.effects.lowering import triton_identity
-from harness.effects.triton_sessions import child_code_sha256, knobs
+from harness.effects.triton_sessions import child_code_sha256
 from harness.effects.workbench import content_key
 from harness.logic.answers import LIMITS_OF_OURS
 from harness.values.row import Row
@@ -80,7 +81,7 @@ class Identities:
                 triton=triton_identity(cell.launch.triton) if cell.launch else None,
                 nvdisasms=[tool.version for tool in cell.nvdisasms],
                 child=child_code_sha256(),
-                knobs=knobs(),
+                knobs=knobs(cell.launch.triton) if cell.launch else None,
                 judging=_judging_sha256(),
             )
         return self._shared[key]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 from packaging.version import Version
 
-from harness.effects.lowering import fetch_launch_code, is_captured, lowering_key
+from harness.effects.lowering import fetch_launch_code, lowering_key, stored_capture
 from harness.effects.process import Hub
 from harness.effects.shards import NightPart
 from harness.effects.store import Store
@@ -22,6 +22,7 @@ from harness.logic.matrix import Rules, Shard
 from harness.logic.workaround_expiry import is_known
 from harness.values.change import Changes, Facts
 from harness.values.errors import EmptySelectionError, TriageError
+from harness.values.limits import limits_of
 from harness.values.matrix import Matrix, Selector
 from harness.values.verdict import VerdictKind
 from harness.verbs.cells import PlannedCell
@@ -310,7 +311,11 @@ def _is_known(bench: Workbench, place: Place) -> bool:
         code = fetch_launch_code(place.selection.repro, place.launch.spec, place.launch.overrides)
     except TriageError:
         return False  # met again, and told, when its turn comes
-    return is_captured(bench, code, target=place.target, triton=place.triton)
+    limits = limits_of(place.target.capability)
+    if limits is None:
+        return False
+    found = stored_capture(bench, code, target=place.target, triton=place.triton, limits=limits)
+    return found is not None
 
 
 def _counts(store: Store, run: int, matrix: Matrix) -> tuple[Counter[str], int]:

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harness.effects.knobs import knobs
 from harness.effects.lowering import LaunchCode, capture, lower
 from harness.effects.process import Hub, ResourceLimits
 from harness.effects.ptxas_description import describe_ptxas
 from harness.effects.store import Store
 from harness.effects.toolchains import installed_triton
-from harness.effects.triton_sessions import CaptureRequest, TritonSessions, knobs
+from harness.effects.triton_sessions import CaptureRequest, TritonSessions
 from harness.effects.workbench import Workbench
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.limits import limits_of
+from harness.values.outcome import Reads
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED
 
@@ -118,7 +120,7 @@ def test_a_plain_launch(children: Children) -> None:
     assert found.error is None
     assert found.triton == installed_triton().version
     assert Path(found.ptxas).name.startswith("ptxas")
-    assert list(found.files) == [str(KERNELS / "plain.py")]
+    assert found.reads == Reads()
     (result,) = children.lower("plain.py")
     assert ".visible .entry double(" in ptx_of(result)
     assert ".target sm_80" in ptx_of(result)
@@ -373,6 +375,44 @@ def test_a_launch_that_is_no_longer_made_is_our_trouble(children: Children) -> N
     assert children.lower("plain.py")
 
 
+def test_a_launch_that_differs_for_no_reason_that_is_seen_is_captured_again(
+    children: Children, tmp_path: Path
+) -> None:
+    """What decides the launch is read by no way that Python has: here, the time."""
+    file = tmp_path / "fickle.py"
+    text = (KERNELS / "plain.py").read_text()
+    assert "BLOCK=block" in text
+    file.write_text(f"import time\n{text.replace('BLOCK=block', 'BLOCK=time.time_ns() % 2**60')}")
+    code = LaunchCode(
+        file=file, function="launch", overrides={}, paths=(), bare=(), identity={"file": "1"}
+    )
+    target, triton, limits = Target.parse("sm_80"), installed_triton(), limits_of(80)
+    assert limits
+
+    async def work() -> None:
+        with Store.open(tmp_path / "home") as store:
+            bench = Workbench(
+                hub=children.hub, store=store, sessions=children.sessions, jobs=1, limits=ROOMY
+            )
+            first = await capture(bench, code, target=target, triton=triton, limits=limits)
+            ptxas = describe_ptxas(Path(first.capture.value.ptxas), BUNDLED)
+            await children.sessions.close(first.capture.key)
+            stored = await capture(bench, code, target=target, triton=triton, limits=limits)
+            assert (stored.capture.cached, stored.capture.value) == (True, first.capture.value)
+            (record,) = stored.capture.value.records
+            with pytest.raises(
+                InfrastructureError, match=r"no longer makes this launch.*run again"
+            ):
+                await lower(bench, stored, record, ptxas=ptxas)
+            again = await capture(bench, code, target=target, triton=triton, limits=limits)
+            (new,) = again.capture.value.records
+            assert new.key != record.key
+            lowered = await lower(bench, again, new, ptxas=ptxas)
+            assert lowered.value.stage
+
+    children.do(work())
+
+
 def test_a_server_that_is_killed_is_replaced(children: Children) -> None:
     children.capture("plain.py")
     for process in children.hub._processes:
@@ -408,8 +448,8 @@ def test_the_users_environment_reaches_the_child_but_cannot_break_it(
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "0")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    assert knobs()["TRITON_DEFAULT_FP_FUSION"] == "0"
-    assert "TRITON_INTERPRET" not in knobs()
+    assert knobs(installed_triton())["TRITON_DEFAULT_FP_FUSION"] == "0"
+    assert "TRITON_INTERPRET" not in knobs(installed_triton())
 
     async def work() -> None:
         async with Hub() as hub:
@@ -420,8 +460,8 @@ def test_the_users_environment_reaches_the_child_but_cannot_break_it(
             triton = installed_triton()
             found = await children.sessions.capture("mine", triton, request)
             assert found.error is None, found.error.traceback
-            assert str(path / "extra_of_the_user.py") in found.files
-            assert str(beside / "harness" / "__init__.py") in found.files
+            assert str(path / "extra_of_the_user.py") in found.reads.files
+            assert str(beside / "harness" / "__init__.py") in found.reads.files
             (record,) = found.records
             result = await children.sessions.lower(
                 "mine", triton, request, record=record.key, ptxas=None, limits=ROOMY
