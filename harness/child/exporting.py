@@ -26,11 +26,12 @@ from triton.runtime.jit import JITFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from pathlib import Path as File
 
 __all__ = ["ExportError", "export", "export_to"]
 
 Names = dict[str, dict[str, Any]]
+Path = tuple[int, ...]
 
 
 class ExportError(Exception):
@@ -45,7 +46,7 @@ class _CaughtError(BaseException):
         self.compilation = source, target, options
 
 
-def export_to(record: Any, run: Callable[..., Any], folder: Path) -> None:
+def export_to(record: Any, run: Callable[..., Any], folder: File) -> None:
     """Leave in `folder` a `result.json`: the export, or in words why there is none."""
     try:
         result: dict[str, Any] = {"export": export(record, run), "error": None}
@@ -73,13 +74,13 @@ def export(record: Any, run: Callable[..., Any]) -> dict[str, Any]:
     assert kernel == 0
     backend = triton.compiler.make_backend(target)
     defaults = vars(backend.parse_options({}))
+    constants = dict(_constants(source))
     return {
-        "signature": _signature(source.signature),
+        "signature": _signature(source, constants),
         "constants": [
-            {"path": path, **definitions.spell(value)} for path, value in _constants(source)
+            {"path": list(path), **definitions.spell(value)} for path, value in constants.items()
         ],
         "attributes": _attributes(source.attrs),
-        "has_descriptor": not isinstance(source.attrs, dict),
         "options": {
             name: definitions.spell(value)
             for name, value in options.items()
@@ -108,27 +109,35 @@ def _about_to_compile(record: Any, run: Callable[..., Any]) -> tuple[Any, Any, d
     raise ExportError(message)
 
 
-def _signature(signature: dict[str, Any]) -> dict[str, Any]:
-    """Argument to type; a tuple has a list of types."""
+def _signature(source: Any, constants: dict[Path, Any]) -> dict[str, Any]:
+    """Argument to type; a tuple has a list of types. Until Triton 3.2, constants have none."""
 
     def plain(kind: Any) -> Any:
         return [plain(item) for item in kind] if isinstance(kind, list | tuple) else str(kind)
 
-    return {name: plain(kind) for name, kind in signature.items()}
+    if isinstance(source.attrs, dict):
+        return {name: plain(kind) for name, kind in source.signature.items()}
+    return {
+        name: "constexpr" if (index,) in constants else plain(source.signature[name])
+        for index, name in enumerate(source.fn.arg_names)
+    }
 
 
-def _constants(source: Any) -> Iterator[tuple[list[int], Any]]:
+def _constants(source: Any) -> Iterator[tuple[Path, Any]]:
     """Values of arguments by their path: the position, and within a tuple the item's."""
     for key, value in (source.constants or {}).items():
-        path = [source.fn.arg_names.index(key)] if isinstance(key, str) else list(key)
-        yield path, value
+        yield (source.fn.arg_names.index(key),) if isinstance(key, str) else tuple(key), value
+    if not isinstance(source.attrs, dict):
+        # Triton 3.2 keeps an argument that is 1 among the attributes, later ones do not.
+        yield from (((index,), value) for index, value in source.attrs.get_constants().items())
 
 
 def _attributes(attrs: Any) -> list[dict[str, Any]]:
     # An object until Triton 3.2.
-    by_path = (
-        {(n,): p for n, p in attrs.get_fn_attrs().items()} if not isinstance(attrs, dict) else attrs
-    )
+    by_path = attrs
+    if not isinstance(attrs, dict):
+        words_of = attrs.filter_out_constants().get_fn_attrs()
+        by_path = {(index,): words for index, words in words_of.items()}
     return [
         {"path": list(path), "words": [list(word) for word in words]}
         for path, words in by_path.items()

@@ -31,10 +31,7 @@ def inline(export: Export) -> Standalone:
             for each in export.constants
         },
         attributes={
-            _path(export, each.path): spelled_words(
-                [word[:1] for word in each.words] if export.has_descriptor else each.words
-            )
-            for each in export.attributes
+            _path(export, each.path): spelled_words(each.words) for each in export.attributes
         },
         options={
             name: writer.value(each.value or "", each.names)
@@ -42,7 +39,6 @@ def inline(export: Export) -> Standalone:
         },
         target=export.target,
         source_class=export.source_class.attribute or "ASTSource",
-        has_descriptor=export.has_descriptor,
     )
     # What the launch's own values name comes in front of the kernel, like its helpers.
     parts = [*writer.helpers, *parts]

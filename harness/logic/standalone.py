@@ -30,11 +30,20 @@ _PLAIN = re.compile(r"[^\\\"\x00-\x1f]*").fullmatch
 _GUARD = 'if __name__ == "__main__":\n'
 _IMPORTS = {
     "triton": "import triton",
-    "AttrsDescriptor": "from triton.backends.compiler import AttrsDescriptor",
     "GPUTarget": "from triton.backends.compiler import GPUTarget",
     "ASTSource": "from triton.compiler import ASTSource",
     "GluonASTSource": "from triton.experimental.gluon._runtime import GluonASTSource",
 }
+# Triton 3.2 takes an object in place of the attributes by path: arguments by property.
+_FOR_3_2 = """\
+if hasattr(triton.backends.compiler, "AttrsDescriptor"):  # Triton 3.2
+    properties = {}
+    for (index,), words in attrs.items():
+        for name, _ in words:
+            properties.setdefault(name, []).append(index)
+    described = {"cls": "AttrsDescriptor", "arg_properties": properties}
+    attrs = triton.backends.compiler.AttrsDescriptor.from_dict(described)
+""".splitlines()
 
 
 class StandaloneError(ValueError):
@@ -44,8 +53,7 @@ class StandaloneError(ValueError):
 def render(standalone: Standalone, *, header: str = "") -> str:
     """The file; `header` becomes its docstring."""
     launch = standalone.launch
-    wanted = ["triton", *(["AttrsDescriptor"] if launch.has_descriptor else [])]
-    imports = [_IMPORTS[name] for name in (*wanted, "GPUTarget", launch.source_class)]
+    imports = [_IMPORTS[name] for name in ("triton", "GPUTarget", launch.source_class)]
     docstring = f'"""{header.strip()}\n"""\n\n' if header else ""
     code = standalone.code.strip("\n")
     body = textwrap.indent("\n".join(_launch_lines(launch)), "    ")
@@ -53,15 +61,15 @@ def render(standalone: Standalone, *, header: str = "") -> str:
 
 
 def _launch_lines(launch: Launch) -> Iterator[str]:
-    constants = "constants" if launch.has_descriptor else "constexprs"
-    yield f"source = {launch.source_class}("
-    yield f"    fn={launch.kernel},"
-    yield from _mapping("    signature=", _quoted(launch.signature))
-    yield from _mapping(f"    {constants}=", _paths(launch, launch.constants))
-    if launch.has_descriptor:
-        yield from _descriptor(launch)
-    else:
+    """The same lines for every Triton: by position, because 3.2 has another name for constants."""
+    if launch.attributes:
         yield from _attributes(launch)
+        yield from _FOR_3_2
+    yield f"source = {launch.source_class}("
+    yield f"    {launch.kernel},"
+    yield from _mapping("    ", _quoted(launch.signature))
+    yield from _mapping("    ", _paths(launch, launch.constants))
+    yield from ["    attrs,"] if launch.attributes else []
     yield ")"
     yield f"target = GPUTarget({_commas(launch.target)})"
     yield from _mapping("options = ", _quoted(launch.options), end="")
@@ -122,19 +130,19 @@ def _by_words(launch: Launch) -> dict[str, list[str]]:
 
 
 def _attributes(launch: Launch) -> Iterator[str]:
+    """What Triton knows of arguments, by path."""
     groups = _by_words(launch)
     nested = {path: words for path, words in launch.attributes.items() if len(path) > 1}
     is_one = len(groups) == 1 and not nested
-    if groups or nested:
-        yield "    attrs={"
-        for words, names in groups.items():
-            yield from [] if is_one else ["        **{"]
-            indent = " " * (8 if is_one else 12)
-            yield f"{indent}({launch.kernel}.arg_names.index(name),): {words}"
-            yield from _loop(names, indent)
-            yield from [] if is_one else ["        },"]
-        yield from (f"        {_path(launch, path)}: {words}," for path, words in nested.items())
-        yield "    },"
+    yield "attrs = {"
+    for words, names in groups.items():
+        yield from [] if is_one else ["    **{"]
+        indent = " " * (4 if is_one else 8)
+        yield f"{indent}({launch.kernel}.arg_names.index(name),): {words}"
+        yield from _loop(names, indent)
+        yield from [] if is_one else ["    },"]
+    yield from (f"    {_path(launch, path)}: {words}," for path, words in nested.items())
+    yield "}"
 
 
 def _loop(names: Sequence[str], indent: str) -> Iterator[str]:
@@ -147,24 +155,6 @@ def _loop(names: Sequence[str], indent: str) -> Iterator[str]:
     yield f"{indent}for name in ["
     yield from _filled(quoted, f"{indent}    ")
     yield f"{indent}]"
-
-
-def _descriptor(launch: Launch) -> Iterator[str]:
-    """The attributes as Triton 3.2 wants them: arguments by property."""
-    by_property: dict[str, list[str]] = {}
-    for words, names in _by_words(launch).items():
-        for (word,) in ast.literal_eval(words):
-            by_property.setdefault(word, []).extend(names)
-    yield "    attrs=AttrsDescriptor.from_dict({"
-    yield '        "cls": "AttrsDescriptor",'
-    yield '        "arg_properties": {'
-    for word, names in by_property.items():
-        yield f'            "{word}": ['
-        yield f"                {launch.kernel}.arg_names.index(name)"
-        yield from _loop(names, " " * 16)
-        yield "            ],"
-    yield "        },"
-    yield "    }),"
 
 
 def without_argument(launch: Launch, name: str) -> Launch:
@@ -194,19 +184,22 @@ def _read(text: str) -> Standalone:
     code, _, _ = text.rpartition(_GUARD)
     tree = ast.parse(text)
     block = _must_be(ast.If, tree.body[-1])
-    values = {node.targets[0].id: node.value for node in block.body[:4]}  # type: ignore[attr-defined]
-    source = values["source"]
-    given = {word.arg: word.value for word in source.keywords}
-    constants = given.get("constexprs") or given["constants"]
+    # The first time that a name gets its value.
+    values = {
+        node.targets[0].id: node.value  # type: ignore[attr-defined]
+        for node in reversed(block.body)
+        if isinstance(node, ast.Assign)
+    }
+    source = _must_be(ast.Call, values["source"])
+    kernel, signature, constants = source.args[:3]
     launch = Launch(
-        kernel=given["fn"].id,
-        signature=_texts(given["signature"]),
+        kernel=_must_be(ast.Name, kernel).id,
+        signature=_texts(signature),
         constants={_read_path(key): _text(value) for key, value in _items(constants)},
-        attributes=dict(_read_attributes(given.get("attrs"))),
+        attributes=dict(_read_attributes(values.get("attrs"))),
         options=_texts(values["options"]),
-        target=tuple(ast.literal_eval(word) for word in values["target"].args),
-        source_class=source.func.id,
-        has_descriptor="constants" in given,
+        target=tuple(map(ast.literal_eval, _must_be(ast.Call, values["target"]).args)),
+        source_class=_must_be(ast.Name, source.func).id,
     )
     return Standalone(code=_without_imports(code, tree), launch=launch)
 
@@ -267,9 +260,7 @@ def _read_path(key: ast.expr) -> Path:
 def _read_attributes(node: ast.expr | None) -> Iterator[tuple[Path, str]]:
     if node is None:
         return
-    if isinstance(node, ast.Call):
-        yield from _read_descriptor(node)
-    elif isinstance(node, ast.DictComp):
+    if isinstance(node, ast.DictComp):
         for name in ast.literal_eval(node.generators[0].iter):
             yield (name,), spelled_words(ast.literal_eval(node.value))
     else:
@@ -279,17 +270,6 @@ def _read_attributes(node: ast.expr | None) -> Iterator[tuple[Path, str]]:
                 yield from _read_attributes(value)
             else:
                 yield _read_path(key), spelled_words(ast.literal_eval(value))
-
-
-def _read_descriptor(node: ast.Call) -> Iterator[tuple[Path, str]]:
-    properties = dict(_items(node.args[0]))
-    [by_property] = [v for k, v in properties.items() if ast.literal_eval(k) == "arg_properties"]
-    found: dict[str, list[list[str | int]]] = {}
-    for word, value in _items(by_property):
-        for name in ast.literal_eval(_must_be(ast.ListComp, value).generators[0].iter):
-            found.setdefault(name, []).append([ast.literal_eval(word)])
-    for name, words in found.items():
-        yield (name,), spelled_words(words)
 
 
 def spelled_words(words: Sequence[Sequence[str | int]]) -> str:

@@ -55,14 +55,12 @@ class Attribute:
 class Export:
     """All that one launch of one kernel is made of, as the child tells it.
 
-    The first of the `definitions` is the kernel. `has_descriptor`: this Triton (3.2) takes
-    attributes as an object.
+    The first of the `definitions` is the kernel.
     """
 
     signature: dict[str, object]
     constants: list[Constant]
     attributes: list[Attribute]
-    has_descriptor: bool
     options: dict[str, Binding]
     source_class: Binding
     target: tuple[str, int, int]
@@ -84,7 +82,6 @@ class Launch:
     options: Mapping[str, str]
     target: tuple[str, int, int]
     source_class: str = "ASTSource"
-    has_descriptor: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -36,7 +37,6 @@ def export(*definitions: Definition, **values: object) -> Export:
         "signature": {},
         "constants": [],
         "attributes": [],
-        "has_descriptor": False,
         "options": {},
         "source_class": Binding(module="triton.compiler.compiler", attribute="ASTSource"),
         "target": ("cuda", 90, 32),
@@ -65,24 +65,35 @@ def test_a_file_is_read_back_as_it_was_written() -> None:
     assert ast.get_docstring(ast.parse(text)) == "Shows it.\n\nRun: python FILE"
 
 
-def test_of_triton_3_2_too() -> None:
-    """There, attributes are an object and constants have another name."""
-    launch = Launch(
-        kernel="double",
-        signature={"x": '"*fp32"'},
-        constants=LAUNCH.constants,
-        attributes={
-            ("x",): '[["tt.divisibility"]]',
-            ("BLOCK",): '[["tt.divisibility"], ["tt.equal_to"]]',
-        },
-        options={},
-        target=LAUNCH.target,
-        has_descriptor=True,
-    )
-    made = Standalone(code=CODE, launch=launch)
-    assert "AttrsDescriptor.from_dict" in render(made)
-    assert "constants={" in render(made)
-    assert read_standalone(render(made)) == made
+def test_one_file_is_for_every_triton() -> None:
+    """Triton 3.2 has another name for constants and takes attributes as an object."""
+    calls: list[tuple[object, ...]] = []
+
+    class Descriptor:
+        @staticmethod
+        def from_dict(described: object) -> object:
+            return described
+
+    def source(*words: object) -> str:
+        calls.append(words)
+        return "source"
+
+    block = ast.parse(render(Standalone(code=CODE, launch=LAUNCH))).body[-1]
+    assert isinstance(block, ast.If)
+    program = compile(ast.Module(body=block.body, type_ignores=[]), "file", "exec")
+    for backend in (SimpleNamespace(), SimpleNamespace(AttrsDescriptor=Descriptor)):
+        triton = SimpleNamespace(
+            backends=SimpleNamespace(compiler=backend),
+            compile=lambda *words, **named: SimpleNamespace(metadata=None),
+        )
+        double = SimpleNamespace(arg_names=["x", "BLOCK"])
+        given = {"ASTSource": source, "GPUTarget": lambda *words: words, "double": double}
+        exec(program, {"triton": triton, "print": lambda words: None, **given})
+    (kernel, signature, constants, attrs), (*same, described) = calls
+    assert (signature, constants) == ({"x": "*fp32", "BLOCK": "constexpr"}, {"BLOCK": 128})
+    assert attrs == {(0,): [["tt.divisibility", 16]]}
+    assert same == [kernel, signature, constants]
+    assert described == {"cls": "AttrsDescriptor", "arg_properties": {"tt.divisibility": [0]}}
 
 
 def test_items_of_a_tuple_are_named_by_position() -> None:
