@@ -241,7 +241,7 @@ def _document(found: Minimization) -> dict[str, Any]:
         },
         "versions": [
             {
-                "ptxas": line.version,
+                found.compiler.lower(): line.version,
                 "original": line.original.value,
                 "minimized": line.minimized.value if line.minimized else None,
             }

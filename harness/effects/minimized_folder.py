@@ -5,17 +5,21 @@ What is written last is never half there, so that a reduction that was killed ca
 
 from __future__ import annotations
 
+import contextlib
 import json
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from harness.effects.folders import write_atomically
 from harness.effects.locations import create_folder, storage_error
 from harness.effects.regular_files import read_regular
+from harness.logic.reduction import PassCount
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 __all__ = ["LOG", "MinimizedFolder"]
@@ -29,7 +33,8 @@ class MinimizedFolder:
     """A folder that one original is reduced in.
 
     `suffix` is that of its two texts: `original` and `min`. `begun` is what an earlier run left as
-    the best, `tests`, `calls` and `seconds` what it used.
+    the best, `tests`, `calls` and `seconds` what it used, `passes` what each pass did.
+    `finished_terms` are the terms on which it came to its end; None where it did not.
     """
 
     path: Path
@@ -38,6 +43,8 @@ class MinimizedFolder:
     tests: int = 0
     calls: int = 0
     seconds: float = 0.0
+    passes: Mapping[str, PassCount] = field(default_factory=dict)
+    finished_terms: Mapping[str, object] | None = None
 
     @property
     def best(self) -> Path:
@@ -86,7 +93,7 @@ class MinimizedFolder:
         try:
             kept = read_regular(self.original, _MAX_BYTES)
             begun = read_regular(self.best, _MAX_BYTES)
-            last = _last_record(self.path / LOG)
+            records = _records(self.path / LOG)
         except OSError as error:
             raise storage_error(error, self.path, "read") from error
         if kept != original.encode():
@@ -94,12 +101,16 @@ class MinimizedFolder:
                 f"--resume: {self.original} is not what would be reduced; "
                 "leave --resume out and name another folder by --out"
             )
+        last = records[-1] if records else _Record()
+        terms = [record.terms for record in records if record.event == "begun"]
         return replace(
             self,
             begun=begun.decode(errors="replace"),
-            tests=int(last.get("tests", 0)),
-            calls=int(last.get("calls", 0)),
-            seconds=float(last.get("seconds", 0)),
+            tests=last.tests,
+            calls=last.calls,
+            seconds=last.seconds,
+            passes=next((record.passes for record in reversed(records) if record.passes), {}),
+            finished_terms=terms[-1] if terms and last.event == "finished" else None,
         )
 
     def keep(self, text: str) -> None:
@@ -133,16 +144,22 @@ class MinimizedFolder:
             raise storage_error(error, self.path / LOG, "write") from error
 
 
-def _last_record(path: Path) -> dict[str, float]:
-    """The last whole line that counts tests; a run that was killed may leave half a line."""
+class _Record(msgspec.Struct, frozen=True):
+    """A line of the log, as far as a later run wants to know it."""
+
+    event: str = ""
+    tests: int = 0
+    calls: int = 0
+    seconds: float = 0.0
+    terms: dict[str, Any] | None = None
+    passes: dict[str, PassCount] = {}
+
+
+def _records(path: Path) -> list[_Record]:
+    """The whole lines of a log; a run that was killed may leave half a line."""
     text = read_regular(path, _MAX_BYTES) if path.exists() else b""
-    lines = text.decode(errors="replace").splitlines()
-    for line in reversed(lines):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and "tests" in record:
-            numbers = (int, float)
-            return {name: each for name, each in record.items() if isinstance(each, numbers)}
-    return {}
+    found = []
+    for line in text.splitlines():
+        with contextlib.suppress(msgspec.MsgspecError):
+            found.append(msgspec.json.decode(line, type=_Record))
+    return found

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from harness.effects.assembling import PtxReading
     from harness.effects.lowering import CapturedLaunch
+    from harness.effects.process import ResourceLimits
     from harness.effects.triton_sessions import LowerResult
     from harness.effects.workbench import Workbench
     from harness.values.outcome import LaunchFacts, Lowering
@@ -34,11 +35,15 @@ __all__ = ["Lowered", "export_launch", "lower_text"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """What became of a text: evidence, and PTX with what was read off it where it came so far."""
+    """What became of a text: evidence, and PTX with what was read off it where it came so far.
+
+    `picked_ptxas` is the executable that Triton would have run.
+    """
 
     lowering: Lowering
     ptx: str | None = None
     reading: PtxReading | None = None
+    picked_ptxas: str | None = None
 
 
 async def export_launch(
@@ -70,14 +75,16 @@ async def lower_text(
     launch: CapturedLaunch,
     text: str,
     *,
-    ptxas: Ptxas,
+    ptxas: Ptxas | None,
+    limits: ResourceLimits,
     until: Stage | None = None,
     suffix: str = ".py",
     options: Mapping[str, object] | None = None,
 ) -> Lowered | None:
     """Run a standalone file as far as PTX, in the Triton of a capture and for its target.
 
-    With another `suffix` it is Triton's IR, which is compiled with `options`.
+    Triton sees `ptxas`, or the one that it picks itself. With another `suffix` it is Triton's IR,
+    which is compiled with `options`.
 
     None where it got past `until`, the stage that matters: it is not compiled any further.
 
@@ -100,9 +107,9 @@ async def lower_text(
             done = await bench.sessions.compile_file(
                 launch.triton,
                 request,
-                ptxas=ptxas.path,
+                ptxas=ptxas.path if ptxas else None,
                 until=until.value if until else None,
-                limits=bench.limits,
+                limits=limits,
             )
         bench.cpu_seconds += done.end.cpu
         try:
@@ -127,4 +134,10 @@ def _read(done: LowerResult) -> Lowered | None:
         return Lowered(lowering=lowering)
     # The earliest IR there is: Gluon has no TTIR, and an old Triton keeps no source.
     ir = next((texts[stage] for stage in ("source", "ttir", "ttgir") if stage in texts), None)
-    return Lowered(lowering=lowering, ptx=texts["ptx"], reading=read_texts(texts["ptx"], ir))
+    command = (done.result or {}).get("ptxas_command") or {}
+    return Lowered(
+        lowering=lowering,
+        ptx=texts["ptx"],
+        reading=read_texts(texts["ptx"], ir),
+        picked_ptxas=command.get("executable"),
+    )

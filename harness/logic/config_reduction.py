@@ -173,9 +173,9 @@ def _half(value: int) -> int:
 
 async def reduce_settings(
     document: Settings,
-    configs: Sequence[Config],
     is_interesting: Callable[[Settings], Awaitable[bool]],
     *,
+    configs: Sequence[Config],
     jobs: int = 1,
     seed: int = 0,
     max_tests: int | None = None,

@@ -1,14 +1,15 @@
-"""What makes a candidate interesting: fails here the same way, is accepted where it was accepted.
+"""What makes a candidate interesting: it fails here the same way, and other versions do as before.
 
-A failure's words alone let a reducer drift to another bug that says the same. What holds it is the
-pattern over versions: those next to the failing one that accept must accept every candidate too.
-Which versions must is chosen here; running them is `harness.verbs.minimizing`'s.
+A failure's words alone let a reducer drift to another bug that says the same, or to input that no
+version takes. What holds it is the pattern over versions, of ptxas or of Triton: those next to the
+failing one that accept the original must accept every candidate too. Which versions must is chosen
+here; running them is `harness.verbs.minimizing_interest`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from packaging.version import Version
@@ -25,6 +26,7 @@ __all__ = [
     "Reaction",
     "accepting_neighbours",
     "drifted",
+    "guards_of",
     "in_order",
     "lower_versions",
 ]
@@ -41,15 +43,16 @@ class Answer(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reaction:
-    """What one ptxas did with one PTX.
+    """What one version of a compiler did with one text.
 
-    `is_accepted`: it made a cubin. `said` is the one line that says what failed. `fields` are named
-    as in a row; what is not known of them is None.
+    `is_accepted`: it compiled it. `is_refusal`: that the version does not support it counts as a
+    refusal like any other. `fields` are named as in a row; what is not known of them is None.
     """
 
     verdict: VerdictKind
     reason: str
     is_accepted: bool
+    is_refusal: bool = False
     end: ProcessEnd
     stage: Stage | None = None
     code: str | None = None
@@ -67,8 +70,8 @@ class Fingerprint:
     """What every candidate has to show.
 
     `bad` is the version that must fail with `signature`, or whose numbers meet `condition`;
-    `failing` are more versions that must fail that way, `accepting` those that must accept. With a
-    `script` that command alone decides.
+    `failing` are more versions that must fail that way, `accepting` those that must accept,
+    `refusing` those that must refuse in another way. With a `script` that command alone decides.
     """
 
     bad: str
@@ -77,11 +80,30 @@ class Fingerprint:
     script: str | None = None
     failing: tuple[str, ...] = ()
     accepting: tuple[str, ...] = ()
+    refusing: tuple[str, ...] = ()
 
     @property
     def checks(self) -> tuple[str, ...]:
         """Every version that is asked about a candidate."""
-        return () if self.script else (self.bad, *self.failing, *self.accepting)
+        if self.script:
+            return ()
+        return (self.bad, *self.failing, *self.accepting, *self.refusing)
+
+    def wanted(self, version: str) -> Answer:
+        """What that version has to answer."""
+        if version in self.accepting:
+            return Answer.ACCEPTS
+        return Answer.OTHER if version in self.refusing else Answer.SAME
+
+    def with_guards(self, answers: Mapping[str, Answer], versions: Iterable[str]) -> Fingerprint:
+        """These versions have to answer as `answers` says, too."""
+        new = [version for version in versions if version not in self.checks]
+        return replace(
+            self,
+            failing=(*self.failing, *(v for v in new if answers[v] is Answer.SAME)),
+            accepting=(*self.accepting, *(v for v in new if answers[v] is Answer.ACCEPTS)),
+            refusing=(*self.refusing, *(v for v in new if answers[v] is Answer.OTHER)),
+        )
 
     def shows(self, reaction: Reaction) -> bool:
         """Whether the version that is asked about did what it has to."""
@@ -91,7 +113,7 @@ class Fingerprint:
 
     def passes(self, version: str, reaction: Reaction) -> bool:
         """Whether that version did what it has to."""
-        return reaction.is_accepted if version in self.accepting else self.shows(reaction)
+        return self.answer(reaction) is self.wanted(version)
 
     def told(self, reaction: Reaction) -> str:
         """What a reader wants to hear of a reaction: the reason, or the numbers that are asked."""
@@ -102,28 +124,51 @@ class Fingerprint:
 
     def answer(self, reaction: Reaction) -> Answer:
         """What a reaction is, beside the failure that is looked for."""
-        if reaction.verdict.tells_nothing:
+        if reaction.verdict.tells_nothing and not reaction.is_refusal:
             return Answer.UNTOLD
         if self.shows(reaction):
             return Answer.SAME
         return Answer.ACCEPTS if reaction.is_accepted else Answer.OTHER
 
 
-def accepting_neighbours(answers: Mapping[str, Answer], bad: str) -> tuple[str | None, str | None]:
-    """The versions nearest to `bad`, below and above, that accept."""
+def accepting_neighbours(
+    answers: Mapping[str, Answer],
+    bad: str,
+    *,
+    kinds: Collection[Answer] = frozenset({Answer.ACCEPTS}),
+) -> tuple[str | None, str | None]:
+    """The versions nearest to `bad`, below and above, that accept (or answer one of `kinds`)."""
     here = Version(bad)
-    found = sorted((Version(v), v) for v, answer in answers.items() if answer is Answer.ACCEPTS)
+    found = sorted((Version(v), v) for v, answer in answers.items() if answer in kinds)
     below = [name for version, name in found if version < here]
     above = [name for version, name in found if version > here]
     return (below[-1] if below else None, above[0] if above else None)
 
 
-def drifted(original: Mapping[str, Answer], now: Mapping[str, Answer]) -> tuple[str, ...]:
+def guards_of(
+    answers: Mapping[str, Answer], bad: str, *, keeps_refusals: bool = False
+) -> tuple[str, ...]:
+    """The versions that are asked about every candidate, besides `bad`.
+
+    The nearest on both sides that accept the original; with `keeps_refusals` also the nearest that
+    refuse it in another way, where they are nearer.
+    """
+    found = list(accepting_neighbours(answers, bad))
+    if keeps_refusals:
+        kinds = (Answer.ACCEPTS, Answer.OTHER)
+        found += accepting_neighbours(answers, bad, kinds=kinds)
+    return tuple(dict.fromkeys(version for version in found if version))
+
+
+def drifted(
+    original: Mapping[str, Answer], now: Mapping[str, Answer], *, keeps_refusals: bool = False
+) -> tuple[str, ...]:
     """The versions that failed this way, or accepted, and no longer do; in their order.
 
-    A version that the original could not be told on, or that failed otherwise, asks for nothing.
+    A version that could not tell about the original asks for nothing; nor does one that failed
+    otherwise, except with `keeps_refusals`.
     """
-    telling = (Answer.SAME, Answer.ACCEPTS)
+    telling = (Answer.SAME, Answer.ACCEPTS, *((Answer.OTHER,) if keeps_refusals else ()))
     return tuple(
         version
         for version in sorted(original, key=Version)

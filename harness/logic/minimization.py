@@ -1,7 +1,8 @@
-"""What a reduction of one failure came to: all that is printed, written and told of it. Pure."""
+"""What a reduction of one failure came to: all that is printed and written of it. Pure."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -9,7 +10,17 @@ from enum import Enum
 from harness.logic.fingerprint import Answer, Fingerprint, Reaction, accepting_neighbours
 from harness.logic.reduction import PassCount
 
-__all__ = ["Ablation", "Ending", "Minimization", "Size", "Uninteresting", "VersionLine"]
+__all__ = [
+    "Ablation",
+    "Ending",
+    "Minimization",
+    "Size",
+    "Uninteresting",
+    "VersionLine",
+    "VersionSpan",
+    "spans_of",
+    "versions_document",
+]
 
 
 class Ending(str, Enum):
@@ -32,7 +43,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionLine:
-    """What one ptxas does with the original and with what is left of it; None: was not run."""
+    """What one version does with the original and with what is left of it; None: was not run."""
 
     version: str
     original: Answer
@@ -115,6 +126,28 @@ class Minimization:
     notes: tuple[str, ...] = ()
 
     @property
+    def compiler(self) -> str:
+        """Whose versions `versions` compares: ptxas for PTX, Triton for what it compiles."""
+        return "ptxas" if self.level == "ptx" else "Triton"
+
+    @property
+    def is_same_everywhere(self) -> bool | None:
+        """Whether every version that tells about the original fares alike; None where unknown.
+
+        A version that refuses the original in another way counts for Triton, whose refusals are
+        kept; for ptxas it asks for nothing.
+        """
+        telling = [line for line in self.versions if line.original in self._telling]
+        if not telling or any(line.is_same is None for line in telling):
+            return None
+        return not self.drift
+
+    @property
+    def _telling(self) -> tuple[Answer, ...]:
+        others = () if self.compiler == "ptxas" else (Answer.OTHER,)
+        return (Answer.SAME, Answer.ACCEPTS, *others)
+
+    @property
     def last_good(self) -> str | None:
         """The nearest older version that accepts the original."""
         return self._neighbours[0]
@@ -127,14 +160,80 @@ class Minimization:
     @property
     def _neighbours(self) -> tuple[str | None, str | None]:
         answers = {line.version: line.original for line in self.versions}
-        return accepting_neighbours(answers, self.ptxas)
+        return accepting_neighbours(answers, self.fingerprint.bad)
 
     @property
     def drift(self) -> tuple[str, ...]:
-        """Versions that failed this way or accepted, and no longer do."""
-        telling = (Answer.SAME, Answer.ACCEPTS)
+        """Versions that fare otherwise with the result than with the original."""
         return tuple(
             line.version
             for line in self.versions
-            if line.original in telling and line.is_same is False
+            if line.original in self._telling and line.is_same is False
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionSpan:
+    """Neighbouring versions that fare alike with the original, and alike with the result.
+
+    The words are those of each of them; several where they differ.
+    """
+
+    first: str
+    last: str
+    original: Answer
+    original_words: tuple[str, ...]
+    minimized: Answer | None
+    minimized_words: tuple[str, ...]
+
+    @property
+    def versions(self) -> str:
+        """`3.5.0` or `3.5.0 - 3.7.1`."""
+        return self.first if self.first == self.last else f"{self.first} - {self.last}"
+
+
+def spans_of(found: Minimization) -> list[VersionSpan]:
+    """The table "original against result, version by version", oldest first."""
+    spans = []
+    for (original, minimized), group in itertools.groupby(
+        found.versions, key=lambda line: (line.original, line.minimized)
+    ):
+        part = list(group)
+        spans.append(
+            VersionSpan(
+                first=part[0].version,
+                last=part[-1].version,
+                original=original,
+                original_words=tuple(dict.fromkeys(each.original_words for each in part)),
+                minimized=minimized,
+                minimized_words=tuple(
+                    dict.fromkeys(each.minimized_words for each in part if each.minimized_words)
+                ),
+            )
+        )
+    return spans
+
+
+def versions_document(found: Minimization) -> dict[str, object]:
+    """The same for machines: what is in `versions.json` of the folder."""
+    return {
+        "schema": 1,
+        "compiler": found.compiler,
+        "target": found.target,
+        "signature": found.fingerprint.signature,
+        "original": f"original{found.suffix}",
+        "minimized": f"min{found.suffix}",
+        "is_same_everywhere": found.is_same_everywhere,
+        "differs_on": found.drift,
+        "versions": [
+            {
+                "version": line.version,
+                "original": line.original.value,
+                "original_reason": line.original_words,
+                "minimized": line.minimized.value if line.minimized else None,
+                "minimized_reason": line.minimized_words or None,
+                "is_same": line.is_same,
+            }
+            for line in found.versions
+        ],
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
+import json
 import re
 import shlex
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.logic.fingerprint import Answer
-from harness.logic.minimization import Ending, Minimization
+from harness.logic.minimization import Ending, Minimization, spans_of, versions_document
 from harness.logic.properties import spell
 from harness.presentation.minimized_scripts import (
     compile_options,
@@ -30,8 +30,8 @@ __all__ = ["MEASURES", "folder_files", "pattern_words", "render_minimization"]
 _WORDS = {
     Answer.SAME: "fails this way",
     Answer.ACCEPTS: "accepts it",
-    Answer.OTHER: "fails otherwise",
-    Answer.UNTOLD: "cannot be told",
+    Answer.OTHER: "fails in another way",
+    Answer.UNTOLD: "could not tell",
     None: "was not run",
 }
 _ENDINGS = {
@@ -42,22 +42,22 @@ _ENDINGS = {
 }
 MEASURES = {"ptx": "instructions", "source": "lines of functions", "ttgir": "operations"}
 """What each level counts; settings are told one by one."""
+_PIECES = {
+    "ptx": "instruction",
+    "source": "part of the source",
+    "ttgir": "operation",
+    "config": "setting",
+}
 _LANGUAGES = {"source": "python", "ttgir": "mlir", "config": "sh", "ptx": "ptx"}
 _PATHS = re.compile(r'^\s*\.file\s+\d+\s+"/', re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Span:
-    versions: str
-    original: str
-    minimized: str
-
-
 def folder_files(found: Minimization, *, command: str) -> dict[str, str]:
-    """The texts that go beside `min.ptx`, by name; what no shell can tell has no script."""
+    """The texts that go beside the result, by name; what no shell can check has no script."""
     test, repro = test_script(found), repro_script(found)
     files = {"test.sh": test, "repro.sh": repro}
     files["README.md"] = _readme(found, command, test=test is not None, repro=repro is not None)
+    files["versions.json"] = json.dumps(versions_document(found), indent=2) + "\n"
     return {name: text for name, text in files.items() if text is not None}
 
 
@@ -85,7 +85,7 @@ def _readme(found: Minimization, command: str, *, test: bool, repro: bool) -> st
         sha256=_sha256(found.text),
         shown_by=_shown_by(found),
         sizes=_sizes(found),
-        spans=_spans(found),
+        spans=_lines(found),
         suffix=found.suffix,
         test=test,
         text=text,
@@ -127,37 +127,54 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _spans(found: Minimization) -> list[_Span]:
-    """Neighbouring versions that fare alike, oldest first."""
-    spans = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    versions: str
+    original: str
+    original_words: str
+    minimized: str
+    minimized_words: str
+
+
+def _lines(found: Minimization) -> list[_Line]:
     words = {**_WORDS, Answer.SAME: "meets it"} if found.fingerprint.condition else _WORDS
-    for _, group in itertools.groupby(
-        found.versions, key=lambda line: (line.original, line.minimized)
-    ):
-        part = list(group)
-        first, last = part[0], part[-1]
-        names = first.version if len(part) == 1 else f"{first.version} - {last.version}"
-        original = f"{words[last.original]}: {last.original_words}"
-        minimized = words[last.minimized]
-        if last.minimized_words:
-            minimized += f": {last.minimized_words}"
-        spans.append(_Span(versions=names, original=original, minimized=minimized))
-    return spans
+    return [
+        _Line(
+            versions=span.versions,
+            original=words[span.original],
+            original_words=_several(span.original_words),
+            minimized=words[span.minimized],
+            minimized_words=_several(span.minimized_words),
+        )
+        for span in spans_of(found)
+    ]
+
+
+def _several(words: tuple[str, ...]) -> str:
+    """What neighbouring versions say, each once."""
+    return "; or ".join(words)
 
 
 def pattern_words(found: Minimization) -> str:
     """Whether original and result fare alike on every version at hand."""
-    told = [line for line in found.versions if line.original in (Answer.SAME, Answer.ACCEPTS)]
-    if not told:
+    original, best = f"original{found.suffix}", f"min{found.suffix}"
+    telling = [line for line in found.versions if line.original is not Answer.UNTOLD]
+    if not telling:
         return ""
-    if any(line.minimized is None for line in told):
-        return "The versions were not run on min.ptx."
+    if any(line.minimized is None for line in telling):
+        return f"The versions were not run on {best}."
     if found.fingerprint.signature is None:
         return "Only the numbers of one version had to stay."
-    count = f"all {len(told)}" if len(told) > 1 else "the one"
     if found.drift:
-        return f"NOT the same as with original.ptx: {', '.join(found.drift)}."
-    return f"The same as with original.ptx on {count} that could be told."
+        return f"NOT the same as with {original}: {', '.join(found.drift)}."
+    same = [line.version for line in telling if line.is_same]
+    others = [line.version for line in telling if not line.is_same]
+    count = f"all {len(same)} versions" if len(same) > 1 else "the one version"
+    words = f"The same as with {original} on {count} that could tell."
+    if others:
+        words = words.replace(" that could tell.", f" that fail this way or accept {original}.")
+        words += f" On others it is another: {', '.join(others)}."
+    return words
 
 
 def render_minimization(found: Minimization) -> RenderableType:
@@ -168,12 +185,14 @@ def render_minimization(found: Minimization) -> RenderableType:
         sizes.add_row(name, f"{before:,}", "->", f"{after:,}", share)
     lines: list[RenderableType] = [Text(headline_of(found), style="bold")]
     lines += [sizes, Text("")] if sizes.row_count else []
-    for span in _spans(found):
-        style = "" if span.minimized.partition(":")[0] == span.original.partition(":")[0] else "red"
-        words = f"{span.versions:>20}  {span.original.partition(':')[0]}"
-        if style:
-            words += f", min.ptx {span.minimized}"
-        lines.append(Text(words, style=style or "dim"))
+    best = f"min{found.suffix}"
+    for span in _lines(found):
+        words = f"{span.versions:>20}  {span.original}"
+        differs = span.minimized != span.original
+        if differs:
+            words += f", {best} {span.minimized}"
+            words += f": {span.minimized_words}" if span.minimized_words else ""
+        lines.append(Text(words, style="red" if differs else "dim"))
     lines += [Text(line) for line in _closing(found)]
     return Group(*lines)
 
@@ -181,9 +200,8 @@ def render_minimization(found: Minimization) -> RenderableType:
 def _closing(found: Minimization) -> list[str]:
     lines = [pattern_words(found)] if found.versions else []
     if found.is_minimal is not None:
-        no = (
-            "no instruction can go alone" if found.is_minimal else "some instruction could still go"
-        )
+        one = _PIECES[found.level]
+        no = f"no {one} can go alone" if found.is_minimal else f"some {one} could still go"
         lines.append(f"Tried out: {no}.")
     if found.undefined[1] > found.undefined[0]:
         more = found.undefined[1] - found.undefined[0]

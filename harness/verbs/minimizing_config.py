@@ -1,89 +1,158 @@
-"""The smallest launch that still shows a failure: shapes, config, overrides, ptxas' flags."""
+"""The level of the launch: its settings as a command, and what any Triton does with them."""
 
 from __future__ import annotations
 
-import asyncio
+import itertools
+import shlex
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from harness.effects.process import ResourceLimits
 from harness.effects.workbench import Workbench
 from harness.logic.config_reduction import Settings, differences, reduce_settings
+from harness.logic.fingerprint import Reaction
+from harness.logic.minimization import Size
+from harness.logic.properties import row_fields
 from harness.logic.ptxas_flags import FlagChange
-from harness.logic.reduction import Progress, Reduction
 from harness.values.errors import CaptureError, UsageError
-from harness.values.kernel import ConfigFilter
-from harness.values.verdict import Stage
+from harness.values.kernel import Config, ConfigFilter
+from harness.values.outcome import ProcessEnd
+from harness.values.row import Row
+from harness.values.toolchain import BUNDLED, Triton
+from harness.values.verdict import Stage, VerdictKind
 from harness.verbs.cells import Evaluated, PlannedCell, evaluate
+from harness.verbs.minimizing_driver import DocumentDriver
+from harness.verbs.minimizing_subject import Subject
 from harness.verbs.planning import Plan, plan_launch
 from harness.verbs.selection import PlannedLaunch, Selection
 
-__all__ = ["ReducedConfig", "reduce_config"]
+__all__ = ["LaunchLevel", "open_launch", "size_of_command"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReducedConfig:
-    """The smallest launch that was found: its cell, which other levels go on from.
-
-    `changes` say in words what was made smaller, `overrides` what `--set` has to say now.
-    """
-
-    cell: PlannedCell
-    changes: tuple[str, ...]
-    overrides: tuple[str, ...]
-    reduction: Reduction[Settings]
-    final: Evaluated
+_WITHOUT = "# without the flag "
 
 
 @dataclass(slots=True, kw_only=True)
-class _Launcher:
-    """Launches with other settings, and follows the one cell: `number` is which of those alike."""
+class LaunchLevel:
+    """Launches with other settings, and follows one cell through them, on any Triton.
+
+    A text is the command that compiles it. `number` is which of the launches alike is followed;
+    `configs` are all that the tuner has, `names` all that any of them sets.
+    """
 
     bench: Workbench
     selection: Selection
     launch: PlannedLaunch
     cell: PlannedCell
     number: str
-    flags: tuple[str, ...] = ()
+    begun: Settings
+    names: tuple[str, ...]
+    configs: tuple[Config, ...] = ()
     _users: Counter[str] = field(default_factory=Counter)
 
-    async def plan(self, settings: Settings) -> Plan:
-        """All cells of the launch with these settings.
+    def command(self, settings: Settings) -> str:
+        """The command that compiles the cell; what no option of it says is in comments."""
+        selection, cell = self.selection, self.cell
+        words = ["triage", "compile", "--kernel", selection.repro.name]
+        words += ["--sm", str(cell.cell.target)]
+        if self.launch.spec != selection.repro.launches[0]:
+            words += ["--launch", self.launch.spec.name]
+        for name, value in settings.overrides.items():
+            words += ["--set", f"{name}={value}"]
+        config = settings.config
+        if config is not None and config.items:
+            unset = [name for name in self.names if name not in config.as_dict()]
+            words += ["--config", ",".join([config.label, *(f"{name}=none" for name in unset)])]
+        if cell.cell.triton:
+            words += ["--triton", cell.cell.triton]
+        if cell.ptxas.origin != BUNDLED:
+            words += ["--ptxas", cell.ptxas.version]
+        gone = [flag for flag in self.begun.flags if flag not in settings.flags]
+        return "\n".join([shlex.join(words), *(f"{_WITHOUT}{flag}" for flag in gone), ""])
+
+    def settings(self, command: str) -> Settings:
+        """The settings of a command that `command` wrote.
 
         Raises:
-            CaptureError: it cannot be launched so.
+            UsageError: it is no such command.
         """
-        assert self.cell.launch is not None
-        return await plan_launch(
-            self.bench,
-            self.selection,
-            self.cell.cell.target,
-            self.cell.launch.triton,
-            replace(self.launch, overrides=settings.overrides),
+        words = shlex.split(command, comments=True)
+        given = dict(itertools.pairwise(words))
+        parameters = {each.name: each for each in self.begun.parameters}
+        values = {name: each.default for name, each in parameters.items()}
+        for option, word in itertools.pairwise(words):
+            name, _, text = word.partition("=")
+            if option == "--set" and name in parameters:
+                values[name] = parameters[name].read(text)
+        gone = {
+            line.removeprefix(_WITHOUT)
+            for line in command.splitlines()
+            if line.startswith(_WITHOUT)
+        }
+        config = self.begun.config
+        if config is not None:
+            wanted = ConfigFilter.parse(given.get("--config", ""))
+            config = next((each for each in self.configs if wanted.matches(each)), None)
+            if config is None:
+                raise UsageError(f"--resume: the launch has no config as in: {command.strip()}")
+        return replace(
+            self.begun,
+            values=values,
+            config=config,
+            flags=tuple(flag for flag in self.begun.flags if flag not in gone),
         )
 
-    def pick(self, plan: Plan, settings: Settings) -> PlannedCell | None:
-        """The cell of these settings; None where there is none."""
-        for cell in plan.cells:
-            name = cell.cell
-            is_followed = (name.ptxas, _number(name.launch)) == (self.cell.cell.ptxas, self.number)
-            if is_followed and settings.config in (None, name.config):
-                gone = tuple(flag for flag in self.flags if flag not in settings.flags)
-                label = f"without {' '.join(gone)}"
-                return replace(cell, change=FlagChange(label=label, dropped=gone)) if gone else cell
-        return None
+    def changes(self, command: str) -> list[str]:
+        """What was made smaller, in words."""
+        return differences(self.begun, self.settings(command))
 
-    async def evaluate(self, settings: Settings) -> Evaluated | None:
-        """What becomes of the cell with these settings; None where there is no such launch."""
+    def driver(self, *, jobs: int, seed: int) -> DocumentDriver[Settings]:
+        """Reduces settings one by one."""
+        return DocumentDriver(
+            read=self.settings,
+            text_of=self.command,
+            reduce=partial(reduce_settings, configs=self.configs),
+            jobs=jobs,
+            seed=seed,
+        )
+
+    def is_possible(self, text: str) -> bool:  # noqa: ARG002 - the launch code says so
+        """Any settings may be tried."""
+        return True
+
+    async def look(self, text: str, tool: Triton) -> Reaction:
+        """As `react`."""
+        return await self.react(text, tool)
+
+    async def react(
+        self,
+        text: str,
+        tool: Triton,
+        limits: ResourceLimits | None = None,  # noqa: ARG002 - those of the bench hold for all
+    ) -> Reaction:
+        """What becomes of the cell with these settings on this Triton.
+
+        Raises:
+            InfrastructureError: this machine failed.
+        """
+        found = await self._evaluate(self.settings(text), tool)
+        if isinstance(found, str):
+            end = ProcessEnd(exit_code=1)
+            kind = VerdictKind.UNSUPPORTED
+            return Reaction(verdict=kind, reason=found, is_accepted=False, is_refusal=True, end=end)
+        return _reaction(found)
+
+    async def _evaluate(self, settings: Settings, triton: Triton) -> Evaluated | str:
+        """The cell with these settings; in words, why there is none."""
         try:
-            plan = await self.plan(settings)
-        except CaptureError:
-            return None
+            plan = await self.plan(settings, triton)
+        except CaptureError as error:
+            return str(error)
         key = plan.session or ""
         self._users[key] += 1
         try:
-            cell = self.pick(plan, settings)
-            return await evaluate(self.bench, cell) if cell else None
+            cell = self._pick(plan, settings)
+            return await evaluate(self.bench, cell) if cell else "it has no such config"
         finally:
             self._users[key] -= 1
             # An open session holds memory; the one that was there before us is not ours to close.
@@ -91,61 +160,77 @@ class _Launcher:
             if mine and not self._users[key]:
                 await self.bench.sessions.close(key)
 
+    async def plan(self, settings: Settings, triton: Triton) -> Plan:
+        """All cells of the launch with these settings.
 
-def _number(launch: str) -> str:
-    """The `2` of `name#2`, a launch's second time with one config."""
-    return launch.rpartition("#")[2] if "#" in launch else ""
+        Raises:
+            CaptureError: it cannot be launched so.
+        """
+        launch = replace(self.launch, overrides=settings.overrides)
+        target = self.cell.cell.target
+        return await plan_launch(self.bench, self.selection, target, triton, launch)
+
+    def _pick(self, plan: Plan, settings: Settings) -> PlannedCell | None:
+        """The cell of these settings; None where there is none."""
+        for cell in plan.cells:
+            is_followed = _number(cell.cell.launch) == self.number
+            if is_followed and settings.config in (None, cell.cell.config):
+                gone = tuple(flag for flag in self.begun.flags if flag not in settings.flags)
+                label = f"without {' '.join(gone)}"
+                return replace(cell, change=FlagChange(label=label, dropped=gone)) if gone else cell
+        return None
 
 
-async def reduce_config(
-    bench: Workbench,
-    selection: Selection,
-    cell: PlannedCell,
-    interesting: Callable[[Evaluated], bool],
-    *,
-    jobs: int = 1,
-    seed: int = 0,
-    max_tests: int | None = None,
-    is_time_up: Callable[[], bool] = lambda: False,
-    watch: Callable[[Progress[Settings]], None] = lambda _: None,
-) -> ReducedConfig:
-    """Reduce the launch of a cell while what becomes of it stays interesting.
+async def open_launch(bench: Workbench, selection: Selection, subject: Subject) -> LaunchLevel:
+    """The launch of a cell, ready to be launched with other settings.
 
     Raises:
-        UsageError: there is no launch (raw PTX, a file of Triton's IR), or it is not interesting.
+        UsageError: there is no launch (raw PTX, a file of Triton's IR).
         InfrastructureError: this machine failed.
     """
+    cell = subject.cell
     launch = _launch_of(selection, cell)
-    first = await evaluate(bench, cell)
-    if not interesting(first):
-        raise UsageError(f"{cell.cell}: {first.row.verdict}: {first.row.reason}")
-    launcher = _Launcher(
+    assert cell.launch is not None
+    assert cell.record is not None
+    parameters = launch.spec.parameters
+    level = LaunchLevel(
         bench=bench,
         # Any config of the tuner may be the smallest.
         selection=replace(selection, config=ConfigFilter()),
         launch=launch,
         cell=cell,
         number=_number(cell.cell.launch),
-        flags=_flags(first, cell),
+        begun=Settings(
+            parameters=parameters,
+            values={each.name: each.default for each in parameters} | dict(launch.overrides),
+            config=cell.cell.config if cell.record.autotuned else None,
+            flags=_flags(subject.row, cell),
+        ),
+        names=subject.names,
     )
-    begun = _settings(launch, cell, launcher.flags)
-    configs = {each.cell.config: None for each in (await launcher.plan(begun)).cells}
+    cells = (await level.plan(level.begun, cell.launch.triton)).cells
+    return replace(level, configs=tuple(dict.fromkeys(each.cell.config for each in cells)))
 
-    async def holds(settings: Settings) -> bool:
-        found = await launcher.evaluate(settings)
-        return found is not None and interesting(found)
 
-    reduction = await reduce_settings(
-        begun,
-        list(configs),
-        lambda settings: asyncio.ensure_future(holds(settings)),
-        jobs=jobs,
-        seed=seed,
-        max_tests=max_tests,
-        is_time_up=is_time_up,
-        watch=watch,
+def _reaction(done: Evaluated) -> Reaction:
+    row = done.row
+    kind = VerdictKind(row.verdict)
+    return Reaction(
+        verdict=kind,
+        reason=row.reason,
+        is_accepted=kind.compiles,
+        is_refusal=kind is VerdictKind.UNSUPPORTED,
+        end=ProcessEnd(exit_code=row.exit_code, signal=row.signal, wall=row.seconds or 0.0),
+        stage=Stage(row.stage) if row.stage else None,
+        code=row.code,
+        signature=done.signature,
+        fields=row_fields(row),
     )
-    return await _result(launcher, begun, reduction)
+
+
+def _number(launch: str) -> str:
+    """The `2` of `name#2`, a launch's second time with one config."""
+    return launch.rpartition("#")[2] if "#" in launch else ""
 
 
 def _launch_of(selection: Selection, cell: PlannedCell) -> PlannedLaunch:
@@ -157,34 +242,12 @@ def _launch_of(selection: Selection, cell: PlannedCell) -> PlannedLaunch:
     raise UsageError(f"{cell.cell.kernel}: there is no launch function to make smaller")
 
 
-def _flags(first: Evaluated, cell: PlannedCell) -> tuple[str, ...]:
-    """Ptxas' flags, where they can matter."""
-    is_late = first.row.stage in (None, Stage.CUBIN.value, Stage.LAUNCH.value)
-    return first.row.ptxas_flags if is_late and cell.change is None else ()
+def _flags(row: Row, cell: PlannedCell) -> tuple[str, ...]:
+    """The flags of ptxas, where they can matter."""
+    is_late = row.stage in (None, Stage.CUBIN.value, Stage.LAUNCH.value)
+    return row.ptxas_flags if is_late and cell.change is None else ()
 
 
-def _settings(launch: PlannedLaunch, cell: PlannedCell, flags: tuple[str, ...]) -> Settings:
-    assert cell.record is not None
-    parameters = launch.spec.parameters
-    return Settings(
-        parameters=parameters,
-        values={each.name: each.default for each in parameters} | dict(launch.overrides),
-        config=cell.cell.config if cell.record.autotuned else None,
-        flags=flags,
-    )
-
-
-async def _result(
-    launcher: _Launcher, begun: Settings, reduction: Reduction[Settings]
-) -> ReducedConfig:
-    best = reduction.document
-    plan = await launcher.plan(best)
-    cell = launcher.pick(plan, best)
-    assert cell is not None, "it was found before"
-    return ReducedConfig(
-        cell=cell,
-        changes=tuple(differences(begun, best)),
-        overrides=tuple(f"{name}={value}" for name, value in best.overrides.items()),
-        reduction=reduction,
-        final=await evaluate(launcher.bench, cell),
-    )
+def size_of_command(text: str) -> Size:
+    """Lines are words."""
+    return Size(bytes=len(text.encode()), lines=len(text.split()))

@@ -9,21 +9,19 @@ from pathlib import Path
 
 from harness.effects.oracle import script_words
 from harness.effects.process import ResourceLimits
-from harness.logic.fingerprint import Fingerprint, accepting_neighbours
+from harness.logic.fingerprint import Fingerprint, guards_of
 from harness.logic.minimization import Ending, Minimization, Uninteresting
 from harness.logic.trust import Tally, runs_to_trust
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, Ptxas
 from harness.values.verdict import VerdictKind
-from harness.verbs.minimizing_references import (
-    AtHand,
-    look_around,
-    oracle_limits,
-    same_from_index,
-)
-from harness.verbs.minimizing_work import Reducing
-from harness.verbs.ptx_oracle import Interest, PtxOracle
-from harness.verbs.ptx_work import PtxWork, size_of, undefined_count
+from harness.verbs.minimizing_held import HeldReduction
+from harness.verbs.minimizing_interest import Interest
+from harness.verbs.minimizing_references import AtHand
+from harness.verbs.minimizing_work import STARTED_OVER, Reducing
+from harness.verbs.ptx_oracle import PtxOracle
+from harness.verbs.ptx_references import look_around, oracle_limits, same_from_index
+from harness.verbs.ptx_work import PtxDriver, PtxWork, size_of, undefined_count
 
 __all__ = ["minimize_ptx"]
 
@@ -51,9 +49,9 @@ async def minimize_ptx(reducing: Reducing) -> Minimization | Uninteresting:
     if row.verdict != VerdictKind.TIMEOUT.value:
         ptxas = await same_from_index(oracle, text, ptxas)
     interest, at_hand = await _interest(reducing, oracle, text, ptxas)
-    if interest.script and not await interest.holds(text):
+    if interest.predicate and not await interest.holds(text):
         return Uninteresting(reason=f"--script {options.script!r} does not end with 0")
-    if not interest.script and not interest.fingerprint.shows(at_hand.reactions[ptxas.version]):
+    if not interest.predicate and not interest.fingerprint.shows(at_hand.reactions[ptxas.version]):
         return _not_in_ptx(row, at_hand, ptxas)
     folder = folder.open(text, resume=options.resume)
     best, notes = at_hand.text, list(at_hand.notes)
@@ -61,30 +59,31 @@ async def minimize_ptx(reducing: Reducing) -> Minimization | Uninteresting:
         if await interest.holds(folder.begun or ""):
             best = folder.begun or best
         else:
-            notes.append("what the folder held does not show it any more: begun anew")
+            notes.append(STARTED_OVER)
     work = reducing.work(folder, best, size_of)
     work.notes += notes
     folder.keep(best)
-    under_way = PtxWork(
-        work=work,
-        interest=interest,
-        at_hand=at_hand,
-        jobs=how.workers,
-        seed=options.seed,
+    driver = PtxDriver(jobs=how.workers, seed=options.seed, is_defined=options.is_defined)
+    held = HeldReduction(name="ptxas", work=work, interest=interest, at_hand=at_hand, driver=driver)
+    under_way = PtxWork(held=held, oracle=oracle, is_defined=options.is_defined)
+    is_done = reducing.begin(
+        work,
+        "ptx",
+        interest.fingerprint,
+        flags=oracle.question.flags,
         is_defined=options.is_defined,
     )
-    _begin(reducing, under_way)
-    await under_way.run()
+    await under_way.run(is_done=is_done)
     if work.ending in (Ending.FINISHED, Ending.BUDGET):
         with contextlib.suppress(asyncio.CancelledError):
             await _look_longer(under_way, ptxas, how.limits)
-    work.log(work.ending.value)
+    work.finish(is_minimal=under_way.is_minimal)
     return _report(reducing, under_way, ptxas)
 
 
 async def _interest(
     reducing: Reducing, oracle: PtxOracle, text: str, ptxas: Ptxas
-) -> tuple[Interest, AtHand]:
+) -> tuple[Interest[Ptxas], AtHand[Ptxas]]:
     """What a candidate has to show; and what every version at hand does with the original."""
     condition, script = reducing.options.condition, reducing.options.script
     is_failure = condition is None and script is None
@@ -96,16 +95,20 @@ async def _interest(
     )
     if script is not None:
         words = script_words(script)
-        alone = Interest(oracle=oracle, fingerprint=fingerprint, tools={}, script=words)
+        alone: Interest[Ptxas] = Interest(
+            oracle=oracle,
+            fingerprint=fingerprint,
+            tools={},
+            predicate=lambda text: oracle.satisfies(text, words, name="min.ptx"),
+        )
         return alone, AtHand(text=text)
     if is_failure and reducing.subject.row.verdict != VerdictKind.TIMEOUT.value:
         await _fewest_flags(oracle, text, ptxas, fingerprint)
     at_hand = await look_around(oracle, text, ptxas, fingerprint, reducing.watch.stage)
     tally = await _try_again(oracle, ptxas, fingerprint, at_hand)
     if is_failure:
-        sides = accepting_neighbours(at_hand.answers(fingerprint), ptxas.version)
-        accepting = tuple(version for version in sides if version)
-        fingerprint = replace(fingerprint, accepting=accepting)
+        answers = at_hand.answers(fingerprint)
+        fingerprint = fingerprint.with_guards(answers, guards_of(answers, ptxas.version))
     oracle.limits = oracle_limits(oracle.limits, at_hand.reactions, ptxas.version)
     interest = Interest(
         oracle=oracle,
@@ -136,7 +139,7 @@ async def _fewest_flags(
 
 
 async def _try_again(
-    oracle: PtxOracle, ptxas: Ptxas, fingerprint: Fingerprint, at_hand: AtHand
+    oracle: PtxOracle, ptxas: Ptxas, fingerprint: Fingerprint, at_hand: AtHand[Ptxas]
 ) -> Tally:
     """How often the original shows it; one that hangs is not run again only to see it hang."""
     first = at_hand.reactions[ptxas.version]
@@ -154,23 +157,23 @@ async def _try_again(
 
 async def _look_longer(under_way: PtxWork, ptxas: Ptxas, limits: ResourceLimits) -> None:
     """Say whether what is taken for a hang would have come to an end after all."""
-    interest = under_way.interest
-    first = under_way.at_hand.reactions.get(ptxas.version)
+    interest, work = under_way.held.interest, under_way.held.work
+    first = under_way.held.at_hand.reactions.get(ptxas.version)
     if interest.fingerprint.signature is None or first is None:
         return
     if first.verdict is not VerdictKind.TIMEOUT:
         return
-    under_way.work.watch.stage("looking longer whether it ends")
-    longer = min(limits.timeout, _LONGER * interest.oracle.limits.timeout)
-    last = await interest.oracle.react(under_way.work.best, ptxas, replace(limits, timeout=longer))
+    work.watch.stage("looking longer whether it ends")
+    longer = min(limits.timeout, _LONGER * under_way.oracle.limits.timeout)
+    last = await under_way.oracle.react(work.best, ptxas, replace(limits, timeout=longer))
     if last.verdict is VerdictKind.TIMEOUT:
-        under_way.work.notes.append(f"what is left did not end within {longer:.0f} s either")
+        work.notes.append(f"what is left did not end within {longer:.0f} s either")
     else:
         ended = f"what is left ends after {last.end.wall:.1f} s: {last.reason}"
-        under_way.work.notes.append(f"it is slow, and does not hang: {ended}")
+        work.notes.append(f"it is slow, and does not hang: {ended}")
 
 
-def _not_in_ptx(row: Row, at_hand: AtHand, ptxas: Ptxas) -> Uninteresting:
+def _not_in_ptx(row: Row, at_hand: AtHand[Ptxas], ptxas: Ptxas) -> Uninteresting:
     """The cell shows it, its PTX alone does not."""
     reaction = at_hand.reactions[ptxas.version]
     return Uninteresting(
@@ -181,26 +184,9 @@ def _not_in_ptx(row: Row, at_hand: AtHand, ptxas: Ptxas) -> Uninteresting:
     )
 
 
-def _begin(reducing: Reducing, under_way: PtxWork) -> None:
-    fingerprint, work = under_way.interest.fingerprint, under_way.work
-    row = reducing.subject.row
-    reducing.watch.began(row.kernel, "ptx", work.size)
-    work.log(
-        "begun",
-        {
-            "kernel": row.short,
-            "ptxas": fingerprint.bad,
-            "signature": fingerprint.signature,
-            "accepting": fingerprint.accepting,
-            "flags": under_way.interest.oracle.question.flags,
-            "seed": under_way.seed,
-            "jobs": under_way.jobs,
-        },
-    )
-
-
 def _report(reducing: Reducing, under_way: PtxWork, ptxas: Ptxas) -> Minimization:
-    subject, at_hand, work = reducing.subject, under_way.at_hand, under_way.work
+    subject, held = reducing.subject, under_way.held
+    at_hand, work, interest = held.at_hand, held.work, held.interest
     text = subject.text or ""
     reaction = at_hand.reactions.get(ptxas.version)
     is_file = subject.cell.raw_ptx is not None
@@ -208,16 +194,16 @@ def _report(reducing: Reducing, under_way: PtxWork, ptxas: Ptxas) -> Minimizatio
         kernel=Path(subject.row.kernel).name if is_file else subject.row.kernel,
         short=subject.row.short,
         target=str(subject.question.target),
-        flags=under_way.interest.oracle.question.flags,
+        flags=under_way.oracle.question.flags,
         level="ptx",
         ptxas=ptxas.version,
         packages={v: tool.origin for v, tool in at_hand.tools.items() if tool.origin != BUNDLED},
-        fingerprint=under_way.interest.fingerprint,
+        fingerprint=interest.fingerprint,
         reaction=reaction,
         reason=reaction.reason if reaction else subject.row.reason,
         stage=subject.row.stage,
         triton=subject.row.triton,
-        limit=under_way.interest.oracle.limits.timeout,
+        limit=under_way.oracle.limits.timeout,
         path=str(work.folder.path),
         as_version=at_hand.as_version,
         original_text=text,
@@ -229,7 +215,7 @@ def _report(reducing: Reducing, under_way: PtxWork, ptxas: Ptxas) -> Minimizatio
         seconds=work.seconds,
         ending=work.ending,
         trouble=work.trouble,
-        versions=under_way.versions,
+        versions=held.versions,
         ablation=under_way.ablation,
         not_ablated=under_way.not_ablated,
         is_minimal=under_way.is_minimal,

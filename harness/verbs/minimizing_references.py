@@ -1,51 +1,57 @@
-"""Which versions hold the failure in place: what every ptxas at hand does with the original."""
+"""Which versions hold the failure in place: what every version at hand does with the original."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 from packaging.version import Version
 
 from harness.effects import toolchains
 from harness.effects.locations import offline
 from harness.effects.process import ResourceLimits
-from harness.effects.toolchain_marker import PTXAS
-from harness.logic.fingerprint import (
-    Answer,
-    Fingerprint,
-    Reaction,
-    accepting_neighbours,
-    lower_versions,
-)
-from harness.logic.ptx import retarget
+from harness.effects.toolchain_marker import PTXAS, TRITON
+from harness.logic.fingerprint import Answer, Fingerprint, Reaction, accepting_neighbours
+from harness.logic.matrix import newest_of_minor
+from harness.logic.versions import OLDEST_TRITON
 from harness.values.errors import InfrastructureError, UsageError
-from harness.values.toolchain import BUNDLED, Ptxas
-from harness.values.verdict import VerdictKind
-from harness.verbs.ptx_oracle import PtxOracle
+from harness.values.toolchain import Ptxas, Triton
+from harness.verbs.minimizing_interest import Compiler, Oracle, ask_all
 
-__all__ = ["AtHand", "look_around", "oracle_limits", "same_from_index"]
+__all__ = ["AtHand", "Shelf", "ask_installed", "ptxas_shelf", "triton_shelf", "walk_the_index"]
 
-# How many versions of the index are tried on either side, beyond those that are installed.
-_STEPS = 8
-# What a version may take that is only looked at; and a candidate beside what the original took.
+# What a version may take that is only looked at.
 _GLANCE_SECONDS = 30.0
-_SLOWER = 5.0
-_LEAST_SECONDS = 2.0
-_USUAL_SECONDS = 10.0
+T = TypeVar("T", bound=Compiler)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf(Generic[T]):
+    """The versions of one compiler: those installed, and those of the package index.
+
+    `steps` is how many more are installed at most on either side to find one that accepts.
+    """
+
+    name: str
+    installed: Sequence[T]
+    available: Callable[[], Sequence[Version]]
+    install: Callable[[str], T]
+    steps: int
+    glance: float = _GLANCE_SECONDS
 
 
 @dataclass(slots=True, kw_only=True)
-class AtHand:
-    """Every ptxas that was tried on the original, by version, and what it did.
+class AtHand(Generic[T]):
+    """Every version that was tried on the original, and what it did.
 
-    `text` is the original, with `as_version` where older ones can then be told.
+    `text` is the original, with `as_version` (of PTX) where older ones can then be told.
     """
 
     text: str
     as_version: str | None = None
-    tools: dict[str, Ptxas] = field(default_factory=dict)
+    tools: dict[str, T] = field(default_factory=dict)
     reactions: dict[str, Reaction] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -57,146 +63,140 @@ class AtHand:
         }
 
 
-async def same_from_index(oracle: PtxOracle, text: str, ptxas: Ptxas) -> Ptxas:
-    """The ptxas that a reader can install, in place of the one inside a Triton.
-
-    It is the same version and does the same with this text; else it stays the bundled one.
-    """
-    if ptxas.origin != BUNDLED:
-        return ptxas
-    try:
-        wheel = await asyncio.to_thread(toolchains.install_ptxas, ptxas.version)
-    except (InfrastructureError, UsageError):
-        return ptxas
-    ours, theirs = await oracle.react(text, ptxas), await oracle.react(text, wheel)
-    is_same = (ours.verdict, ours.key) == (theirs.verdict, theirs.key)
-    return wheel if is_same else ptxas
-
-
-async def look_around(
-    oracle: PtxOracle,
-    text: str,
-    ptxas: Ptxas,
-    fingerprint: Fingerprint,
-    tell: Callable[[str], None],
-) -> AtHand:
-    """Try every installed ptxas on the original, and more of the index until both sides accept.
+def ptxas_shelf() -> Shelf[Ptxas]:
+    """Every ptxas.
 
     Raises:
-        InfrastructureError: a ptxas cannot be started.
+        StorageError: the cache cannot be read.
     """
-    installed = [each.version for each in toolchains.list_installed() if each.kind == PTXAS]
-    tools = [*map(toolchains.install_ptxas, installed), ptxas]
-    found = AtHand(text=text)
-    await _try(oracle, found, tools)
-    if fingerprint.condition is None and fingerprint.shows(found.reactions[ptxas.version]):
-        if accepting_neighbours(found.answers(fingerprint), ptxas.version)[0] is None:
-            await _lower(oracle, found, ptxas, fingerprint)
-        await _walk(oracle, ptxas.version, fingerprint, found, tell)
+    return Shelf(
+        name="ptxas",
+        installed=[toolchains.install_ptxas(version) for version in _installed(PTXAS)],
+        available=lambda: [version for version, _ in toolchains.available_ptxas()],
+        install=toolchains.install_ptxas,
+        steps=8,
+    )
+
+
+def triton_shelf() -> Shelf[Triton]:
+    """Every Triton; of the index, the newest of each minor release.
+
+    Raises:
+        StorageError: the cache cannot be read.
+    """
+    return Shelf(
+        name="Triton",
+        installed=[toolchains.install_triton(version) for version in _installed(TRITON)],
+        available=_supported_triton,
+        install=toolchains.install_triton,
+        steps=3,
+        # Starting one takes seconds.
+        glance=4 * _GLANCE_SECONDS,
+    )
+
+
+def _supported_triton() -> list[Version]:
+    return newest_of_minor(v for v in toolchains.available_triton() if v >= OLDEST_TRITON)
+
+
+def _installed(kind: str) -> list[str]:
+    return [each.version for each in toolchains.list_installed() if each.kind == kind]
+
+
+async def ask_installed(
+    oracle: Oracle[T], shelf: Shelf[T], text: str, tool: T, limits: ResourceLimits
+) -> AtHand[T]:
+    """Try every installed version, and `tool` in place of the installed one of its version.
+
+    Raises:
+        InfrastructureError: `tool` cannot be started.
+    """
+    found = AtHand[T](text=text)
+    found.tools[tool.version] = tool
+    found.reactions |= await ask_all(oracle, text, [tool], limits)
+    others = [each for each in shelf.installed if each.version != tool.version]
+    await try_on(oracle, shelf, found, others, limits)
     return found
 
 
-async def _lower(oracle: PtxOracle, found: AtHand, ptxas: Ptxas, fingerprint: Fingerprint) -> None:
-    """Take the lowest `.version` with which it still fails, if an older ptxas then accepts it.
+async def try_on(
+    oracle: Oracle[T], shelf: Shelf[T], found: AtHand[T], tools: Iterable[T], limits: ResourceLimits
+) -> None:
+    """Ask versions that were not asked yet; what this machine cannot run is left out."""
+    limits = replace(limits, timeout=min(limits.timeout, shelf.glance))
 
-    Triton writes the highest that the ptxas knows, whether the kernel needs it or not; and older
-    ones refuse a `.version` above theirs.
-    """
-    facts = oracle.facts(found.text)
-    lowered = None
-    for version in lower_versions(facts.version) if facts else ():
-        text = retarget(found.text, version=version)
-        answer = fingerprint.answer(await oracle.react(text, ptxas))
-        if answer is Answer.SAME:
-            lowered = version
-        elif answer is not Answer.UNTOLD:
-            break
-    if not lowered or not facts:
-        return
-    text = retarget(found.text, version=lowered)
-    trial = AtHand(text=text, as_version=lowered)
-    await _try(oracle, trial, list(found.tools.values()))
-    if accepting_neighbours(trial.answers(fingerprint), ptxas.version)[0]:
-        found.text, found.as_version, found.reactions = text, lowered, trial.reactions
-        found.notes.append(
-            f"it has .version {lowered} in place of {facts.version}, so that older ptxas take it"
-        )
+    async def one(tool: T) -> None:
+        try:
+            found.reactions |= await ask_all(oracle, found.text, [tool], limits)
+        except InfrastructureError as error:
+            found.notes.append(f"{shelf.name} {tool.version} was not asked: {error}")
+        else:
+            found.tools[tool.version] = tool
+
+    await asyncio.gather(*map(one, tools))
 
 
-async def _try(oracle: PtxOracle, found: AtHand, tools: Sequence[Ptxas]) -> None:
-    limits = replace(oracle.limits, timeout=min(oracle.limits.timeout, _GLANCE_SECONDS))
-    found.tools |= {tool.version: tool for tool in tools}
-    new = [tool for version, tool in found.tools.items() if version not in found.reactions]
-    found.reactions |= await oracle.reactions(found.text, new, limits)
-
-
-async def _walk(
-    oracle: PtxOracle,
-    bad: str,
+async def walk_the_index(
+    oracle: Oracle[T],
+    shelf: Shelf[T],
+    found: AtHand[T],
     fingerprint: Fingerprint,
-    found: AtHand,
+    limits: ResourceLimits,
     tell: Callable[[str], None],
 ) -> None:
-    """Outwards through the index, on each side on which nothing installed accepts."""
+    """Install versions outwards, on each side on which nothing installed accepts."""
+    bad = fingerprint.bad
     below, above = accepting_neighbours(found.answers(fingerprint), bad)
     if (below and above) or offline():
         return
     try:
-        index = [version for version, _ in await asyncio.to_thread(toolchains.available_ptxas)]
+        index = await asyncio.to_thread(shelf.available)
     except (InfrastructureError, UsageError) as error:
-        found.notes.append(f"only the installed ptxas were tried: {error}")
+        found.notes.append(f"only the installed {shelf.name} were tried: {error}")
         return
     here = Version(bad)
     sides = (
         (below, [version for version in reversed(index) if version < here]),
         (above, [version for version in index if version > here]),
     )
+    outwards = _Walk(
+        oracle=oracle, shelf=shelf, found=found, fingerprint=fingerprint, limits=limits, tell=tell
+    )
     for is_there, versions in sides:
         if is_there is None:
-            await _outwards(oracle, versions, fingerprint, found, tell)
+            await outwards.along(versions)
 
 
-async def _outwards(
-    oracle: PtxOracle,
-    versions: Sequence[Version],
-    fingerprint: Fingerprint,
-    found: AtHand,
-    tell: Callable[[str], None],
-) -> None:
-    steps = 0
-    for version in map(str, versions):
-        if version not in found.reactions:
-            steps += 1
-            if steps > _STEPS:
+@dataclass(slots=True, kw_only=True)
+class _Walk(Generic[T]):
+    """The arguments of `walk_the_index`."""
+
+    oracle: Oracle[T]
+    shelf: Shelf[T]
+    found: AtHand[T]
+    fingerprint: Fingerprint
+    limits: ResourceLimits
+    tell: Callable[[str], None]
+
+    async def along(self, versions: Sequence[Version]) -> None:
+        """Until one accepts, or cannot do this at all, or enough were tried."""
+        steps, found = 0, self.found
+        for version in map(str, versions):
+            if version not in found.reactions:
+                steps += 1
+                if steps > self.shelf.steps or not await self._try(version):
+                    return
+            answer = self.fingerprint.answer(found.reactions[version])
+            # What cannot do this text or target at all will not learn it further out.
+            if answer in (Answer.ACCEPTS, Answer.UNTOLD):
                 return
-            tell(f"trying ptxas {version}")
-            try:
-                tool = await asyncio.to_thread(toolchains.install_ptxas, version)
-            except (InfrastructureError, UsageError) as error:
-                found.notes.append(f"ptxas {version} was not tried: {error}")
-                return
-            await _try(oracle, found, [tool])
-        answer = fingerprint.answer(found.reactions[version])
-        # What cannot do this PTX or target at all will not learn it further out.
-        if answer in (Answer.ACCEPTS, Answer.UNTOLD):
-            return
 
-
-def oracle_limits(
-    limits: ResourceLimits, reactions: Mapping[str, Reaction], bad: str
-) -> ResourceLimits:
-    """How long a candidate may take: a few times what the original takes.
-
-    Where the failure is that it does not end, what counts is how long those took that accepted it;
-    where none did, it is the limit as it was given.
-    """
-    hangs = reactions[bad].verdict is VerdictKind.TIMEOUT
-    known = [
-        each.end.wall
-        for each in reactions.values()
-        if not each.end.killed_by_us and (each.is_accepted or not hangs)
-    ]
-    if not known:
-        return limits
-    least = _LEAST_SECONDS if hangs else _USUAL_SECONDS
-    return replace(limits, timeout=min(limits.timeout, max(least, _SLOWER * max(known))))
+    async def _try(self, version: str) -> bool:
+        self.tell(f"trying {self.shelf.name} {version}")
+        try:
+            tool = await asyncio.to_thread(self.shelf.install, version)
+        except (InfrastructureError, UsageError) as error:
+            self.found.notes.append(f"{self.shelf.name} {version} was not tried: {error}")
+            return False
+        await try_on(self.oracle, self.shelf, self.found, [tool], self.limits)
+        return version in self.found.reactions

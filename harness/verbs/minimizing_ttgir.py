@@ -1,27 +1,28 @@
-"""A cell as a module of Triton's IR, reduced operation by operation: for who knows its passes."""
+"""The level of Triton's IR: the lowest module of the cell that still shows it, and its driver."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from harness.effects.lowering import lower
 from harness.effects.workbench import Workbench
+from harness.logic.fingerprint import Reaction
 from harness.logic.ir_module import IrModule
 from harness.logic.ir_reduction import reduce_ir
-from harness.logic.reduction import Progress, Reduction
+from harness.logic.minimization import Size, Uninteresting
 from harness.logic.triton_ir import read_triton_ir
 from harness.values.errors import UsageError
 from harness.values.verdict import Stage
 from harness.verbs.cells import PlannedCell
-from harness.verbs.minimizing_source import Judged, evaluate_text
+from harness.verbs.minimizing_driver import DocumentDriver
+from harness.verbs.triton_oracle import TritonOracle
 
-__all__ = ["IrText", "ReducedIr", "evaluate_ir", "find_ir", "reduce_module"]
+__all__ = ["IrText", "find_ir", "ir_driver", "ir_oracle", "size_of_module"]
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-# The later one first: what is lower has gone through more passes.
-_STAGES = (Stage.TTGIR, Stage.TTIR)
+# The later one first: what is lower has gone through more passes. `source` is TTIR before any.
+_STAGES = (("ttgir", Stage.TTGIR), ("ttir", Stage.TTIR), ("source", Stage.TTIR))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,26 +38,23 @@ class IrText:
         """As a file of it is named."""
         return f".{self.stage.value}"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReducedIr:
-    """The module as it began and as it ended; operations are counted within functions."""
-
-    original: IrText
-    text: str
-    original_operations: int
-    operations: int
-    reduction: Reduction[IrModule]
-    final: Judged
+    @property
+    def set_options(self) -> str:
+        """The options as `triage compile` takes them."""
+        return " ".join(f"--set {name}={value}" for name, value in self.options.items())
 
 
 async def find_ir(
-    bench: Workbench, cell: PlannedCell, interesting: Callable[[Judged], bool]
-) -> IrText:
+    bench: Workbench,
+    cell: PlannedCell,
+    interesting: Callable[[Reaction], bool],
+    *,
+    until: Stage | None = None,
+) -> IrText | Uninteresting:
     """The lowest IR of the cell from which what is looked for still comes.
 
     Raises:
-        UsageError: there is no IR, or nothing of interest comes from it.
+        UsageError: the cell never was IR.
         InfrastructureError: this machine failed.
     """
     if cell.launch is None or cell.record is None:
@@ -64,9 +62,9 @@ async def find_ir(
     lowering = await lower(bench, cell.launch, cell.record, ptxas=cell.ptxas)
     known = {**cell.record.config, **lowering.value.metadata}
     options = {n: known[n] for n in _OPTIONS if known.get(n) is not None}
-    told = []
-    for stage in _STAGES:
-        artifact = lowering.artifacts.get(stage.value)
+    seen = []
+    for role, stage in _STAGES:
+        artifact = lowering.artifacts.get(role)
         if artifact is None:
             continue
         data = bench.store.artifacts.get(artifact).decode(errors="replace")
@@ -77,62 +75,34 @@ async def find_ir(
             stage=stage,
             options={n: value for n, value in options.items() if n not in fixed},
         )
-        judged = await evaluate_ir(bench, cell, found, found.text)
-        if interesting(judged):
+        oracle = ir_oracle(bench, cell, found, until=until)
+        reaction = await oracle.react(found.text, cell.launch.triton)
+        if interesting(reaction):
             return found
-        told.append(f"from {stage.value}: {judged.verdict.kind.value}: {judged.verdict.reason}")
-    raise UsageError("; ".join(told) or f"{cell.cell}: Triton left no IR")
+        seen.append(f"the {role} gives {reaction.verdict.value}: {reaction.reason}")
+    if not seen:
+        return Uninteresting(reason=f"{cell.cell}: it fails before Triton has any IR")
+    return Uninteresting(reason=f"no IR of this cell shows the failure: {'; '.join(seen)}")
 
 
-async def evaluate_ir(
-    bench: Workbench, cell: PlannedCell, ir: IrText, text: str, *, until: Stage | None = None
-) -> Judged:
-    """What becomes of a module that is compiled as `ir` is: see `evaluate_source`.
-
-    Raises:
-        InfrastructureError: this machine failed.
-    """
-    return await evaluate_text(bench, cell, text, until=until, suffix=ir.suffix, options=ir.options)
+def ir_oracle(
+    bench: Workbench, cell: PlannedCell, ir: IrText, *, until: Stage | None = None
+) -> TritonOracle:
+    """Compiles modules as `ir` is compiled."""
+    return TritonOracle(bench=bench, cell=cell, until=until, suffix=ir.suffix, options=ir.options)
 
 
-async def reduce_module(
-    bench: Workbench,
-    cell: PlannedCell,
-    original: IrText,
-    interesting: Callable[[Judged], bool],
-    *,
-    until: Stage | None = None,
-    jobs: int = 1,
-    seed: int = 0,
-    max_tests: int | None = None,
-    is_time_up: Callable[[], bool] = lambda: False,
-    watch: Callable[[Progress[IrModule]], None] = lambda _: None,
-) -> ReducedIr:
-    """Reduce a module of this cell while what becomes of it stays interesting.
-
-    Raises:
-        InfrastructureError: this machine failed.
-    """
-
-    async def holds(module: IrModule) -> bool:
-        return interesting(await evaluate_ir(bench, cell, original, module.text, until=until))
-
-    begun = IrModule.read(original.text)
-    reduction = await reduce_ir(
-        begun,
-        lambda module: asyncio.ensure_future(holds(module)),
+def ir_driver(*, jobs: int, seed: int) -> DocumentDriver[IrModule]:
+    """Reduces a module operation by operation."""
+    return DocumentDriver(
+        read=IrModule.read,
+        text_of=lambda module: module.text,
+        reduce=reduce_ir,
         jobs=jobs,
         seed=seed,
-        max_tests=max_tests,
-        is_time_up=is_time_up,
-        watch=watch,
     )
-    best = reduction.document
-    return ReducedIr(
-        original=original,
-        text=best.text,
-        original_operations=begun.count(),
-        operations=best.count(),
-        reduction=reduction,
-        final=await evaluate_ir(bench, cell, original, best.text),
-    )
+
+
+def size_of_module(text: str) -> Size:
+    """Lines are operations."""
+    return Size(bytes=len(text.encode()), lines=IrModule.read(text).count())

@@ -1,309 +1,213 @@
-"""The levels above PTX: the launch's settings, the source, and Triton's IR."""
+"""The levels above PTX: the source, Triton's IR, and the launch's settings; Tritons hold them."""
 
 from __future__ import annotations
 
-import asyncio
-import shlex
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from harness.effects.minimized_folder import MinimizedFolder
-from harness.logic.config_reduction import Settings
-from harness.logic.fingerprint import Fingerprint, Reaction
-from harness.logic.ir_module import IrModule
-from harness.logic.minimization import Ending, Minimization, Size
-from harness.logic.properties import holds, row_fields
-from harness.logic.reduction import Progress, Reduction
-from harness.logic.source_tree import Source
-from harness.logic.standalone import StandaloneError, read_standalone, render
-from harness.values.errors import InfrastructureError, UsageError
-from harness.values.kernel import Config, Scalar
-from harness.values.toolchain import BUNDLED
+from harness.logic.fingerprint import Fingerprint, guards_of
+from harness.logic.minimization import Minimization, Size, Uninteresting
+from harness.logic.standalone import StandaloneError, render
+from harness.values.errors import UsageError
+from harness.values.toolchain import BUNDLED, Triton
 from harness.values.verdict import Stage
-from harness.verbs.cells import Evaluated
-from harness.verbs.minimizing_config import reduce_config
-from harness.verbs.minimizing_source import Judged, export_source, reduce_source
-from harness.verbs.minimizing_ttgir import find_ir, reduce_module
-from harness.verbs.minimizing_work import Reducing, Work
-from harness.verbs.ptx_oracle import reaction_of
+from harness.verbs.minimizing_config import open_launch, size_of_command
+from harness.verbs.minimizing_held import Driver, HeldReduction
+from harness.verbs.minimizing_interest import Interest, Oracle
+from harness.verbs.minimizing_references import (
+    AtHand,
+    ask_installed,
+    triton_shelf,
+    walk_the_index,
+)
+from harness.verbs.minimizing_source import export_source, size_of_source, source_driver
+from harness.verbs.minimizing_ttgir import find_ir, ir_driver, ir_oracle, size_of_module
+from harness.verbs.minimizing_work import STARTED_OVER, Reducing
+from harness.verbs.triton_oracle import TritonOracle
 
 __all__ = ["minimize_config", "minimize_source", "minimize_ttgir"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Done:
-    """What a level's reduction came to; `reaction` is None where rows are judged."""
-
-    text: str
-    reduction: Reduction[Any]
-    reason: str
-    reaction: Reaction | None = None
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Level:
-    """A kind of text; `begun` is what the reduction starts from, `original` what is kept of it."""
+    """A kind of text: what is reduced, how it is asked about, and how it is reduced.
+
+    `options` are what `triage compile` needs besides; `changes` says what was made smaller.
+    """
 
     name: str
     suffix: str
     original: str
-    begun: str
     size_of: Callable[[str], Size]
-    reduce: Callable[[Work], Awaitable[_Done]]
+    oracle: Oracle[Triton]
+    driver: Driver
     options: str = ""
+    changes: Callable[[str], list[str]] = lambda _: []
 
 
-@dataclass(slots=True, kw_only=True)
-class _Judge:
-    """Says what is interesting, and counts how often it was asked."""
-
-    fingerprint: Fingerprint
-    calls: int = 0
-
-    def of_text(self, judged: Judged) -> bool:
-        self.calls += 1
-        return self.fingerprint.shows(reaction_of(judged.verdict, judged.evidence))
-
-    def of_cell(self, done: Evaluated) -> bool:
-        self.calls += 1
-        condition = self.fingerprint.condition
-        if condition is not None:
-            return holds(condition, row_fields(done.row))
-        return done.row.signature == self.fingerprint.signature
-
-
-async def minimize_source(reducing: Reducing) -> Minimization:
+async def minimize_source(reducing: Reducing) -> Minimization | Uninteresting:
     """Write the subject's launch as one file, reduce it as Python, and report.
 
     Raises:
-        UsageError: it has no source, the file does something else, or the folder is taken.
+        UsageError: it has no source, or the folder is taken.
         TriageError: the machine failed before the reduction began.
     """
-    judge, folder = _judge(reducing), reducing.folder(".py")
     bench, cell = reducing.bench, reducing.subject.cell
-    original = await export_source(bench, cell)
-    folder = folder.open(render(original), resume=reducing.options.resume)
-    begun = original
-    if folder.begun is not None:
-        try:
-            begun = read_standalone(folder.begun)
-        except StandaloneError as error:
-            raise UsageError(f"--resume: {folder.best} cannot be read: {error}") from error
-
-    async def reduce(work: Work) -> _Done:
-        how = _how(reducing, work, judge, lambda source: source.text)
-        until = _until(reducing, judge)
-        done = await reduce_source(bench, cell, begun, judge.of_text, until=until, **how)
-        return _done(done.reduction.document.text, done.reduction, done.final)
-
+    folder = reducing.folder(".py")
     level = _Level(
         name="source",
         suffix=".py",
-        original=render(original),
-        begun=Source.of(begun).text,
-        size_of=_size_of_source,
-        reduce=reduce,
+        original=render(await export_source(bench, cell)),
+        size_of=size_of_source,
+        oracle=TritonOracle(bench=bench, cell=cell, until=_until(reducing)),
+        driver=source_driver(jobs=reducing.how.workers, seed=reducing.options.seed),
     )
-    return await _run(reducing, judge, folder, level)
+    return await _minimize(reducing, folder, level)
 
 
-async def minimize_ttgir(reducing: Reducing) -> Minimization:
+async def minimize_ttgir(reducing: Reducing) -> Minimization | Uninteresting:
     """Take the lowest IR of the subject that still shows it, reduce it, and report.
 
     Raises:
-        UsageError: nothing of interest comes from its IR, or the folder is taken.
+        UsageError: it never was IR, or the folder is taken.
         TriageError: the machine failed before the reduction began.
     """
-    judge = _judge(reducing)
     bench, cell = reducing.bench, reducing.subject.cell
-    original = await find_ir(bench, cell, judge.of_text)
-    folder = reducing.folder(original.suffix)
-    folder = folder.open(original.text, resume=reducing.options.resume)
-    begun = replace(original, text=folder.begun or original.text)
-
-    async def reduce(work: Work) -> _Done:
-        how = _how(reducing, work, judge, lambda module: module.text)
-        until = _until(reducing, judge)
-        done = await reduce_module(bench, cell, begun, judge.of_text, until=until, **how)
-        return _done(done.text, done.reduction, done.final)
-
+    ir = await find_ir(bench, cell, _fingerprint(reducing).shows)
+    if isinstance(ir, Uninteresting):
+        return ir
+    folder = reducing.folder(ir.suffix)
     level = _Level(
         name="ttgir",
-        suffix=original.suffix,
-        original=original.text,
-        begun=begun.text,
-        size_of=_size_of_module,
-        reduce=reduce,
-        options=" ".join(f"--set {name}={value}" for name, value in original.options.items()),
+        suffix=ir.suffix,
+        original=ir.text,
+        size_of=size_of_module,
+        oracle=ir_oracle(bench, cell, ir, until=_until(reducing)),
+        driver=ir_driver(jobs=reducing.how.workers, seed=reducing.options.seed),
+        options=ir.set_options,
     )
-    return await _run(reducing, judge, folder, level)
+    return await _minimize(reducing, folder, level)
 
 
-async def minimize_config(reducing: Reducing) -> Minimization:
+async def minimize_config(reducing: Reducing) -> Minimization | Uninteresting:
     """Find the smallest shapes, config and flags that still show it; what is left is a command.
 
     Raises:
         UsageError: there is no launch to make smaller, or the folder is taken.
         TriageError: the machine failed before the reduction began.
     """
-    if reducing.options.resume:
-        raise UsageError("--resume: settings are reduced from the beginning; name another --out")
-    judge, cell = _judge(reducing), reducing.subject.cell
-    launch = reducing.selection.launches[0]
-    original = _command(reducing, dict(launch.overrides), cell.cell.config)
-    folder = reducing.folder(".sh").open(original, resume=False)
-
-    def spelt(settings: Settings) -> str:
-        return _command(reducing, settings.overrides, settings.config)
-
-    async def reduce(work: Work) -> _Done:
-        how = _how(reducing, work, judge, spelt)
-        done = await reduce_config(reducing.bench, reducing.selection, cell, judge.of_cell, **how)
-        return _Done(
-            text=spelt(done.reduction.document),
-            reduction=done.reduction,
-            reason=done.final.row.reason,
-            notes=done.changes,
-        )
-
+    folder = reducing.folder(".sh")
+    launch = await open_launch(reducing.bench, reducing.selection, reducing.subject)
     level = _Level(
         name="config",
         suffix=".sh",
-        original=original,
-        begun=original,
-        size_of=_size_of_command,
-        reduce=reduce,
+        original=launch.command(launch.begun),
+        size_of=size_of_command,
+        oracle=launch,
+        driver=launch.driver(jobs=reducing.how.workers, seed=reducing.options.seed),
+        changes=launch.changes,
     )
-    return await _run(reducing, judge, folder, level)
+    return await _minimize(reducing, folder, level)
 
 
-def _judge(reducing: Reducing) -> _Judge:
+def _fingerprint(reducing: Reducing) -> Fingerprint:
     options, subject = reducing.options, reducing.subject
     if options.script is not None:
         raise UsageError("--script is asked about PTX: give a PTX file, or --level ptx")
-    fingerprint = Fingerprint(
-        bad=subject.cell.ptxas.version,
+    return Fingerprint(
+        bad=_triton(reducing).version,
         signature=None if options.condition else subject.row.signature,
         condition=options.condition,
     )
-    return _Judge(fingerprint=fingerprint)
 
 
-def _until(reducing: Reducing, judge: _Judge) -> Stage | None:
+def _triton(reducing: Reducing) -> Triton:
+    launch = reducing.subject.cell.launch
+    if launch is None:
+        kernel = reducing.subject.row.kernel
+        raise UsageError(f"{kernel}: raw PTX was not made by a Triton here; use --level ptx")
+    return launch.triton
+
+
+def _until(reducing: Reducing) -> Stage | None:
     """The stage of the failure, where a failure is looked for."""
     stage = reducing.subject.row.stage
-    return Stage(stage) if judge.fingerprint.signature and stage else None
+    return Stage(stage) if reducing.options.condition is None and stage else None
 
 
-def _how(
-    reducing: Reducing, work: Work, judge: _Judge, text_of: Callable[[Any], str]
-) -> dict[str, Any]:
-    """What the drivers of all levels are told."""
-
-    def heard(progress: Progress[Any]) -> None:
-        work.calls = judge.calls
-        document = progress.document
-        text = None if document is None else text_of(document)
-        work.heard(progress.pass_name, progress.tests, text=text)
-
-    return {
-        "jobs": reducing.how.workers,
-        "seed": reducing.options.seed,
-        "max_tests": work.tests_left,
-        "is_time_up": work.is_time_up,
-        "watch": heard,
-    }
-
-
-def _done(text: str, reduction: Reduction[Any], final: Judged) -> _Done:
-    return _Done(
-        text=text,
-        reduction=reduction,
-        reason=final.verdict.reason,
-        reaction=reaction_of(final.verdict, final.evidence),
+async def _minimize(
+    reducing: Reducing, folder: MinimizedFolder, level: _Level
+) -> Minimization | Uninteresting:
+    """Ask every Triton about the original, reduce, keep the best whatever happens, and report."""
+    triton, fingerprint = _triton(reducing), _fingerprint(reducing)
+    at_hand = await _look_around(reducing, level, triton, fingerprint)
+    first = at_hand.reactions[triton.version]
+    if not fingerprint.shows(first):
+        gives = f"{first.verdict.value}: {first.reason}"
+        return Uninteresting(reason=f"the {level.name} by itself does not show it, but {gives}")
+    answers = at_hand.answers(fingerprint)
+    guards = guards_of(answers, triton.version, keeps_refusals=True)
+    interest = Interest(
+        oracle=level.oracle,
+        fingerprint=fingerprint.with_guards(answers, guards),
+        tools=at_hand.tools,
     )
-
-
-def _size_of_source(text: str) -> Size:
-    """Lines are those of functions, without comments and blank ones."""
-    source = Source.of(read_standalone(text))
-    return Size(bytes=len(text.encode()), lines=source.kernel_lines)
-
-
-def _size_of_module(text: str) -> Size:
-    """Lines are operations."""
-    return Size(bytes=len(text.encode()), lines=IrModule.read(text).count())
-
-
-def _size_of_command(text: str) -> Size:
-    """Lines are words."""
-    return Size(bytes=len(text.encode()), lines=len(text.split()))
-
-
-def _command(reducing: Reducing, overrides: dict[str, Scalar | None], config: Config | None) -> str:
-    """The command that compiles the cell, as a script of one line."""
-    selection, cell = reducing.selection, reducing.subject.cell
-    launch = selection.launches[0]
-    words = ["triage", "compile", "--kernel", selection.repro.name, "--sm", str(cell.cell.target)]
-    if launch.spec != selection.repro.launches[0]:
-        words += ["--launch", launch.spec.name]
-    for name, value in overrides.items():
-        words += ["--set", f"{name}={value}"]
-    if config is not None and config.items:
-        unset = [name for name in reducing.subject.names if name not in config.as_dict()]
-        words += ["--config", ",".join([config.label, *(f"{name}=none" for name in unset)])]
-    if cell.cell.triton:
-        words += ["--triton", cell.cell.triton]
-    if cell.ptxas.origin != BUNDLED:
-        words += ["--ptxas", cell.ptxas.version]
-    return f"{shlex.join(words)}\n"
-
-
-async def _run(
-    reducing: Reducing, judge: _Judge, folder: MinimizedFolder, level: _Level
-) -> Minimization:
-    """Reduce, keep the best whatever happens, and report."""
-    subject, options = reducing.subject, reducing.options
-    work = reducing.work(folder, level.begun, level.size_of)
-    folder.keep(work.best)
-    reducing.watch.began(subject.row.kernel, level.name, work.size)
-    work.log(
-        "begun",
-        {
-            "kernel": subject.row.short,
-            "level": level.name,
-            "triton": subject.row.triton,
-            "ptxas": judge.fingerprint.bad,
-            "signature": judge.fingerprint.signature,
-            "seed": options.seed,
-            "jobs": reducing.how.workers,
-        },
+    folder = folder.open(level.original, resume=reducing.options.resume)
+    best, notes = await _begun(folder, level, interest)
+    work = reducing.work(folder, best, level.size_of)
+    work.notes += [*at_hand.notes, *notes]
+    folder.keep(best)
+    held = HeldReduction(
+        name="Triton",
+        work=work,
+        interest=interest,
+        at_hand=at_hand,
+        driver=level.driver,
+        keeps_refusals=True,
     )
-    work.begin()
-    done = None
+    await held.run(is_done=reducing.begin(work, level.name, interest.fingerprint))
+    work.notes += level.changes(work.best)
+    work.finish(is_minimal=held.is_minimal)
+    return _report(reducing, held, level)
+
+
+async def _look_around(
+    reducing: Reducing, level: _Level, triton: Triton, fingerprint: Fingerprint
+) -> AtHand[Triton]:
+    """What every Triton at hand does with the original; more of the index until both sides accept.
+
+    Raises:
+        InfrastructureError: this Triton cannot be started.
+    """
+    watch, limits = reducing.watch, reducing.bench.limits
+    shelf = triton_shelf()
+    watch.stage("asking every Triton at hand about the original")
+    found = await ask_installed(level.oracle, shelf, level.original, triton, limits)
+    if fingerprint.condition is None and fingerprint.shows(found.reactions[triton.version]):
+        await walk_the_index(level.oracle, shelf, found, fingerprint, limits, watch.stage)
+    return found
+
+
+async def _begun(
+    folder: MinimizedFolder, level: _Level, interest: Interest[Triton]
+) -> tuple[str, list[str]]:
+    """What the reduction goes on from, and what to say of it."""
+    if folder.begun is None or folder.begun == level.original:
+        return level.original, []
     try:
-        done = await level.reduce(work)
-    except asyncio.CancelledError:
-        work.ending = Ending.INTERRUPTED
-    except InfrastructureError as error:
-        work.ending, work.trouble = Ending.TROUBLE, str(error)
-    work.calls = judge.calls
-    if done:
-        work.take(done.text)
-        found = done.reduction
-        work.end(found.ledger, found.tests, is_finished=found.is_finished)
-        work.notes += done.notes
-    work.log(work.ending.value)
-    return _report(reducing, judge, work, level, done)
+        level.size_of(folder.begun)
+    except (StandaloneError, ValueError) as error:
+        raise UsageError(f"--resume: {folder.best} cannot be read: {error}") from error
+    if await interest.holds(folder.begun):
+        return folder.begun, []
+    return level.original, [STARTED_OVER]
 
 
-def _report(
-    reducing: Reducing, judge: _Judge, work: Work, level: _Level, done: _Done | None
-) -> Minimization:
-    subject, ptxas = reducing.subject, reducing.subject.cell.ptxas
-    is_finished = done is not None and done.reduction.is_finished
+def _report(reducing: Reducing, held: HeldReduction[Triton], level: _Level) -> Minimization:
+    subject, ptxas, work = reducing.subject, reducing.subject.cell.ptxas, held.work
+    reaction = held.at_hand.reactions[held.interest.fingerprint.bad]
+    work.calls = held.interest.calls
     return Minimization(
         kernel=subject.row.kernel,
         short=subject.row.short,
@@ -315,9 +219,9 @@ def _report(
         triton=subject.row.triton,
         ptxas=ptxas.version,
         packages={} if ptxas.origin == BUNDLED else {ptxas.version: ptxas.origin},
-        fingerprint=judge.fingerprint,
-        reaction=done.reaction if done else None,
-        reason=done.reason if done else subject.row.reason,
+        fingerprint=held.interest.fingerprint,
+        reaction=reaction,
+        reason=_reason(held) or reaction.reason,
         stage=subject.row.stage,
         limit=reducing.how.limits.timeout,
         path=str(work.folder.path),
@@ -330,7 +234,14 @@ def _report(
         seconds=work.seconds,
         ending=work.ending,
         trouble=work.trouble,
-        is_minimal=done.reduction.is_minimal if done and is_finished else None,
+        versions=held.versions,
+        is_minimal=held.is_minimal,
         passes=dict(work.passes),
         notes=(*work.notes, *reducing.others),
     )
+
+
+def _reason(held: HeldReduction[Triton]) -> str:
+    """What the failing version says of the result; of the original where it was not asked."""
+    bad = held.interest.fingerprint.bad
+    return next((line.minimized_words for line in held.versions if line.version == bad), "")

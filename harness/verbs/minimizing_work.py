@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from harness.effects.minimized_folder import MinimizedFolder
 from harness.effects.workbench import Workbench
+from harness.logic.fingerprint import Fingerprint
 from harness.logic.minimization import Ending, Size
-from harness.logic.properties import Condition
+from harness.logic.properties import Condition, spell
 from harness.logic.reduction import PassCount
 from harness.values.row import Row
 from harness.verbs.minimizing_subject import Subject
 from harness.verbs.selection import Selection
 from harness.verbs.work import CompileOptions
 
-__all__ = ["MinimizeOptions", "Reducing", "Step", "Watch", "Work"]
+__all__ = ["STARTED_OVER", "MinimizeOptions", "Reducing", "Step", "Watch", "Work"]
+
+STARTED_OVER = "the saved result no longer reproduces; starting over"
 
 # Accepted texts are kept to go back to, up to this many bytes.
 _MAX_HISTORY = 64 << 20
@@ -57,7 +62,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """What a reduction tells while it works."""
+    """What a reduction reports while it works."""
 
     tell: Callable[[str], None] = lambda line: None  # noqa: ARG005
     stage: Callable[[str], None] = lambda words: None  # noqa: ARG005
@@ -96,6 +101,7 @@ class Work:
     def __post_init__(self) -> None:
         self.size = self.size_of(self.best)
         self.history.append(self.best)
+        self.passes.update(self.folder.passes)
 
     @property
     def all_tests(self) -> int:
@@ -166,6 +172,11 @@ class Work:
         if sum(map(len, self.history)) > _MAX_HISTORY:
             self.history[1:-1:2] = []
 
+    def finish(self, *, is_minimal: bool | None) -> None:
+        """The last line of the log: how it ended, and what a later run can go on from."""
+        passes = {name: asdict(count) for name, count in self.passes.items()}
+        self.log(self.ending.value, {"is_minimal": is_minimal, "passes": passes})
+
     def note(self, words: str) -> None:
         """Tell something now, and in the report."""
         self.notes.append(words)
@@ -223,8 +234,30 @@ class Reducing:
             max_tests=options.tests,
         )
 
+    def begin(self, work: Work, level: str, fingerprint: Fingerprint, **more: object) -> bool:
+        """Say what begins; whether an earlier run has finished the same, so that nothing is left.
+
+        `more` is what else decides what comes out.
+        """
+        row, folder = self.subject.row, work.folder
+        self.watch.began(row.kernel, level, work.size)
+        condition = fingerprint.condition
+        terms = {
+            "level": level,
+            "fails": fingerprint.bad,
+            "signature": fingerprint.signature,
+            "while": spell(condition) if condition else None,
+            "script": fingerprint.script,
+            "guards": fingerprint.checks[1:],
+            "seed": self.options.seed,
+            **more,
+        }
+        work.log("begun", {"kernel": row.short, "jobs": self.how.workers, "terms": terms})
+        same = msgspec.to_builtins(terms) == folder.finished_terms
+        return same and work.best == folder.begun
+
     @property
     def others(self) -> list[str]:
-        """What to tell of the configs that were not looked at."""
+        """What to say of the configs that were not looked at."""
         count = self.subject.others
         return [f"{count} more configs were not looked at (--config names one)"] if count else []

@@ -1,15 +1,14 @@
-"""What ptxas makes of a text, judged as any cell is; and whether that is interesting."""
+"""What any ptxas does with a text, judged as any cell is."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from harness.effects.assembling import Inspection, PtxReading
 from harness.effects.oracle import assemble_text, run_predicate
 from harness.effects.process import Hub, ResourceLimits
-from harness.logic.fingerprint import Cost, Fingerprint, Reaction, in_order
+from harness.logic.fingerprint import Reaction
 from harness.logic.judge import CellEvidence, judge
 from harness.logic.ptx import PtxError, PtxFacts, read_ptx
 from harness.values.errors import InfrastructureError
@@ -21,7 +20,7 @@ from harness.values.toolchain import Ptxas
 from harness.values.verdict import Verdict, VerdictKind
 from harness.verbs.cells import cell_evidence
 
-__all__ = ["Interest", "PtxOracle", "Question", "reaction_of"]
+__all__ = ["PtxOracle", "Question", "reaction_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +50,15 @@ class PtxOracle:
                 continue
         return None
 
-    async def react(
-        self, text: str, ptxas: Ptxas, limits: ResourceLimits | None = None
-    ) -> Reaction:
+    def is_possible(self, text: str) -> bool:
+        """Whether it is PTX with an entry."""
+        return self.facts(text) is not None
+
+    async def look(self, text: str, tool: Ptxas) -> Reaction:
+        """As `react`: ptxas cannot be stopped half-way."""
+        return await self.react(text, tool)
+
+    async def react(self, text: str, tool: Ptxas, limits: ResourceLimits | None = None) -> Reaction:
         """What that ptxas does with the text.
 
         Raises:
@@ -64,7 +69,7 @@ class PtxOracle:
                 done = await assemble_text(
                     self.hub,
                     text,
-                    ptxas=ptxas,
+                    ptxas=tool,
                     flags=self.question.flags,
                     limits=limits or self.limits,
                 )
@@ -80,17 +85,13 @@ class PtxOracle:
             verdict = judge(evidence)
             if verdict.kind is not VerdictKind.INFRA:
                 return reaction_of(verdict, evidence)
-        raise InfrastructureError(f"ptxas {ptxas.version}: {verdict.reason}")
+        raise InfrastructureError(f"ptxas {tool.version}: {verdict.reason}")
 
-    async def reactions(
-        self, text: str, tools: Iterable[Ptxas], limits: ResourceLimits | None = None
-    ) -> dict[str, Reaction]:
-        """What each does with the text, by version."""
-        wanted = {ptxas.version: ptxas for ptxas in tools}
-        found = await asyncio.gather(
-            *(self.react(text, ptxas, limits) for ptxas in wanted.values())
-        )
-        return dict(zip(wanted, found, strict=True))
+    async def satisfies(self, text: str, words: tuple[str, ...], *, name: str) -> bool:
+        """Whether the user's predicate, which is shown a file of this name, ends with 0."""
+        async with self.slots:
+            end = await run_predicate(self.hub, text, name=name, words=words, limits=self.limits)
+        return end.ok
 
 
 def reaction_of(verdict: Verdict, evidence: CellEvidence) -> Reaction:
@@ -129,66 +130,3 @@ def reaction_of(verdict: Verdict, evidence: CellEvidence) -> Reaction:
         signature=verdict.signature,
         fields=fields,
     )
-
-
-@dataclass(slots=True, kw_only=True)
-class Interest:
-    """Whether a text shows the whole fingerprint.
-
-    `tools` has each version that the fingerprint names. A failure that comes only now and then is
-    looked for `tries` times. `script` are the words of the user's predicate, which is shown a file
-    called `name`.
-    """
-
-    oracle: PtxOracle
-    fingerprint: Fingerprint
-    tools: Mapping[str, Ptxas]
-    tries: int = 1
-    script: tuple[str, ...] = ()
-    name: str = "min.ptx"
-    calls: int = 0
-    costs: dict[str, Cost] = field(default_factory=dict)
-
-    def begin(self, text: str) -> asyncio.Future[bool]:
-        """A started test, as `harness.logic.reduction` likes them."""
-        return asyncio.ensure_future(self.holds(text))
-
-    async def holds(self, text: str) -> bool:
-        """Ask until one version refuses, the cheapest refusal first.
-
-        Raises:
-            InfrastructureError: this machine failed, twice.
-        """
-        if self.oracle.facts(text) is None:
-            return False
-        if self.script:
-            return await self._predicate(text)
-        for check in self.fingerprint.checks:
-            self.costs.setdefault(check, Cost())
-        for version in in_order(self.fingerprint.checks, self.costs):
-            if not await self._passes(version, text):
-                return False
-        return True
-
-    async def _passes(self, version: str, text: str) -> bool:
-        must_accept = version in self.fingerprint.accepting
-        for _ in range(1 if must_accept else self.tries):
-            self.calls += 1
-            reaction = await self.oracle.react(text, self.tools[version])
-            passes = self.fingerprint.passes(version, reaction)
-            self.costs[version].add(refused=not passes, seconds=reaction.end.wall)
-            if passes:
-                return True
-        return False
-
-    async def _predicate(self, text: str) -> bool:
-        self.calls += 1
-        async with self.oracle.slots:
-            end = await run_predicate(
-                self.oracle.hub,
-                text,
-                name=self.name,
-                words=self.script,
-                limits=self.oracle.limits,
-            )
-        return end.ok

@@ -1,23 +1,21 @@
-"""A reduction at the level of PTX under way: reduces, holds the pattern, and says what is left."""
+"""PTX under way: its driver, and what each instruction that is left is needed for."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
-from harness.logic.fingerprint import Answer, Fingerprint, Reaction, drifted
-from harness.logic.minimization import Ablation, Ending, Size, VersionLine
+from harness.logic.fingerprint import Fingerprint, Reaction
+from harness.logic.minimization import Ablation, Ending, Size
 from harness.logic.ptx_defined import undefined_registers
 from harness.logic.ptx_document import parse
 from harness.logic.ptx_reduction import count_instructions, reduce_ptx, single_deletions
-from harness.logic.reduction import Progress
-from harness.values.errors import InfrastructureError
-from harness.verbs.minimizing_references import AtHand
-from harness.verbs.minimizing_work import Work
-from harness.verbs.ptx_oracle import Interest
+from harness.values.toolchain import Ptxas
+from harness.verbs.minimizing_held import Driven, HeldReduction
+from harness.verbs.ptx_oracle import PtxOracle
 
-__all__ = ["PtxWork", "size_of", "undefined_count"]
+__all__ = ["PtxDriver", "PtxWork", "size_of", "undefined_count"]
 
 # How many instructions are taken away singly; fewer where the budget ended it.
 _MAX_ABLATED = 400
@@ -38,40 +36,57 @@ def undefined_count(text: str) -> int:
     return undefined_registers(parse(text)).total()
 
 
-@dataclass(slots=True, kw_only=True)
-class PtxWork:
-    """One PTX, what is interesting about it, and what was found out about the result."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PtxDriver:
+    """Reduces PTX; see `harness.verbs.minimizing_held.Driver`."""
 
-    work: Work
-    interest: Interest
-    at_hand: AtHand
     jobs: int
     seed: int
     is_defined: bool
-    versions: tuple[VersionLine, ...] = ()
+
+    async def __call__(
+        self,
+        text: str,
+        is_interesting: Callable[[str], Awaitable[bool]],
+        *,
+        max_tests: int | None,
+        is_time_up: Callable[[], bool],
+        watch: Callable[[str, int, str | None], None],
+    ) -> Driven:
+        """One reduction."""
+        done = await reduce_ptx(
+            text,
+            is_interesting,
+            defined=self.is_defined,
+            jobs=self.jobs,
+            seed=self.seed,
+            max_tests=max_tests,
+            is_time_up=is_time_up,
+            watch=lambda heard: watch(heard.pass_name, heard.tests, heard.document),
+        )
+        return Driven(
+            text=done.text,
+            tests=done.tests,
+            is_finished=done.is_finished,
+            # Taking each instruction away alone says so.
+            is_minimal=None,
+            ledger=done.ledger,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class PtxWork:
+    """A reduction of PTX, and what was found out about the result."""
+
+    held: HeldReduction[Ptxas]
+    oracle: PtxOracle
+    is_defined: bool
     ablation: tuple[Ablation, ...] = ()
     not_ablated: int = 0
 
-    async def run(self) -> None:
-        """Reduce until nothing is left to try or to spend; Ctrl-C and trouble keep the best."""
-        work = self.work
-        try:
-            while True:
-                await self._reduce()
-                work.watch.stage("asking every ptxas at hand")
-                now = await self._reactions(work.best)
-                strayed = self._strayed(now)
-                if not strayed:
-                    break
-                await self._go_back(strayed)
-            self.versions = self._lines(now)
-            await self._ablate()
-        except asyncio.CancelledError:
-            work.ending = Ending.INTERRUPTED
-        except InfrastructureError as error:
-            work.ending, work.trouble = Ending.TROUBLE, str(error)
-        if not self.versions:
-            self.versions = self._lines({})
+    async def run(self, *, is_done: bool) -> None:
+        """Reduce, and take each instruction that is left away alone."""
+        await self.held.run(is_done=is_done, then=self._ablate)
 
     @property
     def is_minimal(self) -> bool | None:
@@ -80,91 +95,12 @@ class PtxWork:
             return None
         return all(each.is_needed for each in self.ablation)
 
-    async def _reduce(self) -> None:
-        work = self.work
-        work.begin()
-        reduction = await reduce_ptx(
-            work.best,
-            self._begin,
-            defined=self.is_defined,
-            jobs=self.jobs,
-            seed=self.seed,
-            max_tests=work.tests_left,
-            is_time_up=work.is_time_up,
-            watch=self._heard,
-        )
-        work.take(reduction.text)
-        work.end(reduction.ledger, reduction.tests, is_finished=reduction.is_finished)
-
-    def _begin(self, text: str) -> asyncio.Future[bool]:
-        return self.interest.begin(text)
-
-    def _heard(self, progress: Progress[str]) -> None:
-        self.work.calls = self.interest.calls
-        self.work.heard(progress.pass_name, progress.tests, text=progress.document)
-
-    async def _reactions(self, text: str) -> dict[str, Reaction]:
-        """What every version at hand does; with a script, nobody is asked."""
-        if self.interest.fingerprint.script:
-            return {}
-        return await self.interest.oracle.reactions(text, self.at_hand.tools.values())
-
-    def _strayed(self, now: Mapping[str, Reaction]) -> tuple[str, ...]:
-        """Versions that fared otherwise with the original; numbers are asked of one only."""
-        fingerprint = self.interest.fingerprint
-        if fingerprint.signature is None:
-            return ()
-        answers = {version: fingerprint.answer(each) for version, each in now.items()}
-        return drifted(self.at_hand.answers(fingerprint), answers)
-
-    async def _go_back(self, strayed: tuple[str, ...]) -> None:
-        """Return to the last step that had not strayed, and ask these versions from there on."""
-        fingerprint = self.interest.fingerprint
-        wanted = self.at_hand.answers(fingerprint)
-        same = tuple(version for version in strayed if wanted[version] is Answer.SAME)
-        accepting = tuple(version for version in strayed if wanted[version] is Answer.ACCEPTS)
-        fingerprint = replace(
-            fingerprint,
-            failing=(*fingerprint.failing, *same),
-            accepting=(*fingerprint.accepting, *accepting),
-        )
-        self.interest.fingerprint = fingerprint
-        history = self.work.history
-        first, last = 0, len(history) - 1
-        while last - first > 1:
-            middle = (first + last) // 2
-            if await self.interest.holds(history[middle]):
-                first = middle
-            else:
-                last = middle
-        note = f"ptxas {', '.join(strayed)} fared otherwise than with the original: asked as well"
-        self.work.note(note)
-        text = history[first]
-        del history[first + 1 :]
-        self.work.take(text)
-        self.work.log("went back", {"versions": strayed})
-
-    def _lines(self, now: Mapping[str, Reaction]) -> tuple[VersionLine, ...]:
-        fingerprint = self.interest.fingerprint
-        lines = []
-        for version, answer in self.at_hand.answers(fingerprint).items():
-            mine = now.get(version)
-            lines.append(
-                VersionLine(
-                    version=version,
-                    original=answer,
-                    original_words=fingerprint.told(self.at_hand.reactions[version]),
-                    minimized=fingerprint.answer(mine) if mine else None,
-                    minimized_words=fingerprint.told(mine) if mine else "",
-                )
-            )
-        return tuple(lines)
-
     async def _ablate(self) -> None:
         """Take each instruction away alone, and see."""
-        self.work.watch.stage("taking each instruction away alone")
-        deletions = single_deletions(self.work.best)
-        if self.work.ending is not Ending.FINISHED and len(deletions) > _MAX_ABLATED_UNFINISHED:
+        work = self.held.work
+        work.watch.stage("taking each instruction away alone")
+        deletions = single_deletions(work.best)
+        if work.ending is not Ending.FINISHED and len(deletions) > _MAX_ABLATED_UNFINISHED:
             return
         self.not_ablated = max(0, len(deletions) - _MAX_ABLATED)
         tasks = [
@@ -178,18 +114,18 @@ class PtxWork:
                 task.cancel()
 
     async def _without(self, instruction: str, text: str) -> Ablation:
-        interest = self.interest
-        if interest.oracle.facts(text) is None:
+        interest = self.held.interest
+        if not self.oracle.is_possible(text):
             return Ablation(instruction=instruction, is_needed=True, words="it is no PTX")
-        if interest.script:
+        if interest.predicate:
             holds = await interest.holds(text)
             words = "still interesting" if holds else "the script says no"
             return Ablation(instruction=instruction, is_needed=not holds, words=words)
-        if self.is_defined and undefined_count(text) > undefined_count(self.work.best):
+        if self.is_defined and undefined_count(text) > undefined_count(self.held.work.best):
             words = "a register is read that nothing may have written (--defined)"
             return Ablation(instruction=instruction, is_needed=True, words=words)
         for version in interest.fingerprint.checks:
-            reaction = await interest.oracle.react(text, interest.tools[version])
+            reaction = await self.oracle.react(text, interest.tools[version])
             if not interest.fingerprint.passes(version, reaction):
                 words = f"ptxas {version}: {_did(reaction, interest.fingerprint)}"
                 return Ablation(instruction=instruction, is_needed=True, words=words)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import asyncio
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import msgspec
 import pytest
 from conftest import HERE, Triage
 
@@ -20,20 +22,12 @@ from harness.effects.store import Store
 from harness.effects.triton_sessions import TritonSessions
 from harness.effects.workbench import Workbench
 from harness.logic.standalone import read_standalone, render
-from harness.values.verdict import Stage
 from harness.verbs.cells import Evaluated, PlannedCell, evaluate
 from harness.verbs.compile import CompileOptions
-from harness.verbs.minimizing_config import ReducedConfig, reduce_config
-from harness.verbs.minimizing_source import (
-    Judged,
-    ReducedSource,
-    evaluate_source,
-    export_source,
-    reduce_source,
-)
-from harness.verbs.minimizing_ttgir import ReducedIr, find_ir, reduce_module
+from harness.verbs.minimizing_source import export_source
 from harness.verbs.planning import plan_launch
 from harness.verbs.selection import Selection, SelectionOptions, select
+from harness.verbs.triton_oracle import TritonOracle
 
 pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("minimize-levels")]
 
@@ -79,17 +73,6 @@ def with_bench(triage: Triage) -> Callable[[Callable[[Workbench], Awaitable[T]]]
     return run
 
 
-def same_as(done: Evaluated) -> Callable[[Judged], bool]:
-    """Whether something fails as the cell did."""
-    assert done.row.signature is not None
-
-    def holds(judged: Judged) -> bool:
-        signature = judged.verdict.signature
-        return signature is not None and signature.key == done.row.signature
-
-    return holds
-
-
 def compiled(triage: Triage, file: Path, sm: str, triton: str, code: int) -> dict[str, object]:
     words = ["--kernel", str(file), "--sm", sm, "--triton", triton]
     [row] = triage.compile(*words, code=code)["cells"]
@@ -126,9 +109,10 @@ def test_the_file_compiles_to_the_same_program(
         standalone = await export_source(bench, cell)
         text = render(standalone)
         assert read_standalone(text) == standalone
-        judged = await evaluate_source(bench, cell, text)
-        assert judged.verdict.kind.value == done.row.verdict
-        assert judged.evidence.resources.n_regs == done.row.n_regs
+        assert cell.launch is not None
+        reaction = await TritonOracle(bench=bench, cell=cell).react(text, cell.launch.triton)
+        assert reaction.verdict.value == done.row.verdict
+        assert reaction.fields["n_regs"] == done.row.n_regs
         file = triage.folder / "alone.py"
         file.write_text(text)
         row = compiled(triage, file, "90a", triton, code=0)
@@ -176,6 +160,18 @@ def test_what_has_no_source_is_told(triage: Triage, with_bench: Callable[..., No
     with_bench(work)
 
 
+def minimized(triage: Triage, kernel: str, sm: str, level: str, *more: str) -> dict[str, Any]:
+    """The document of a reduction, held by the Tritons that are here already."""
+    words = ["--kernel", kernel, "--sm", sm, "--triton", LATE, *more]
+    triage("compile", *words)
+    here = Triage(triage.folder, {**triage.env, "TRIAGE_OFFLINE": "1"})
+    done = here("minimize", *words, "--level", level, "--jobs", "2", "--json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    document: dict[str, Any] = msgspec.json.decode(done.stdout)
+    assert document["drift"] == []
+    return document
+
+
 # Kernel, target, lines that are left of its functions at most.
 REDUCED = [
     ("verdict_rejected", "90a", 3),
@@ -187,78 +183,42 @@ REDUCED = [
 
 @pytest.mark.parametrize(("kernel", "sm", "lines"), REDUCED)
 def test_a_failure_as_a_file_of_a_few_lines(
-    triage: Triage, with_bench: Callable[..., ReducedSource], kernel: str, sm: str, lines: int
+    triage: Triage, kernel: str, sm: str, lines: int
 ) -> None:
     """A refusal, a pass that fails, an abort, a crash of ptxas."""
-    found = with_bench(lambda bench: _reduced(bench, kernel, sm))
-    assert found.reduction.is_minimal
-    assert found.lines <= lines
-    file = triage.folder / "min.py"
-    file.write_text(render(found.reduced))
-    row = compiled(triage, file, sm, LATE, code=1)
-    assert found.final.verdict.signature is not None
-    assert row["signature"] == found.final.verdict.signature.key
-
-
-async def _reduced(bench: Workbench, kernel: str, sm: str, **options: object) -> ReducedSource:
-    _, cell, done = await follow(bench, kernel, sm=[sm], triton=[LATE], **options)
-    return await reduce_source(
-        bench,
-        cell,
-        await export_source(bench, cell),
-        same_as(done),
-        until=Stage(str(done.row.stage)),
-        jobs=2,
-    )
+    found = minimized(triage, kernel, sm, "source")
+    assert found["is_minimal"]
+    assert found["lines"] <= lines
+    row = compiled(triage, triage.folder / found["path"] / "min.py", sm, LATE, code=1)
+    assert row["signature"] == found["signature"]
 
 
 @pytest.mark.long
-def test_the_trap_stub_of_the_main_kernel(
-    triage: Triage, with_bench: Callable[..., ReducedSource]
-) -> None:
+def test_the_trap_stub_of_the_main_kernel(triage: Triage) -> None:
     """At most forty lines of kernel, whose one fault is that they ask for too much."""
-    config = "num_warps=4,num_stages=1,maxnreg=none"
-    found = with_bench(lambda b: _reduced(b, "mamba3_siso_bwd_dqkv", "100a", config=config))
-    assert found.lines <= 40
-    assert found.original_lines > 120
-    file = triage.folder / "min.py"
-    file.write_text(render(found.reduced))
-    row = compiled(triage, file, "100a", LATE, code=1)
+    config = ["--config", "num_warps=4,num_stages=1,maxnreg=none"]
+    found = minimized(triage, "mamba3_siso_bwd_dqkv", "100a", "source", *config)
+    assert found["lines"] <= 40
+    assert found["original"]["lines"] > 120
+    row = compiled(triage, triage.folder / found["path"] / "min.py", "100a", LATE, code=1)
     assert row["verdict"] == "trap_stub"
     assert isinstance(row["tmem_size"], int)
     assert row["tmem_size"] > 512
 
 
-def test_the_smallest_launch(with_bench: Callable[..., ReducedConfig]) -> None:
+def test_the_smallest_launch(triage: Triage) -> None:
     """The three sums are what overflows: not the length of the products."""
-
-    async def work(bench: Workbench) -> ReducedConfig:
-        selection, cell, done = await follow(bench, "verdict_trap_stub", sm=["100a"], triton=[LATE])
-
-        def holds(found: Evaluated) -> bool:
-            return found.row.signature == done.row.signature
-
-        return await reduce_config(bench, selection, cell, holds, jobs=2)
-
-    found = with_bench(work)
-    assert found.reduction.is_minimal
-    assert found.overrides == ("block_k=16", "k=1")
-    assert found.final.row.verdict == "trap_stub"
+    found = minimized(triage, "verdict_trap_stub", "100a", "config")
+    assert found["is_minimal"]
+    command = (triage.folder / found["path"] / "min.sh").read_text()
+    assert "--set block_k=16 --set k=1 " in command
+    [row] = triage.compile(*shlex.split(command)[2:], code=1)["cells"]
+    assert row["signature"] == found["signature"]
 
 
-def test_a_module_of_a_few_operations(triage: Triage, with_bench: Callable[..., ReducedIr]) -> None:
-    async def work(bench: Workbench) -> ReducedIr:
-        _, cell, done = await follow(bench, "verdict_trap_stub", sm=["100a"], triton=[LATE])
-        ir = await find_ir(bench, cell, same_as(done))
-        stage = Stage(str(done.row.stage))
-        return await reduce_module(bench, cell, ir, same_as(done), until=stage, jobs=2)
-
-    found = with_bench(work)
-    assert found.original.stage is Stage.TTGIR
-    assert found.original_operations > 80
-    assert found.operations <= 15
-    file = triage.folder / "min.ttgir"
-    file.write_text(found.text)
-    row = compiled(triage, file, "100a", LATE, code=1)
-    assert found.final.verdict.signature is not None
-    assert row["signature"] == found.final.verdict.signature.key
+def test_a_module_of_a_few_operations(triage: Triage) -> None:
+    found = minimized(triage, "verdict_trap_stub", "100a", "ttgir")
+    assert found["original"]["lines"] > 80
+    assert found["lines"] <= 15
+    row = compiled(triage, triage.folder / found["path"] / "min.ttgir", "100a", LATE, code=1)
+    assert row["signature"] == found["signature"]

@@ -34,7 +34,7 @@ def reduced(
     async def is_interesting(candidate: Settings) -> bool:
         return holds(candidate)
 
-    return asyncio.run(reduce_settings(begun, configs, is_interesting))
+    return asyncio.run(reduce_settings(begun, is_interesting, configs=configs))
 
 
 def test_what_does_not_matter_becomes_as_small_as_it_can() -> None:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from harness.logic.fingerprint import Answer, Fingerprint, Reaction
-from harness.logic.minimization import Ablation, Ending, Minimization, Size, VersionLine
+from harness.logic.minimization import (
+    Ablation,
+    Ending,
+    Minimization,
+    Size,
+    VersionLine,
+    spans_of,
+    versions_document,
+)
 from harness.logic.properties import parse_condition
 from harness.presentation.minimizations import folder_files, pattern_words
 from harness.values.outcome import ProcessEnd
@@ -115,7 +125,7 @@ def test_where_no_shell_can_tell_there_is_no_script() -> None:
     files = folder_files(
         found(fingerprint=Fingerprint(bad="2.0", condition=condition)), command="triage"
     )
-    assert set(files) == {"README.md"}
+    assert set(files) == {"README.md", "versions.json"}
     assert "repro.sh" not in files["README.md"]
     killed = Reaction(
         verdict=VerdictKind.OUT_OF_MEMORY,
@@ -123,7 +133,8 @@ def test_where_no_shell_can_tell_there_is_no_script() -> None:
         is_accepted=False,
         end=ProcessEnd(signal=9, over_memory=True),
     )
-    assert set(folder_files(found(reaction=killed), command="triage")) == {"README.md"}
+    files = folder_files(found(reaction=killed), command="triage")
+    assert set(files) == {"README.md", "versions.json"}
 
 
 def test_a_ptxas_that_no_index_has_must_be_named() -> None:
@@ -183,3 +194,37 @@ def test_a_module_of_tritons_ir_has_its_command_too() -> None:
     assert "GPUTarget('cuda', 90, 32)" in program
     assert "{'num_stages': 1, 'word': \"it's\"}" in program
     assert last.endswith('/min.ttgir"')
+
+
+def test_the_table_of_versions_is_a_value_and_a_file() -> None:
+    """Neighbours that fare alike are one span; a different reason of one of them is kept."""
+    lines = [
+        VersionLine(
+            version=version,
+            original=original,
+            original_words=f"{original.value} {version}",
+            minimized=minimized,
+            minimized_words="says so",
+        )
+        for version, original, minimized in (
+            ("3.4.0", Answer.ACCEPTS, Answer.ACCEPTS),
+            ("3.5.0", Answer.SAME, Answer.SAME),
+            ("3.5.1", Answer.SAME, Answer.SAME),
+            ("3.6.0", Answer.OTHER, Answer.ACCEPTS),
+        )
+    ]
+    made = found(level="source", suffix=".py", triton="3.5.1", versions=tuple(lines))
+    assert [span.versions for span in spans_of(made)] == ["3.4.0", "3.5.0 - 3.5.1", "3.6.0"]
+    assert spans_of(made)[1].original_words == ("same 3.5.0", "same 3.5.1")
+    assert (made.compiler, made.drift, made.is_same_everywhere) == ("Triton", ("3.6.0",), False)
+    document = json.loads(folder_files(made, command="triage")["versions.json"])
+    assert document == versions_document(made) | {"differs_on": ["3.6.0"]}
+    assert (document["compiler"], document["original"]) == ("Triton", "original.py")
+    assert [each["is_same"] for each in document["versions"]] == [True, True, True, False]
+    # For ptxas, a version that fails in another way asks for nothing.
+    ptx = found(versions=tuple(lines))
+    assert (ptx.compiler, ptx.drift, ptx.is_same_everywhere) == ("ptxas", (), True)
+    assert "On others it is another: 3.6.0." in pattern_words(ptx)
+    assert "NOT the same as with original.py: 3.6.0." in pattern_words(made)
+    unknown = found(versions=(replace(lines[0], minimized=None),))
+    assert unknown.is_same_everywhere is None
