@@ -50,7 +50,7 @@ class Forks:
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             where = ": it reads or writes outside its tensors" * (number in _OUT_OF_BOUNDS)
-            return Trial(error=f"died by {signal.Signals(number).name}{where}")
+            return Trial(error=f"died by {_signal_name(number)}{where}")
         try:
             if os.WEXITSTATUS(status):
                 return Trial(error=path.read_text() or "ended without a word")
@@ -58,6 +58,13 @@ class Forks:
                 return Trial(tensors=torch.load(path, weights_only=True))
         finally:
             path.unlink(missing_ok=True)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # a real-time signal has no name
 
 
 def leave(path: Path, body: Callable[[], dict[str, torch.Tensor]]) -> NoReturn:

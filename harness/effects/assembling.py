@@ -11,7 +11,7 @@ from harness.effects.workbench import Kept, content_key, has_died, still_valid
 from harness.logic.cubin import Cubin, CubinError, read_cubin
 from harness.logic.ptx import PtxError, PtxFacts, body_sha256, read_ptx, retarget
 from harness.logic.sass import InstructionMix, mixes
-from harness.logic.ttir import count_effects
+from harness.logic.ttir import lost_assembly, read_effects
 from harness.values.outcome import Assembly
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 # Goes up when a reader learns something, so that stored readings are made again.
-_RULE = 3
+_RULE = 4
 
 _MAX_TEXT = 1 << 20
 _ELF = b"\x7fELF"
@@ -43,13 +43,17 @@ _ELF = b"\x7fELF"
 class PtxReading:
     """What the parent reads off one PTX, and off the IR it came from.
 
-    `ttir_effects` counts the IR's operations that can be observed; None without IR, or where the
-    kernel itself asks for a trap. `problem` says why the PTX could not be read.
+    `ttir_effects` counts the IR's operations that can be observed, None without IR; `has_trap`,
+    `unknown_effects` and `lost_assembly` are as in `harness.logic.ttir`. `problem` says why the PTX
+    could not be read.
     """
 
     facts: PtxFacts | None
     body_sha256: str
     ttir_effects: int | None = None
+    has_trap: bool = False
+    unknown_effects: tuple[str, ...] = ()
+    lost_assembly: tuple[str, ...] = ()
     problem: str | None = None
 
 
@@ -98,10 +102,14 @@ def read_texts(ptx: str, ttir: str | None, entry: str | None = None) -> PtxReadi
         facts, problem = read_ptx(ptx, entry), None
     except PtxError as error:
         facts, problem = None, str(error)
+    effects = read_effects(ttir) if ttir else None
     return PtxReading(
         facts=facts,
         body_sha256=body_sha256(ptx),
-        ttir_effects=count_effects(ttir) if ttir else None,
+        ttir_effects=effects.count if effects else None,
+        has_trap=effects.has_trap if effects else False,
+        unknown_effects=effects.unknown if effects else (),
+        lost_assembly=lost_assembly(ttir, ptx) if ttir else (),
         problem=problem,
     )
 

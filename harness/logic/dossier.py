@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -13,6 +12,7 @@ from harness.logic.blame_words import Blame
 from harness.logic.contrast import Contrast
 from harness.logic.minimization import Minimization
 from harness.logic.survivorship import Survivors, survivors
+from harness.values.outcome import signal_name
 from harness.values.row import Row
 from harness.values.verdict import Signature, VerdictKind
 
@@ -161,7 +161,7 @@ def _terms(dossier: Dossier) -> Iterator[str]:
     if signature:
         yield from (f'"{phrase}"' for phrase in _PHRASE.findall(signature.template)[:3])
     if case.signal:
-        yield f"{'ptxas' if dossier.in_ptxas else 'triton'} {signal.Signals(case.signal).name}"
+        yield f"{'ptxas' if dossier.in_ptxas else 'triton'} {signal_name(case.signal)}"
     yield dossier.function
     yield f"{case.verdict.replace('_', ' ')} {case.target}"
     if dossier.history:

@@ -36,7 +36,7 @@ def follow_passes(lines: Iterable[str]) -> PassTrail:
     for line in lines:
         header = _HEADER.match(line)
         if header:
-            before, current = current, header[2] or header[1]
+            before, current = current, header[2] or header[1].rstrip(":")
         elif not has_trap and _TRAP.match(line):
             # What is printed before `current` is what the pass before it made.
             trapping, has_trap = before, True

@@ -14,7 +14,7 @@ from harness.values.verdict import Signature, Stage, VerdictKind
 
 __all__ = ["RULE", "failing_pass", "make_signature", "template"]
 
-RULE = 1
+RULE = 2
 _MAX_MESSAGE = 4000
 _MAX_TEMPLATE = 600
 
@@ -39,6 +39,10 @@ _FOLDS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(\.[A-Za-z]\w{0,3}):\d+(?::\d+)?(?!\w)"), r"\1:L"),
     (re.compile(r":\d+:\d+"), ":L"),
     (re.compile(r"\b(line|column) \d+"), r"\1 L"),
+    # Wordings of one thing that changed: LLVM before and from Triton 3.9 on; shapes of operands
+    # before and from Triton 3.7 on, which allow for dimensions in front.
+    (re.compile(r"\bcouldn't\b"), "could not"),
+    (re.compile(r"\[\.\.\., "), "["),
     (re.compile(r"\b0x[0-9a-fA-F]+(?![0-9a-zA-Z])"), "HEX"),
     # SSA values and virtual registers; not intrinsics (%llvm.nvvm.x), nor registers such as %tid.x.
     (re.compile(r"%[A-Za-z0-9_$]+(?:#\d+)?(?![\w$#]|\.\w)"), "%V"),

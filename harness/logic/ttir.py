@@ -3,30 +3,73 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from harness.logic.ptx import opcodes, writes_outside
 
-__all__ = ["count_effects"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Effects", "lost_assembly", "read_effects"]
 
 _EFFECT_OPS = re.compile(
     r"\btt\.(?:store|atomic_(?:rmw|cas|store)|(?:experimental_)?descriptor_(?:store|reduce|scatter)"
     r"|print|assert)\b"
-    r"|\bttng\.async_tma_(?:copy_local_to_global|reduce|scatter)\b"
+    r"|\b(?:ttng|triton_nvidia_gpu)\.async_tma_(?:copy_local_to_global|reduce|scatter)\b"
+)
+# Operations whose names speak of writing. Those of Triton 3.2 - 3.9 that are known to stay inside
+# the block, to read only, or to wait, are harmless; the rest may be an effect.
+_MAY_WRITE = re.compile(
+    r"\b(?:tt|ttg|ttng|nvws|gluon|triton_gpu|triton_nvidia_gpu)"
+    r"\.\w*(?:store|atomic|scatter|to_global)\w*"
+)
+_HARMLESS = re.compile(
+    r"\.(?:local_\w+|tmem_store|async_shared_store|atomic_load|atomic_poll"
+    r"|async_tma_store_(?:token_)?wait)$"
 )
 _INLINE_ASM = re.compile(r'\b(?:tt\.elementwise_|ttg\.)inline_asm "([^"]*)"')
 _ESCAPED = re.compile(r"\\(?:0[9A-Da-d]|[nt])|//[^\n]*")
+_ASM_IN_PTX = re.compile(r"// begin inline asm\n(.*?)// end inline asm", re.DOTALL)
 
 
-def count_effects(ttir: str) -> int | None:
-    """Operations of a Triton IR module that could be observed from outside.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effects:
+    """What of a Triton IR module could be observed from outside.
 
-    Inline assembly counts where it holds an instruction that writes to global memory. None when
-    the kernel itself asks for a trap in inline assembly: a trap is then no surprise.
+    `count` operations write to global memory, print or assert, inline assembly among them;
+    `has_trap`: its inline assembly holds a `trap`; `unknown` names operations that may write, for
+    all that is known here.
     """
-    effects = len(_EFFECT_OPS.findall(ttir))
+
+    count: int
+    has_trap: bool = False
+    unknown: tuple[str, ...] = ()
+
+
+def read_effects(ttir: str) -> Effects:
+    """What a Triton IR module does that could be observed."""
+    known = [found[0] for found in _EFFECT_OPS.finditer(ttir)]
+    writers = {found[0] for found in _MAY_WRITE.finditer(ttir)}
+    count, has_trap = len(known), False
+    for instructions in _assembly(ttir):
+        has_trap |= "trap" in instructions
+        count += any(map(writes_outside, instructions))
+    unknown = {name for name in writers.difference(known) if not _HARMLESS.search(name)}
+    return Effects(count=count, has_trap=has_trap, unknown=tuple(sorted(unknown)))
+
+
+def lost_assembly(ttir: str, ptx: str) -> tuple[str, ...]:
+    """Opcodes of the IR's inline assembly that no inline assembly of the PTX has."""
+    wanted = {opcode for instructions in _assembly(ttir) for opcode in instructions}
+    if not wanted:
+        return ()
+    blocks = _ASM_IN_PTX.finditer(ptx)
+    left = {opcode for block in blocks for opcode, _ in opcodes(_ESCAPED.sub("\n", block[1]))}
+    return tuple(sorted(wanted - left))
+
+
+def _assembly(ttir: str) -> Iterator[list[str]]:
+    """The opcodes of each piece of inline assembly."""
     for found in _INLINE_ASM.finditer(ttir):
-        instructions = [opcode for opcode, _ in opcodes(_ESCAPED.sub("\n", found[1]))]
-        if "trap" in instructions:
-            return None
-        effects += any(writes_outside(opcode) for opcode in instructions)
-    return effects
+        yield [opcode for opcode, _ in opcodes(_ESCAPED.sub("\n", found[1]))]

@@ -23,11 +23,17 @@ __all__ = [
     "PTXAS_UNSUPPORTED",
     "TRITON_OVERFLOW",
     "TRITON_UNKNOWN_CAPABILITY",
+    "TRITON_UNKNOWN_KEYWORD",
     "TRITON_UNSUPPORTED",
+    "crash_words",
     "essence",
     "first_error",
+    "is_crash",
     "is_generic",
     "is_internal",
+    "is_option",
+    "is_parser_error",
+    "is_refusal",
     "last_words",
     "line_of",
     "llvm_error",
@@ -63,7 +69,31 @@ TRITON_UNSUPPORTED = re.compile(
     r"only support CUDA [\d.]+ or higher"
     r"|Unsupported CUDA version"
     r"|[Uu]nsupported (?:gpu|GPU) architecture"
-    r"|Keyword argument \w+ was specified but unrecognised"
+)
+# A launch passes what neither the kernel nor this Triton knows: Triton 3.2 - 3.9.
+TRITON_UNKNOWN_KEYWORD = re.compile(r"Keyword argument (\w+) was specified but unrecognised")
+# Settings of a launch that only some of Triton 3.2 - 3.9 know (fields of `CUDAOptions`, and those
+# that `triton.Config` takes). Any other keyword is a mistake of the launch.
+_OPTIONS = frozenset(
+    [
+        "arch",
+        "clc",
+        "cluster_dims",
+        "enable_reflect_ftz",
+        "fpsan_homomorphic_casts",
+        "instrumentation_mode",
+        "ir_override",
+        "launch_cooperative_grid",
+        "launch_pdl",
+        "maxnreg",
+        "min_shared_mem",
+        "num_buffers_warp_spec",
+        "num_consumer_groups",
+        "ptx_options",
+        "reg_dec_producer",
+        "reg_inc_consumer",
+        "warp_size",
+    ]
 )
 # Triton 3.2 aborts by this assertion on targets that it does not know.
 TRITON_UNKNOWN_CAPABILITY = re.compile(r"computeCapability not supported")
@@ -79,6 +109,17 @@ LLVM_UNSUPPORTED = re.compile(r"PTX version [\d.]+ does not support target")
 _LLVM_ERROR = re.compile(r"^error: ([^\n]+)", re.MULTILINE)
 LLVM_UNKNOWN_PROCESSOR = re.compile(r"'(sm_\w+)' is not a recognized processor")
 
+# Lines with which LLVM, or an assertion of the C library, ends what was running: the process, or
+# the pass, where MLIR recovers (Triton 3.3 - 3.9). The assertion names the program, the file, the
+# line, and the function with its whole type, which may be longer than the rest.
+_CRASH = re.compile(r"^(?:LLVM ERROR\b|UNREACHABLE executed\b|Unreachable executed\b)")
+_ASSERTION = re.compile(
+    r"(?:^|[\s/])([\w.+-]{1,200}\.(?:cpp|cc|c|h|hpp|inc|td)):\d+: (?:[^\n]{0,8000}?: )?"
+    r"(Assertion [`'][^\n]{1,2000}?' failed)\.?\s*$"
+)
+# The parser of MLIR, in the message of what Triton 3.2 - 3.9 raises when it reads a file of IR.
+_PARSER = re.compile(r"Parse MLIR file failed|failed to parse", re.IGNORECASE)
+
 _CARETS = re.compile(r"[\^~ ]+")
 # The line of a traceback that names an exception: the first one started the chain.
 _RAISED = re.compile(r"^(?:\w+\.)*\w+(?:Error|Exception|Failure)\b.*", re.MULTILINE)
@@ -89,7 +130,21 @@ _DEATH = (
     re.compile(r"LLVM ERROR|Assertion|UNREACHABLE|Unreachable executed"),
     re.compile(r"terminate called|what\(\):|(?<!Python )\berror: |\bfatal\b"),
 )
-_GENERIC_ERRORS = ("Failures have been detected while processing", "PassManager::run failed")
+_CAUGHT = "A signal was caught while processing the MLIR module"
+_GENERIC_ERRORS = (
+    "Failures have been detected while processing",
+    "PassManager::run failed",
+    _CAUGHT,
+)
+# The assertion without words that started a chain of exceptions, as its source code has it.
+_BARE_ASSERTION = re.compile(r"^ +(assert [^\n]+)\n(?: +[~^]+ *\n)?AssertionError *$", re.MULTILINE)
+# Classes by which Python code says what is wrong with what it was given; and those that it raises
+# where nobody thought of it, whoever wraps them.
+_REFUSALS = frozenset({"ValueError", "TypeError", "NotImplementedError", "AssertionError"})
+_OWN_ERRORS = re.compile(
+    r"(?:KeyError|UnboundLocalError|SystemError|RecursionError|ModuleNotFoundError)\b"
+)
+_RAISE_STATEMENT = re.compile(r"^ +raise \w", re.MULTILINE)
 
 
 def is_internal(said: str, code: str | None) -> bool:
@@ -127,8 +182,48 @@ def essence(error: RaisedError) -> str:
     said = lines[carets[-1] + 1 :] if carets else lines
     if said:
         return f"{error.type}: {said[0][:300]}"
-    cause = _RAISED.search(error.traceback)
-    return f"{error.type}: {cause[0][:300]}" if cause else error.type
+    cause = _cause(error)
+    if cause and (bare := _BARE_ASSERTION.search(error.traceback)):
+        cause = f"AssertionError: {bare[1]}"
+    return f"{error.type}: {cause[:300]}" if cause else error.type
+
+
+def _cause(error: RaisedError) -> str:
+    """The line of the traceback that names the exception which started it all."""
+    found = _RAISED.search(error.traceback)
+    return found[0] if found else ""
+
+
+def is_refusal(error: RaisedError) -> bool:
+    """Whether Triton says what is wrong with the source, and has not tripped over itself.
+
+    Its own error class says so, unless it wraps an exception that nobody raises on purpose; so does
+    an exception of Python with words for the user.
+    """
+    if "CompilationError" in error.kinds or "TritonError" in error.kinds:
+        said = essence(error).partition(": ")[2]
+        return not (_OWN_ERRORS.match(said) or _OWN_ERRORS.match(_cause(error)))
+    if not error.message.strip():
+        return False
+    # What C++ raises as a RuntimeError has no such statement.
+    on_purpose = error.type == "RuntimeError" and _RAISE_STATEMENT.search(_last_frame(error))
+    return error.type in _REFUSALS or bool(on_purpose)
+
+
+def _last_frame(error: RaisedError) -> str:
+    return error.traceback.rpartition("\n  File ")[2]
+
+
+def is_option(keyword: str) -> bool:
+    """Whether some Triton knows this keyword of a launch."""
+    return keyword in _OPTIONS
+
+
+def is_parser_error(error: RaisedError, log: str) -> bool:
+    """Whether Triton's reader of IR refused its text."""
+    return bool(_PARSER.search(error.message)) or (
+        error.type == "RuntimeError" and bool(first_error(log))
+    )
 
 
 def last_words(log: str) -> str:
@@ -137,10 +232,29 @@ def last_words(log: str) -> str:
     for telling in _DEATH:
         for number in reversed(range(len(lines))):
             if telling.search(lines[number]):
-                # LLVM's "UNREACHABLE executed at FILE:LINE" comes below what it has to say.
-                below = number and lines[number].startswith("UNREACHABLE")
-                return (f"{lines[number - 1]}; " if below else "")[:300] + lines[number][:300]
+                return _words(lines, number)
     return ""
+
+
+def crash_words(log: str) -> str:
+    """The line by which LLVM or an assertion ended a pass or the process; empty without one.
+
+    An assertion is shortened to its file and expression.
+    """
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    for number in reversed(range(len(lines))):
+        if _CRASH.match(lines[number]) or _ASSERTION.search(lines[number]):
+            return _words(lines, number)
+    return ""
+
+
+def _words(lines: list[str], number: int) -> str:
+    assertion = _ASSERTION.search(lines[number])
+    if assertion:
+        return f"{assertion[1]}: {assertion[2]}"
+    # LLVM's "UNREACHABLE executed at FILE:LINE" comes below what it has to say.
+    below = number and lines[number].startswith("UNREACHABLE")
+    return (f"{lines[number - 1]}; " if below else "")[:300] + lines[number][:300]
 
 
 def first_error(log: str) -> str:
@@ -153,6 +267,11 @@ def first_error(log: str) -> str:
 def is_generic(said: str) -> bool:
     """Whether an error says no more than that a pass failed."""
     return said.startswith(_GENERIC_ERRORS)
+
+
+def is_crash(said: str) -> bool:
+    """Whether MLIR says that a pass died, and not only that it failed."""
+    return said.startswith(_CAUGHT)
 
 
 def llvm_error(log: str) -> str | None:

@@ -14,6 +14,7 @@ __all__ = [
     "ProcessEnd",
     "RaisedError",
     "Reads",
+    "signal_name",
 ]
 
 
@@ -55,10 +56,7 @@ class ProcessEnd:
         if self.flooded:
             return "killed for flooding its output"
         if self.signal is not None:
-            try:
-                return f"died by {signals.Signals(self.signal).name}"
-            except ValueError:
-                return f"died by signal {self.signal}"
+            return f"died by {signal_name(self.signal)}"
         return f"exit code {self.exit_code}"
 
 
@@ -164,3 +162,12 @@ class Assembly:
     stderr: str
     has_cubin: bool
     attempts: int = 1
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal, as a shell says it; real-time signals have none but a number."""
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        # Spelt as one word, since plain numbers are folded in signatures.
+        return f"SIG{number}"

@@ -9,7 +9,7 @@ from harness.logic.judge import CellEvidence, judge
 from harness.logic.occupancy import Occupancy, theoretical_occupancy
 from harness.logic.ptx import read_ptx
 from harness.logic.ptxas_log import parse_ptxas_log
-from harness.logic.ttir import count_effects
+from harness.logic.ttir import Effects, lost_assembly, read_effects
 from harness.values.limits import limits_of
 from harness.values.outcome import Assembly, Lowering, ProcessEnd, RaisedError
 from harness.values.resources import Resources
@@ -366,7 +366,7 @@ def test_a_failing_pass_is_named() -> None:
             VerdictKind.UNSUPPORTED,
         ),
         (
-            "'Keyword argument x was specified but unrecognised'",
+            "'Keyword argument maxnreg was specified but unrecognised'",
             ("KeyError",),
             VerdictKind.UNSUPPORTED,
         ),
@@ -387,7 +387,7 @@ def test_what_triton_raises(message: str, kinds: tuple[str, ...], kind: VerdictK
 
 def test_words_in_a_log_do_not_make_a_toolchain_unsupported() -> None:
     log = "ptxas fatal : Unsupported .version 9.1\n"
-    assert judge(raised("bad", log=log)).kind is VerdictKind.REJECTED
+    assert judge(raised("bad", log=log)).kind is VerdictKind.PASS_FAILURE
 
 
 def test_an_llvm_that_does_not_know_the_target() -> None:
@@ -413,9 +413,33 @@ def test_a_trap_stub_for_want_of_tensor_memory() -> None:
 
 
 def test_no_stub_where_the_kernel_asks_for_the_trap_or_has_no_effect() -> None:
-    for effects in (None, 0):
-        assert judge(compiled(NEEDS, STUB, effects)).kind is VerdictKind.OK
-        assert judge(compiled(NEEDS, EMPTY, effects)).kind is VerdictKind.OK
+    own = replace(compiled(NEEDS, STUB, effects=0), has_trap=True)
+    assert judge(own).reason == "compiled"
+    assert judge(compiled(NEEDS, EMPTY, effects=0)).reason == "compiled"
+    # A trap that the source does not ask for is a stub, whatever else it would do.
+    assert judge(compiled(NEEDS, STUB, effects=0)).kind is VerdictKind.TRAP_STUB
+
+
+def test_a_stub_is_a_stub_though_the_source_has_a_trap_of_its_own() -> None:
+    verdict = judge(replace(compiled(NEEDS, STUB, effects=10), has_trap=True))
+    assert verdict.kind is VerdictKind.TRAP_STUB
+    assert verdict.reason == (
+        "Triton lowered the kernel to a trap; ptxas never saw the real kernel"
+        " (a trap of the source's own is no reason: it has 10 stores or other effects)"
+    )
+    assert key(verdict) == key(judge(compiled(NEEDS, STUB, effects=3)))
+    gone = replace(compiled(NEEDS, EMPTY, effects=1), has_trap=True)
+    assert judge(gone).kind is VerdictKind.SICK
+
+
+@pytest.mark.parametrize("ptx", [STUB, EMPTY])
+def test_whether_a_kernel_without_effects_should_have_some_may_not_be_known(ptx: str) -> None:
+    verdict = judge(compiled(NEEDS, ptx, effects=None))
+    assert verdict.kind is VerdictKind.OK
+    assert "there is no IR that says whether it should" in verdict.reason
+    unknown = replace(compiled(NEEDS, EMPTY, effects=0), unknown_effects=("tt.new_store",))
+    assert "whether tt.new_store of its source should is not known" in judge(unknown).reason
+    assert judge(compiled(NEEDS, ALIVE, effects=None)).reason == "compiled"
 
 
 def test_a_guard_that_traps_beside_a_live_entry() -> None:
@@ -511,7 +535,7 @@ def test_thresholds_are_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ttir", "effects"),
+    ("ttir", "count"),
     [
         ("tt.func @k() { tt.return }", 0),
         ("tt.store %0, %1 : !tt.ptr<f32>\ntt.store %2, %3", 2),
@@ -532,24 +556,142 @@ def test_thresholds_are_data() -> None:
             'tt.elementwise_inline_asm "{\\0A\\09.reg .b32 t;\\0A\\09red.global.add.f32 [$1], 1;}"',
             1,
         ),
-        ('tt.elementwise_inline_asm "{ .reg .pred p; @p trap; mov.b32 $0, $1; }" %0', None),
-        ('tt.store %0, %1\ntt.elementwise_inline_asm "\\09trap;" %0', None),
+        ('tt.elementwise_inline_asm "{ .reg .pred p; @p trap; mov.b32 $0, $1; }" %0', 0),
+        ('tt.store %0, %1\ntt.elementwise_inline_asm "\\09trap;" %0', 1),
         ('tt.elementwise_inline_asm "// no trap; here\\0Amov.b32 $0, $1;" %0 loc("trap")', 0),
     ],
 )
-def test_effects_of_the_source(ttir: str, effects: int | None) -> None:
-    assert count_effects(ttir) == effects
+def test_effects_of_the_source(ttir: str, count: int) -> None:
+    assert read_effects(ttir).count == count
 
 
-def test_a_diagnostic_after_which_triton_went_on_is_no_ok() -> None:
+@pytest.mark.parametrize(
+    ("assembly", "has_trap"),
+    [
+        ("{ .reg .pred p; @p trap; mov.b32 $0, $1; }", True),
+        ("\\09trap;", True),
+        ("// no trap; here\\0Amov.b32 $0, $1;", False),
+    ],
+)
+def test_a_trap_of_the_source_s_own(assembly: str, *, has_trap: bool) -> None:
+    ttir = f'tt.store %0, %1\ntt.elementwise_inline_asm "{assembly}" %0 loc("trap")'
+    assert read_effects(ttir) == Effects(count=1, has_trap=has_trap)
+
+
+@pytest.mark.parametrize(
+    ("ttir", "unknown"),
+    [
+        ("tt.new_store %0, %1\ntt.store %2", ("tt.new_store",)),
+        ("ttg.local_store %0\nttng.tmem_store %1\nttng.async_tma_store_wait", ()),
+        ("ttng.async_bulk_copy_local_to_global %0", ("ttng.async_bulk_copy_local_to_global",)),
+        ("tt.descriptor_scatter %0\n%1 = tt.reduce %2\narith.store", ()),
+    ],
+)
+def test_operations_that_may_write(ttir: str, unknown: tuple[str, ...]) -> None:
+    assert read_effects(ttir).unknown == unknown
+
+
+def test_inline_assembly_that_the_ptx_lost() -> None:
+    ttir = 'tt.elementwise_inline_asm "prefetch.global.L2 [$1];\\0Amov.b32 $0, $1;" %0'
+    kept = "// begin inline asm\n\tprefetch.global.L2 [%rd1];\nmov.b32 %r1, %r2;\n// end inline asm"
+    assert lost_assembly(ttir, kept) == ()
+    assert lost_assembly(ttir, "mov.b32 %r1, %r2;\n" + kept.replace("mov.b32", "add.u32")) == (
+        "mov.b32",
+    )
+    assert lost_assembly("tt.store %0, %1", "") == ()
+
+
+def test_a_diagnostic_after_which_triton_went_on_without_the_code_is_no_ok() -> None:
     log = "error: could not allocate output register for constraint 'Q'\n"
-    evidence = replace(compiled(), lowering=replace(LOWERED, log=log))
-    verdict = judge(evidence)
+    said = replace(compiled(), lowering=replace(LOWERED, log=log))
+    verdict = judge(replace(said, lost_assembly=("mov.b32",)))
     assert (verdict.kind, verdict.stage) == (VerdictKind.PASS_FAILURE, Stage.PTX)
+    assert "without mov.b32 of the source" in verdict.reason
     assert "constraint 'Q'" in verdict.reason
+    # One line of a log decides nothing against a process that ended well, but it is not hidden.
+    verdict = judge(said)
+    assert verdict.kind is VerdictKind.OK
+    assert verdict.reason.startswith("compiled; LLVM reported an error and went on")
     # A diagnostic that names a place is MLIR's, which may have recovered from it.
     log = "k.py:3:4: error: operation was retried\n"
-    assert judge(replace(compiled(), lowering=replace(LOWERED, log=log))).kind is VerdictKind.OK
+    lost = replace(compiled(), lost_assembly=("mov.b32",))
+    assert judge(replace(lost, lowering=replace(LOWERED, log=log))).reason == "compiled"
+
+
+RECOVERED = """\
+python: /x/{folder}/{file}:{line}: static {long} A::get(B, C<D>): Assertion `{expression}' failed.
+module {{
+  tt.func public @kernel() {{
+    tt.print "Assertion `no' failed."
+  }}
+}}
+/tmp/k.py:15:0: error: {generic}
+/tmp/k.py:15:0: note: Pipeline failed while executing [`TritonGPUAccelerateMatmul` on \
+'builtin.module' operation]: reproducer generated at `std::errs, please share`
+"""
+
+
+def recovered(**changes: object) -> CellEvidence:
+    """A pass in which an assertion failed, from which MLIR recovered."""
+    words = {
+        "folder": "llvm-project/mlir/lib/IR",
+        "file": "BuiltinAttributes.cpp",
+        "line": 1029,
+        "long": "DenseElementsAttr " * 100,
+        "expression": "type.getElementType().isIntOrIndex()",
+        "generic": "Failures have been detected while processing an MLIR pass pipeline",
+        **changes,
+    }
+    return raised("PassManager::run failed", stage="ttgir", log=RECOVERED.format(**words))
+
+
+def test_a_recovered_assertion_keeps_its_file_and_expression() -> None:
+    verdict = judge(recovered())
+    assert (verdict.kind, verdict.stage) == (VerdictKind.PASS_FAILURE, Stage.TTGIR)
+    assert verdict.reason == (
+        "pass TritonGPUAccelerateMatmul crashed: BuiltinAttributes.cpp: "
+        "Assertion `type.getElementType().isIntOrIndex()' failed"
+    )
+    assert verdict.signature is not None
+    assert verdict.signature.template == (
+        "BuiltinAttributes.cpp: Assertion `type.getElementType().isIntOrIndex()"
+    )
+    assert verdict.signature.failing_pass == "TritonGPUAccelerateMatmul"
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({"line": 1031, "folder": "b", "long": "decltype(auto)"}, True),
+        ({"file": "Casting.h"}, False),
+        ({"expression": 'isa<To>(Val) && "cast<Ty>() argument"'}, False),
+        ({"generic": "A signal was caught while processing the MLIR module:reproducer"}, True),
+    ],
+)
+def test_recovered_assertions_tell_bugs_apart(changes: dict[str, object], *, same: bool) -> None:
+    assert (key(judge(recovered(**changes))) == key(judge(recovered()))) is same
+
+
+def test_a_pass_that_died_without_a_word() -> None:
+    log = (
+        "k.py:1:0: error: A signal was caught while processing the MLIR module:reproducer "
+        "generated at `std::errs`; marking pass as failed\n"
+        "k.py:1:0: note: Pipeline failed while executing [`TritonGPUPipeline` on "
+    )
+    verdict = judge(raised("PassManager::run failed", stage="ttgir", log=log))
+    assert verdict.reason == "pass TritonGPUPipeline crashed, and nothing says why"
+
+
+def test_the_expression_survives_a_long_function_where_the_process_died() -> None:
+    log = RECOVERED.partition("\nmodule")[0]
+    words = {"folder": "x", "file": "A.h", "line": 1, "long": "T " * 400, "expression": "n == 2"}
+    verdict = judge(died(ProcessEnd(signal=6), log.format(**words)))
+    assert verdict.reason.endswith("in stage llir: A.h: Assertion `n == 2' failed")
+
+
+def test_an_unknown_capability_is_unsupported_also_where_mlir_recovers() -> None:
+    evidence = recovered(expression='false && "computeCapability not supported"')
+    assert judge(evidence).kind is VerdictKind.UNSUPPORTED
 
 
 @pytest.mark.parametrize(
@@ -572,3 +714,102 @@ def test_llvm_that_ends_the_process_with_an_exit_code(log: str, kind: VerdictKin
 def test_one_resident_warp_is_sick_and_two_are_not(threads: int, kind: VerdictKind) -> None:
     needs = replace(NEEDS, shared=200_000, threads=threads)
     assert judge(compiled(needs)).kind is kind
+
+
+def front_end(
+    type_: str, message: str, *, traceback: str = "", kinds: tuple[str, ...] = ()
+) -> Verdict:
+    """The verdict on an exception in stage ttir."""
+    error = RaisedError(
+        type=type_, kinds=(type_, *kinds, "Exception"), message=message, traceback=traceback
+    )
+    lowering = Lowering(end=FINE, stage="ttir", error=error)
+    return judge(CellEvidence(target=Target.parse("sm_100a"), lowering=lowering))
+
+
+IN_PYTHON = 'Traceback\n  File "/t/jit.py", line 141, in f\n    raise RuntimeError(f"{val}")\n'
+IN_CPP = 'Traceback\n  File "/t/compiler.py", line 9, in f\n    ir.something(module)\n'
+
+
+@pytest.mark.parametrize(
+    ("type_", "message", "traceback", "kind"),
+    [
+        ("ValueError", "num_ctas > 1 requires NVIDIA SM90+ (Hopper)", "", VerdictKind.REJECTED),
+        ("AssertionError", "num_warps must be a power of 2", "", VerdictKind.REJECTED),
+        ("TypeError", "missing 1 required positional argument", "", VerdictKind.REJECTED),
+        ("AssertionError", "", "", VerdictKind.PASS_FAILURE),
+        ("KeyError", "'fp4'", "", VerdictKind.PASS_FAILURE),
+        ("AttributeError", "'NoneType' object has no attribute 'x'", "", VerdictKind.PASS_FAILURE),
+        ("RuntimeError", "Unsupported function referenced", IN_PYTHON, VerdictKind.REJECTED),
+        ("RuntimeError", "map::at", IN_CPP, VerdictKind.PASS_FAILURE),
+    ],
+)
+def test_what_the_front_end_raises_itself(
+    type_: str, message: str, traceback: str, kind: VerdictKind
+) -> None:
+    assert front_end(type_, message, traceback=traceback).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("message", "traceback", "kind"),
+    [
+        ("at 1:2:\n  x\n  ^\ntype fp8 not supported", "", VerdictKind.REJECTED),
+        ("at 1:2:\n  x\n  ^\nKeyError('fp4')", "", VerdictKind.PASS_FAILURE),
+        ("at 1:2:\n  x\n  ^\n'fp4'", "Traceback\nKeyError: 'fp4'\n", VerdictKind.PASS_FAILURE),
+        ("at 1:2:\n  x\n  ^\nNameError('x is not defined')", "", VerdictKind.REJECTED),
+    ],
+)
+def test_what_a_refusal_of_the_source_wraps(
+    message: str, traceback: str, kind: VerdictKind
+) -> None:
+    verdict = front_end("CompilationError", message, traceback=traceback, kinds=("TritonError",))
+    assert verdict.kind is kind
+
+
+def test_an_assertion_without_words_is_told_by_its_expression() -> None:
+    traceback = (
+        'Traceback\n  File "/t/semantic.py", line 1550, in dot\n    assert acc.type == ret_ty\n'
+        "           ^^^^^^^^^^^^^^^^^^^\nAssertionError\n\nThe above exception was ...\n"
+        "triton.compiler.errors.CompilationError: at 7:14:\n"
+    )
+    verdict = front_end("CompilationError", "at 7:14:\n  x\n  ^", traceback=traceback)
+    assert verdict.kind is VerdictKind.REJECTED
+    assert verdict.reason.endswith("CompilationError: AssertionError: assert acc.type == ret_ty")
+
+
+def test_a_wrong_keyword_is_the_launch_s_unless_some_triton_knows_it() -> None:
+    words = "'Keyword argument {} was specified but unrecognised'"
+    verdict = front_end("KeyError", words.format("foo"))
+    assert verdict.kind is VerdictKind.REJECTED
+    assert verdict.reason == "the launch passes foo=, which neither the kernel nor Triton knows"
+    assert front_end("KeyError", words.format("maxnreg")).kind is VerdictKind.UNSUPPORTED
+
+
+def test_what_cannot_be_read_is_told_from_what_trips_while_reading() -> None:
+    said = raised("Parse MLIR file failed.", stage="capture")
+    assert judge(said).kind is VerdictKind.UNSUPPORTED
+    tripped = raised("'NoneType' object has no attribute 'group'", kinds=("AttributeError",))
+    assert tripped.lowering is not None
+    lowering = replace(tripped.lowering, stage="capture")
+    assert judge(replace(tripped, lowering=lowering)).kind is VerdictKind.PASS_FAILURE
+
+
+def test_a_ptxas_that_dies_after_it_said_what_it_cannot_do() -> None:
+    said = "ptxas fatal   : Unsupported .version 8.8; current version is '8.0'\n"
+    verdict = judge(ran(said=said, signal=11))
+    assert verdict.kind is VerdictKind.UNSUPPORTED
+    assert key(verdict) == key(judge(ran(said=said)))
+    assert judge(ran(said="ptxas error   : Unknown symbol 'x'\n", signal=11)).kind is (
+        VerdictKind.COMPILER_CRASH
+    )
+
+
+def test_wordings_that_changed_between_versions_are_one_bug() -> None:
+    old = "CompilationError: lhs_scale must be a tensor of shape [128, 4]. Got ['128', '8']"
+    new = old.replace("[128, 4]", "[..., 128, 4]")
+    keys = {key(front_end("CompilationError", said)) for said in (old, new)}
+    assert len(keys) == 1
+
+
+def test_a_signal_without_a_name_is_named_by_its_number() -> None:
+    assert ProcessEnd(signal=40).words == "died by SIG40"
