@@ -26,12 +26,13 @@ import triton.backends.nvidia.compiler
 from harness.child.device import pretend_cuda
 from harness.child.exporting import export_to
 from harness.child.ir_files import is_ir, read_ir
+from harness.child.jobs import Limits
 from harness.child.lowering import lower, picked_ptxas
 from harness.child.reads import Reads
 from harness.child.recording import Recorder
 from harness.child.sources import describe_error, run_launch, stand_aside
 from harness.child.standalone import compile_standalone
-from harness.child.supervisor import Limits, Message, Supervisor, connect, redirect
+from harness.child.supervisor import Message, Supervisor, connect, redirect
 
 if TYPE_CHECKING:
     from collections.abc import Callable

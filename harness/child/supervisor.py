@@ -18,15 +18,15 @@ import socket
 import sys
 import time
 import traceback
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from harness.child.families import Families, resident
+from harness.child.jobs import Job, Limits, is_full, open_pidfd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = [
-    "Job",
-    "Limits",
     "Message",
     "Supervisor",
     "connect",
@@ -40,39 +40,10 @@ Message = dict[str, Any]
 _POLL_SECONDS = 0.03
 _FAMILY_SECONDS = 0.25
 _BURIAL_SECONDS = 2.0
+_LAST_BURIAL_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Wall clock in seconds; resident memory and size of any written file in bytes.
-
-    The memory is that of the job and all its descendants, or of the job alone.
-    """
-
-    timeout: float | None = None
-    memory: int | None = None
-    file_size: int | None = None
-    with_descendants: bool = True
-
-
-@dataclass
-class Job:
-    """One running child; without a `pidfd` (kernels before 5.3) its end is polled for."""
-
-    job_id: int
-    pid: int
-    pidfd: int | None
-    started: float
-    limits: Limits
-    start_error: int
-    streams: Sequence[str]
-    timed_out: bool = False
-    over_memory: bool = False
-    peak_memory: int = 0
 
 
 def connect(path: str, name: str) -> socket.socket:
@@ -161,7 +132,7 @@ class Supervisor:
                 elif not self._read():
                     for job in self._jobs.values():
                         self._kill(job)
-                    self._bury(())
+                    self._bury((), _LAST_BURIAL_SECONDS)
                     return
             for job in [job for job in self._jobs.values() if job.pidfd is None]:
                 if os.waitid(os.P_PID, job.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -195,7 +166,7 @@ class Supervisor:
         job = Job(
             job_id=job_id,
             pid=pid,
-            pidfd=_pidfd(pid),
+            pidfd=open_pidfd(pid),
             started=time.monotonic(),
             limits=limits,
             start_error=error_read,
@@ -269,16 +240,16 @@ class Supervisor:
         with contextlib.suppress(ProcessLookupError):
             os.kill(job.pid, signal.SIGKILL)
 
-    def _bury(self, living: Sequence[int]) -> None:
-        """Kill and reap all children but the process groups in `living`, until none is left."""
-        until = time.monotonic() + _BURIAL_SECONDS
+    def _bury(self, living: Sequence[int], seconds: float = _BURIAL_SECONDS) -> None:
+        """Kill and reap all children but the process groups in `living`, until none is left.
+
+        What descends from a process that dies becomes a child of this one only once it is dead,
+        which on a busy machine takes its time.
+        """
+        until = time.monotonic() + seconds
         pause = 0.001
-        while True:
-            mine = [
-                pid
-                for pid, (parent, group) in _processes().items()
-                if parent == os.getpid() and group not in living
-            ]
+        while _has_children():
+            mine = [pid for pid in Families().children(os.getpid()) if _group(pid) not in living]
             if not mine or time.monotonic() > until:
                 return
             for pid in mine:
@@ -305,10 +276,9 @@ class Supervisor:
 
     def _enforce_limits(self) -> None:
         now = time.monotonic()
-        families: dict[int, int] = {}
-        if self._jobs and now - self._families_read > _FAMILY_SECONDS:
+        families = Families() if now - self._families_read > _FAMILY_SECONDS else None
+        if families:
             self._families_read = now
-            families = {pid: parent for pid, (parent, _) in _processes().items()}
         for job in self._jobs.values():
             if job.timed_out or job.over_memory:
                 continue
@@ -317,8 +287,9 @@ class Supervisor:
                 job.timed_out = True
                 self._kill(job)
             elif limits.memory is not None:
-                family = _descendants(job.pid, families) if limits.with_descendants else []
-                memory = _resident(job.pid) + sum(map(_resident, family))
+                memory = resident(job.pid)
+                if families and limits.with_descendants:
+                    memory += sum(map(resident, families.descendants(job.pid)))
                 job.peak_memory = max(job.peak_memory, memory)
                 if memory > limits.memory:
                     job.over_memory = True
@@ -351,7 +322,7 @@ class Supervisor:
                     # Not if it ended by itself just before.
                     "timed_out": job.timed_out and killed,
                     "over_memory": job.over_memory and killed,
-                    "flooded": code == -signal.SIGXFSZ or _is_full(job),
+                    "flooded": code == -signal.SIGXFSZ or is_full(job),
                     "wall": wall,
                     "cpu": usage.ru_utime + usage.ru_stime,
                     "peak_rss": max(usage.ru_maxrss * 1024, job.peak_memory),
@@ -361,65 +332,35 @@ class Supervisor:
         )
 
 
-def _is_full(job: Job) -> bool:
-    """Whether a stream reached the limit: a job may ignore the signal, and die of the error."""
-    limit = job.limits.file_size
-    if limit is None:
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
         return False
-    for path in job.streams:
-        with contextlib.suppress(OSError):
-            if os.stat(path).st_size >= limit:  # noqa: PTH116 - pathlib would double the start-up time
-                return True
-    return False
+    return True
 
 
-def _pidfd(pid: int) -> int | None:
+def _group(pid: int) -> int:
     try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return None
-
-
-def _processes() -> dict[int, tuple[int, int]]:
-    """Parent and process group of every process; `/proc/PID/children` is not on every kernel."""
-    found = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - a hot path in a tiny process
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - as above
-                # The name of the executable may hold spaces and parentheses.
-                fields = file.read().rpartition(b")")[2].split()
-            found[int(name)] = int(fields[1]), int(fields[2])
-        except (OSError, IndexError):
-            continue
-    return found
-
-
-def _descendants(pid: int, parents: dict[int, int]) -> list[int]:
-    found: list[int] = []
-    layer = {pid}
-    while layer:
-        layer = {child for child, parent in parents.items() if parent in layer}
-        found += layer
-    return found
-
-
-def _resident(pid: int) -> int:
-    """Resident bytes of one process; 0 once it is gone."""
-    try:
-        with open(f"/proc/{pid}/statm", "rb") as file:  # noqa: PTH123 - a hot path in a tiny process
-            return int(file.read().split()[1]) * _PAGE
-    except (OSError, IndexError):
+        return os.getpgid(pid)
+    except ProcessLookupError:
         return 0
 
 
 def main() -> None:
-    """Serve `exec` requests: `python supervisor.py SOCKET NAME`."""
-    path, name = sys.argv[1:]
+    """Serve `exec` requests, for a caller at a socket or at the other end of an open descriptor.
+
+    `python -c "... main()" SOCKET NAME` or `python -c "... main()" DESCRIPTOR`.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Supervisor(connect(path, name), {}).serve()
-
-
-if __name__ == "__main__":
-    main()
+    where, *name = sys.argv[1:]
+    if name:
+        channel = connect(where, *name)
+    else:
+        channel = socket.socket(fileno=int(where))
+        # What the caller handed down is for this process, not for its jobs.
+        for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208 - pathlib would double the start-up time
+            with contextlib.suppress(OSError):
+                if int(descriptor) > 2:
+                    os.set_inheritable(int(descriptor), False)  # noqa: FBT003 - a stdlib function
+    Supervisor(channel, {}).serve()

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import secrets
 import shutil
+import stat
+import time
 from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
@@ -27,6 +30,8 @@ __all__ = ["ensure_folder", "remove_folder", "sha256_of", "write_atomically"]
 _LOCK_SECONDS = 1800.0
 _LOCKS = ".locks"
 _PARTIAL = re.compile(r"\.partial-(?P<name>.+)-[0-9a-f]{8}")
+# An install takes at most half an hour; a folder without a stamp is left over once it is older.
+_STALE_SECONDS = 2 * 3600.0
 
 
 def ensure_folder(destination: Path, *, marker: str, fill: Callable[[Path], bytes]) -> Path:
@@ -163,9 +168,13 @@ def _locked(destination: Path, *, seconds: float = _LOCK_SECONDS) -> Iterator[No
 
 def _sweep(destination: Path) -> None:
     """Delete what killed processes left beside `destination`, whose lock we hold."""
-    for stamp in sorted((destination.parent / _LOCKS).glob(".partial-*.stamp")):
-        partial = destination.with_name(stamp.name.removesuffix(".stamp"))
-        match = _PARTIAL.fullmatch(partial.name)
+    stamps = (destination.parent / _LOCKS).glob(".partial-*.stamp")
+    stamped = {stamp.name.removesuffix(".stamp") for stamp in stamps}
+    # A child that outlived its killed install, as older versions let it, comes without a stamp.
+    stale = {path.name for path in destination.parent.glob(".partial-*") if _is_stale(path)}
+    for name in sorted(stamped | stale):
+        partial = destination.with_name(name)
+        match = _PARTIAL.fullmatch(name)
         if not match:
             continue
         owner = destination.with_name(match["name"])
@@ -175,6 +184,15 @@ def _sweep(destination: Path) -> None:
         # Held by a living process: it is still filling that folder.
         with contextlib.suppress(InfrastructureError), _locked(owner, seconds=0):
             _sweep_one(partial)
+
+
+def _is_stale(partial: Path) -> bool:
+    """Whether it is a folder of this user's that nothing was put into for some time."""
+    with contextlib.suppress(OSError):
+        found = partial.lstat()
+        is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        return is_ours and found.st_mtime < time.time() - _STALE_SECONDS
+    return False
 
 
 def _sweep_one(partial: Path) -> None:

@@ -24,6 +24,7 @@ from harness.values.outcome import Capture, ProcessEnd
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from harness.effects.peers import JobEnd
     from harness.effects.process import Hub, Peer, ResourceLimits
     from harness.values.limits import Limits
     from harness.values.toolchain import Triton
@@ -224,6 +225,8 @@ class TritonSessions:
                 either, timeout=self._capture_timeout, return_when=asyncio.FIRST_COMPLETED
             )
             if captured.done() and (opened := captured.result()):
+                # What it leaves goes with it, however it ends.
+                ended.add_done_callback(lambda _: self._hub.drop_folder(folder))
                 return opened
             if not captured.done() and not ended.done():
                 raise CaptureError(
@@ -236,6 +239,7 @@ class TritonSessions:
             raise CaptureError(_how_it_died(request, await ended, folder))
         except BaseException:
             server.kill(job)
+            self._hub.drop_folder(folder)
             raise
         finally:
             captured.cancel()
@@ -327,10 +331,14 @@ class TritonSessions:
             folder = self._hub.new_folder(message["op"])
             try:
                 end, start_error = await child.run({**message, "folder": str(folder)})
+                if start_error:
+                    raise InfrastructureError(f"a compilation could not start: {start_error}")
             except PeerGoneError:
+                self._hub.drop_folder(folder)
                 continue
-            if start_error:
-                raise InfrastructureError(f"a compilation could not start: {start_error}")
+            except BaseException:
+                self._hub.drop_folder(folder)
+                raise
             return LowerResult(
                 end=end,
                 result=_read_json(folder / "result.json"),
@@ -361,10 +369,10 @@ def _hear(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-def _how_it_died(request: CaptureRequest, ended: Mapping[str, Any], folder: Path) -> str:
-    if ended["start_error"]:
-        return f"{request.file}: the launch code could not run: {ended['start_error']}"
-    words = ProcessEnd(**ended["end"]).words
+def _how_it_died(request: CaptureRequest, ended: JobEnd, folder: Path) -> str:
+    if ended.start_error:
+        return f"{request.file}: the launch code could not run: {ended.start_error}"
+    words = ended.end.words
     log = folder / "capture.err"
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     said = f": {lines[-1][:300]}" if lines else ""

@@ -11,13 +11,14 @@ import signal
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from harness.effects.process import FILE_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, MutableMapping
 
     from harness.effects.process import Hub, ResourceLimits
     from harness.effects.store import Store
@@ -56,7 +57,7 @@ class Kept(Generic[T]):
 class Workbench:
     """Store, children and slots of one run; `cpu_seconds` adds up what the compilers used.
 
-    After `deadline` (by `time.monotonic`) nobody gets a slot any more. `made` are the keys of the
+    After `deadline` (by `time.monotonic`) no slot is given any more. `made` are the keys of the
     evidence that this run made.
     """
 
@@ -70,7 +71,7 @@ class Workbench:
     cpu_seconds: float = 0.0
     _slots: asyncio.Semaphore = field(init=False)
     _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
-    making: dict[str, asyncio.Lock] = field(default_factory=dict)
+    making: MutableMapping[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -82,7 +83,7 @@ class Workbench:
         other.cpu_seconds = 0.0
         other.limits = limits or self.limits
         if afresh:
-            other.use_cache, other.made, other.making = False, set(), {}
+            other.use_cache, other.made, other.making = False, set(), WeakValueDictionary()
         return other
 
     @contextlib.asynccontextmanager
@@ -108,7 +109,10 @@ class Workbench:
                 self._slots.release()
 
     def once(self, key: str) -> asyncio.Lock:
-        """The lock under which one piece of evidence is made, however many cells want it."""
+        """The lock under which one piece of evidence is made, however many cells want it.
+
+        It lives as long as one of them holds it or waits for it.
+        """
         return self.making.setdefault(key, asyncio.Lock())
 
     def find(self, kind: str, key: str, schema: type[T]) -> Kept[T] | None:

@@ -338,3 +338,16 @@ def test_slots_are_given_back_by_those_that_stop_waiting(bench: Bench) -> None:
         return order
 
     assert bench(body) == ["one", "alone"]
+
+
+def test_what_was_made_is_not_remembered_by_a_lock(bench: Bench) -> None:
+    async def body(bench: Workbench) -> tuple[int, int]:
+        async def one(number: int) -> int:
+            async with bench.once(f"key {number % 5}"):
+                await asyncio.sleep(0)
+                return len(bench.making)
+
+        most = max(await asyncio.gather(*map(one, range(50))))
+        return most, len(bench.making)
+
+    assert bench(body) == (5, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import signal
 import subprocess
@@ -16,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.effects.process import Hub, ResourceLimits, run_tool, scratch_disk
+from harness.effects.process import (
+    Hub,
+    PeerGoneError,
+    ResourceLimits,
+    ToolResult,
+    run_tool,
+    scratch_disk,
+)
 from harness.values.errors import InfrastructureError
 
 if TYPE_CHECKING:
@@ -284,41 +290,26 @@ def test_nothing_outlives_a_caller_that_is_killed(tmp_path: Path, number: signal
         stderr=subprocess.DEVNULL,
         text=True,
     ) as caller:
-        assert caller.stdout
-        runner, scratch = caller.stdout.readline().split()
-        grandchild = int((tmp_path / "grandchild.pid").read_text())
-        job = parent_of(grandchild)
-        pids = [int(runner), job, grandchild]
-        assert all(map(alive, pids))
-        caller.send_signal(number)
-        assert comes_true(lambda: not any(map(alive, pids))), [pid for pid in pids if alive(pid)]
-        caller.wait(10)
+        try:
+            assert caller.stdout
+            runner, scratch = caller.stdout.readline().split()
+            grandchild = int((tmp_path / "grandchild.pid").read_text())
+            job = parent_of(grandchild)
+            pids = [int(runner), job, grandchild]
+            assert all(map(alive, pids))
+            caller.send_signal(number)
+            assert comes_true(lambda: not any(map(alive, pids))), [
+                pid for pid in pids if alive(pid)
+            ]
+            caller.wait(10)
+        finally:
+            caller.kill()
     if number == signal.SIGINT:
         assert not Path(scratch).exists()
 
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def test_scratch_folders_of_killed_runs_are_swept(own_temporary_folder: Path) -> None:
-    stale, running, foreign = (own_temporary_folder / f"triage-{name}" for name in "abc")
-    for folder in (stale, running, foreign):
-        folder.mkdir()
-        (folder / "data").write_text("x")
-    for folder in (stale, running):
-        (folder / "owner").touch()
-        os.utime(folder / "owner", (1, 1))
-    with (running / "owner").open("w") as owner:
-        fcntl.flock(owner, fcntl.LOCK_EX)
-        os.utime(running / "owner", (1, 1))
-
-        async def nothing(hub: Hub) -> None:
-            assert hub.scratch.parent == own_temporary_folder
-
-        through_hub(nothing)
-        left = sorted(folder.name for folder in own_temporary_folder.iterdir())
-    assert left == ["triage-b", "triage-c"]
 
 
 def test_a_long_temporary_folder_is_no_obstacle(
@@ -374,21 +365,102 @@ def test_run_tool_kills_a_tool_that_hangs_with_its_child(tmp_path: Path) -> None
     assert comes_true(lambda: not alive(int((tmp_path / "pid").read_text())))
 
 
-def test_run_tool_does_not_wait_for_what_left_its_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harness.effects.process._GOODBYE_SECONDS", 0.5)
+def test_run_tool_kills_what_left_its_group(tmp_path: Path) -> None:
     code = f"""
         import os, time
         if os.fork() == 0:
             os.setsid()
-            open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
+            open({str(tmp_path / "pid.new")!r}, "w").write(str(os.getpid()))
+            os.rename({str(tmp_path / "pid.new")!r}, {str(tmp_path / "pid")!r})
             time.sleep(1000)
+        while not os.path.exists({str(tmp_path / "pid")!r}):
+            time.sleep(0.01)
         print("said", flush=True)
     """
-    result = run_tool([sys.executable, "-I", "-S", "-c", textwrap.dedent(code)], timeout=2)
-    try:
-        assert result.end.timed_out
-        assert result.stdout == "said\n"
-    finally:
-        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    result = run_tool([sys.executable, "-I", "-S", "-c", textwrap.dedent(code)], timeout=50)
+    assert result.end.ok
+    assert result.stdout == "said\n"
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_run_tool_limits_a_foreign_tool(tmp_path: Path) -> None:
+    limits = ResourceLimits(timeout=60, memory=200 << 20, file_size=1 << 20)
+
+    def ran(word: str) -> ToolResult:
+        env = {**os.environ, "FAKE_PTXAS": word}
+        return run_tool([FAKE], timeout=60, cwd=tmp_path, limits=limits, env=env)
+
+    assert flags(ran("memory-below").end) == (False, True, False)
+    flooded = ran("flood")
+    assert flags(flooded.end) == (False, False, True)
+    assert flooded.stdout == "x" * (1 << 20)
+
+
+TOOL_USER = """
+from harness.effects.process import run_tool
+script = "echo $$ > pid.new; mv pid.new pid; exec sleep 1000"
+run_tool(["/bin/sh", "-c", f"setsid -w sh -c '{script}'; true"], timeout=1000)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_no_tool_outlives_a_caller_that_is_killed(tmp_path: Path, number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", TOOL_USER], cwd=tmp_path, stderr=subprocess.DEVNULL
+    ) as caller:
+        try:
+            assert comes_true((tmp_path / "pid").exists, 30)
+            tool = int((tmp_path / "pid").read_text())
+            assert alive(tool)
+            caller.send_signal(number)
+            assert comes_true(lambda: not alive(tool))
+            caller.wait(10)
+        finally:
+            caller.kill()
+
+
+def test_a_child_cannot_speak_for_another_one() -> None:
+    async def body(hub: Hub) -> tuple[list[bytes], bool]:
+        name, hello = hub.expect()
+        assert len(name) == 32
+        answers = []
+        for said in (b'{"hello": "child-1"}\n', b'{"hello": []}\n', b"nonsense\n", b"[" * 99_999):
+            reader, writer = await asyncio.open_unix_connection(hub.socket)
+            writer.write(said + b'{"captured": {}}\n')
+            answers.append(await reader.read())
+            writer.close()
+        return answers, hello.done()
+
+    assert through_hub(body) == ([b""] * 4, False)
+
+
+def test_a_child_that_sends_nonsense_is_gone() -> None:
+    async def body(hub: Hub) -> list[bool]:
+        gone = []
+        for said in (b"[]", b'{"end": 1}', b'{"end": {"exit_code": "x"}, "id": 1}', b"\xff"):
+            name, hello = hub.expect()
+            _, writer = await asyncio.open_unix_connection(hub.socket)
+            writer.write(b'{"hello": "%s"}\n' % name.encode())
+            peer = await hello
+            _, job = peer.start({"op": "exec"})
+            writer.write(said + b"\n")
+            with pytest.raises(PeerGoneError):
+                await job
+            gone.append(peer.gone)
+            writer.close()
+        return gone
+
+    assert all(through_hub(body))
+
+
+def test_children_that_are_gone_are_forgotten() -> None:
+    async def body(hub: Hub) -> int:
+        for _ in range(20):
+            name, hello = hub.expect()
+            _, writer = await asyncio.open_unix_connection(hub.socket)
+            writer.write(b'{"hello": "%s"}\n' % name.encode())
+            await (await hello).close()
+            writer.close()
+        return len(hub._peers) + len(hub._waiting)
+
+    assert through_hub(body) <= 1
