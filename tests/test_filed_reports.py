@@ -11,7 +11,7 @@ import pytest
 
 from harness.logic.dossier import Upstream
 from harness.logic.report_gate import Private, inspect_report
-from harness.presentation.reports import REQUIRED
+from harness.presentation.report_forms import REQUIRED
 
 REPORTS = Path(__file__).parent.parent / "reports"
 FILED = {

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import sys
-import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,21 +16,20 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_line, results_console, status_console
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.effects.bundles import pack
 from harness.effects.folders import write_atomically
 from harness.effects.locations import create_folder, home_dir
-from harness.effects.process import run_tool
 from harness.effects.store import Store
 from harness.logic.dossier import Dossier, Upstream, search_terms
-from harness.logic.report_gate import Defect
 from harness.presentation.minimizations import folder_files
 from harness.presentation.report_documents import report_document, report_page
-from harness.presentation.reports import REQUIRED, render_report
+from harness.presentation.report_forms import REQUIRED
+from harness.presentation.reports import render_report
 from harness.values.errors import UsageError
 from harness.values.row import Row
 from harness.verbs.bugs import find_bug, list_bugs
 from harness.verbs.dossiers import GatherOptions, gather
-from harness.verbs.reporting import attach, inspect_dossier, try_bundle
+from harness.verbs.filing import Filed, Filing, file_report
+from harness.verbs.reporting import attach
 from harness.verbs.selection import Selection, SelectionOptions, select
 
 __all__ = ["command"]
@@ -84,29 +81,27 @@ Exit code 0: written, and ready to be filed. 1: written, but not ready; what is 
 def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
     """Write the report of one failure that its upstream can act on, and say if it is ready.
 
-    What is not stored yet is made: the history, blame, the smallest input, workarounds. Then the
-    bundle is unpacked in a clean folder and its one command is run with a fresh toolchain: the same
-    failure must come back.
+    What is not stored yet is computed: the history, blame, the smallest input, workarounds. Then
+    the bundle is unpacked in a clean folder, its one command is run with a fresh toolchain, and
+    each statement of the issue is checked: the attached files are compiled again on the versions
+    and with the flags that it names, and its numbers are judged again from stored evidence.
     """
     with Store.open(home_dir()) as store:
         words = _words(options, store)
-        status = status_console()
-        with status.status("preparing toolchains and sources"):
+        with status_console().status("preparing toolchains and sources"):
             selection = _one(select(words))
         dossier = _gathered(options, words, selection, store)
-    if options["draft_duplicates"]:
-        for term in search_terms(dossier):
-            print_line(term)
-        return
-    upstream = Upstream(options["upstream"])
-    issue = render_report(dossier, upstream)
-    out = options["out"] or Path("reports") / _slug(dossier.case)
-    defects = _filed(dossier, upstream, issue, out, options["kind"])
+        if options["draft_duplicates"]:
+            for term in search_terms(dossier):
+                print_line(term)
+            return
+        out = options["out"] or Path("reports") / _slug(dossier.case)
+        filed = _filed(dossier, options, out, store)
     if options["as_json"]:
-        print_json({**report_document(dossier, upstream, issue, defects), "path": str(out)})
+        print_json({**_document(filed, options), "path": str(out)})
     else:
-        _say(defects, out)
-    raise click.exceptions.Exit(1 if defects else 0)
+        _say(filed, out)
+    raise click.exceptions.Exit(1 if filed.defects else 0)
 
 
 def _words(options: dict[str, Any], store: Store) -> SelectionOptions:
@@ -149,24 +144,31 @@ def _one(selection: Selection) -> Selection:
 def _gathered(
     options: dict[str, Any], words: SelectionOptions, selection: Selection, store: Store
 ) -> Dossier:
-    status = status_console()
-
-    def tell(what: str) -> None:
-        status.print(f"report: {what}", soft_wrap=True, markup=False)
-
     # Where the file lies on this machine is nobody else's business.
     public = replace(words, kernel=Path(words.kernel).name)
     asked = GatherOptions(
         words=tuple(_spelled(words)),
         made_by=shlex.join(["triage", "report", *_spelled(public), "--for", options["upstream"]]),
+        upstream=Upstream(options["upstream"]),
         signature=options["signature"],
         quick=options["quick"] or options["draft_duplicates"],
         minimized=lambda row: options["minimized"] or Path("minimized") / _slug(row),
     )
     how = compile_options(options)
-    dossier = run_to_the_end(gather(selection, store, how, asked, tell))
+    dossier = run_to_the_end(gather(selection, store, how, asked, _teller()))
     scripts = folder_files(dossier.minimized, command=asked.made_by) if dossier.minimized else {}
-    return attach(dossier, store, scripts)
+    given = selection.repro.ptx.read_bytes() if selection.repro.ptx else b""
+    return attach(dossier, store, scripts, given)
+
+
+def _teller() -> Callable[[str], None]:
+    """Says on stderr what is being done."""
+    status = status_console()
+
+    def tell(what: str) -> None:
+        status.print(f"report: {what}", soft_wrap=True, markup=False)
+
+    return tell
 
 
 def _spelled(words: SelectionOptions) -> list[str]:
@@ -189,54 +191,43 @@ def _slug(row: Row) -> str:
     return f"{Path(row.kernel.partition('::')[0]).stem}-{row.short}"
 
 
-def _filed(dossier: Dossier, upstream: Upstream, issue: str, out: Path, kind: str) -> list[Defect]:
-    """Write what is to be filed, then hold it to the gate."""
+def _filed(dossier: Dossier, options: dict[str, Any], out: Path, store: Store) -> Filed:
+    """Write what is to be filed, and hold it to the gate."""
+    upstream, kind = Upstream(options["upstream"]), options["kind"]
     create_folder(out.absolute())
-    bundle = out / "bundle.tar.gz"
-    folder = out.name or "report"
-    pack(bundle, {file.name: file.data for file in dossier.attachments}, folder=folder)
-    defects = inspect_dossier(dossier, issue, tuple(REQUIRED[upstream]))
-    if dossier.minimized:
-        with status_console().status("running the bundle's command in a clean folder"):
-            defects += try_bundle(bundle, dossier, partial(_signature_of, dossier), folder)
-    write_atomically(out / "issue.md", issue.encode())
+    filing = Filing(
+        render=partial(render_report, upstream=upstream),
+        required=tuple(REQUIRED[upstream]),
+        bundle=out / "bundle.tar.gz",
+        folder=out.name or "report",
+        store=store,
+        how=compile_options(options),
+        tell=_teller(),
+    )
+    filed = run_to_the_end(file_report(dossier, filing))
+    write_atomically(out / "issue.md", filed.issue.text.encode())
     if kind == "html":
-        write_atomically(out / "issue.html", report_page(issue).encode())
+        write_atomically(out / "issue.html", report_page(filed.issue.text).encode())
     if kind == "json":
-        document = report_document(dossier, upstream, issue, defects)
-        write_atomically(out / "issue.json", json.dumps(document, indent=2).encode())
-    return defects
+        document = json.dumps(_document(filed, options), indent=2)
+        write_atomically(out / "issue.json", document.encode())
+    return filed
 
 
-def _signature_of(dossier: Dossier, folder: Path) -> str | None:
-    """What the unpacked input comes to, compiled by a process and into results of its own."""
-    found, case = dossier.minimized, dossier.case
-    assert found is not None
-    words = ["--kernel", str(folder / f"min{found.suffix}"), "--sm", case.target, "--json"]
-    if found.suffix == ".py":
-        words += ["--triton", case.triton or "installed"]
-    if found.suffix == ".ptx" or case.ptxas_origin != "bundled":
-        words += ["--ptxas", case.ptxas]
-    with tempfile.TemporaryDirectory(prefix="triage-report-") as home:
-        done = run_tool(
-            [sys.executable, "-m", "harness", "compile", *words],
-            timeout=600,
-            env={**os.environ, "TRIAGE_HOME": home},
-        )
-    try:
-        cells = json.loads(done.stdout)["cells"]
-    except (ValueError, KeyError):
-        return None
-    return str(cells[0]["signature"]) if cells else None
+def _document(filed: Filed, options: dict[str, Any]) -> dict[str, Any]:
+    upstream = Upstream(options["upstream"])
+    return report_document(filed.dossier, upstream, filed.issue, filed.proof, filed.defects)
 
 
-def _say(defects: list[Defect], out: Path) -> None:
+def _say(filed: Filed, out: Path) -> None:
     console = results_console()
     console.print(f"{out / 'issue.md'}", soft_wrap=True, markup=False)
     console.print(f"{out / 'bundle.tar.gz'}", soft_wrap=True, markup=False)
-    if not defects:
-        console.print("Ready to be filed.")
+    proof = filed.proof
+    said = f"{proof.checked} of its {proof.claims} statements were checked"
+    if not filed.defects:
+        console.print(f"Ready to be filed: {said}, and all of these are true.")
         return
-    console.print("Not ready to be filed:")
-    for defect in defects:
+    console.print(f"Not ready to be filed ({said}):")
+    for defect in filed.defects:
         console.print(f"  {defect.kind}: {defect}", soft_wrap=True, markup=False)

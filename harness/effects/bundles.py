@@ -7,6 +7,7 @@ import io
 import tarfile
 from typing import TYPE_CHECKING
 
+from harness.effects import sources
 from harness.effects.folders import write_atomically
 from harness.effects.locations import storage_error
 
@@ -38,14 +39,13 @@ def pack(path: Path, files: Mapping[str, bytes], *, folder: str) -> None:
 
 
 def unpack(path: Path, target: Path) -> None:
-    """Unpack a bundle that `pack` made into a folder.
+    """Unpack a bundle that `pack` made into a folder, which must be new.
 
     Raises:
+        IntegrityError: it is damaged, hostile or too large.
         StorageError: it cannot be read, or written there.
     """
     try:
-        with tarfile.open(path, "r:gz") as archive:
-            archive.extractall(target, filter="data")
-    except (OSError, tarfile.TarError) as error:
-        failure = error if isinstance(error, OSError) else OSError(str(error))
-        raise storage_error(failure, path, "unpack") from error
+        sources.unpack(path, target)
+    except OSError as error:
+        raise storage_error(error, path, "unpack", option="--out") from error

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
+from harness.logic.answers import Outcome
 from harness.logic.bisect_report import BisectReport
 from harness.logic.blame_words import Blame
+from harness.logic.claims import Place
 from harness.logic.contrast import Contrast
+from harness.logic.fingerprint import Answer
+from harness.logic.followed import Followed, follow
 from harness.logic.minimization import Minimization
 from harness.logic.survivorship import Survivors, survivors
 from harness.values.outcome import signal_name
@@ -75,16 +79,19 @@ class Way:
 class Dossier:
     """One failure with everything that is known of it; a piece that is None is among `missing`.
 
-    `case` is the failing cell, `rows` those of every config beside it. `shown_by` makes the row
-    again, `made_by` the report. `log` is what the failing compiler printed. `build` is the Build
-    line of the ptxas, `ptxas_package` the distribution that carries it, None for a bundled one that
-    the index does not have. `environment` is told in the manner of collect_env. `ways` are the best
-    workarounds first, as changes of `ways_from`, `patch` is one for the kernel's source.
+    `case` is the failing cell, `rows` those of every config beside it. `is_ptx` says that the input
+    is a PTX file. `shown_by` makes the row again, `made_by` the report. `log` is what the failing
+    compiler printed. `banner` is what `ptxas --version` prints, `ptxas_package` the distribution
+    that carries it, None for a bundled one that the index does not have. `environment` is in the
+    manner of collect_env. `elsewhere` has every config on other versions of the tool in which it
+    goes wrong: at both sides of a boundary, and on the newest. `ways` are the best workarounds
+    first, as changes of `ways_from`, `patch` is one for the kernel's source.
     """
 
     case: Row
     signature: Signature | None
     function: str
+    is_ptx: bool = False
     summary: str
     origin: Origin | None
     issue: str | None
@@ -92,9 +99,10 @@ class Dossier:
     made_by: str
     rows: tuple[Row, ...]
     log: str
-    build: str
+    banner: str
     ptxas_package: str | None
     environment: Mapping[str, str]
+    elsewhere: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
     along_ptxas: BisectReport | None = None
     along_triton: BisectReport | None = None
     flags: Contrast | None = None
@@ -118,28 +126,108 @@ class Dossier:
         return self.case.stage == "cubin"
 
     @property
+    def tool(self) -> str:
+        """The compiler in which it goes wrong, as a sentence names it."""
+        return "ptxas" if self.history_axis == "ptxas" else "Triton"
+
+    @property
+    def history_axis(self) -> str:
+        """The axis along which its history is told.
+
+        Poor code comes from either compiler: it is the one whose versions differ.
+        """
+        if self.kind is VerdictKind.SICK and self.along_triton and self.along_triton.boundary:
+            return "triton"
+        return "ptxas" if self.in_ptxas else "triton"
+
+    @property
     def fates(self) -> Survivors:
         """The configs by what became of them."""
         return survivors(self.rows)
 
     @property
-    def alike(self) -> int:
-        """How many configs fail as this one does."""
-        return sum(row.signature == self.case.signature for row in self.rows)
-
-    @property
     def history(self) -> BisectReport | None:
         """Along the tool in which it goes wrong."""
-        return self.along_ptxas if self.in_ptxas else self.along_triton
+        return self.along_ptxas if self.history_axis == "ptxas" else self.along_triton
 
     @property
-    def newest(self) -> tuple[str, Row] | None:
-        """The newest version of that tool that was tried, and what it did."""
-        if self.history is None or not self.history.rows:
+    def newest(self) -> str | None:
+        """The newest version of that tool that says anything of this config."""
+        rows = self.history.rows if self.history else {}
+        telling = [v for v, row in rows.items() if not VerdictKind(row.verdict).tells_nothing]
+        return telling[-1] if telling else None
+
+    @property
+    def followed(self) -> Followed:
+        """What is reported: a failure, or for poor code the condition that its history follows."""
+        is_sick = self.kind is VerdictKind.SICK
+        return self.history.followed if is_sick and self.history else follow(self.case)
+
+    @property
+    def failing(self) -> tuple[Row, ...]:
+        """The configs that fail as this one does."""
+        return tuple(row for row in self.rows if self.outcome(row) is Outcome.SAME)
+
+    @property
+    def smallest(self) -> dict[str, tuple[Outcome, str]]:
+        """What the reduced file does: for each version that tried it, the outcome and its words."""
+        found = self.minimized
+        if found is None:
+            return {}
+        does = {
+            line.version: (_OUTCOMES[line.minimized], line.minimized_words)
+            for line in found.versions
+            if line.minimized is not None
+        }
+        if self.version not in does and found.fingerprint.signature == self.case.signature:
+            does[self.version] = (Outcome.SAME, "")
+        return does
+
+    @property
+    def version(self) -> str:
+        """The failing version of the tool in which it goes wrong."""
+        return self.case.ptxas if self.history_axis == "ptxas" else self.case.triton or ""
+
+    def places(self, version: str) -> list[Place]:
+        """The attached inputs on one version of that tool, the smallest first.
+
+        Of the reduced file only where it was tried; a kernel's source as it was given is not
+        compiled as the kernel is, so it is none of them.
+        """
+        names = {file.name for file in self.attachments}
+        small = f"min{self.minimized.suffix}" if self.minimized else ""
+        found = [small] if small in names and version in self.smallest else []
+        if self.history_axis == "ptxas" and "original.ptx" in names:
+            found.append("original.ptx")
+        return [
+            Place(file=file, tool=self.tool, version=version, target=self.case.target)
+            for file in found
+        ]
+
+    def outcome(self, row: Row) -> Outcome:
+        """What a row says of the failure that is reported."""
+        return self.followed.of(row)
+
+    def lifted(self, version: str) -> tuple[list[Row], list[Row]] | None:
+        """Of the configs that fail alike: those that this version compiles, and the others.
+
+        None where that was not tried, or says nothing, for one of them.
+        """
+        there = {tuple(row.config.items()): row for row in self.elsewhere.get(version, ())}
+        found = [there.get(tuple(row.config.items())) for row in self.failing]
+        if not found or any(row is None or VerdictKind(row.verdict).tells_nothing for row in found):
             return None
-        return list(self.history.rows.items())[-1]
+        rows = [row for row in found if row is not None]
+        works = [row for row in rows if self.outcome(row) is Outcome.OK]
+        return works, [row for row in rows if row not in works]
 
 
+_OUTCOMES = {
+    Answer.SAME: Outcome.SAME,
+    Answer.ACCEPTS: Outcome.OK,
+    Answer.OTHER: Outcome.OTHER,
+    Answer.UNTOLD: Outcome.UNTESTABLE,
+}
 _PHRASE = re.compile(r"[A-Za-z][A-Za-z' -]{8,80}[A-Za-z]")
 
 

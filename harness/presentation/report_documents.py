@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from markdown_it import MarkdownIt
 
+from harness.logic.claims import Issue, Proof
 from harness.logic.dossier import Dossier, Upstream
 from harness.logic.report_gate import Defect
 from harness.presentation.bisections import bisect_document
@@ -17,17 +19,18 @@ __all__ = ["report_document", "report_page"]
 
 
 def report_document(
-    dossier: Dossier, upstream: Upstream, issue: str, defects: list[Defect]
+    d: Dossier, upstream: Upstream, issue: Issue, proof: Proof, defects: Sequence[Defect]
 ) -> dict[str, Any]:
     """For `--json` and `--format json`."""
-    d = dossier
-    title, _, body = issue.partition("\n")
+    title, _, body = issue.text.partition("\n")
     return {
         "schema": 1,
         "for": upstream.value,
         "title": title.removeprefix("# "),
         "body": body.strip(),
         "ready": not defects,
+        "statements": proof.claims,
+        "statements_checked": proof.checked,
         "defects": [{"kind": x.kind, "file": x.file, "words": x.words} for x in defects],
         "case": asdict(d.case),
         "configs": [asdict(row) for row in d.rows],

@@ -4,200 +4,170 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.logic.answers import Outcome
 from harness.logic.bisect_report import BisectReport
+from harness.logic.bisection import Boundary
+from harness.logic.claims import Claim, Issue, Kind, Ledger, ends_so, gives, has_figures
 from harness.logic.contrast import Contrast
 from harness.logic.dossier import Attachment, Dossier, Upstream
 from harness.logic.report_gate import without_folders
-from harness.presentation.bisections import TOOLS, report_line, stage_lines
-from harness.presentation.contrasts import contrast_words
-from harness.presentation.templates import render_template
+from harness.presentation.bisections import report_line, stage_lines
+from harness.presentation.report_forms import observed_words
+from harness.presentation.report_impact import escaped, expected_sentence, impact_sentences
+from harness.presentation.report_tables import (
+    attachment_lines,
+    config_lines,
+    contrast_lines,
+    version_lines,
+    way_lines,
+)
+from harness.presentation.templates import config_label, render_template
 from harness.values.verdict import VerdictKind
 
-__all__ = ["REQUIRED", "render_report"]
-
-REQUIRED: Mapping[Upstream, Sequence[str]] = {
-    Upstream.NVIDIA: (
-        "Component",
-        "Description",
-        "Impact",
-        "How to reproduce",
-        "Output",
-        "ptxas version",
-        "Operating system",
-        "Minimal input",
-        "Last good and first bad",
-        "By optimisation level and flag",
-        "By target",
-        "Workaround",
-        "Attachments",
-        "Redistribution",
-    ),
-    Upstream.TRITON: (
-        "Describe the bug",
-        "Reproduce",
-        "Observed",
-        "Versions",
-        "Stage and pass",
-        "Environment details",
-    ),
-    Upstream.PROJECT: (
-        "Who is affected",
-        "What happens",
-        "Root cause",
-        "Workaround",
-        "Reproduce",
-        "Upstream",
-        "Environment",
-    ),
-    Upstream.PYTORCH: ("🐛 Describe the bug", "Minimal repro", "Error logs", "Versions"),
-}
-"""Headings that a report must have, with something below them."""
+__all__ = ["render_report"]
 
 # As much of a minimal input as one reads in an issue; more is in the bundle.
 _FITS = 6000
 
-_OBSERVED = {
-    VerdictKind.TRAP_STUB: "compiles without an error, to a kernel whose only effect is a trap",
-    VerdictKind.OUT_OF_RESOURCES: "compiles without an error, but needs more than the target has",
-    VerdictKind.REJECTED: "is rejected",
-    VerdictKind.PASS_FAILURE: "makes a pass of the compiler fail",
-    VerdictKind.COMPILER_CRASH: "takes the compiler down",
-    VerdictKind.PTXAS_ICE: "ends ptxas with an internal compiler error",
-    VerdictKind.PTXAS_ERROR: "is refused by ptxas",
-    VerdictKind.TIMEOUT: "does not come to an end",
-    VerdictKind.OUT_OF_MEMORY: "takes more memory than the machine has",
-}
-_EXPECTED = {
-    VerdictKind.TRAP_STUB: "Expected: code that works, or an error when it is compiled.",
-    VerdictKind.OUT_OF_RESOURCES: "Expected: an error when it is compiled, or code that fits.",
-    VerdictKind.REJECTED: "Expected: that it compiles, or that the message says what to change.",
-}
-_ELSE_EXPECTED = "Expected: code, or a message that names what is wrong with the input."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Span:
-    versions: str
-    verdict: str
-    reason: str
-    same: bool
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What a template asks of a dossier, in words."""
+    """What a template asks of a dossier, in words; `ledger` takes what these words claim."""
 
     d: Dossier
     upstream: Upstream
     attachments: tuple[Attachment, ...]
+    ledger: Ledger = field(default_factory=Ledger)
 
     @property
     def title(self) -> str:
         """Within the habit of the upstream: what, where, since when."""
-        case = self.d.case
-        if self.upstream is Upstream.PROJECT:
-            broken = sum(not VerdictKind(row.verdict).compiles for row in self.d.rows)
-            return (
-                f"{self.d.function} on {case.target}: {broken} of {len(self.d.rows)} configs do "
-                f"not work with {_compilers(self.d)}"
+        d, case = self.d, self.d.case
+        rows = [has_figures(row) for row in d.rows]
+        if self.upstream is Upstream.PROJECT and d.kind is not VerdictKind.SICK:
+            broken = sum(not VerdictKind(row.verdict).compiles for row in d.rows)
+            return self.ledger.say(
+                f"{d.function} on {case.target}: {broken} of {len(d.rows)} configs do "
+                f"not work with {_compilers(d)}",
+                *rows,
             )
-        if self.d.in_ptxas:
-            said = _plain(self.message)
-            return f"ptxas {case.ptxas}: {said} on {case.target}{self._since}"
-        return f"{self.d.function} {_OBSERVED[self.d.kind]} on {case.target}{self._since}"
+        name = f"ptxas {case.ptxas}" if d.in_ptxas else d.function
+        said = observed_words(d.kind)
+        if d.in_ptxas:
+            said = escaped(self.message.removeprefix("ptxas ").removesuffix(", saying nothing"))
+        if d.kind is VerdictKind.SICK:
+            name, said = f"{_compilers(d)}", f"{d.function} {said}"
+            return self.ledger.say(f"{name}: {said} on {case.target}{self._since()}", *rows)
+        colon = ":" if d.in_ptxas else ""
+        return f"{name}{colon} {said} on {case.target}{self._since()}"
 
     @property
     def message(self) -> str:
         """The failure in its own words."""
-        found = re.search(r": (.+)", self.d.case.reason)
-        return found[1] if found and self.d.in_ptxas else self.d.case.reason
+        d = self.d
+        quotes = d.kind is VerdictKind.REJECTED or (d.in_ptxas and d.kind is not VerdictKind.SICK)
+        found = re.search(r": (.+)", d.case.reason) if quotes else None
+        return found[1] if found else d.case.reason
 
-    @property
     def _since(self) -> str:
+        """When it began and ended, where that holds for every config that fails alike."""
         report = self.d.history
         if report is None:
             return ""
         parts = []
-        if report.finding.regression and report.finding.regression.exact:
-            parts.append(f"since {report.version(report.finding.regression.after)}")
-        if report.finding.fix and report.finding.fix.exact:
-            parts.append(f"fixed in {report.version(report.finding.fix.after)}")
+        began, ended = report.finding.regression, report.finding.fix
+        if began and began.exact and self._all_work(report.version(began.before)):
+            said = f"since {report.version(began.after)}"
+            parts.append(self.ledger.say(said, *self._at_boundary(report, began)))
+        newest = self.d.newest
+        if ended and ended.exact:
+            fixed = report.version(ended.after)
+            if self._all_work(fixed) and (newest is None or self._all_work(newest)):
+                claims = self._at_boundary(report, ended)
+                parts.append(self.ledger.say(f"fixed in {fixed}", *claims))
+            elif newest and (found := self.d.lifted(newest)) and found[1]:
+                number = f"{len(found[1])} of {len(self.d.failing)} failing configs"
+                parts.append(f"{number} still fail in {newest}")
         return f" ({', '.join(parts)})" if parts else ""
+
+    def _all_work(self, version: str) -> bool:
+        """Whether every config that fails alike compiles with this version."""
+        if len(self.d.rows) == 1:
+            return True  # the history is that of the one there is
+        found = self.d.lifted(version)
+        return found is not None and not found[1]
+
+    def _at_boundary(self, report: BisectReport, boundary: Boundary) -> list[Claim]:
+        """What the two sides of a boundary claim of the attached files, and of every config."""
+        claims: list[Claim] = []
+        for index in (boundary.before, boundary.after):
+            version = report.version(index)
+            row = report.rows.get(version)
+            claims += [has_figures(each) for each in self.d.elsewhere.get(version, ())]
+            for place in self.d.places(version):
+                if row:
+                    claims += gives(place, self.d.outcome(row))
+        return claims or [Claim(kind=Kind.TEXT)]
 
     @property
     def observed(self) -> str:
         """What happens, in one sentence."""
-        case = self.d.case
-        return (
-            f"`{self.d.function}` for {case.target} with {_compilers(self.d)} "
-            f"{_OBSERVED[self.d.kind]}: {_plain(self.message)}."
+        case, d = self.d.case, self.d
+        said = (
+            f"`{d.function}` for {case.target} with {_compilers(d)} "
+            f"{observed_words(d.kind)}: {escaped(self.message)}."
         )
+        return self.ledger.say(said, has_figures(case))
 
     @property
     def expected(self) -> str:
         """What should happen instead."""
-        if self.d.in_ptxas and self.d.along_ptxas:
-            accepting = [
-                self.d.along_ptxas.version(bound)
-                for boundary, bound in _working_sides(self.d.along_ptxas)
-                if boundary
-            ]
-            if accepting:
-                return f"Expected: a cubin, as {' and '.join(accepting)} make of the same bytes."
-        return _EXPECTED.get(self.d.kind, _ELSE_EXPECTED)
+        return expected_sentence(self.ledger, self.d)
 
     @property
     def impact(self) -> str:
-        """How much is lost, as far as compiling tells."""
-        rows, d = self.d.rows, self.d
-        compiling = [row for row in rows if VerdictKind(row.verdict).compiles]
-        fail = "fails" if d.alike == 1 else "fail"
-        parts = [f"{d.alike} of the {len(rows)} configs that were tried {fail} this way."]
-        if len(rows) == 1:
-            parts = []  # it was said already that this one does
-        elif not compiling:
-            parts.append("No config is left that compiles.")
-        elif spilling := [row.spill_stores for row in compiling if row.spill_stores]:
-            least, most = min((row.spill_stores or 0) for row in compiling), max(spilling)
-            span = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-            parts.append(f"What is left spills {span} B a thread.")
-        else:
-            parts.append(f"{len(compiling)} compile.")
-        newest = d.newest
-        if newest:
-            words = "works" if VerdictKind(newest[1].verdict).compiles else newest[1].verdict
-            assert d.history is not None
-            tool = TOOLS[d.history.axis]
-            parts.append(f"The newest {tool} that was tried, {newest[0]}: {words}.")
-        return " ".join(parts)
+        """How much is lost, as far as compiling shows."""
+        return impact_sentences(self.ledger, self.d)
 
     @property
     def affected(self) -> str:
         """Who meets it."""
         case, origin = self.d.case, self.d.origin
         source = f"{origin.package} {origin.version} (`{origin.module}`)" if origin else "this code"
-        launch = case.launch
         return (
-            f"Users of {source} on {case.target} with {_compilers(self.d)}. Launch: `{launch}`. "
-            "What was compiled was not run: no GPU took part."
+            f"Users of {source} on {case.target} with {_compilers(self.d)}. Launch: "
+            f"`{case.launch}`. It was compiled, not run: no GPU took part."
+        )
+
+    @property
+    def input_words(self) -> str:
+        """What the compiler at fault was given, and where it comes from."""
+        d = self.d
+        if d.is_ptx:
+            return "The input is PTX; `original.ptx` is the file as it was given, byte for byte."
+        origin = f" ({d.origin.package} {d.origin.version})" if d.origin else ""
+        return (
+            f"The input is PTX that Triton {d.case.triton} generates from `{d.function}`{origin} "
+            f"for {d.case.target}; `original.ptx` is that PTX without debug information."
         )
 
     @property
     def ended(self) -> str:
         """How the failing process ended."""
-        case = self.d.case
-        if case.signal is not None:
-            return f"Ended by signal {case.signal}."
-        return "" if case.exit_code is None else f"Exit code: {case.exit_code}."
-
-    @property
-    def ptxas_version(self) -> str:
-        """As `ptxas --version` ends."""
-        return f"ptxas {self.d.case.ptxas}\n{self.d.build}".rstrip()
+        row = self.d.case
+        place = next(iter(self.d.places(self.d.version)), None)
+        words = ""
+        if row.signal is not None:
+            words = f"Ended by signal {row.signal}."
+        elif row.exit_code == 0:
+            words = "Exit code: 0. No compiler reports the failure."
+        elif row.exit_code is not None:
+            words = f"Exit code: {row.exit_code}."
+        if not words:
+            return ""
+        return self.ledger.say(words, ends_so(place, row) if place else has_figures(row))
 
     @property
     def names(self) -> set[str]:
@@ -211,17 +181,17 @@ class View:
 
     @property
     def by_hand(self) -> str:
-        """The command that ptxas gets, or the one that makes the cell with this program."""
-        case = self.d.case
-        if self.d.in_ptxas and self.minimal_name in self.names:
-            package = f"{self.d.ptxas_package}=={case.ptxas}" if self.d.ptxas_package else ""
+        """The command that ptxas gets, or the one that gives the cell with this program."""
+        d, case = self.d, self.d.case
+        if d.in_ptxas and self.minimal_name in self.names and self.minimal_name.endswith(".ptx"):
+            package = f"{d.ptxas_package}=={case.ptxas}" if d.ptxas_package else ""
             get = [f"pip install --target wheel {package}  # brings ptxas"] if package else []
-            flags = shlex.join(self.d.minimized.flags if self.d.minimized else case.ptxas_flags)
+            flags = shlex.join(d.minimized.flags if d.minimized else case.ptxas_flags)
             ptxas = "$(find wheel -name ptxas)" if package else "ptxas"
             return "\n".join([*get, f"{ptxas} {flags} {self.minimal_name} -o kernel.cubin"])
-        if self.minimal_name in self.names:
+        if self.minimal_name in self.names and self.minimal_name.endswith(".py"):
             return f"pip install triton=={case.triton}\npython {self.minimal_name}"
-        return self.d.shown_by
+        return "" if self.has_script else d.shown_by
 
     @property
     def minimal_name(self) -> str:
@@ -238,24 +208,37 @@ class View:
         """How small, and what of it was checked."""
         found = self.d.minimized
         assert found is not None
+        size = len(found.text.encode())
+        claims = [Claim(kind=Kind.BYTES, file=self.minimal_name, expected=size)]
         if found.minimized.instructions is not None:
             sizes = (
                 f"{found.original.instructions:,} instructions reduced to "
-                f"{found.minimized.instructions:,} ({found.minimized.bytes:,} bytes)"
+                f"{found.minimized.instructions:,} ({size:,} bytes)"
             )
+            claims += [
+                Claim(kind=Kind.INSTRUCTIONS, file=name, expected=count.instructions)
+                for name, count in (
+                    ("original.ptx", found.original),
+                    (self.minimal_name, found.minimized),
+                )
+                if name in self.names
+            ]
         else:
             before, after = found.original.lines, found.minimized.lines
-            sizes = f"{before:,} lines of functions reduced to {after:,}"
+            sizes = f"{before:,} lines of functions reduced to {after:,} ({size:,} bytes)"
         checked = "; nothing more can go alone" if found.is_minimal else ""
         undefined = ""
         if found.undefined[1] > found.undefined[0]:
             undefined = " It reads registers that nothing has written: compile it, do not run it."
-        return f"{sizes}, every step with the same failure{checked}.{undefined}"
+        elif found.is_defined and found.undefined[1] == 0:
+            undefined = " Every register that it reads was written before."
+        said = f"{sizes}; every step kept the signature of the failure{checked}.{undefined}"
+        return self.ledger.say(said, *claims)
 
     @property
     def history_name(self) -> str:
         """What the missing piece would be called."""
-        return f"the history along {'ptxas' if self.d.in_ptxas else 'Triton'}"
+        return f"the history along {self.d.tool}"
 
     @property
     def stage_words(self) -> str:
@@ -264,7 +247,7 @@ class View:
         words = f"Stage: {case.stage}." if case.stage else "The stage is not known."
         if signature and signature.failing_pass:
             words += f" Pass: `{signature.failing_pass}`."
-        return words
+        return self.ledger.say(words, has_figures(case))
 
     @property
     def stage_lines(self) -> list[str]:
@@ -275,37 +258,59 @@ class View:
     @property
     def where_to_report(self) -> str:
         """To whom the cause belongs, in words."""
-        tool = "ptxas (NVIDIA)" if self.d.in_ptxas else "Triton (triton-lang/triton)"
-        return f"The cause is reported to {tool}; `triage report` makes that report too."
+        whose = {"ptxas": "ptxas (NVIDIA)", "Triton": "Triton (triton-lang/triton)"}[self.d.tool]
+        return f"It goes wrong in {whose}; `triage report` writes the report for them too."
 
-    def history_words(self, report: BisectReport) -> list[str]:
+    @property
+    def ptx_ways(self) -> list[str]:
+        """What a user of PTX can change, as far as it was tried."""
+        works = self.d.flags.labels(Outcome.OK) if self.d.flags else []
+        lines = (
+            [f"These flags of ptxas {self.d.case.ptxas} work: {', '.join(works)}."] if works else []
+        )
+        report = self.d.along_ptxas
+        good = (
+            [v for v, row in report.rows.items() if self.d.outcome(row) is Outcome.OK]
+            if report
+            else []
+        )
+        if good:
+            lines.append(f"These ptxas work: {', '.join(good)}.")
+        return [self.ledger.say(line) for line in lines]
+
+    def history_words(self, report: BisectReport) -> str:
         """The line to paste."""
-        return [report_line(report)]
+        line = report_line(report)
+        if len(self.d.rows) > 1:
+            line = f"Config `{config_label(self.d.case)}`: {line}"
+        claims: list[Claim] = []
+        for boundary in (report.finding.regression, report.finding.fix):
+            if boundary:
+                claims += self._at_boundary(report, boundary)
+        return self.ledger.say(line, *claims)
 
-    def spans(self, report: BisectReport) -> Iterator[_Span]:
-        """Neighbouring versions that did the same."""
-        for part in report.finding.segments:
-            first, last = report.version(part.first), report.version(part.last)
-            row = report.rows.get(last)
-            is_verdict = part.probe.verdict in {kind.value for kind in VerdictKind}
-            yield _Span(
-                versions=first if first == last else f"{first} - {last}",
-                verdict=part.probe.verdict if is_verdict else "could not be told",
-                reason=row.reason if row else report.reasons.get(last, part.probe.verdict),
-                same=part.probe.outcome is Outcome.SAME,
-            )
+    @property
+    def config_lines(self) -> list[str]:
+        """The table of every config."""
+        return config_lines(self.ledger, self.d.rows)
 
-    def contrast_words(self, found: Contrast) -> list[str]:
+    def version_lines(self, report: BisectReport) -> list[str]:
+        """The table of the history."""
+        return version_lines(self.ledger, self.d, report)
+
+    def contrast_lines(self, found: Contrast) -> list[str]:
         """What carries it."""
-        return contrast_words(found)
+        return contrast_lines(self.ledger, self.d, found)
 
+    @property
+    def way_lines(self) -> list[str]:
+        """The table of workarounds."""
+        return way_lines(self.ledger, self.d)
 
-def _working_sides(report: BisectReport) -> Iterator[tuple[object, int]]:
-    finding = report.finding
-    if finding.regression:
-        yield finding.regression, finding.regression.before
-    if finding.fix:
-        yield finding.fix, finding.fix.after
+    @property
+    def attachment_lines(self) -> list[str]:
+        """The table of attached files."""
+        return attachment_lines(self.ledger, self.d)
 
 
 def _compilers(d: Dossier) -> str:
@@ -314,12 +319,9 @@ def _compilers(d: Dossier) -> str:
     return " and ".join(filter(None, (triton, ptxas)))
 
 
-def _plain(reason: str) -> str:
-    return re.sub(r"([*<`\[]|(?<!\w)_|_(?!\w))", r"\\\1", reason.rstrip("."))
-
-
-def render_report(dossier: Dossier, upstream: Upstream) -> str:
-    """The issue's text, its title first, ready for the gate."""
+def render_report(dossier: Dossier, upstream: Upstream) -> Issue:
+    """The issue's text, ready for the gate, with all that it claims."""
     view = View(d=dossier, upstream=upstream, attachments=dossier.attachments)
     text = render_template(f"report/{upstream.value}.md.j2", d=dossier, v=view)
-    return without_folders(re.sub(r"\n{3,}", "\n\n", text).strip()) + "\n"
+    whole = without_folders(re.sub(r"\n{3,}", "\n\n", text).strip()) + "\n"
+    return Issue(text=whole, claims=tuple(view.ledger.claims))

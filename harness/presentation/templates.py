@@ -14,7 +14,7 @@ import harness
 from harness.values.kernel import Config
 from harness.values.row import Row
 
-__all__ = ["render_template"]
+__all__ = ["config_label", "markdown_cell", "render_template"]
 
 _TICKS = re.compile(r"`+")
 _LONG = 4000
@@ -39,10 +39,10 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     filters: dict[str, Callable[..., str]] = {
-        "cell": _cell,
+        "cell": markdown_cell,
         "code": _code,
         "code_cell": lambda text: _code(text).replace("|", "\\|"),
-        "config_label": _label,
+        "config_label": config_label,
         "fence": _fence,
         "known": lambda value: "" if value is None else f"{value:,}",
         "number": lambda value: f"{value:,}",
@@ -61,7 +61,7 @@ def _code(text: object) -> str:
     return f"{ticks}{blank}{line}{blank}{ticks}"
 
 
-def _cell(text: object) -> str:
+def markdown_cell(text: object) -> str:
     """Within a cell of a Markdown table: one line, its bars escaped, nothing that is markup."""
     line = " ".join(str(text).split())
     return re.sub(r"([|\\*<\[`]|(?<!\w)_|_(?!\w))", r"\\\1", line)
@@ -78,6 +78,6 @@ def _tail(text: str) -> str:
     return text if len(text) <= _LONG else f"[...]\n{text[-_LONG:].partition(chr(10))[2]}"
 
 
-def _label(row: Row) -> str:
+def config_label(row: Row) -> str:
     """A row's config, as in a cell id."""
     return Config.of(row.config).label

@@ -16,14 +16,15 @@ SCHEMA = 1
 class Row:
     """A cell with its verdict and numbers; what is not known is None, never 0.
 
-    `stage` is where it went wrong, `signal` and `exit_code` how the stage's process ended. Spills
-    and stack are bytes per thread, `shared` bytes per block, `tmem_size` columns per block,
-    `occupancy` a fraction (theoretical), `instructions` static counts by class, `seconds` wall time
-    of lowering and assembling when they were run. `ptx_version` is the PTX's `.version`;
-    `ptx_body_sha256` hashes the program without debug information and `.version`;
-    `ptx_same_as_bundled` compares it with the one that Triton makes for the ptxas it bundles, and
-    `frozen` says that it is that one. `suspect` is what reading the kernel's source finds wrong
-    with the config.
+    `stage` is where it went wrong, `signal` and `exit_code` how the compiler's process ended: ptxas
+    where it ran, else the process in which Triton died; None where Triton raised an exception,
+    since no process of the compiler's ended then. Spills and stack are bytes per thread, `shared`
+    bytes per block, `tmem_size` columns per block, `occupancy` a fraction (theoretical),
+    `instructions` static counts by class, `seconds` wall time of lowering and assembling when they
+    were run. `ptx_version` is the PTX's `.version`; `ptx_body_sha256` hashes the program without
+    debug information and `.version`; `ptx_same_as_bundled` compares it with the one that Triton
+    makes for the ptxas it bundles, and `frozen` says that it is that one. `suspect` is what reading
+    the kernel's source finds wrong with the config.
     """
 
     cell: str

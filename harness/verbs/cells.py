@@ -28,9 +28,16 @@ from harness.values.resources import Resources
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import Ptxas, Tool
-from harness.values.verdict import Signature, Stage, Verdict, VerdictKind
+from harness.values.verdict import Signature, Verdict, VerdictKind
 
-__all__ = ["Evaluated", "PlannedCell", "cell_evidence", "evaluate", "ptxas_flags"]
+__all__ = [
+    "Evaluated",
+    "PlannedCell",
+    "cell_evidence",
+    "compiler_end",
+    "evaluate",
+    "ptxas_flags",
+]
 
 _GPU_NAME = "--gpu-name="
 
@@ -249,12 +256,17 @@ def cell_evidence(
     )
 
 
-def _end(evidence: CellEvidence, stage: Stage | None) -> ProcessEnd | None:
-    """How the process of the failing stage ended, or the last one where none failed."""
-    lowering, assembly = evidence.lowering, evidence.assembly
-    if assembly and (lowering is None or stage in (None, Stage.CUBIN, Stage.LAUNCH)):
+def compiler_end(lowering: Lowering | None, assembly: Assembly | None) -> ProcessEnd | None:
+    """How the last compiler's process ended: ptxas, or the one in which Triton died.
+
+    None where Triton raised an exception: the process that ends then is ours, with an exit code of
+    ours.
+    """
+    if assembly:
         return assembly.end
-    return lowering.end if lowering else None
+    if lowering is None or lowering.error or lowering.end.ok:
+        return None
+    return lowering.end
 
 
 def _occupancy(limits: Limits | None, needs: Resources) -> Occupancy | None:
@@ -273,7 +285,7 @@ def _occupancy(limits: Limits | None, needs: Resources) -> Occupancy | None:
 def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
     plan, cell, needs = trail.plan, trail.plan.cell, evidence.resources
     facts = evidence.ptx
-    end = _end(evidence, verdict.stage)
+    end = compiler_end(evidence.lowering, evidence.assembly)
     # A stub's occupancy is that of an empty kernel: true, and of no use.
     stub = verdict.kind is VerdictKind.TRAP_STUB
     occupancy = None if stub else evidence.occupancy

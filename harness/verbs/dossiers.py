@@ -1,11 +1,13 @@
-"""Gathers all that a report of one failure says; what is not stored yet is made."""
+"""Gathers all that a report of one failure says; what is not stored yet is computed."""
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
@@ -17,18 +19,26 @@ from harness.effects import toolchains
 from harness.effects.bisect_log import Asked, BisectLog
 from harness.effects.locations import home_dir
 from harness.effects.package_facts import package_license
+from harness.effects.process import run_tool
 from harness.effects.store import ResultRecord, Store
 from harness.logic.bisect_report import BisectReport
 from harness.logic.blame_words import Blame
 from harness.logic.contrast import Contrast
-from harness.logic.dossier import Dossier, Missing, Origin, Way
+from harness.logic.dossier import Dossier, Missing, Origin, Upstream, Way
 from harness.logic.minimization import Minimization, Uninteresting
+from harness.logic.tracebacks import as_the_user_sees_it
 from harness.logic.workaround_report import Candidate, WorkaroundReport
-from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
+from harness.values.errors import (
+    CaptureError,
+    EmptySelectionError,
+    StorageError,
+    TriageError,
+    UsageError,
+)
 from harness.values.kernel import Config, ConfigFilter, Repro
 from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
-from harness.values.verdict import VerdictKind
+from harness.values.verdict import Stage, VerdictKind
 from harness.verbs.bisecting import BisectOptions, bisect_versions
 from harness.verbs.blaming import BlameOptions, find_blame
 from harness.verbs.compile import CompileOptions, Progress, compile_selections
@@ -47,13 +57,14 @@ T = TypeVar("T")
 class GatherOptions:
     """What to gather and how long.
 
-    `words` are those that select the case on the command line, `quick` leaves out what takes more
-    than seconds, `minimized` is the folder of the reduction, which gets `seconds` if it has to be
-    made.
+    `words` are those that select the case on the command line, `upstream` is whom the report is
+    for. `quick` leaves out what takes more than seconds, `minimized` is the folder of the
+    reduction, which gets `seconds` if it does not exist yet.
     """
 
     words: tuple[str, ...]
     made_by: str
+    upstream: Upstream
     signature: str | None = None
     quick: bool = False
     minimized: Callable[[Row], Path]
@@ -72,7 +83,7 @@ class _Gathering:
     async def piece(
         self, what: str, command: str, work: Callable[[], Awaitable[T]], *, slow: bool = True
     ) -> T | None:
-        """Make one piece of the report, or note that it is missing, why, and what makes it."""
+        """Compute one piece of the report, or note that it is missing, why, and how to get it."""
         line = shlex.join(["triage", *shlex.split(command), *self.options.words])
         why = "left out by --quick"
         if not (slow and self.options.quick):
@@ -94,7 +105,7 @@ async def gather(
     options: GatherOptions,
     tell: Callable[[str], None],
 ) -> Dossier:
-    """Everything of the first config that fails; `tell` hears what is being made.
+    """Everything of the first config that fails; `tell` hears what is being computed.
 
     Raises:
         UsageError: nothing that was selected fails.
@@ -107,46 +118,55 @@ async def gather(
     every = replace(selection, config=ConfigFilter())
     rows = (await compile_selections([every], store, how, Progress())).rows
     case = _case(selection, rows, options.signature)
+    _check_upstream(selection, case, options.upstream)
     mine = replace(selection, config=_only(case, rows))
-    dossier = _begin(work, case, rows)
-    in_ptxas = dossier.in_ptxas
-    along_ptxas = along_triton = flags = targets = None
-    if in_ptxas:
-        along_ptxas = await work.piece(
-            "the history along ptxas", "bisect --axis ptxas", lambda: _bisect(work, mine, "ptxas")
-        )
-        flags = await work.piece(
-            "ptxas' flags, one at a time",
-            "bisect --axis flag",
-            lambda: _contrast(work, mine, "flag"),
-        )
-        targets = await work.piece(
-            "other targets", "bisect --axis target", lambda: _contrast(work, mine, "target")
-        )
-    elif not selection.repro.ptx:
-        along_triton = await work.piece(
-            "the history along Triton",
-            "bisect --axis triton",
-            lambda: _bisect(work, mine, "triton"),
-        )
+    dossier = await _histories(work, mine, _begin(work, case, rows))
     found = None
     if not selection.repro.ptx:
         found = await work.piece("workarounds", "workaround", lambda: _workarounds(work, every))
     return replace(
         dossier,
+        elsewhere=await _elsewhere(work, every, dossier),
         ways=tuple(map(_way, found.candidates)) if found else None,
         ways_from=found.baseline if found else None,
         patch=found.patch.diff if found and found.patch and found.patch.is_proved else None,
-        along_ptxas=along_ptxas,
-        along_triton=along_triton,
-        flags=flags,
-        targets=targets,
         blame=await work.piece("whose fault it is", "blame", lambda: _blame(work, mine, case)),
         minimized=await work.piece(
             "the smallest input", "minimize", lambda: _minimize(work, mine, case)
         ),
         missing=tuple(work.missing),
     )
+
+
+async def _histories(work: _Gathering, mine: Selection, dossier: Dossier) -> Dossier:
+    """The dossier with what happens along ptxas, its flags, other targets, and along Triton."""
+    case = dossier.case
+    if dossier.in_ptxas:
+        dossier = replace(
+            dossier,
+            along_ptxas=await work.piece(
+                "the history along ptxas",
+                "bisect --axis ptxas",
+                lambda: _bisect(work, mine, case, "ptxas"),
+            ),
+            flags=await work.piece(
+                "ptxas' flags, one at a time",
+                "bisect --axis flag",
+                lambda: _contrast(work, mine, "flag"),
+            ),
+            targets=await work.piece(
+                "other targets", "bisect --axis target", lambda: _contrast(work, mine, "target")
+            ),
+        )
+    # Poor code may come from either compiler.
+    if not dossier.is_ptx and (dossier.kind is VerdictKind.SICK or not dossier.in_ptxas):
+        along_triton = await work.piece(
+            "the history along Triton",
+            "bisect --axis triton",
+            lambda: _bisect(work, mine, case, "triton"),
+        )
+        dossier = replace(dossier, along_triton=along_triton)
+    return dossier
 
 
 def _case(selection: Selection, rows: tuple[Row, ...], signature: str | None) -> Row:
@@ -160,6 +180,24 @@ def _case(selection: Selection, rows: tuple[Row, ...], signature: str | None) ->
             return row
     meant = f" with signature {signature}" if signature else ""
     raise UsageError(f"none of the {len(found)} cells that were selected fails{meant}")
+
+
+def _check_upstream(selection: Selection, case: Row, upstream: Upstream) -> None:
+    """Refuse a report to somebody whose program never ran, or did what it should.
+
+    Raises:
+        UsageError: it says to whom to report instead.
+    """
+    if upstream is Upstream.NVIDIA and case.stage != Stage.CUBIN.value:
+        raise UsageError(
+            f"--for nvidia: this is no failure of ptxas: {case.verdict} in stage {case.stage}, "
+            "before ptxas has the kernel; report it with --for triton"
+        )
+    if upstream is Upstream.TRITON and selection.repro.ptx:
+        raise UsageError(
+            f"--for triton: Triton has no part in it: {selection.repro.name} is PTX, and "
+            f"ptxas {case.ptxas} fails on it; report it with --for nvidia"
+        )
 
 
 def _selected(selection: Selection, row: Row) -> bool:
@@ -177,12 +215,13 @@ def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
     """What needs no more work than to be looked up."""
     selection, repro = work.selection, work.selection.repro
     record = next(each for each in work.store.find_cells(case.cell) if each.cell == case.cell)
-    ptxas = _ptxas(selection, case)
+    banner, package = _ptxas(selection, case)
     words = shlex.join(["triage", "compile", *work.options.words])
     return Dossier(
         case=case,
         signature=work.store.signatures().get(case.signature or ""),
-        function=repro.kernel or case.kernel,
+        function=repro.kernel or case.kernel.rpartition("::")[2],
+        is_ptx=repro.ptx is not None,
         summary=repro.summary,
         origin=_origin(repro),
         issue=repro.issue,
@@ -190,20 +229,22 @@ def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
         made_by=work.options.made_by,
         rows=rows,
         log=_log(work.store, record),
-        build=ptxas[0],
-        ptxas_package=ptxas[1],
+        banner=banner,
+        ptxas_package=package,
         environment=_environment(case),
     )
 
 
 def _ptxas(selection: Selection, case: Row) -> tuple[str, str | None]:
-    """The Build line of the ptxas that was used, and the distribution that carries its version."""
+    """What the failing ptxas says of its version, and the distribution that carries it."""
+    if not case.ptxas_flags:
+        return "", None  # it never ran
     carried = {str(version): name for version, name in toolchains.available_ptxas()}
-    named = [each for each in selection.ptxas if each and each.version == case.ptxas]
-    build = named[0].build if named else ""
-    if not build and case.ptxas in carried:
-        build = toolchains.install_ptxas(case.ptxas).build
-    return build, carried.get(case.ptxas)
+    tools = [each for each in selection.ptxas if each and each.version == case.ptxas]
+    if not tools and case.ptxas in carried:
+        tools = [toolchains.install_ptxas(case.ptxas)]
+    banner = run_tool([tools[0].path, "--version"], timeout=30).stdout if tools else ""
+    return banner, carried.get(case.ptxas)
 
 
 def _origin(repro: Repro) -> Origin | None:
@@ -230,15 +271,20 @@ def _log(store: Store, record: ResultRecord) -> str:
     if kept is None:
         return ""
     lowering = msgspec.json.decode(kept.body, type=Lowering)
-    return lowering.error.traceback or lowering.error.message if lowering.error else lowering.log
+    if lowering.error is None:
+        return lowering.log
+    return as_the_user_sees_it(lowering.error.traceback) or lowering.error.message
 
 
 def _environment(case: Row) -> dict[str, str]:
-    """In the manner of collect_env, with the ptxas that was used; a GPU has no part in it."""
+    """In the manner of collect_env, with the ptxas if it ran; a GPU has no part in it."""
+    ptxas = {
+        "ptxas version": f"{case.ptxas} ({case.ptxas_origin})",
+        "ptxas flags": shlex.join(case.ptxas_flags),
+    }
     return {
         "Triton version": case.triton or "none: the input is PTX",
-        "ptxas that was used": f"{case.ptxas} ({case.ptxas_origin})",
-        "ptxas flags": shlex.join(case.ptxas_flags),
+        **(ptxas if case.ptxas_flags else {}),
         "target": case.target,
         "PyTorch version": metadata.version("torch"),
         "Python version": platform.python_version(),
@@ -249,12 +295,37 @@ def _environment(case: Row) -> dict[str, str]:
     }
 
 
-async def _bisect(work: _Gathering, mine: Selection, axis: str) -> BisectReport:
+async def _bisect(work: _Gathering, mine: Selection, case: Row, axis: str) -> BisectReport:
     asked = Asked(axis=axis, selection={}, options={})
-    log = BisectLog.begin(home_dir() / "bisections" / f"report-{axis}.jsonl", asked)
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+    name = f"report-{case.short}-{axis}-{stamp}.jsonl"
+    log = BisectLog.begin(home_dir() / "bisections" / name, asked)
     # Where a version was named, it is the one that fails; the focus must not be left to the index.
     options = BisectOptions(axis=axis, signature=work.options.signature, repeat=3)
     return await bisect_versions(mine, work.store, work.how, options, _silent, log)
+
+
+async def _elsewhere(
+    work: _Gathering, every: Selection, dossier: Dossier
+) -> dict[str, tuple[Row, ...]]:
+    """Every config at both sides of where it began and ended, and on the newest version."""
+    report = dossier.history
+    if report is None or len(dossier.rows) == 1:
+        return {}
+    finding = report.finding
+    versions = [report.version(finding.regression.before)] if finding.regression else []
+    versions += [report.version(finding.fix.after)] if finding.fix else []
+    found = {}
+    for version in dict.fromkeys((*versions, *filter(None, (dossier.newest,)))):
+        if dossier.history_axis == "ptxas":
+            there = replace(every, ptxas=(toolchains.install_ptxas(version),))
+        else:
+            there = replace(every, tritons=(toolchains.install_triton(version),))
+        with contextlib.suppress(CaptureError):
+            work.tell(f"every config with {dossier.tool} {version}")
+            compiled = await compile_selections([there], work.store, work.how, Progress())
+            found[version] = compiled.rows
+    return found
 
 
 async def _contrast(work: _Gathering, mine: Selection, axis: str) -> Contrast:

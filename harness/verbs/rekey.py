@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -17,7 +17,7 @@ import msgspec
 from harness.effects.assembling import Inspection, PtxReading
 from harness.effects.store import Evidence, ResultRecord, Store
 from harness.logic.answers import is_failure
-from harness.logic.judge import judge
+from harness.logic.judge import CellEvidence, judge
 from harness.logic.signature import RULE
 from harness.values.limits import limits_of
 from harness.values.outcome import Assembly, Lowering
@@ -26,7 +26,7 @@ from harness.values.target import Target
 from harness.values.verdict import Verdict, VerdictKind
 from harness.verbs.cells import cell_evidence
 
-__all__ = ["Rekeyed", "rekey"]
+__all__ = ["Rekeyed", "rekey", "row_of_evidence"]
 
 _PAGE = 500
 _KINDS: dict[str, Any] = {
@@ -109,8 +109,42 @@ def _evidence(store: Store, records: Iterable[ResultRecord]) -> _Found:
     return found
 
 
+def row_of_evidence(store: Store, cell: str) -> Row | None:
+    """The last result of a cell as its evidence is judged today; None where that is not kept.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    record = next((each for each in store.find_cells(cell) if each.cell == cell), None)
+    if record is None:
+        return None
+    row = _decode_row(record.row)
+    steps = _steps(record, row, _evidence(store, [record]))
+    if not steps:
+        return None
+    evidence = _cell_evidence(row, steps)
+    verdict, needs = judge(evidence), evidence.resources
+    return replace(
+        row,
+        verdict=verdict.kind.value,
+        reason=verdict.reason,
+        signature=verdict.signature.key if verdict.signature else None,
+        n_regs=needs.n_regs,
+        spill_stores=needs.spill_stores,
+        spill_loads=needs.spill_loads,
+        shared=needs.shared,
+        tmem_size=needs.tmem_columns,
+    )
+
+
 def _judge_again(record: ResultRecord, row: Row, found: _Found) -> Verdict | None:
     """The verdict by today's rules; None where the evidence for it is not there."""
+    steps = _steps(record, row, found)
+    return judge(_cell_evidence(row, steps)) if steps else None
+
+
+def _steps(record: ResultRecord, row: Row, found: _Found) -> dict[str, Any] | None:
+    """What a result was judged from, by kind; None where that is not there any more."""
     if row.flaky or row.verdict == VerdictKind.INFRA.value:
         return None
     steps: dict[str, Any] = {}
@@ -127,20 +161,18 @@ def _judge_again(record: ResultRecord, row: Row, found: _Found) -> Verdict | Non
             return None
         if kind == "assemble" and evidence.artifacts.get("cubin") != row.cubin_sha256:
             return None
-    return _verdict(row, steps) if steps else None
+    return steps
 
 
-def _verdict(row: Row, steps: Mapping[str, Any]) -> Verdict:
+def _cell_evidence(row: Row, steps: Mapping[str, Any]) -> CellEvidence:
     target = Target.parse(row.target)
-    return judge(
-        cell_evidence(
-            target=target,
-            limits=limits_of(target.capability),
-            lowering=steps.get("lower"),
-            reading=steps.get("ptx"),
-            assembly=steps.get("assemble"),
-            inspection=steps.get("inspect"),
-        )
+    return cell_evidence(
+        target=target,
+        limits=limits_of(target.capability),
+        lowering=steps.get("lower"),
+        reading=steps.get("ptx"),
+        assembly=steps.get("assemble"),
+        inspection=steps.get("inspect"),
     )
 
 

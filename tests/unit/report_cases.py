@@ -1,7 +1,7 @@
 """Two dossiers made up of plain values: the same ones that the golden reports were made from.
 
-`python tests/unit/report_cases.py` writes the golden files anew; read what changed before you
-commit it.
+`python tests/unit/report_cases.py` writes the golden files again; read what changed before
+you commit it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from harness.logic.blame import Culprit, Ground
 from harness.logic.blame_words import Blame
 from harness.logic.contrast import Contrast, Point
 from harness.logic.dossier import Attachment, Dossier, Missing, Origin, Upstream, Way
-from harness.logic.fingerprint import Fingerprint
+from harness.logic.fingerprint import Answer, Fingerprint
 from harness.logic.followed import follow
 from harness.logic.ir_difference import StageDifference, StageStory
-from harness.logic.minimization import Ending, Minimization, Size
+from harness.logic.minimization import Ending, Minimization, Size, VersionLine
 from harness.logic.trust import Tally
 from harness.presentation.reports import render_report
 from harness.values.kernel import Config
@@ -74,6 +74,13 @@ TRAP = row(
 )
 
 
+def compiles(row: Row) -> Row:
+    """The same config where it works."""
+    return replace(
+        row, verdict="ok", reason="compiled", signature=None, stage=None, code=None, exit_code=0
+    )
+
+
 def evidence(axis: str, versions: tuple[str, ...], letters: str, failing: Row) -> Evidence:
     words = {
         "?": Probe(outcome=Outcome.UNTESTABLE, verdict="unsupported"),
@@ -81,7 +88,9 @@ def evidence(axis: str, versions: tuple[str, ...], letters: str, failing: Row) -
         "x": Probe(outcome=Outcome.SAME, verdict=failing.verdict, signature=failing.signature),
     }
     rows = {
-        "?": replace(failing, verdict="unsupported", reason="Unsupported .version 8.8"),
+        "?": replace(
+            failing, verdict="unsupported", reason="Unsupported .version 8.8", signature=None
+        ),
         "+": replace(FINE, verdict="ok", reason="compiled", spill_stores=0),
         "x": failing,
     }
@@ -137,6 +146,18 @@ MINIMIZED = Minimization(
     calls=1200,
     seconds=80.0,
     ending=Ending.FINISHED,
+    versions=tuple(
+        VersionLine(
+            version=version,
+            original=answer,
+            original_words="",
+            minimized=answer,
+            minimized_words="Unsupported .version 8.8" if answer is Answer.UNTOLD else "",
+        )
+        for version, answer in zip(
+            VERSIONS, (Answer.UNTOLD, Answer.ACCEPTS, Answer.SAME, Answer.ACCEPTS), strict=True
+        )
+    ),
     is_minimal=True,
 )
 
@@ -157,9 +178,10 @@ IN_PTXAS = Dossier(
     made_by="triage report --kernel scan --sm 100a --ptxas 13.1.80 --for nvidia",
     rows=(FINE, CRASH),
     log="ptxas fatal   : (C1234) Internal compiler error.\n",
-    build="cuda_13.1.r13.1/compiler.1_0",
+    banner="Cuda compilation tools, release 13.1, V13.1.80\nBuild cuda_13.1.r13.1/compiler.1_0\n",
     ptxas_package="nvidia-cuda-nvcc",
     environment={"Triton version": "3.6.0", "OS": "Linux x86_64, glibc 2.36"},
+    elsewhere=dict.fromkeys(("13.0.88", "13.3.33"), (FINE, compiles(CRASH))),
     along_ptxas=evidence("ptxas", VERSIONS, "?+x+", CRASH).report(),
     flags=Contrast(
         axis="flag",
@@ -185,6 +207,7 @@ IN_PTXAS = Dossier(
     ways_from=FINE,
     attachments=(
         attachment("min.ptx", PTX, "the smallest input that shows it"),
+        attachment("original.ptx", PTX * 50, "the PTX that Triton 3.6.0 generates"),
         attachment("repro.sh", "#!/bin/sh\n", "shows it"),
     ),
 )
@@ -233,4 +256,4 @@ CASES = {
 
 if __name__ == "__main__":
     for name, (dossier, upstream) in CASES.items():
-        (GOLDEN / f"{name}.md").write_text(render_report(dossier, upstream))
+        (GOLDEN / f"{name}.md").write_text(render_report(dossier, upstream).text)

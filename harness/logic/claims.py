@@ -1,0 +1,225 @@
+"""What an issue states, as values that can be checked, and whether it is so. Pure.
+
+The Markdown and the gate are made from the same claims: a sentence of the issue carries those that
+it rests on, and the gate holds each against what the attached files do (`Trial`), against what the
+stored evidence comes to by today's rules, and against the text itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from harness.logic.answers import Outcome
+from harness.logic.report_gate import without_folders
+from harness.values.row import Row
+
+__all__ = [
+    "Claim",
+    "Issue",
+    "Kind",
+    "Ledger",
+    "Place",
+    "Proof",
+    "Trial",
+    "end_of",
+    "ends_so",
+    "figures",
+    "gives",
+    "has_figures",
+    "prove",
+]
+
+
+class Kind(str, Enum):
+    """What a claim is about."""
+
+    OUTCOME = "outcome"  # of an attached file on one compiler
+    VERDICT = "verdict"
+    END = "end"  # exit code or signal
+    SHA256 = "sha256"
+    BYTES = "bytes"
+    INSTRUCTIONS = "instructions"
+    FIGURES = "figures"  # verdict and numbers of one stored cell
+    TEXT = "text"  # a line that only has to be there as it was computed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """An attached file on one version of one compiler, with one change of flags."""
+
+    file: str
+    tool: str
+    version: str
+    target: str
+    flag: str = ""
+
+    def __str__(self) -> str:
+        changed = f" ({self.flag})" if self.flag else ""
+        return f"{self.file} with {self.tool} {self.version}{changed} for {self.target}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One statement: `said` is the piece of the issue that makes it, `expected` what must come out.
+
+    `place` is where an attached file is compiled, `file` names one whose bytes count, `cell` a
+    stored result.
+    """
+
+    kind: Kind
+    said: str = ""
+    expected: str | int | tuple[object, ...] | None = None
+    place: Place | None = None
+    file: str | None = None
+    cell: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issue:
+    """The text in Markdown, its title first, and what it claims."""
+
+    text: str
+    claims: tuple[Claim, ...]
+
+
+class Ledger:
+    """Takes the sentences of an issue as they are written, with the claims that each rests on."""
+
+    def __init__(self) -> None:
+        self.claims: list[Claim] = []
+
+    def say(self, said: str, *claims: Claim) -> str:
+        """The sentence; without claims of its own it has to stand in the issue as it is."""
+        made = claims or (Claim(kind=Kind.TEXT),)
+        self.claims += [replace(claim, said=said) for claim in made]
+        return said
+
+
+def gives(place: Place, outcome: Outcome, verdict: str | None = None) -> tuple[Claim, ...]:
+    """That an attached file does this there."""
+    claims = [Claim(kind=Kind.OUTCOME, place=place, expected=outcome.value)]
+    claims += [Claim(kind=Kind.VERDICT, place=place, expected=verdict)] if verdict else []
+    return tuple(claims)
+
+
+def ends_so(place: Place, row: Row) -> Claim:
+    """That the compiler's process ends there as it did for this row."""
+    return Claim(kind=Kind.END, place=place, expected=end_of(row))
+
+
+def has_figures(row: Row) -> Claim:
+    """That the evidence of a cell gives this verdict and these numbers."""
+    return Claim(kind=Kind.FIGURES, cell=row.cell, expected=figures(row))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What was found when the claims were put to the test.
+
+    `rows` are the attached files, compiled, and `outcomes` what these say of the failure; `stored`
+    the cells by id as their evidence is judged today; `files` the attached bytes; `instructions`
+    counts those of the attached PTX. What could not be tried is not in them.
+    """
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    rows: Mapping[Place, Row] = field(default_factory=dict)
+    outcomes: Mapping[Place, Outcome] = field(default_factory=dict)
+    stored: Mapping[str, Row] = field(default_factory=dict)
+    instructions: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """How many claims there are, how many could be checked, and what is false, in words."""
+
+    claims: int
+    checked: int
+    false: tuple[str, ...]
+
+
+def figures(row: Row) -> tuple[object, ...]:
+    """What a report states of a cell: its verdict, and the numbers in its tables."""
+    return (
+        row.verdict,
+        row.signature,
+        row.reason,
+        row.n_regs,
+        row.spill_stores,
+        row.spill_loads,
+        row.shared,
+        row.tmem_size,
+    )
+
+
+def end_of(row: Row) -> str:
+    """How the compiler's process ended, in words; empty where none of its processes did."""
+    if row.signal is not None:
+        return f"signal {row.signal}"
+    return "" if row.exit_code is None else f"exit code {row.exit_code}"
+
+
+def prove(claims: Sequence[Claim], trial: Trial, issue: str) -> Proof:
+    """Hold every claim against what was found, and against the text that is to make it."""
+    text = _plain(issue)
+    distinct = list(dict.fromkeys(claims))
+    checked = 0
+    false: list[str] = []
+    false += [
+        f"{said!r} follows from the evidence, and the text does not say it"
+        for said in dict.fromkeys(claim.said for claim in distinct)
+        if _plain(without_folders(said)) not in text
+    ]
+    for claim in distinct:
+        found = [claim.expected] if claim.kind is Kind.TEXT else list(_found(claim, trial))
+        checked += bool(found)
+        differences = (_differs(claim, each) for each in found)
+        false += [f"{claim.said!r} is not so: {each}" for each in differences if each]
+    return Proof(claims=len(distinct), checked=checked, false=tuple(dict.fromkeys(false)))
+
+
+def _plain(text: str) -> str:
+    """Without what Markdown adds to a text, and with one blank where there are several."""
+    return " ".join(re.sub(r"[\\`*|]", " ", text).split())
+
+
+def _found(claim: Claim, trial: Trial) -> Iterator[object]:
+    """What came of a claim; nothing where it could not be tried."""
+    place, file, cell = claim.place, claim.file, claim.cell
+    if place and place in trial.rows:
+        row = trial.rows[place]
+        yield {
+            Kind.OUTCOME: trial.outcomes[place].value,
+            Kind.VERDICT: row.verdict,
+            Kind.END: end_of(row),
+        }[claim.kind]
+    elif cell and cell in trial.stored:
+        yield figures(trial.stored[cell])
+    elif file and file not in trial.files:
+        yield "no such file"
+    elif file and claim.kind is Kind.SHA256:
+        yield hashlib.sha256(trial.files[file]).hexdigest()
+    elif file and claim.kind is Kind.BYTES:
+        yield len(trial.files[file])
+    elif file and file in trial.instructions:
+        yield trial.instructions[file]
+
+
+def _differs(claim: Claim, found: object) -> str | None:
+    """What was found in the place of what is claimed; None where that is the same."""
+    if found == claim.expected:
+        return None
+    where = claim.place or claim.file or claim.cell
+    if claim.kind is Kind.FIGURES:
+        assert isinstance(found, tuple)
+        assert isinstance(claim.expected, tuple)
+        parts = [
+            f"{ours!r} is stored, its evidence gives {theirs!r}"
+            for ours, theirs in zip(claim.expected, found, strict=True)
+            if ours != theirs
+        ]
+        return f"{where}: {'; '.join(parts)}"
+    return f"{where} gives {found!r}, not {claim.expected!r}"
