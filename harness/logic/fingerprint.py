@@ -45,8 +45,9 @@ class Answer(str, Enum):
 class Reaction:
     """What one version of a compiler did with one text.
 
-    `is_accepted`: it compiled it. `is_refusal`: that the version does not support it counts as a
-    refusal like any other. `fields` are named as in a row; what is not known of them is None.
+    `printed` is all that a user sees of it, as far as it is known. `is_accepted`: it compiled it.
+    `is_refusal`: that the version does not support it counts as a refusal like any other. `fields`
+    are named as in a row; what is not known of them is None.
     """
 
     verdict: VerdictKind
@@ -54,6 +55,7 @@ class Reaction:
     is_accepted: bool
     is_refusal: bool = False
     end: ProcessEnd
+    printed: str = ""
     stage: Stage | None = None
     code: str | None = None
     signature: Signature | None = None

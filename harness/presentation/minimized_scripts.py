@@ -1,4 +1,4 @@
-"""`test.sh` and `repro.sh`: a failure as a shell script that needs ptxas and nothing of ours."""
+"""`test.sh` and `repro.sh`: a failure as a shell script that needs nothing of ours."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from harness.logic.properties import (
     spell,
 )
 from harness.presentation.templates import render_template
+from harness.values.limits import limits_of
+from harness.values.target import Target
 from harness.values.verdict import Stage, VerdictKind
 
 __all__ = ["headline_of", "repro_script", "test_script"]
 
 # What a fold of `harness.logic.signature` leaves in the place of what it takes away.
-_FOLDED = re.compile(r"\b(?:TMP|L|HEX|tN|N|KERNEL)\b|%V|SHAPEx|^SIG[A-Z0-9]+: ")
+_FOLDED = re.compile(r"\b(?:TMP|L|HEX|tN|N|KERNEL)\b|%V|SHAPEx|^SIG[A-Z0-9]+: |: ")
 _SHORTEST = 4
 _SHELL_SIGNAL = 128
 _TIMED_OUT = 124
+_RAISED = 1
 
 # Numbers that ptxas prints of an entry, as `sed` finds them.
 _PRINTED = {
@@ -42,11 +45,12 @@ _TESTS = {"==": "-eq", "!=": "-ne", "<": "-lt", "<=": "-le", ">": "-gt", ">=": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Probe:
-    """How a shell tells: an exit status and texts of the log, or numbers and a condition."""
+    """How a shell recognises it: a status and texts of the log, numbers, or a kernel that traps."""
 
     flags: str
     seconds: int
     status: int = 0
+    is_stub: bool = False
     texts: tuple[str, ...] = ()
     numbers: tuple[tuple[str, str], ...] = ()
     condition: str = ""
@@ -88,7 +92,7 @@ def compile_options(found: Minimization) -> str:
 
 
 def test_script(found: Minimization) -> str | None:
-    """The interestingness script, None where a shell cannot tell."""
+    """The interestingness script, None where a shell cannot recognise it."""
     if found.fingerprint.script is not None:
         words = "# The predicate that was given: exit status 0 means interesting."
         return f"#!/bin/sh\n{words}\nexec {found.fingerprint.script}\n"
@@ -109,21 +113,22 @@ def test_script(found: Minimization) -> str | None:
 
 
 def repro_script(found: Minimization) -> str | None:
-    """The one command that shows it, None where a shell cannot tell."""
-    if found.level in ("source", "ttgir"):
-        return render_template(
-            "minimized/repro_source.sh.j2",
-            file=f"min{found.suffix}",
-            headline=headline_of(found),
-            triton=found.triton,
-            program=_compile_ir(found) if found.level == "ttgir" else None,
-        )
-    if found.level != "ptx":
-        return None
+    """The one command that shows it, None where a shell cannot recognise it."""
     probe = _probe(found) if found.fingerprint.script is None else None
-    if probe is None:
+    if probe is None or found.level == "config":
         return None
     package = found.packages.get(found.ptxas)
+    if found.level != "ptx":
+        return render_template(
+            "minimized/repro_source.sh.j2",
+            probe=probe,
+            headline=headline_of(found),
+            target=found.target,
+            triton=found.triton,
+            package=f"{package}=={found.ptxas}" if package else None,
+            file=f"min{found.suffix}",
+            program=_compile_ir(found) if found.level == "ttgir" else None,
+        )
     return render_template(
         "minimized/repro.sh.j2",
         probe=probe,
@@ -189,7 +194,8 @@ def _probe(found: Minimization) -> _Probe | None:
     condition, reaction = found.fingerprint.condition, found.reaction
     if condition is not None:
         fields = fields_of(condition)
-        if not set(fields) <= set(_PRINTED) or _has_fractions(condition):
+        # Triton prints none of these numbers.
+        if found.level != "ptx" or not set(fields) <= set(_PRINTED) or _has_fractions(condition):
             return None
         return _Probe(
             flags=flags,
@@ -197,10 +203,47 @@ def _probe(found: Minimization) -> _Probe | None:
             numbers=tuple((name, _PRINTED[name]) for name in fields),
             condition=_as_shell(condition),
         )
-    status = _status(reaction) if reaction else None
-    if reaction is None or status is None:
+    if reaction is None:
+        return None
+    if found.level != "ptx":
+        return _triton_probe(found, reaction, seconds)
+    status = _status(reaction)
+    if status is None:
         return None
     return _Probe(flags=flags, seconds=seconds, status=status, texts=_texts(reaction))
+
+
+def _triton_probe(found: Minimization, reaction: Reaction, seconds: int) -> _Probe | None:
+    """How a Python that compiles the result ends."""
+    if reaction.verdict is VerdictKind.TRAP_STUB:
+        return _Probe(flags="", seconds=seconds, is_stub=True)
+    if reaction.stage is Stage.LAUNCH:
+        return _over_limit(found, reaction, seconds)
+    is_raised = reaction.end.ok or found.stage == Stage.CUBIN.value
+    status = _RAISED if is_raised else _status(reaction)
+    texts = _texts(reaction)
+    # Any exception of Python ends with the same status.
+    if status is None or (status == _RAISED and not texts):
+        return None
+    return _Probe(flags="", seconds=seconds, status=status, texts=texts)
+
+
+def _over_limit(found: Minimization, reaction: Reaction, seconds: int) -> _Probe | None:
+    """Triton prints what the kernel needs; the target has less."""
+    limits = limits_of(Target.parse(found.target).capability)
+    if limits is None:
+        return None
+    most = {"shared": limits.max_shared_per_block, "tmem_size": limits.tensor_memory_columns}
+    for name, limit in most.items():
+        needed = reaction.fields.get(name)
+        if isinstance(needed, int) and limit is not None and needed > limit:
+            return _Probe(
+                flags="",
+                seconds=seconds,
+                numbers=((name, rf"[( ]{name}=\([0-9]*\)"),),
+                condition=f'[ "${name}" -gt {limit} ]',
+            )
+    return None
 
 
 def _status(reaction: Reaction) -> int | None:
@@ -216,11 +259,14 @@ def _status(reaction: Reaction) -> int | None:
 
 def _texts(reaction: Reaction) -> tuple[str, ...]:
     """What the log has to hold: the code, and the words that do not differ from run to run."""
-    if reaction.verdict is VerdictKind.TIMEOUT or reaction.signature is None:
+    signature = reaction.signature
+    if reaction.verdict is VerdictKind.TIMEOUT or signature is None:
         return ()
-    pieces = (piece.strip() for piece in _FOLDED.split(reaction.signature.template))
-    words = tuple(p for p in pieces if len(p) >= _SHORTEST and p in reaction.reason)
-    return (*((f"({reaction.code})",) if reaction.code else ()), *words)
+    printed = reaction.printed or reaction.reason
+    pieces = [piece.strip() for piece in _FOLDED.split(signature.template)]
+    words = [p for p in (*pieces, signature.failing_pass or "") if len(p) >= _SHORTEST]
+    found = dict.fromkeys(p for p in words if p in printed)
+    return (*((f"({reaction.code})",) if reaction.code else ()), *found)
 
 
 def _has_fractions(condition: Condition) -> bool:

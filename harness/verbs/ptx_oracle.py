@@ -125,8 +125,19 @@ def reaction_of(verdict: Verdict, evidence: CellEvidence) -> Reaction:
         reason=verdict.reason,
         is_accepted=assembly is not None and end.ok and assembly.has_cubin,
         end=end,
+        printed=_printed(evidence),
         stage=verdict.stage,
         code=verdict.code,
         signature=verdict.signature,
         fields=fields,
     )
+
+
+def _printed(evidence: CellEvidence) -> str:
+    """What a user sees of a compilation, by Triton and by ptxas."""
+    lowering, assembly = evidence.lowering, evidence.assembly
+    parts = [lowering.log] if lowering else []
+    if lowering and lowering.error:
+        parts += [lowering.error.traceback, lowering.error.message]
+    parts += [assembly.stdout, assembly.stderr] if assembly else []
+    return "\n".join(parts)

@@ -139,7 +139,8 @@ def test_where_no_shell_can_tell_there_is_no_script() -> None:
 
 def test_a_ptxas_that_no_index_has_must_be_named() -> None:
     files = folder_files(found(packages={}), command="triage")
-    assert "PTXAS:?is to name ptxas 2.0" in files["repro.sh"]
+    assert "cannot 'set PTXAS to the path of ptxas 2.0" in files["repro.sh"]
+    assert "'ptxas 2.0, which is inside a Triton of that time'" in files["test.sh"]
     assert "pip install" not in files["repro.sh"]
 
 
@@ -188,12 +189,16 @@ def test_a_module_of_tritons_ir_has_its_command_too() -> None:
         ),
         command="triage minimize --kernel k",
     )
-    *_, last = files["repro.sh"].splitlines()
-    [program] = shlex.split(last.partition(" -c ")[2].partition(' "$(dirname')[0])
+    [line] = [
+        line
+        for line in files["repro.sh"].splitlines()
+        if '"$python" -c \'import sys, triton; f' in line
+    ]
+    [program] = shlex.split(line.partition(" -c ")[2].partition(' "$file"')[0])
     compile(program, "program", "exec")
     assert "GPUTarget('cuda', 90, 32)" in program
     assert "{'num_stages': 1, 'word': \"it's\"}" in program
-    assert last.endswith('/min.ttgir"')
+    assert 'file=$(dirname "$0")/min.ttgir' in files["repro.sh"]
 
 
 def test_the_table_of_versions_is_a_value_and_a_file() -> None:
@@ -228,3 +233,59 @@ def test_the_table_of_versions_is_a_value_and_a_file() -> None:
     assert "NOT the same as with original.py: 3.6.0." in pattern_words(made)
     unknown = found(versions=(replace(lines[0], minimized=None),))
     assert unknown.is_same_everywhere is None
+
+
+def of_triton(kind: str, **changes: Any) -> Reaction:
+    values: dict[str, Any] = {
+        "verdict": VerdictKind(kind),
+        "reason": "pass Accelerate failed: file.cpp: Assertion `a == 3' failed",
+        "printed": "x/file.cpp:36: f(): Assertion `a == 3' failed.\nexecuting [`Accelerate`",
+        "is_accepted": False,
+        "end": ProcessEnd(exit_code=0),
+        "stage": Stage.TTGIR,
+        "signature": Signature(
+            rule=1,
+            stage="ttgir",
+            kind=kind,
+            failing_pass="Accelerate",
+            code=None,
+            template="file.cpp: Assertion `a == 3' failed",
+        ),
+    }
+    return Reaction(**{**values, **changes})
+
+
+def repro_of(reaction: Reaction, **changes: Any) -> str | None:
+    made = found(
+        level="source", suffix=".py", triton="3.6.0", packages={}, reaction=reaction, **changes
+    )
+    return folder_files(made, command="triage").get("repro.sh")
+
+
+def test_the_script_for_triton_asks_for_the_same_failure() -> None:
+    """The status, the pass, and the words of the template that are printed as they are."""
+    raised = repro_of(of_triton("pass_failure")) or ""
+    assert '[ "$status" -eq 1 ] || return 1' in raised
+    assert re.findall(r"grep -qF -e (.*) \"\$out/log\"", raised) == [
+        "file.cpp",
+        """'Assertion `a == 3'"'"' failed'""",
+        "Accelerate",
+    ]
+    died = repro_of(of_triton("compiler_crash", end=ProcessEnd(signal=6))) or ""
+    assert '[ "$status" -eq 134 ] || return 1' in died
+    late = repro_of(of_triton("ptxas_ice", end=ProcessEnd(exit_code=255)), stage="cubin") or ""
+    assert '[ "$status" -eq 1 ] || return 1' in late
+    # Python ends every exception with 1: without a word of it nothing is known.
+    wordless = of_triton("rejected", printed="nothing of it")
+    assert repro_of(wordless) is None
+
+
+def test_a_stub_and_a_kernel_over_the_limit_compile() -> None:
+    stub = repro_of(of_triton("trap_stub")) or ""
+    assert "-name '*.ptx'" in stub
+    over = of_triton(
+        "out_of_resources", stage=Stage.LAUNCH, fields={"shared": 300_000, "tmem_size": 0}
+    )
+    assert '[ "$shared" -gt 232448 ]' in (repro_of(over) or "")
+    unknown = of_triton("out_of_resources", stage=Stage.LAUNCH, fields={"shared": None})
+    assert repro_of(unknown) is None
