@@ -80,7 +80,12 @@ def export(record: Any, run: Callable[..., Any]) -> dict[str, Any]:
         "constants": [
             {"path": list(path), **definitions.spell(value)} for path, value in constants.items()
         ],
-        "attributes": _attributes(source.attrs),
+        # Triton 3.2 has attributes of constants too, which later ones refuse.
+        "attributes": [
+            {"path": list(path), "words": [list(word) for word in words]}
+            for path, words in _attributes(source.attrs).items()
+            if path not in constants
+        ],
         "options": {
             name: definitions.spell(value)
             for name, value in options.items()
@@ -132,16 +137,12 @@ def _constants(source: Any) -> Iterator[tuple[Path, Any]]:
         yield from (((index,), value) for index, value in source.attrs.get_constants().items())
 
 
-def _attributes(attrs: Any) -> list[dict[str, Any]]:
-    # An object until Triton 3.2.
-    by_path = attrs
-    if not isinstance(attrs, dict):
-        words_of = attrs.filter_out_constants().get_fn_attrs()
-        by_path = {(index,): words for index, words in words_of.items()}
-    return [
-        {"path": list(path), "words": [list(word) for word in words]}
-        for path, words in by_path.items()
-    ]
+def _attributes(attrs: Any) -> dict[Path, Any]:
+    """What Triton knows of arguments, by path; an object until Triton 3.2."""
+    if isinstance(attrs, dict):
+        return attrs
+    words_of = attrs.filter_out_constants().get_fn_attrs()
+    return {(index,): words for index, words in words_of.items()}
 
 
 class _Definitions:

@@ -164,7 +164,9 @@ def pattern_words(found: Minimization) -> str:
     if any(line.minimized is None for line in telling):
         return f"The versions were not run on {best}."
     if found.fingerprint.signature is None:
-        return "Only the numbers of one version had to stay."
+        guards = ", ".join(found.fingerprint.accepting)
+        words = f"Only {found.compiler} {found.fingerprint.bad} had to meet it"
+        return f"{words}, and {guards} not." if guards else f"{words}."
     if found.drift:
         return f"NOT the same as with {original}: {', '.join(found.drift)}."
     same = [line.version for line in telling if line.is_same]

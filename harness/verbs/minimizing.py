@@ -12,7 +12,7 @@ from harness.effects.workbench import Workbench
 from harness.logic.minimization import Minimization, Uninteresting
 from harness.values.verdict import Stage
 from harness.verbs.minimizing_ptx import minimize_ptx
-from harness.verbs.minimizing_subject import Subject, find_subject, is_before_ptxas
+from harness.verbs.minimizing_subject import Search, Subject, find_subject, is_before_ptxas
 from harness.verbs.minimizing_upstream import (
     minimize_config,
     minimize_source,
@@ -64,10 +64,12 @@ async def minimize(
             bench,
             selection,
             run,
-            options.condition,
-            any_will_do=options.script is not None,
-            at_ptxas=options.level == "ptx" or options.script is not None,
-            tell=watch.tell,
+            Search(
+                condition=options.condition,
+                any_will_do=options.script is not None,
+                at_ptxas=options.level == "ptx" or options.script is not None,
+            ),
+            watch.tell,
         )
         if isinstance(subject, Uninteresting):
             result: Minimization | Uninteresting = subject

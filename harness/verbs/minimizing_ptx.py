@@ -85,7 +85,7 @@ async def _interest(
     reducing: Reducing, oracle: PtxOracle, text: str, ptxas: Ptxas
 ) -> tuple[Interest[Ptxas], AtHand[Ptxas]]:
     """What a candidate has to show; and what every version at hand does with the original."""
-    condition, script = reducing.options.condition, reducing.options.script
+    condition, script = reducing.subject.condition, reducing.options.script
     is_failure = condition is None and script is None
     fingerprint = Fingerprint(
         bad=ptxas.version,
@@ -106,7 +106,7 @@ async def _interest(
         await _fewest_flags(oracle, text, ptxas, fingerprint)
     at_hand = await look_around(oracle, text, ptxas, fingerprint, reducing.watch.stage)
     tally = await _try_again(oracle, ptxas, fingerprint, at_hand)
-    if is_failure:
+    if script is None:
         answers = at_hand.answers(fingerprint)
         fingerprint = fingerprint.with_guards(answers, guards_of(answers, ptxas.version))
     oracle.limits = oracle_limits(oracle.limits, at_hand.reactions, ptxas.version)
@@ -222,5 +222,5 @@ def _report(reducing: Reducing, under_way: PtxWork, ptxas: Ptxas) -> Minimizatio
         is_defined=under_way.is_defined,
         undefined=(undefined_count(text), undefined_count(work.best)),
         passes=dict(work.passes),
-        notes=(*work.notes, *reducing.others),
+        notes=(*work.notes, *subject.notes),
     )

@@ -2,79 +2,146 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from harness.effects.workbench import Workbench
+from harness.logic.followed import follow, is_followable
 from harness.logic.minimization import Uninteresting
 from harness.logic.properties import Condition, holds, row_fields
 from harness.logic.ptx import PtxError, read_ptx, retarget
 from harness.values.errors import EmptySelectionError
 from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind
-from harness.verbs.cells import PlannedCell, evaluate
+from harness.verbs.cells import Evaluated, PlannedCell, evaluate
 from harness.verbs.planning import Plan, plan_launch, plan_ptx
 from harness.verbs.ptx_oracle import Question
 from harness.verbs.selection import Selection
 from harness.verbs.work import record_of
 
-__all__ = ["Subject", "find_subject", "is_before_ptxas"]
+__all__ = ["Search", "Subject", "find_subject", "is_before_ptxas"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """A cell that shows what is looked for, and its row.
 
-    `text` is its PTX with the target that was asked for; None where the pipeline did not come so
-    far. `names` are all that its config and those beside it set. `others` counts the configs that
-    come after it and were not looked at.
+    `condition` is what it has to meet, where no failure is looked for. `text` is its PTX with the
+    target that was asked for; None where the pipeline did not come so far. `names` are all that its
+    config and those beside it set. `notes` are for the report.
     """
 
     cell: PlannedCell
     row: Row
     text: str | None
     question: Question
+    condition: Condition | None = None
     names: tuple[str, ...] = ()
-    others: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What a subject has to show: the `condition`, else a failure; `any_will_do` takes the first.
+
+    With `at_ptxas`, what went wrong before ptxas saw anything does not count.
+    """
+
+    condition: Condition | None = None
+    any_will_do: bool = False
+    at_ptxas: bool = False
+
+    def is_met(self, row: Row) -> bool:
+        """Whether this row is what is looked for."""
+        return self._counts(row) and (self.any_will_do or self.shows(row))
+
+    def shows(self, row: Row) -> bool:
+        """Whether it fails, or meets the condition, at whatever stage."""
+        if self.condition is not None:
+            return holds(self.condition, row_fields(row))
+        return is_followable(row) and not VerdictKind(row.verdict).compiles
+
+    def is_sick(self, row: Row) -> bool:
+        """Whether it is what is left to look at where nothing fails."""
+        is_sick = row.verdict == VerdictKind.SICK.value
+        return self.condition is None and is_sick and self._counts(row)
+
+    def _counts(self, row: Row) -> bool:
+        return not self.at_ptxas or (row.ptx_sha256 is not None and not is_before_ptxas(row))
 
 
 async def find_subject(
-    bench: Workbench,
-    selection: Selection,
-    run: int,
-    condition: Condition | None,
-    *,
-    any_will_do: bool,
-    at_ptxas: bool,
-    tell: Callable[[str], None],
+    bench: Workbench, selection: Selection, run: int, search: Search, tell: Callable[[str], None]
 ) -> Subject | Uninteresting:
-    """The first config that fails, or meets the condition; with `any_will_do` the very first.
-
-    With `at_ptxas`, what went wrong before ptxas saw anything does not count.
+    """The first config that fails, or meets the condition; else the first that is sick.
 
     Raises:
         CaptureError: the launch cannot be captured.
         EmptySelectionError: no config matches.
-        TriageError: a toolchain cannot be had, or results cannot be kept.
+        TriageError: a toolchain is not available, or results cannot be stored.
     """
     cells = (await _plan(bench, selection)).cells
     if not cells:
         raise EmptySelectionError("--config matches none of the configs")
     rows: list[Row] = []
-    for index, cell in enumerate(cells):
-        done = await evaluate(bench, cell)
+    async for done in _in_order(bench, cells):
         bench.store.put_result(run, record_of(done))
         row = done.row
         rows.append(row)
         if len(cells) > 1:
-            tell(f"{cell.cell.config.label}: {row.verdict}: {row.reason[:100]}")
-        counts = not at_ptxas or (row.ptx_sha256 is not None and not is_before_ptxas(row))
-        if counts and (any_will_do or _is_wanted(row, condition)):
-            found = _subject(bench, cell, row)
-            names = [name for each in cells for name in each.cell.config.as_dict()]
-            names += [name for name, _ in selection.config.wanted]
-            return replace(found, names=tuple(dict.fromkeys(names)), others=len(cells) - index - 1)
-    return Uninteresting(reason=_why_not(rows, condition, at_ptxas=at_ptxas))
+            tell(f"{cells[len(rows) - 1].cell.config.label}: {row.verdict}: {row.reason[:100]}")
+        if search.is_met(row):
+            return _chosen(bench, selection, cells, rows, len(rows) - 1, search.condition)
+    sick = next((index for index, row in enumerate(rows) if search.is_sick(row)), None)
+    if sick is None:
+        return Uninteresting(reason=_why_not(rows, search))
+    followed = follow(rows[sick])
+    found = _chosen(bench, selection, cells, rows, sick, followed.condition)
+    note = f"nothing fails; what has to stay is that it is sick: {followed.words}"
+    tell(note)
+    return replace(found, notes=(note, *found.notes))
+
+
+async def _in_order(bench: Workbench, cells: Sequence[PlannedCell]) -> AsyncIterator[Evaluated]:
+    """Each cell evaluated, in their order; as many are on their way as there are jobs."""
+    waiting: deque[asyncio.Task[Evaluated]] = deque()
+    left = iter(cells)
+    try:
+        while True:
+            for cell in itertools.islice(left, bench.jobs - len(waiting)):
+                waiting.append(asyncio.create_task(evaluate(bench, cell)))
+            if not waiting:
+                return
+            yield await waiting[0]
+            waiting.popleft()
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def _chosen(
+    bench: Workbench,
+    selection: Selection,
+    cells: Sequence[PlannedCell],
+    rows: Sequence[Row],
+    index: int,
+    condition: Condition | None,
+) -> Subject:
+    found = _subject(bench, cells[index], rows[index])
+    names = [name for each in cells for name in each.cell.config.as_dict()]
+    names += [name for name, _ in selection.config.wanted]
+    others = len(cells) - len(rows)
+    note = f"{others} more configs were not looked at (--config names one)"
+    return replace(
+        found,
+        condition=condition,
+        names=tuple(dict.fromkeys(names)),
+        notes=(note,) if others else (),
+    )
 
 
 async def _plan(bench: Workbench, selection: Selection) -> Plan:
@@ -84,34 +151,18 @@ async def _plan(bench: Workbench, selection: Selection) -> Plan:
     return await plan_launch(bench, selection, target, selection.tritons[0], launch)
 
 
-def _is_wanted(row: Row, condition: Condition | None) -> bool:
-    if condition is not None:
-        return holds(condition, row_fields(row))
-    kind = VerdictKind(row.verdict)
-    return row.signature is not None and not kind.compiles and not kind.tells_nothing
-
-
-def _why_not(rows: list[Row], condition: Condition | None, *, at_ptxas: bool) -> str:
+def _why_not(rows: Sequence[Row], search: Search) -> str:
     """Why no config will do, by the first of them."""
-    early = [row for row in rows if _is_wanted(row, condition) and is_before_ptxas(row)]
-    if at_ptxas and early:
+    early = [row for row in rows if search.shows(row) and is_before_ptxas(row)]
+    if search.at_ptxas and early:
         return (
             f"it goes wrong before ptxas, in stage {early[0].stage}: {early[0].reason}; "
             "PTX cannot show that"
         )
     row = rows[0]
-    told = f"{row.verdict}: {row.reason}"
-    many = f" (so the first of {len(rows)} configs)" if len(rows) > 1 else ""
-    if condition is not None:
-        return f"--while does not hold: {told}{many}"
-    if any(row.verdict == VerdictKind.SICK.value for row in rows):
-        sick = next(row for row in rows if row.verdict == VerdictKind.SICK.value)
-        spills = f"spill_stores>={sick.spill_stores}" if sick.spill_stores else "verdict=sick"
-        return (
-            f"nothing fails; {sick.reason}. What a success has to keep is said by "
-            f'--while, for example --while "{spills}"'
-        )
-    return f"nothing fails: {told}{many}"
+    what = "nothing fails" if search.condition is None else "--while does not hold"
+    many = f" (the first of {len(rows)} configs, and so for each)" if len(rows) > 1 else ""
+    return f"{what}: {row.verdict}: {row.reason}{many}"
 
 
 def _subject(bench: Workbench, cell: PlannedCell, row: Row) -> Subject:

@@ -117,8 +117,8 @@ def _fingerprint(reducing: Reducing) -> Fingerprint:
         raise UsageError("--script is asked about PTX: give a PTX file, or --level ptx")
     return Fingerprint(
         bad=_triton(reducing).version,
-        signature=None if options.condition else subject.row.signature,
-        condition=options.condition,
+        signature=None if subject.condition else subject.row.signature,
+        condition=subject.condition,
     )
 
 
@@ -133,7 +133,7 @@ def _triton(reducing: Reducing) -> Triton:
 def _until(reducing: Reducing) -> Stage | None:
     """The stage of the failure, where a failure is looked for."""
     stage = reducing.subject.row.stage
-    return Stage(stage) if reducing.options.condition is None and stage else None
+    return Stage(stage) if reducing.subject.condition is None and stage else None
 
 
 async def _minimize(
@@ -237,7 +237,7 @@ def _report(reducing: Reducing, held: HeldReduction[Triton], level: _Level) -> M
         versions=held.versions,
         is_minimal=held.is_minimal,
         passes=dict(work.passes),
-        notes=(*work.notes, *reducing.others),
+        notes=(*work.notes, *subject.notes),
     )
 
 

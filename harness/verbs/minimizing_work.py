@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-
-import msgspec
 
 from harness.effects.minimized_folder import MinimizedFolder
 from harness.effects.workbench import Workbench
@@ -253,11 +252,5 @@ class Reducing:
             **more,
         }
         work.log("begun", {"kernel": row.short, "jobs": self.how.workers, "terms": terms})
-        same = msgspec.to_builtins(terms) == folder.finished_terms
+        same = json.loads(json.dumps(terms)) == folder.finished_terms
         return same and work.best == folder.begun
-
-    @property
-    def others(self) -> list[str]:
-        """What to say of the configs that were not looked at."""
-        count = self.subject.others
-        return [f"{count} more configs were not looked at (--config names one)"] if count else []

@@ -139,7 +139,7 @@ def test_the_scripts_say_what_we_say(fakes: FakeCache) -> None:
         text=True,
         check=False,
     )
-    assert bare.returncode != 0
+    assert bare.returncode == 125
     assert "pip install --no-deps --target DIR nvidia-cuda-nvcc==2.0" in bare.stderr
 
 
@@ -230,15 +230,72 @@ def test_a_predicate_of_the_users_own(fakes: FakeCache) -> None:
 
 def test_nothing_to_reduce(fakes: FakeCache) -> None:
     fakes.ptxas("1.0")
-    fakes.ptxas("2.0", "ok(32, 4096)")
     found = minimize(fakes, "--ptxas", "1.0", code=1)
     assert found["instructions"] is None
     assert "nothing fails: ok" in found["reason"]
-    found = minimize(fakes, "--ptxas", "2.0", code=1)
-    assert '--while "spill_stores>=4096"' in found["reason"]
-    found = minimize(fakes, "--ptxas", "2.0", "--while", "n_regs<8", code=1)
+    found = minimize(fakes, "--ptxas", "1.0", "--while", "n_regs>200", code=1)
     assert "--while does not hold" in found["reason"]
     assert not (fakes.folder / "minimized").exists()
+
+
+def test_what_is_sick_is_followed_by_its_numbers(fakes: FakeCache) -> None:
+    """The version that does not spill has to go on not spilling."""
+    fakes.ptxas("2.0", 'ok(32, 8192 if "mul.lo" in text or "bar.sync" not in text else 0)')
+    fakes.ptxas("1.0", 'ok(32, 0 if "bar.sync" in text else 8192)')
+    found = minimize(fakes, "--ptxas", "2.0")
+    assert found["fingerprint"]["while"] == "spill_stores >= 4096"
+    assert found["fingerprint"]["accepted_by"] == ["1.0"]
+    assert found["instructions"] == 2
+    assert "mul.lo" in best(fakes, found)
+    assert any("what has to stay is that it is sick" in note for note in found["notes"])
+    readme = (fakes.folder / found["path"] / "README.md").read_text()
+    assert "Only ptxas 2.0 had to meet it, and 1.0 not." in readme
+
+
+def test_a_wrong_ptxas_is_no_answer(fakes: FakeCache) -> None:
+    """Missing, no program, a program that is not ptxas: exit status 125, with the remedy."""
+    bad = fakes.ptxas("2.0", 'if "mul.lo" in text: ice("C1")')
+    folder = fakes.folder / minimize(fakes, "--ptxas", "2.0")["path"]
+    text = fakes.folder / "text"
+    text.write_text("no program")
+
+    def ends(script: str, **tools: object) -> tuple[int, str]:
+        env = {"PATH": os.environ["PATH"], **{name: str(path) for name, path in tools.items()}}
+        done = subprocess.run(
+            ["sh", folder / script],
+            env=env,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stderr
+
+    assert ends("repro.sh", PTXAS=bad)[0] == 0
+    for wrong in ("/nowhere/ptxas", text, "/bin/true", "/bin/false"):
+        code, said = ends("repro.sh", PTXAS=wrong)
+        assert (code, "cannot test: " in said) == (125, True), wrong
+    assert ends("test.sh", PTXAS_BAD=bad)[0] == 0
+    code, said = ends("test.sh")
+    assert (code, said.startswith("set PTXAS_BAD to the path of ptxas 2.0")) == (125, True)
+    code, said = ends("test.sh", PTXAS_BAD="/nowhere/ptxas")
+    assert (code, "/nowhere/ptxas does not run" in said) == (125, True)
+
+
+def test_a_finished_reduction_is_not_done_again(fakes: FakeCache) -> None:
+    fakes.ptxas("2.0", 'if "mul.lo" in text and "sub" in text: ice("C1")')
+    first = minimize(fakes, "--ptxas", "2.0", "--out", "o")
+    again = minimize(fakes, "--ptxas", "2.0", "--out", "o", "--resume")
+    assert (again["tests"], again["passes"]) == (first["tests"], first["passes"])
+    assert (again["instructions"], again["is_minimal"], again["drift"]) == (2, True, [])
+    # Another seed may find another way.
+    other = minimize(fakes, "--ptxas", "2.0", "--out", "o", "--resume", "--seed", "5")
+    assert other["tests"] > first["tests"]
+    # What the folder holds may be from another time.
+    (fakes.folder / "o" / "min.ptx").write_text(ptx(BODY[:1]))
+    over = minimize(fakes, "--ptxas", "2.0", "--out", "o", "--resume")
+    assert over["instructions"] == 2
+    assert "the saved result no longer reproduces; starting over" in over["notes"]
 
 
 @pytest.mark.parametrize(
