@@ -172,6 +172,17 @@ def minimized(triage: Triage, kernel: str, sm: str, level: str, *more: str) -> d
     return document
 
 
+def repro(folder: Path, triton: str) -> int:
+    """The exit status of its repro.sh, with the Triton of the cache."""
+    site = Path(os.environ["TRIAGE_CACHE_DIR"]) / "toolchains" / f"triton-{triton}" / "site"
+    env = {"PATH": os.environ["PATH"], "TRITON": str(site), "PYTHON": sys.executable}
+    words = ["sh", str(folder / "repro.sh")]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert ("it shows: Triton" in done.stdout) is (done.returncode == 0), done.stdout + done.stderr
+    assert ("cannot test: " in done.stderr) is (done.returncode == 125)
+    return done.returncode
+
+
 # Kernel, target, lines that are left of its functions at most.
 REDUCED = [
     ("verdict_rejected", "90a", 3),
@@ -185,12 +196,17 @@ REDUCED = [
 def test_a_failure_as_a_file_of_a_few_lines(
     triage: Triage, kernel: str, sm: str, lines: int
 ) -> None:
-    """A refusal, a pass that fails, an abort, a crash of ptxas."""
+    """A refusal, a pass that fails, an abort, a crash of ptxas; a script shows each."""
     found = minimized(triage, kernel, sm, "source")
     assert found["is_minimal"]
     assert found["lines"] <= lines
-    row = compiled(triage, triage.folder / found["path"] / "min.py", sm, LATE, code=1)
+    folder = triage.folder / found["path"]
+    row = compiled(triage, folder / "min.py", sm, LATE, code=1)
     assert row["signature"] == found["signature"]
+    assert repro(folder, LATE) == 0
+    (folder / "min.py").write_text((folder / "min.py").read_text().replace("@triton.jit", "@jit"))
+    assert repro(folder, LATE) == 1
+    assert repro(folder, "0.0") == 125
 
 
 @pytest.mark.long
@@ -220,5 +236,6 @@ def test_a_module_of_a_few_operations(triage: Triage) -> None:
     found = minimized(triage, "verdict_trap_stub", "100a", "ttgir")
     assert found["original"]["lines"] > 80
     assert found["lines"] <= 15
+    assert repro(triage.folder / found["path"], LATE) == 0
     row = compiled(triage, triage.folder / found["path"] / "min.ttgir", "100a", LATE, code=1)
     assert row["signature"] == found["signature"]

@@ -1,0 +1,236 @@
+"""A reduction stays the same bug: what other versions do with the original, they go on doing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness.effects.minimized_folder import MinimizedFolder
+from harness.effects.process import ResourceLimits
+from harness.logic.fingerprint import Answer, Fingerprint, Reaction, guards_of
+from harness.logic.minimization import Ending, Size
+from harness.logic.reduction import Progress, reduce
+from harness.values.errors import InfrastructureError
+from harness.values.outcome import ProcessEnd
+from harness.values.verdict import Signature, VerdictKind
+from harness.verbs.minimizing_driver import DocumentDriver
+from harness.verbs.minimizing_held import HeldReduction
+from harness.verbs.minimizing_interest import Interest
+from harness.verbs.minimizing_references import AtHand, Shelf, ask_installed, walk_the_index
+from harness.verbs.minimizing_work import Watch, Work
+
+ORIGINAL = "shapes dot loop mask store"
+LIMITS = ResourceLimits(timeout=10, memory=1 << 30)
+Rules = Mapping[str, Callable[[str], str]]
+
+
+@dataclass(frozen=True)
+class Version:
+    version: str
+
+
+class Fake:
+    """Versions that do as a rule says: `ok`, `bug`, or the words of another refusal."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+
+    def is_possible(self, text: str) -> bool:
+        return bool(text)
+
+    async def look(self, text: str, tool: Version) -> Reaction:
+        return await self.react(text, tool)
+
+    async def react(
+        self, text: str, tool: Version, limits: ResourceLimits | None = None
+    ) -> Reaction:
+        said = self.rules[tool.version](text)
+        if said == "broken":
+            raise InfrastructureError("cannot be started")
+        is_ok = said == "ok"
+        return Reaction(
+            verdict=VerdictKind.OK if is_ok else VerdictKind.PASS_FAILURE,
+            reason=said,
+            is_accepted=is_ok,
+            end=ProcessEnd(exit_code=0),
+            signature=None if is_ok else signature(said),
+        )
+
+
+def signature(said: str) -> Signature:
+    return Signature(
+        rule=1, stage="ttgir", kind="pass_failure", failing_pass=None, code=None, template=said
+    )
+
+
+class Words:
+    """Takes words away, one or several at a time."""
+
+    name = "words"
+
+    def opportunities(self, document: str) -> list[int]:
+        return list(range(len(document.split())))
+
+    def apply(self, document: str, chosen: object) -> str:
+        left = [w for n, w in enumerate(document.split()) if n not in list(chosen)]  # type: ignore[call-overload]
+        return " ".join(left)
+
+
+async def reduce_words(
+    document: str,
+    is_interesting: Callable[[str], Awaitable[bool]],
+    /,
+    *,
+    jobs: int,
+    seed: int,
+    max_tests: int | None,
+    is_time_up: Callable[[], bool],
+    watch: Callable[[Progress[str]], None],
+) -> object:
+    return await reduce(
+        document,
+        [Words()],
+        is_interesting,
+        size=len,
+        key=str,
+        jobs=jobs,
+        seed=seed,
+        max_tests=max_tests,
+        is_time_up=is_time_up,
+        watch=watch,
+    )
+
+
+def run(tmp_path: Path, rules: Rules, *, bad: str = "2.0") -> HeldReduction[Version]:
+    """Reduce the original with these versions installed."""
+
+    async def inner() -> HeldReduction[Version]:
+        oracle, tools = Fake(rules), {version: Version(version) for version in rules}
+        shelf = Shelf(
+            name="Triton",
+            installed=list(tools.values()),
+            available=list,
+            install=Version,
+            steps=0,
+        )
+        fingerprint = Fingerprint(bad=bad, signature=signature("bug").key)
+        at_hand = await ask_installed(oracle, shelf, ORIGINAL, tools[bad], LIMITS)
+        answers = at_hand.answers(fingerprint)
+        guards = guards_of(answers, bad, keeps_refusals=True)
+        folder = MinimizedFolder(path=tmp_path / "o", suffix=".txt").open(ORIGINAL, resume=False)
+        held = HeldReduction(
+            name="Triton",
+            work=Work(
+                folder=folder,
+                watch=Watch(),
+                best=ORIGINAL,
+                size_of=lambda text: Size(bytes=len(text), lines=len(text.split())),
+                started=0.0,
+            ),
+            interest=Interest(
+                oracle=oracle,
+                fingerprint=fingerprint.with_guards(answers, guards),
+                tools=at_hand.tools,
+            ),
+            at_hand=at_hand,
+            driver=DocumentDriver(
+                read=str,
+                text_of=str,
+                reduce=reduce_words,  # type: ignore[arg-type]
+                jobs=1,
+                seed=0,
+            ),
+            keeps_refusals=True,
+        )
+        await held.run()
+        return held
+
+    return asyncio.run(inner())
+
+
+def fails_with(*words: str) -> Callable[[str], str]:
+    return lambda text: "bug" if set(words) <= set(text.split()) else "ok"
+
+
+def valid(text: str) -> str:
+    """A version without the bug; it refuses a dot of impossible shapes."""
+    return "ok" if "shapes" in text or "dot" not in text else "shapes do not fit"
+
+
+def test_input_that_working_versions_refuse_is_no_result(tmp_path: Path) -> None:
+    """The failing version fails before it would look at the shapes."""
+    held = run(tmp_path, {"1.0": valid, "2.0": fails_with("dot"), "3.0": valid})
+    assert held.work.best == "shapes dot"
+    assert held.interest.fingerprint.accepting == ("1.0", "3.0")
+    assert [(line.original, line.minimized) for line in held.versions] == [
+        (Answer.ACCEPTS, Answer.ACCEPTS),
+        (Answer.SAME, Answer.SAME),
+        (Answer.ACCEPTS, Answer.ACCEPTS),
+    ]
+
+
+def test_without_a_neighbour_that_accepts_nothing_guards(tmp_path: Path) -> None:
+    held = run(tmp_path, {"2.0": fails_with("dot"), "3.0": fails_with("dot")})
+    assert held.work.best == "dot"
+    assert held.interest.fingerprint.accepting == ()
+
+
+def test_a_version_that_refuses_in_another_way_goes_on_doing_so(tmp_path: Path) -> None:
+    """It has no `mask` yet; without one it would work, and the history would be another."""
+    old = {"1.0": lambda text: "no mask" if "mask" in text else "ok"}
+    held = run(tmp_path, {**old, "2.0": fails_with("dot"), "3.0": valid})
+    assert set(held.work.best.split()) == {"shapes", "dot", "mask"}
+    assert held.interest.fingerprint.refusing == ("1.0",)
+
+
+@pytest.mark.parametrize("said", ["bug", "ok"])
+def test_a_version_farther_away_that_strays_is_held_from_there_on(
+    tmp_path: Path, said: str
+) -> None:
+    """It was not asked: at the end it differs, so that the reduction goes back and on with it."""
+    other = "ok" if said == "bug" else "bug"
+    far = {"9.0": lambda text: said if "loop" in text else other}
+    held = run(tmp_path, {"1.0": valid, "2.0": fails_with("dot"), "3.0": valid, **far})
+    assert set(held.work.best.split()) == {"shapes", "dot", "loop"}
+    assert all(line.is_same for line in held.versions)
+    assert held.work.notes == ["Triton 9.0 differed from the original: from there on asked, too"]
+    assert held.work.ending is Ending.FINISHED
+
+
+def test_a_version_that_this_machine_cannot_run_is_left_out(tmp_path: Path) -> None:
+    held = run(tmp_path, {"1.0": lambda _: "broken", "2.0": fails_with("dot"), "3.0": valid})
+    assert [line.version for line in held.versions] == ["2.0", "3.0"]
+    assert held.at_hand.notes == ["Triton 1.0 was not asked: cannot be started"]
+
+
+def test_the_index_is_walked_where_nothing_installed_accepts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Outwards, until one accepts; no farther than the steps that are allowed."""
+    monkeypatch.delenv("TRIAGE_OFFLINE", raising=False)
+    rules: Rules = {str(n) + ".0": fails_with("dot") for n in range(1, 9)} | {"3.0": valid}
+    fingerprint = Fingerprint(bad="5.0", signature=signature("bug").key)
+    heard: list[str] = []
+
+    async def inner() -> AtHand[Version]:
+        from packaging.version import Version as Number
+
+        oracle, bad = Fake(rules), Version("5.0")
+        shelf = Shelf(
+            name="Triton",
+            installed=[bad],
+            available=lambda: [Number(version) for version in sorted(rules)],
+            install=Version,
+            steps=2,
+        )
+        found = await ask_installed(oracle, shelf, ORIGINAL, bad, LIMITS)
+        await walk_the_index(oracle, shelf, found, fingerprint, LIMITS, heard.append)
+        return found
+
+    found = asyncio.run(inner())
+    assert heard == [f"trying Triton {version}" for version in ("4.0", "3.0", "6.0", "7.0")]
+    assert guards_of(found.answers(fingerprint), "5.0", keeps_refusals=True) == ("3.0",)
