@@ -14,6 +14,7 @@ from enum import Enum
 
 from packaging.version import Version
 
+from harness.logic.answers import COULD_NOT_TELL
 from harness.logic.properties import Condition, fields_of, holds
 from harness.values.kernel import Scalar
 from harness.values.outcome import ProcessEnd
@@ -119,17 +120,19 @@ class Fingerprint:
 
     def told(self, reaction: Reaction) -> str:
         """What a reader wants to hear of a reaction: the reason, or the numbers that are asked."""
-        if self.condition is None or reaction.verdict.tells_nothing:
+        if self.condition is None or reaction.verdict in COULD_NOT_TELL:
             return reaction.reason
         known = {name: reaction.fields.get(name) for name in fields_of(self.condition)}
         return ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)
 
     def answer(self, reaction: Reaction) -> Answer:
         """What a reaction is, beside the failure that is looked for."""
-        if reaction.verdict.tells_nothing and not reaction.is_refusal:
+        if reaction.verdict is VerdictKind.INFRA:
             return Answer.UNTOLD
         if self.shows(reaction):
             return Answer.SAME
+        if reaction.verdict in COULD_NOT_TELL and not reaction.is_refusal:
+            return Answer.UNTOLD
         return Answer.ACCEPTS if reaction.is_accepted else Answer.OTHER
 
 

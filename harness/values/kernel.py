@@ -27,6 +27,7 @@ __all__ = [
 Scalar = bool | int | float | str
 
 _WORD = re.compile(r"[\w.:+/@-]+")
+_PIECE = re.compile(r'"(?:\\.|[^"\\])*"|.', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +224,8 @@ def _is_json(text: str) -> bool:
 class ConfigFilter:
     """`num_warps=4,maxnreg=none`: the configs that have all of these values.
 
-    `none` matches an unset value; `1|2` either of two.
+    `none` matches an unset value; `1|2` either of two. A text in double quotes, as `Config.label`
+    spells it, may hold commas and bars.
     """
 
     wanted: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -236,9 +238,9 @@ class ConfigFilter:
             UsageError: a part is not `name=value`.
         """
         wanted: dict[str, tuple[str, ...]] = {}
-        for part in filter(None, (piece.strip() for piece in text.split(","))):
+        for part in filter(None, (piece.strip() for piece in _split(text, ","))):
             name, equals, value = (word.strip() for word in part.partition("="))
-            values = tuple(word.strip().lower() for word in value.split("|"))
+            values = tuple(word.strip().lower() for word in _split(value, "|"))
             if not equals or not name or not all(values):
                 raise UsageError(
                     f"--config {text!r}: {part!r} is not name=value; "
@@ -258,6 +260,17 @@ class ConfigFilter:
         return all(values.get(name, {"none"}) & set(allowed) for name, allowed in self.wanted)
 
 
+def _split(text: str, mark: str) -> list[str]:
+    """The pieces between marks that are not within a quoted text; a lone quote is a character."""
+    pieces = [""]
+    for found in _PIECE.findall(text):
+        if found == mark:
+            pieces.append("")
+        else:
+            pieces[-1] += found
+    return pieces
+
+
 def _readings(value: Scalar) -> set[str]:
     """What a user may write for a value, in lower case."""
-    return {_spell(value).lower(), str(value).lower()}
+    return {_spell(value).lower(), str(value).lower(), json.dumps(value).lower()}

@@ -163,7 +163,7 @@ def test_what_has_no_source_is_told(triage: Triage, with_bench: Callable[..., No
 def minimized(triage: Triage, kernel: str, sm: str, level: str, *more: str) -> dict[str, Any]:
     """The document of a reduction, held by the Tritons that are here already."""
     words = ["--kernel", kernel, "--sm", sm, "--triton", LATE, *more]
-    triage("compile", *words)
+    triage("compile", *(word for word in words if word != "--resume"))
     here = Triage(triage.folder, {**triage.env, "TRIAGE_OFFLINE": "1"})
     done = here("minimize", *words, "--level", level, "--jobs", "2", "--json")
     assert done.returncode == 0, done.stderr[-3000:]
@@ -230,6 +230,9 @@ def test_the_smallest_launch(triage: Triage) -> None:
     assert "--set block_k=16 --set k=1 " in command
     [row] = triage.compile(*shlex.split(command)[2:], code=1)["cells"]
     assert row["signature"] == found["signature"]
+    again = minimized(triage, "verdict_trap_stub", "100a", "config", "--resume")
+    assert (again["tests"], again["is_minimal"]) == (found["tests"], True)
+    assert (triage.folder / again["path"] / "min.sh").read_text() == command
 
 
 def test_a_module_of_a_few_operations(triage: Triage) -> None:

@@ -186,7 +186,10 @@ def test_the_answers_of_a_failure() -> None:
     assert wanted.answer(reaction("ptxas_ice", signature="y")) is Answer.OTHER
     assert wanted.answer(reaction("sick", signature="spills", accepted=True)) is Answer.ACCEPTS
     assert wanted.answer(reaction("unsupported", signature="x")) is Answer.UNTOLD
-    assert wanted.answer(reaction("timeout", signature="t")) is Answer.OTHER
+    assert wanted.answer(reaction("timeout", signature="t")) is Answer.UNTOLD
+    assert wanted.answer(reaction("infra", signature="x")) is Answer.UNTOLD
+    hang = Fingerprint(bad="13.1", signature=reaction("timeout", signature="t").key)
+    assert hang.answer(reaction("timeout", signature="t")) is Answer.SAME
 
 
 def test_the_answers_of_a_condition() -> None:

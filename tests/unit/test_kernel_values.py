@@ -109,3 +109,19 @@ def test_a_malformed_filter(text: str) -> None:
 def test_a_name_twice_in_a_filter() -> None:
     with pytest.raises(UsageError, match=r"num_warps twice; .* num_warps=4\|8"):
         ConfigFilter.parse("num_warps=4,num_warps=8")
+
+
+@given(st.dictionaries(st.from_regex(r"[A-Za-z_]\w{0,8}", fullmatch=True), SCALARS, min_size=1))
+def test_the_label_of_a_config_is_a_filter_that_finds_it(values: dict[str, Scalar]) -> None:
+    """So that a command which is printed can be typed, whatever the values hold."""
+    config = Config.of(values)
+    assert ConfigFilter.parse(config.label).matches(config)
+
+
+def test_commas_and_bars_within_quotes_part_nothing() -> None:
+    config = Config.of({"order": "a,b|c", "num_warps": 4})
+    assert config.label == 'order="a,b|c",num_warps=4'
+    wanted = ConfigFilter.parse('order="a,b|c"|"x",num_warps=4|8')
+    assert wanted.matches(config)
+    assert wanted.matches(Config.of({"order": "x", "num_warps": 8}))
+    assert not wanted.matches(Config.of({"order": "a", "num_warps": 4}))
