@@ -97,10 +97,10 @@ class _Budget(click.ParamType[tuple[str, float]]):
 @execution_options
 @json_option
 def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
-    """Reduce a failing kernel to the least PTX that fails in the same way.
+    """Reduce a failing kernel to the smallest input that fails in the same way.
 
     Takes the first config that fails. A candidate must fail with the same signature, and be
-    accepted by the nearest older and newer ptxas that accept the original: so that what is left
+    accepted by the nearest older and newer versions that accept the original: so that what is left
     shows the same bug and not another one. FILE is short for --kernel FILE.
     """
     _check(options)
@@ -201,7 +201,7 @@ def _print(found: Minimization) -> None:
     console.print(
         f"\n{MinimizedFolder(path=Path(found.path), suffix=found.suffix).best}", soft_wrap=True
     )
-    if found.ending is not Ending.FINISHED and found.level != "config":
+    if found.ending is not Ending.FINISHED:
         console.print("The same command with --resume goes on from there.", soft_wrap=True)
 
 
