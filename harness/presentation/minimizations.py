@@ -96,7 +96,7 @@ def _readme(found: Minimization, command: str, *, test: bool, repro: bool) -> st
 def _runs_of(found: Minimization) -> str:
     if found.fingerprint.script is not None:
         return "the script"
-    return compilers_of(found)
+    return found.compiler
 
 
 def _shown_by(found: Minimization) -> str:

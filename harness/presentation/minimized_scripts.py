@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.logic.fingerprint import Reaction
 from harness.logic.minimization import Minimization
@@ -83,6 +83,20 @@ def compilers_of(found: Minimization) -> str:
     return f"Triton {found.triton} and {ptxas}" if is_seen else f"Triton {found.triton}"
 
 
+def _options_of_guards(found: Minimization) -> dict[str, list[str]]:
+    """How `triage compile` asks each Triton that guards the failure, by what it has to do."""
+    asked = found.fingerprint
+    versions = {
+        "failing": (found.triton, *asked.failing),
+        "accepting": asked.accepting,
+        "refusing": asked.refusing,
+    }
+    return {
+        name: [compile_options(replace(found, triton=version)) for version in each]
+        for name, each in versions.items()
+    }
+
+
 def compile_options(found: Minimization) -> str:
     """Of `triage compile`, for what was reduced at a level above PTX."""
     words = ["--sm", found.target, "--triton", found.triton or "installed"]
@@ -103,8 +117,8 @@ def test_script(found: Minimization) -> str | None:
             "minimized/test_source.sh.j2",
             file=f"min{found.suffix}",
             suffix=found.suffix,
-            options=compile_options(found),
             signature=found.fingerprint.signature,
+            **_options_of_guards(found),
         )
     probe = _probe(found)
     if probe is None:

@@ -171,7 +171,10 @@ def test_the_python_of_the_source_level_is_compiled_by_the_installed_triton() ->
         command="triage minimize --kernel k",
     )
     assert "triton==3.6.0" in files["repro.sh"]
-    assert 'triage compile --kernel "$file" --sm sm_90a --triton 3.6.0' in files["test.sh"]
+    assert 'triage compile --kernel "$file" --sm sm_90a --triton 3.6.0 --json' in files["test.sh"]
+    # The version that guards it has to go on accepting.
+    guard = 'triage compile --kernel "$file" --sm sm_90a --triton 1.0 >/dev/null 2>&1 || exit 1'
+    assert guard in files["test.sh"]
     assert "min.py" in files["README.md"]
     assert "min.ptx" not in files["README.md"]
 
