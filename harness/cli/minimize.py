@@ -225,6 +225,7 @@ def _document(found: Minimization) -> dict[str, Any]:
         "fingerprint": {
             "fails": [fingerprint.bad, *fingerprint.failing],
             "accepted_by": fingerprint.accepting,
+            "refused_by": fingerprint.refusing,
             "while": spell(fingerprint.condition) if fingerprint.condition else None,
             "script": fingerprint.script,
             "limit_seconds": found.limit,

@@ -79,20 +79,30 @@ def ptxas_shelf() -> Shelf[Ptxas]:
 
 
 def triton_shelf() -> Shelf[Triton]:
-    """Every Triton; of the index, the newest of each minor release.
+    """Every Triton, the one beside triage too; of the index, the newest of each minor release.
 
     Raises:
         StorageError: the cache cannot be read.
     """
     return Shelf(
         name="Triton",
-        installed=[toolchains.install_triton(version) for version in _installed(TRITON)],
+        installed=_installed_tritons(),
         available=_supported_triton,
         install=toolchains.install_triton,
         steps=3,
         # Starting one takes seconds.
         glance=4 * _GLANCE_SECONDS,
     )
+
+
+def _installed_tritons() -> list[Triton]:
+    found = [toolchains.install_triton(version) for version in _installed(TRITON)]
+    try:
+        beside = toolchains.installed_triton()
+    except InfrastructureError:
+        return found
+    is_known = any(triton.version == beside.version for triton in found)
+    return found if is_known else [*found, beside]
 
 
 def _supported_triton() -> list[Version]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from harness.effects.workbench import Workbench
@@ -87,14 +88,16 @@ async def find_subject(
     if not cells:
         raise EmptySelectionError("--config matches none of the configs")
     rows: list[Row] = []
-    async for done in _in_order(bench, cells):
-        bench.store.put_result(run, record_of(done))
-        row = done.row
-        rows.append(row)
-        if len(cells) > 1:
-            tell(f"{cells[len(rows) - 1].cell.config.label}: {row.verdict}: {row.reason[:100]}")
-        if search.is_met(row):
-            return _chosen(bench, selection, cells, rows, len(rows) - 1, search.condition)
+    async with aclosing(_in_order(bench, cells)) as evaluated:
+        async for done in evaluated:
+            bench.store.put_result(run, record_of(done))
+            row = done.row
+            label = cells[len(rows)].cell.config.label
+            rows.append(row)
+            if len(cells) > 1:
+                tell(f"{label}: {row.verdict}: {row.reason[:100]}")
+            if search.is_met(row):
+                return _chosen(bench, selection, cells, rows, len(rows) - 1, search.condition)
     sick = next((index for index, row in enumerate(rows) if search.is_sick(row)), None)
     if sick is None:
         return Uninteresting(reason=_why_not(rows, search))
@@ -105,7 +108,9 @@ async def find_subject(
     return replace(found, notes=(note, *found.notes))
 
 
-async def _in_order(bench: Workbench, cells: Sequence[PlannedCell]) -> AsyncIterator[Evaluated]:
+async def _in_order(
+    bench: Workbench, cells: Sequence[PlannedCell]
+) -> AsyncGenerator[Evaluated, None]:
     """Each cell evaluated, in their order; as many are on their way as there are jobs."""
     waiting: deque[asyncio.Task[Evaluated]] = deque()
     left = iter(cells)

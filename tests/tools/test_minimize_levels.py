@@ -162,7 +162,8 @@ def test_what_has_no_source_is_told(triage: Triage, with_bench: Callable[..., No
 
 def minimized(triage: Triage, kernel: str, sm: str, level: str, *more: str) -> dict[str, Any]:
     """The document of a reduction, held by the Tritons that are here already."""
-    words = ["--kernel", kernel, "--sm", sm, "--triton", LATE, *more]
+    words = ["--kernel", kernel, "--sm", sm, *more]
+    words += [] if "--triton" in more else ["--triton", LATE]
     triage("compile", *(word for word in words if word != "--resume"))
     here = Triage(triage.folder, {**triage.env, "TRIAGE_OFFLINE": "1"})
     done = here("minimize", *words, "--level", level, "--jobs", "2", "--json")
@@ -233,6 +234,18 @@ def test_the_smallest_launch(triage: Triage) -> None:
     again = minimized(triage, "verdict_trap_stub", "100a", "config", "--resume")
     assert (again["tests"], again["is_minimal"]) == (found["tests"], True)
     assert (triage.folder / again["path"] / "min.sh").read_text() == command
+
+
+@pytest.mark.long
+def test_an_assertion_that_was_recovered_from_is_kept_in_a_module(triage: Triage) -> None:
+    """The module shows the assertion that the source shows, and not another one of the pass."""
+    kernel = str(KERNELS / "reported" / "dot_on_turing.py")
+    found = minimized(triage, kernel, "75", "ttgir", "--triton", "3.3.1")
+    assert found["is_minimal"]
+    [row] = triage.compile("--kernel", kernel, "--sm", "75", "--triton", "3.3.1", code=1)["cells"]
+    assert row["signature"] == found["signature"]
+    assert "Unsupported rounding mode" in row["reason"]
+    assert repro(triage.folder / found["path"], "3.3.1") == 0
 
 
 def test_a_module_of_a_few_operations(triage: Triage) -> None:

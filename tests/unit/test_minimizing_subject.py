@@ -1,0 +1,57 @@
+"""Which config is reduced: the first that fails, though several are compiled side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from harness.verbs import minimizing_subject as module
+
+
+class Cells:
+    """Cells that take longer the earlier they are, so that later ones are done first."""
+
+    def __init__(self) -> None:
+        self.running = self.most = 0
+        self.done: list[int] = []
+        self.cancelled: list[int] = []
+
+    async def evaluate(self, bench: object, cell: Any) -> int:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await asyncio.sleep(0.02 * (5 - cell))
+            self.done.append(cell)
+        except asyncio.CancelledError:
+            self.cancelled.append(cell)
+            raise
+        finally:
+            self.running -= 1
+        return int(cell)
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_configs_are_compiled_side_by_side_and_heard_in_order(
+    monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    cells = Cells()
+    monkeypatch.setattr(module, "evaluate", cells.evaluate)
+
+    async def heard(until: int) -> list[int]:
+        found: list[int] = []
+        bench = cast("Any", SimpleNamespace(jobs=jobs))
+        async with aclosing(module._in_order(bench, cast("Any", range(5)))) as evaluated:
+            async for done in evaluated:
+                found.append(cast("int", done))
+                if len(found) == until:
+                    break
+        return found
+
+    assert asyncio.run(heard(5)) == [0, 1, 2, 3, 4]
+    assert cells.most == jobs
+    assert asyncio.run(heard(1)) == [0]
+    assert cells.running == 0
