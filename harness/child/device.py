@@ -23,6 +23,8 @@ import triton.testing
 from torch.overrides import TorchFunctionMode
 from triton.backends.compiler import GPUTarget
 
+from harness.child.device_facts import DeviceProperties, DriverProperties
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -201,15 +203,7 @@ class PretendDriver:
         self._target = GPUTarget("cuda", properties["capability"], 32)
         self._properties = properties
         self.utils = types.SimpleNamespace(
-            get_device_properties=lambda device: {  # noqa: ARG005
-                "max_shared_mem": properties["max_shared"],
-                "max_num_regs": properties["registers_per_sm"],
-                "multiprocessor_count": properties["multiprocessors"],
-                "warpSize": 32,
-                "sm_clock_rate": 1_500_000,
-                "mem_clock_rate": 1_500_000,
-                "mem_bus_width": 4096,
-            },
+            get_device_properties=lambda device: DriverProperties(properties),  # noqa: ARG005
             # Triton 3.2 and 3.3 fill the descriptors of tl's experimental TMA from the host.
             fill_1d_tma_descriptor=_idle(),
             fill_2d_tma_descriptor=_idle(),
@@ -237,7 +231,6 @@ class PretendDriver:
 
     def get_active_torch_device(self) -> torch.device:
         """As tensors of it say."""
-        """The default one."""
         return _CUDA
 
     def get_device_interface(self) -> Any:
@@ -251,7 +244,6 @@ class PretendDriver:
 
     def get_benchmarker(self) -> Any:
         """Calls once."""
-        """Major and minor."""
         return bench_once
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
@@ -270,29 +262,6 @@ def bench_once(function: Callable[[], Any], *_: Any, quantiles: Any = None, **__
     """`do_bench` where nothing can be timed: calls once, so that every launch is seen."""
     function()
     return [0.0] * len(quantiles) if quantiles is not None else 0.0
-
-
-def _device_properties(properties: dict[str, Any]) -> Any:
-    major, minor = divmod(properties["capability"], 10)
-    return types.SimpleNamespace(
-        name=properties["name"],
-        major=major,
-        minor=minor,
-        multi_processor_count=properties["multiprocessors"],
-        total_memory=properties["memory"],
-        warp_size=32,
-        regs_per_multiprocessor=properties["registers_per_sm"],
-        shared_memory_per_block=49152,
-        shared_memory_per_block_optin=properties["max_shared"],
-        shared_memory_per_multiprocessor=properties["shared_per_sm"],
-        max_threads_per_multi_processor=properties["threads_per_sm"],
-        max_threads_per_block=1024,
-        L2_cache_size=properties["l2_cache"],
-        is_integrated=0,
-        is_multi_gpu_board=0,
-        gcnArchName="",
-        uuid="",
-    )
 
 
 class _Event:
@@ -373,7 +342,7 @@ _NO_OPS = (
 
 def _patch_torch_cuda(properties: dict[str, Any]) -> None:
     stream = _Stream()
-    facts = _device_properties(properties)
+    facts = DeviceProperties(properties)
     capability = divmod(properties["capability"], 10)
     answers: dict[str, Any] = {
         "is_available": lambda: True,

@@ -14,6 +14,7 @@ from harness.child.read_facts import (
     module_origin,
     value_fact,
 )
+from harness.logic.knobs import NO_KNOBS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,8 +43,12 @@ def is_unchanged(reads: Reads, environment: Mapping[str, str]) -> bool:
 
 
 def withheld(reads: Reads, environment: Mapping[str, str]) -> list[str]:
-    """The user's variables that launch code reads and that its environment does not have."""
-    return sorted(reads.variables.keys() & os.environ.keys() - environment.keys())
+    """The user's variables that launch code reads, and that its environment does not have.
+
+    Those that children never get (Triton's cache, say) are not among them.
+    """
+    missing = reads.variables.keys() & os.environ.keys() - environment.keys() - NO_KNOBS
+    return sorted(missing)
 
 
 def _same_files(reads: Reads) -> bool:

@@ -38,8 +38,6 @@ __all__ = [
 ]
 
 _GOODBYE_SECONDS = 5.0
-_DEFAULT_L2 = 50 << 20
-_DEFAULT_MEMORY = 80 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +72,14 @@ class CaptureRequest:
             "device": {
                 "capability": self.capability,
                 "name": f"NVIDIA {self.limits.product or 'GPU'}",
-                "multiprocessors": self.limits.multiprocessors or 1,
+                "multiprocessors": self.limits.multiprocessors,
                 "max_shared": self.limits.max_shared_per_block,
                 "shared_per_sm": self.limits.shared_per_sm,
                 "registers_per_sm": self.limits.registers_per_sm,
                 "threads_per_sm": self.limits.max_threads_per_sm,
-                "memory": _DEFAULT_MEMORY,
-                "l2_cache": _DEFAULT_L2,
+                "memory": self.limits.memory,
+                "l2_cache": self.limits.l2_cache,
+                "integrated": self.limits.integrated,
             },
         }
 

@@ -7,6 +7,8 @@ Sources:
     CCCL, `cuda/__device/arch_traits.h`: 8.8 equals 8.6, 10.3 equals 10.0, 12.1 equals 12.0.
     PTX ISA, "Tensor Memory": 512 columns; "bar": 16 named barriers per block.
     CUDA 13.0 release notes: 10.1 was renamed 11.0; both spellings are here.
+    NVIDIA's architecture whitepapers (Volta, Turing, GA100, GA102, AD102, GH100, Blackwell RTX),
+    the Blackwell tuning guide, data sheets of the modules: L2 caches and memory of the products.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 __all__ = ["KNOWN_CAPABILITIES", "Limits", "limits_of"]
 
 _KIB = 1024
+_INTEGRATED = ("Jetson", "GB10")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,9 @@ class Limits:
             the calculator lets barriers limit nothing.
         multiprocessors: of `product`; None where no product is known.
         product: the part that a pretend device poses as.
+        memory: of `product`, in bytes as it is sold; None where it is sold in several sizes.
+        l2_cache: of `product`, in bytes; None where it is not published.
+        integrated: whether `product` shares the memory of its CPU; None where no product is known.
     """
 
     capability: int
@@ -54,6 +60,9 @@ class Limits:
     tensor_memory_columns: int = 0
     multiprocessors: int | None = None
     product: str | None = None
+    memory: int | None = None
+    l2_cache: int | None = None
+    integrated: bool | None = None
     registers_per_sm: int = 65536
     registers_per_block: int = 65536
     max_registers_per_thread: int = 255
@@ -79,6 +88,8 @@ def _limits(
     columns: int = 0,
     product: str | None = None,
     sms: int | None = None,
+    gib: int | None = None,
+    l2_kib: int | None = None,
 ) -> Limits:
     """Fill in what follows from the generation; `barriers` is per resident block."""
     reserved = _KIB if capability >= 80 else 0
@@ -94,19 +105,60 @@ def _limits(
         tensor_memory_columns=columns,
         multiprocessors=sms,
         product=product,
+        memory=gib and gib << 30,
+        l2_cache=l2_kib and l2_kib * _KIB,
+        integrated=product.startswith(_INTEGRATED) if product else None,
     )
 
 
 _TABLE = (
-    _limits(70, threads=2048, blocks=32, shared_kib=96, product="Tesla V100-SXM2", sms=80),
-    _limits(72, threads=2048, blocks=32, shared_kib=96, product="Jetson AGX Xavier", sms=8),
-    _limits(75, threads=1024, blocks=16, shared_kib=64, product="Tesla T4", sms=40),
-    _limits(80, threads=2048, blocks=32, shared_kib=164, product="A100-SXM4", sms=108),
-    _limits(86, threads=1536, blocks=16, shared_kib=100, product="GeForce RTX 3090", sms=82),
-    _limits(87, threads=1536, blocks=16, shared_kib=164, product="Jetson AGX Orin", sms=16),
+    _limits(
+        70, threads=2048, blocks=32, shared_kib=96, product="Tesla V100-SXM2", sms=80, l2_kib=6144
+    ),
+    _limits(
+        72, threads=2048, blocks=32, shared_kib=96, product="Jetson AGX Xavier", sms=8, l2_kib=512
+    ),
+    _limits(
+        75, threads=1024, blocks=16, shared_kib=64, product="Tesla T4", sms=40, gib=16, l2_kib=4096
+    ),
+    _limits(
+        80, threads=2048, blocks=32, shared_kib=164, product="A100-SXM4", sms=108, l2_kib=40960
+    ),
+    _limits(
+        86,
+        threads=1536,
+        blocks=16,
+        shared_kib=100,
+        product="GeForce RTX 3090",
+        sms=82,
+        gib=24,
+        l2_kib=6144,
+    ),
+    _limits(
+        87, threads=1536, blocks=16, shared_kib=164, product="Jetson AGX Orin", sms=16, l2_kib=4096
+    ),
     _limits(88, threads=1536, blocks=16, shared_kib=100),
-    _limits(89, threads=1536, blocks=24, shared_kib=100, product="GeForce RTX 4090", sms=128),
-    _limits(90, threads=2048, blocks=32, shared_kib=228, barriers=2, product="H100-SXM5", sms=132),
+    _limits(
+        89,
+        threads=1536,
+        blocks=24,
+        shared_kib=100,
+        product="GeForce RTX 4090",
+        sms=128,
+        gib=24,
+        l2_kib=73728,
+    ),
+    _limits(
+        90,
+        threads=2048,
+        blocks=32,
+        shared_kib=228,
+        barriers=2,
+        product="H100-SXM5",
+        sms=132,
+        gib=80,
+        l2_kib=51200,
+    ),
     _limits(
         100,
         threads=2048,
@@ -116,6 +168,8 @@ _TABLE = (
         columns=512,
         product="B200",
         sms=148,
+        gib=180,
+        l2_kib=129024,
     ),
     _limits(
         101,
@@ -155,8 +209,12 @@ _TABLE = (
         barriers=1,
         product="GeForce RTX 5090",
         sms=170,
+        gib=32,
+        l2_kib=98304,
     ),
-    _limits(121, threads=1536, blocks=24, shared_kib=100, barriers=1, product="GB10", sms=48),
+    _limits(
+        121, threads=1536, blocks=24, shared_kib=100, barriers=1, product="GB10", sms=48, gib=128
+    ),
 )
 _BY_CAPABILITY = {limits.capability: limits for limits in _TABLE}
 

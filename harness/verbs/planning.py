@@ -13,7 +13,9 @@ from harness.effects import toolchains
 from harness.effects.assembling import read_stored_ptx
 from harness.effects.lowering import CapturedLaunch, LaunchCode, capture, fetch_launch_code
 from harness.effects.ptxas_description import describe_ptxas
+from harness.effects.reads import withheld
 from harness.effects.regular_files import read_regular
+from harness.effects.triton_sessions import child_environment
 from harness.effects.workbench import Workbench
 from harness.logic.ptx import MAX_BYTES, retarget
 from harness.values.cell import CellId
@@ -119,17 +121,20 @@ async def plan_launch(
     code = adapt(code) if adapt else code
     captured = await capture(bench, code, target=target, triton=triton, limits=limits)
     where = f"{repro.name}, launch {launch.label}, Triton {triton.version}, {target}"
-    records = _wanted_records(repro, captured.capture.value, where)
+    value = captured.capture.value
+    unpassed = _unpassed(withheld(value.reads, child_environment(triton)))
+    records = _wanted_records(repro, value, where, unpassed)
     failures = []
-    if captured.capture.value.error:
-        raised = _raised(repro, captured.capture.value.error)
+    if value.error:
+        raised = _raised(repro, value.error)
         failures.append(f"{raised}, after the launches that are shown ({where})")
     wanted = _Wanted(selection=selection, captured=captured, target=target, launch=launch)
     return Plan(
         cells=tuple(wanted.cells(records)),
         configs=tuple(Config.of(record.config) for record in records),
         notes=(
-            *_notes(captured.capture.value, records, where),
+            *_notes(value, records, where),
+            *([f"{where}: {unpassed}"] if unpassed else []),
             *([] if adapt else _miscounted(selection, target, triton, launch, records)),
         ),
         failures=tuple(failures),
@@ -137,7 +142,16 @@ async def plan_launch(
     )
 
 
-def _wanted_records(repro: Repro, value: Capture, where: str) -> list[LaunchFacts]:
+def _unpassed(names: list[str]) -> str:
+    """What to say of variables that the launch code reads and did not get."""
+    if not names:
+        return ""
+    options = " ".join(f"--pass-env {name}" for name in names)
+    which = "which was" if len(names) == 1 else "which were"
+    return f"the launch code reads {', '.join(names)}, {which} not passed: {options}"
+
+
+def _wanted_records(repro: Repro, value: Capture, where: str, unpassed: str) -> list[LaunchFacts]:
     """The records of the kernel that was asked for; an error when there are none."""
     mine = [
         record
@@ -147,7 +161,8 @@ def _wanted_records(repro: Repro, value: Capture, where: str) -> list[LaunchFact
     if mine:
         return mine
     if value.error:
-        raise CaptureError(f"{_raised(repro, value.error)} ({where})")
+        said = f"; {unpassed}" if unpassed else ""
+        raise CaptureError(f"{_raised(repro, value.error)} ({where}){said}")
     names = sorted({record.kernel for record in value.records})
     if names:
         raise CaptureError(

@@ -413,6 +413,20 @@ def test_a_launch_that_differs_for_no_reason_that_is_seen_is_captured_again(
     children.do(work())
 
 
+def test_a_fact_that_is_not_known_of_the_gpu_ends_the_capture(
+    children: Children, tmp_path: Path
+) -> None:
+    file = tmp_path / "persistent.py"
+    text = (KERNELS / "plain.py").read_text()
+    asks = "torch.cuda.get_device_properties(0).multi_processor_count"
+    file.write_text(text.replace("(triton.cdiv(n, block),)", f"({asks},)"))
+    found = children.capture(file, "launch", 88)
+    assert found.error
+    assert found.error.type == "UnknownFactError"
+    assert "asks for multi_processor_count of NVIDIA GPU, which is not known" in found.error.message
+    assert [record.grid for record in children.capture(file, "launch", 86).records] == [[82]]
+
+
 def test_a_server_that_is_killed_is_replaced(children: Children) -> None:
     children.capture("plain.py")
     for process in children.hub._processes:

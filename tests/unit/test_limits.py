@@ -83,7 +83,8 @@ def test_what_the_driver_reserves_begins_with_ampere() -> None:
 @pytest.mark.parametrize("pair", [(101, 110), (100, 103), (120, 121), (86, 88)])
 def test_twins_differ_in_nothing_that_limits(pair: tuple[int, int]) -> None:
     first, second = (known(capability) for capability in pair)
-    names = set(type(first).__dataclass_fields__) - {"capability", "product", "multiprocessors"}
+    of_the_product = {"product", "multiprocessors", "memory", "l2_cache", "integrated"}
+    names = set(type(first).__dataclass_fields__) - {"capability"} - of_the_product
     assert {n: getattr(first, n) for n in names} == {n: getattr(second, n) for n in names}
 
 
@@ -94,3 +95,13 @@ def test_pretend_devices() -> None:
     assert products[100] == ("B200", 148)
     assert products[120] == ("GeForce RTX 5090", 170)
     assert products[88] == (None, None)
+
+
+def test_what_is_not_known_of_a_product_is_null() -> None:
+    facts = {each.capability: (each.memory, each.l2_cache, each.integrated) for each in EVERY}
+    assert facts[89] == (24 << 30, 72 << 20, False)
+    assert facts[75] == (16 << 30, 4 << 20, False)
+    # Sold with 40 and with 80 GiB.
+    assert facts[80] == (None, 40 << 20, False)
+    assert facts[87] == (None, 4 << 20, True)
+    assert facts[88] == (None, None, None)
