@@ -34,7 +34,7 @@ def command() -> None:
 @json_option
 def list_command(*, available: bool, as_json: bool) -> None:
     """List what is installed."""
-    installed = toolchains.list_installed()
+    installed = toolchains.list_installed(of_any_python=True)
     offered: dict[str, list[str]] = {}
     if available:
         offered = {
@@ -44,17 +44,24 @@ def list_command(*, available: bool, as_json: bool) -> None:
         }
     if as_json:
         rows = [
-            {"name": each.name, "sha256": each.sha256, "distribution": each.distribution}
+            {
+                "name": each.name,
+                "sha256": each.sha256,
+                "distribution": each.distribution,
+                "python": each.python or None,
+            }
             for each in installed
         ]
         print_json({"schema": 1, "installed": rows, "available": offered or None})
         return
     console = results_console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for title in ("name", "from", "wheel sha256", "installed"):
+    for title in ("name", "python", "from", "wheel sha256", "installed"):
         table.add_column(title)
     for each in installed:
-        table.add_row(each.name, each.distribution, each.sha256[:12], each.installed)
+        table.add_row(
+            each.name, each.python or "any", each.distribution, each.sha256[:12], each.installed
+        )
     console.print(table if installed else f"nothing is installed in {cache_dir()}")
     for kind, versions in offered.items():
         console.print(f"{kind}: {', '.join(versions)}")

@@ -1,7 +1,9 @@
 """Installed toolchains: Triton environments, ptxas and nvdisasm, one folder each in the cache.
 
 `toolchains/<kind>-<version>/` appears whole or not at all and carries a marker file that says what
-it is. Once it is there, using it reads that marker: no network, no process, no lock.
+it is. A Triton holds modules that are compiled for one Python, and its folder names it
+(`triton-3.8.0-cp312`), so that one cache serves several. Once it is there, using it reads that
+marker: no network, no process, no lock.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from harness.effects.toolchain_marker import (
     PTXAS,
     TRITON,
     Toolchain,
+    folder_name,
     read_toolchain,
+    this_python,
     toolchain_folder,
     toolchains_root,
 )
@@ -61,7 +65,7 @@ __all__ = [
     "verify",
 ]
 
-_NAME = re.compile(rf"({TRITON}|{PTXAS}|{NVDISASM})-(.+)")
+_NAME = re.compile(rf"({TRITON}|{PTXAS}|{NVDISASM})-(.+?)(?:-([a-z]\w*))?")
 _PTXAS_PROJECTS = ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc-cu11")
 _NVDISASM_PROJECT = "nvidia-cuda-nvdisasm"
 
@@ -225,8 +229,8 @@ def installed_triton() -> Triton:
     return Triton(version=version, origin=INSTALLED, fingerprint=_fingerprint())
 
 
-def list_installed() -> list[Toolchain]:
-    """Every installed toolchain, by kind and version.
+def list_installed(*, of_any_python: bool = False) -> list[Toolchain]:
+    """Every installed toolchain that this Python (or any) can use, by kind and version.
 
     Raises:
         StorageError: the cache, or a marker in it, cannot be read.
@@ -238,8 +242,8 @@ def list_installed() -> list[Toolchain]:
         raise storage_error(error, root, "read") from error
     found = [read_toolchain(name) for name in names if _NAME.fullmatch(name)]
     return sorted(
-        (each for each in found if each is not None),
-        key=lambda each: (each.kind, Version(each.version)),
+        (each for each in found if each is not None and (each.fits or of_any_python)),
+        key=lambda each: (each.kind, Version(each.version), each.python),
     )
 
 
@@ -247,11 +251,16 @@ def verify(name: str) -> Toolchain:
     """Hash an installed toolchain again and run it again.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: it is not installed, or for another Python only.
         IntegrityError: a file is missing or was changed since the install.
         InfrastructureError: it no longer runs, or says that it is another version.
     """
     found = _require(name)
+    if not found.fits:
+        raise UsageError(
+            f"{found.name} is for another Python ({found.python}; this one is {this_python()}); "
+            "verify it with the triage of that Python"
+        )
     check(found)
     return found
 
@@ -263,36 +272,62 @@ def remove(name: str) -> None:
         UsageError: it is not installed, or the folder is not ours.
         StorageError: it cannot be deleted.
     """
-    _known_name(name)
-    if not toolchain_folder(name).exists():
-        _require(name)
-    remove_folder(toolchain_folder(name), marker=MARKER)
+    _parts_of(name)
+    # By the folder's name first: the marker in it may be damaged.
+    known = (toolchain_folder(each) for each in (f"{name}-{this_python()}", name))
+    folder = next((each for each in known if each.exists()), None)
+    remove_folder(folder or _require(name).path, marker=MARKER)
 
 
-def _known_name(name: str) -> None:
+def _parts_of(name: str) -> tuple[str, str, str]:
+    """Kind, version and Python (or empty) of a toolchain's name.
+
+    Raises:
+        UsageError: it is none.
+    """
     match = _NAME.fullmatch(name)
     try:
         if match and str(Version(match[2])) == match[2]:
-            return
+            return match[1], match[2], match[3] or ""
     except InvalidVersion:
         pass
     raise UsageError(f"{name!r} is no toolchain's name; write it like ptxas-13.1.115")
 
 
 def _installed(kind: str, version: Version) -> Toolchain | None:
-    found = read_toolchain(f"{kind}-{version}")
-    if found is not None:
-        return found
+    for name in (f"{kind}-{version}-{this_python()}", f"{kind}-{version}"):
+        found = read_toolchain(name)
+        if found is not None and found.fits:
+            return found
     # 3.6 and 3.6.0 are one version.
     same = (each for each in list_installed() if each.kind == kind)
     return next((each for each in same if Version(each.version) == version), None)
 
 
+def _named(name: str) -> Toolchain | None:
+    """What is installed under a name: for this Python, else for the only one that there is.
+
+    Raises:
+        UsageError: it is there for several other Pythons, and the name says none.
+    """
+    kind, version, python = _parts_of(name)
+    same = [
+        each
+        for each in list_installed(of_any_python=True)
+        if (each.kind, each.version) == (kind, version) and python in ("", each.python)
+    ]
+    fitting = [each for each in same if each.fits]
+    if not fitting and len(same) > 1:
+        pythons = ", ".join(f"{each.name}-{each.python}" for each in same)
+        raise UsageError(f"{name} is installed for several Pythons; name one of {pythons}")
+    return next(iter(fitting or same), None)
+
+
 def _require(name: str) -> Toolchain:
-    _known_name(name)
-    found = read_toolchain(name)
+    found = _named(name)
     if found is None:
-        names = ", ".join(each.name for each in list_installed()) or "nothing"
+        every = list_installed(of_any_python=True)
+        names = ", ".join(dict.fromkeys(each.name for each in every)) or "nothing"
         raise UsageError(f"{name} is not installed; installed: {names}")
     return found
 
@@ -363,6 +398,8 @@ def _none_such(available: list[Version], version: Version, what: str) -> NoRetur
 
 
 def _install(kind: str, release: Release) -> Toolchain:
-    name = f"{kind}-{release.version}"
+    name = folder_name(kind, release.version, release.filename)
     ensure_folder(toolchain_folder(name), marker=MARKER, fill=partial(fill, kind, release))
-    return _require(name)
+    found = read_toolchain(name)
+    assert found is not None, "its folder was just made"
+    return found

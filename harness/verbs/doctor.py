@@ -104,7 +104,10 @@ def _index() -> Check:
 
 
 def _installed() -> Check:
-    names = [each.name for each in toolchains.list_installed()]
+    names = [
+        each.name if each.fits else f"{each.name} (for {each.python} only)"
+        for each in toolchains.list_installed(of_any_python=True)
+    ]
     return Check(name="toolchains", ok=None, found=", ".join(names) or "none installed yet")
 
 

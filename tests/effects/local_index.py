@@ -185,14 +185,14 @@ def tool_wheel(
 
 
 def triton_wheel(
-    version: str, *, requires: tuple[str, ...] = (), code: str = ""
+    version: str, *, requires: tuple[str, ...] = (), code: str = "", tag: str = "py3-none-any"
 ) -> tuple[str, bytes]:
     """A Triton that knows its version and nothing else."""
     files = {
         "triton/__init__.py": f"__version__ = {version!r}\n{code}",
         "triton/_C/libtriton.so": f"library of {version}",
     }
-    return wheel("triton", version, files, requires=requires)
+    return wheel("triton", version, files, tag=tag, requires=requires)
 
 
 def tar(files: dict[str, str], *, members: tuple[tarfile.TarInfo, ...] = ()) -> bytes:

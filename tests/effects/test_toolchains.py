@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ from packaging.version import Version
 
 from harness.effects import folders, locations, toolchain_contents, toolchains, wheel_install
 from harness.effects.ptxas_description import describe_ptxas
-from harness.effects.toolchain_marker import MARKER
+from harness.effects.toolchain_marker import MARKER, this_python
 from harness.values.errors import (
     InfrastructureError,
     IntegrityError,
@@ -129,6 +130,55 @@ def test_install_triton_with_what_it_needs(served: LocalIndex, empty_cache: Path
     assert found.dependencies == ("filelock==3.0", "setuptools==70.0")
     assert triton.sha256 == found.sha256
     assert toolchains.verify("triton-3.2.0") == found
+
+
+def _compiled_triton(abi: str) -> tuple[str, bytes]:
+    """A Triton with modules that are compiled for one Python."""
+    return triton_wheel("3.6.0", tag=f"{abi}-{abi}-manylinux2014_x86_64")
+
+
+def test_each_python_has_a_triton_of_its_own(
+    local_index: LocalIndex, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = this_python()
+    for abi in (own, "cp39"):
+        local_index.add(*_compiled_triton(abi))
+    triton = toolchains.install_triton("3.6.0")
+    assert entries(empty_cache) == [f"triton-3.6.0-{own}"]
+    assert triton.path == empty_cache / "toolchains" / f"triton-3.6.0-{own}" / "site"
+    # What another Python installed, under the name that folders had before they named a Python.
+    other = empty_cache / "toolchains" / "triton-3.6.0"
+    shutil.copytree(triton.path.parent, other)
+    marker = json.loads((other / MARKER).read_bytes())
+    marker["filename"] = _compiled_triton("cp39")[0]
+    (other / MARKER).write_text(json.dumps(marker))
+    monkeypatch.setenv("TRIAGE_OFFLINE", "1")
+    assert toolchains.install_triton("3.6.0") == triton
+    assert [each.python for each in toolchains.list_installed()] == [own]
+    every = toolchains.list_installed(of_any_python=True)
+    assert [(each.name, each.python) for each in every] == [
+        ("triton-3.6.0", own),
+        ("triton-3.6.0", "cp39"),
+    ]
+    with pytest.raises(UsageError, match=r"for another Python \(cp39; this one is cp3\d+\)"):
+        toolchains.verify("triton-3.6.0-cp39")
+    toolchains.remove("triton-3.6.0")
+    assert entries(empty_cache) == ["triton-3.6.0"]
+    assert toolchains.install_triton("3.6.0") == triton
+    toolchains.remove("triton-3.6.0-cp39")
+    assert entries(empty_cache) == [f"triton-3.6.0-{own}"]
+
+
+def test_a_folder_of_this_python_from_before_folders_named_one(
+    local_index: LocalIndex, empty_cache: Path
+) -> None:
+    local_index.add(*_compiled_triton(this_python()))
+    triton = toolchains.install_triton("3.6.0")
+    assert triton.path
+    triton.path.parent.rename(empty_cache / "toolchains" / "triton-3.6.0")
+    again = toolchains.install_triton("3.6.0")
+    assert again.path == empty_cache / "toolchains" / "triton-3.6.0" / "site"
+    assert entries(empty_cache) == ["triton-3.6.0"]
 
 
 def test_triton_that_cannot_be_imported(served: LocalIndex, empty_cache: Path) -> None:

@@ -19,6 +19,7 @@ from conftest import HERE, Triage
 
 from harness.effects.process import Hub
 from harness.effects.store import Store
+from harness.effects.toolchains import install_triton
 from harness.effects.triton_sessions import TritonSessions
 from harness.effects.workbench import Workbench
 from harness.logic.standalone import read_standalone, render
@@ -132,7 +133,7 @@ def test_the_file_needs_triton_and_nothing_else(
     assert {name.partition(".")[0] for name in imports_of(text)} == {"triton"}
     file = triage.folder / "alone.py"
     file.write_text(text)
-    site = Path(os.environ["TRIAGE_CACHE_DIR"]) / "toolchains" / f"triton-{LATE}" / "site"
+    site = install_triton(LATE).path
     program = "import sys, runpy; sys.modules['torch'] = None; "
     program += f"runpy.run_path({str(file)!r}, run_name='__main__')"
     done = subprocess.run(

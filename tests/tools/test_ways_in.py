@@ -12,6 +12,8 @@ import msgspec
 import pytest
 from conftest import HERE, Triage
 
+from harness.effects.toolchains import install_triton
+
 pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("ways-in")]
 
 SMALL = ["--kernel", str(HERE / "kernels" / "small.py") + "::add"]
@@ -41,7 +43,7 @@ def artifacts(triage: Triage, words: list[str], code: int = 0) -> dict[str, Path
 def compile_with_triton(triage: Triage, file: Path, capability: int, **env: str) -> Path:
     """What the real Triton leaves in its cache folder."""
     cache = triage.folder / "triton-cache"
-    site = Path(triage.env["TRIAGE_CACHE_DIR"]) / "toolchains" / "triton-3.6.0" / "site"
+    site = install_triton("3.6.0").path
     subprocess.run(
         [sys.executable, "-c", COMPILE, str(file), str(capability)],
         env={**os.environ, "PYTHONPATH": str(site), "TRITON_CACHE_DIR": str(cache), **env},
