@@ -23,6 +23,8 @@ Injected = dict[str, list[dict[str, Any]]]
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 """What `triton.Config` takes by name; all else of a config is a meta-parameter."""
 
+_OF_A_LAUNCH = (*OPTIONS, "ptx_options")
+
 
 def injected_configs(tuner: Any, asked: Injected) -> list[Any] | None:
     """The configs that take the place of a tuner's own; None where none are asked for its kernel.
@@ -39,7 +41,7 @@ def injected_configs(tuner: Any, asked: Injected) -> list[Any] | None:
 def injected_options(kernel: str, asked: Injected) -> list[dict[str, Any]]:
     """Options for more launches of a kernel without a tuner; its other arguments stay."""
     return [
-        {name: value for name, value in values.items() if name in OPTIONS}
+        {name: value for name, value in values.items() if name in _OF_A_LAUNCH}
         for values in _of(kernel, asked) or ()
     ]
 

@@ -155,7 +155,8 @@ def _sha256(path: Path) -> str:
 
 def triton_identity(triton: Triton) -> list[str | None]:
     """What of a Triton decides what it makes."""
-    return [triton.version, triton.origin, triton.sha256, triton.fingerprint]
+    variables = (f"{name}={value}" for name, value in triton.variables)
+    return [triton.version, triton.origin, triton.sha256, triton.fingerprint, *variables]
 
 
 def capture_request(code: LaunchCode, target: Target, limits: Limits) -> CaptureRequest:

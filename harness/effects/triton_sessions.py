@@ -131,6 +131,7 @@ def child_environment(triton: Triton) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
+        **dict(triton.variables),
     }
 
 

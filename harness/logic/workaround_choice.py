@@ -7,34 +7,55 @@ from typing import TypeAlias
 
 from packaging.version import Version
 
-from harness.logic.workaround_rank import is_clearly_better, merit
-from harness.logic.workarounds import Kind, Origin, Setting
+from harness.logic.ptxas_options import lowers_optimisation
+from harness.logic.workaround_rank import is_clearly_better, merit, spill_bytes_per_block
+from harness.logic.workarounds import Kind, Origin, Setting, Step
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-__all__ = ["Tried", "best_of", "choose", "is_gain", "rank_key"]
+__all__ = ["Tried", "best_of", "choose", "is_first_aid", "is_gain", "rank_key"]
 
 Tried: TypeAlias = tuple[Setting, Row]
 _Names: TypeAlias = frozenset[tuple[object, ...]]
 
 
 def rank_key(origin: Origin, setting: Setting, row: Row) -> tuple[object, ...]:
-    """By what is known without running, then by the distance from what the user has.
+    """First aid, then by what is known without running, then by the distance from today's setting.
 
-    Of toolchains that do as well the newest comes first: it is what a user is on next. A total
-    order: the cell's name decides at last.
+    What turns optimisations off comes behind all else of its verdict: its figures do not tell what
+    the code that is left costs. Of toolchains that do as well the newest comes first: it is what a
+    user is on next. A total order: the cell's name decides at last.
     """
     tools = [Version(text) for text in (setting.triton, setting.ptxas) if text]
     spills = (row.spill_stores, row.spill_loads)
+    standing, *figures = merit(row, origin.turns(setting))
     return (
-        *merit(row, origin.turns(setting)),
+        not is_first_aid(origin, setting, row),
+        standing,
+        lowers_optimisation(setting.flags),
+        *figures,
         sum(step.kind.weight for step in origin.steps_to(setting)),
         *(float("inf") if count is None else float(count) for count in spills),
         [(-tool.major, -tool.minor) for tool in tools],
         # What need not be set is left unset.
         len(setting.config.items),
+        len(setting.flags.added) if setting.flags else 0,
         row.cell,
     )
+
+
+def is_first_aid(origin: Origin, setting: Setting, row: Row) -> bool:
+    """Whether it needs no change of any source, and takes away half of the trouble or more.
+
+    That is a better verdict, or the same with half of the spilled bytes.
+    """
+    steps = origin.steps_to(setting)
+    if origin.row is None or not all(step.kind.is_environment for step in steps):
+        return False
+    now, then = merit(origin.row)[0], merit(row)[0]
+    before, after = (spill_bytes_per_block(each) for each in (origin.row, row))
+    is_halved = before is not None and after is not None and 2 * after <= before
+    return then < now or (then == now and bool(before) and is_halved)
 
 
 def is_gain(origin: Origin, better: Tried, than: Tried) -> bool:
@@ -85,9 +106,15 @@ def choose(
 def _names(origin: Origin, setting: Setting) -> _Names:
     """What is different: without the values, but for parameters of the launch.
 
-    Of those a user may not be free to choose every one.
+    Of those a user may not be free to choose every one. Options that turn optimisations off are
+    another thing than those that do not.
     """
     return frozenset(
-        (step.kind, step.name, *([step.after] if step.kind is Kind.LAUNCH else []))
-        for step in origin.steps_to(setting)
+        (step.kind, step.name, *_value(step, setting)) for step in origin.steps_to(setting)
     )
+
+
+def _value(step: Step, setting: Setting) -> tuple[object, ...]:
+    if step.kind is Kind.FLAGS:
+        return (lowers_optimisation(setting.flags),)
+    return (step.after,) if step.kind is Kind.LAUNCH else ()

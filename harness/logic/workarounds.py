@@ -36,9 +36,9 @@ __all__ = [
 class Kind(str, Enum):
     """What a step changes, in the order of what it costs to try and to live with."""
 
+    FLAGS = "flags"
     CONFIG = "config"
     LAUNCH = "launch"
-    FLAGS = "flags"
     PTXAS = "ptxas"
     TRITON = "triton"
 
@@ -46,11 +46,17 @@ class Kind(str, Enum):
     def weight(self) -> int:
         """How far one such step takes a user from where they are.
 
-        A config is changed in one place. A parameter of the launch changes what the kernel is
-        given, flags and toolchains change every other kernel of the program too.
+        Options of ptxas are an environment variable, or an argument of the launch. A config is
+        changed in one place of the source. A parameter of the launch changes what the kernel is
+        given, toolchains change every other kernel of the program too.
         """
         order = list(Kind)
         return 1 << order.index(self)
+
+    @property
+    def is_environment(self) -> bool:
+        """Whether a user has it by environment variables, without a change of any source."""
+        return self in (Kind.FLAGS, Kind.PTXAS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +108,12 @@ class Origin:
     """The setting that a user has.
 
     `defaults` are the values that it leaves unsaid: parameters of the launch by name, and the
-    versions of `ptxas` and `triton`.
+    versions of `ptxas` and `triton`. `row` is what becomes of it, where that is known.
     """
 
     setting: Setting
     defaults: Mapping[str, Scalar | None]
+    row: Row | None = None
 
     def steps_to(self, setting: Setting) -> tuple[Step, ...]:
         """What is different there."""

@@ -20,7 +20,8 @@ from harness.values.row import SCHEMA, Row
 __all__ = ["render_workarounds", "workaround_document"]
 
 _RANKING = (
-    "Best first: verdict, spilled bytes of a block, occupancy, instruction mix, tensor and shared "
+    "First what needs no change of source and takes away half of the spills or more. Then best "
+    "first: verdict,\nspilled bytes of a block, occupancy, instruction mix, tensor and shared "
     "memory, then the fewest changes.\nAll were compiled again from nothing; nothing was run on a "
     "GPU."
 )

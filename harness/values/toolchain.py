@@ -20,7 +20,8 @@ class Triton:
 
     `path` goes first on the child's module path; None for the installed one.
     `sha256` is that of the wheel, None when it was not installed by us; then `fingerprint` changes
-    whenever its files do.
+    whenever its files do. `variables` are set in the environment of its processes, as a user would
+    set them.
     """
 
     version: str
@@ -28,6 +29,7 @@ class Triton:
     path: Path | None = None
     sha256: str | None = None
     fingerprint: str | None = None
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ from harness.verbs.blame_lines import (
 )
 from harness.verbs.blame_trials import Pair, run_trials
 from harness.verbs.cells import PlannedCell
+from harness.verbs.collapse_lifting import lift_collapse
 from harness.verbs.selection import Selection
 from harness.verbs.work import CompileOptions
 
@@ -111,12 +112,14 @@ async def find_blame(
         grid = Grid(lines=(), ptxas=(), focus=_follow(case, row, asked))
         if rank(row, asked) < _NOT_MEANT:
             grid = await _grid(study, case, row, asked)
+        lifting = await lift_collapse(study.bench, case, row)
     store.finish_run(run_id)
+    said = blame(grid)
     return BlameReport(
         case=row,
         cell=case.cell,
         grid=grid,
-        blame=blame(grid),
+        blame=replace(said, reasons=(*said.reasons, *lifting)),
         others=others,
         troubles=tuple(dict.fromkeys(study.troubles)),
         notes=tuple(dict.fromkeys(study.notes)),

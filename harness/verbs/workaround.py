@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from harness.effects.process import Hub
 from harness.effects.store import Store
 from harness.effects.workbench import TimeIsUpError, Workbench
+from harness.logic.ptxas_options import option_of
 from harness.logic.workaround_choice import Tried, best_of, choose, is_gain, rank_key
 from harness.logic.workaround_report import Candidate, Known, WorkaroundReport
 from harness.logic.workaround_words import explain, explain_step
@@ -177,7 +178,11 @@ async def _begin(
         selection=selection,
         run=run,
         home=home,
-        origin=Origin(setting=setting, defaults=_defaults(selection, home)),
+        origin=Origin(
+            setting=setting,
+            defaults=_defaults(selection, home),
+            row=rows[plan.cells.index(home)],
+        ),
         tell=tell,
         patience=max(_LEAST_PATIENCE, _PATIENCE * max(row.seconds or 0 for row in rows)),
     )
@@ -298,7 +303,7 @@ async def _proved(
                 is_listed=each.setting.config in own,
                 explanation=_explanation(trials, proof),
                 numerics=numerics,
-                paste=paste_lines(steps, proof.cell),
+                paste=paste_lines(steps, proof),
             )
         )
     candidates.sort(key=lambda one: rank_key(trials.origin, one.setting, one.row))
@@ -321,9 +326,11 @@ def _explanation(trials: Trials, proof: Attempt) -> tuple[str, ...]:
     steps = trials.steps(proof.setting)
     home = trials.done[trials.origin.setting.key]
     limits = limits_of(trials.target.capability)
+    option = option_of(proof.setting.flags)
+    about = [f"{option.words}: {option.meaning}"] if option else []
     if len(steps) == 1:
-        return (explain_step(steps[0], home.row, proof.row, limits),)
-    lines = [f"together: {explain(home.row, proof.row)}"]
+        return (explain_step(steps[0], home.row, proof.row, limits), *about)
+    lines = [*about, f"together: {explain(home.row, proof.row)}"]
     for step in steps:
         undone = trials.done.get(without(proof.setting, step, trials.origin.setting).key)
         if undone:

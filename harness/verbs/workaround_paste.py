@@ -8,6 +8,7 @@ from harness.logic.pruning_source import config_source
 from harness.logic.workarounds import Kind, Step
 from harness.values.toolchain import BUNDLED
 from harness.verbs.cells import PlannedCell
+from harness.verbs.workaround_trials import OPTIONS_ARGUMENT, OPTIONS_VARIABLE, Attempt, Way
 
 __all__ = ["paste_lines"]
 
@@ -19,21 +20,17 @@ _LOCATE = (
 _VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 
 
-def paste_lines(steps: Sequence[Step], cell: PlannedCell) -> tuple[str, ...]:
+def paste_lines(steps: Sequence[Step], proof: Attempt) -> tuple[str, ...]:
     """Lines for a shell, and for the code that launches, in the order in which they are needed."""
+    cell = proof.cell
     kinds = {step.kind for step in steps}
     lines: list[str] = []
     if Kind.TRITON in kinds and cell.launch:
         lines.append(f"pip install triton=={cell.launch.triton.version}")
     if Kind.PTXAS in kinds and cell.ptxas.origin != BUNDLED:
         lines += _environment(cell.ptxas.origin, cell.ptxas.version)
-    if Kind.FLAGS in kinds and cell.change:
-        words = " ".join(cell.change.added)
-        lines.append(
-            f'kernel[grid](..., ptx_options="{words}")  # Triton 3.4 and newer'
-            if cell.launch
-            else f"ptxas {words}"
-        )
+    if Kind.FLAGS in kinds and proof.setting.flags:
+        lines += _options(proof.setting.flags.label, proof.ways)
     launch = [step for step in steps if step.kind is Kind.LAUNCH]
     if launch:
         arguments = ", ".join(f"{step.name}={step.after!r}" for step in launch)
@@ -41,6 +38,18 @@ def paste_lines(steps: Sequence[Step], cell: PlannedCell) -> tuple[str, ...]:
     if Kind.CONFIG in kinds:
         lines.append(_config(cell))
     return tuple(lines)
+
+
+def _options(words: str, ways: Sequence[Way]) -> list[str]:
+    """How ptxas gets an option: each way that this Triton was seen to have, or by hand."""
+    lines = {
+        Way.VARIABLE: f'export {OPTIONS_VARIABLE}="{words}"  # for every kernel of the program',
+        Way.ARGUMENT: f'kernel[grid](..., {OPTIONS_ARGUMENT}="{words}")  # for this kernel',
+    }
+    joined = [line for way, line in lines.items() if way in ways]
+    if len(joined) > 1:
+        joined[1] += ", in place of the variable"
+    return joined or [f"ptxas {words}"]
 
 
 def _config(cell: PlannedCell) -> str:

@@ -11,8 +11,9 @@ import msgspec
 from packaging.version import Version
 
 from harness.effects import toolchains
+from harness.effects.ptxas_help import options_of
 from harness.effects.store import Store
-from harness.logic.ptxas_flags import single_changes
+from harness.logic.ptxas_options import PtxasOption
 from harness.logic.workaround_choice import is_gain, rank_key
 from harness.logic.workarounds import (
     Kind,
@@ -25,7 +26,7 @@ from harness.values.errors import TriageError
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind
-from harness.verbs.workaround_trials import Attempt, Trials
+from harness.verbs.workaround_trials import OPTIONS_ARGUMENT, Attempt, Trials
 
 __all__ = ["explore", "usable_tritons"]
 
@@ -34,7 +35,7 @@ _ROUNDS = 3
 # Before that, Triton's capture works differently; see the README.
 _OLDEST_TRITON = Version("3.2")
 # Of the time that is left: what a kernel is given changes more than anything about its compiler.
-_SHARES = {Kind.CONFIG: 2, Kind.LAUNCH: 4, Kind.FLAGS: 1, Kind.PTXAS: 2, Kind.TRITON: 2}
+_SHARES = {Kind.FLAGS: 3, Kind.CONFIG: 2, Kind.LAUNCH: 4, Kind.PTXAS: 2, Kind.TRITON: 2}
 _LEARNED = ("learned", "workaround-kinds")
 # So many vain attempts, and none that helped, before a kind goes to the end of the queue.
 _VAIN = 30
@@ -152,15 +153,27 @@ def _best_by_place(trials: Trials) -> list[Attempt]:
 
 
 async def _flags(trials: Trials) -> None:
-    """Ptxas' flags, for the best so far, and for what fails in ptxas."""
-    for each in _worth_a_tool(trials):
-        if each.row.ptxas_flags:
-            await trials.attempt(
-                replace(each.setting, flags=change)
-                for change in single_changes(each.row.ptxas_flags)
-                # Through Triton's option for them flags are added; none can be taken away.
-                if not change.dropped
-            )
+    """Ptxas' options that its version knows: for what the user has, and then for the best so far.
+
+    What gained nothing for one is not tried for the next.
+    """
+    home = trials.done[trials.origin.setting.key]
+    options: Sequence[PtxasOption] | None = None
+    for each in dict.fromkeys((home.setting.key, *(e.setting.key for e in _worth_a_tool(trials)))):
+        start = trials.done[each]
+        if not start.row.ptxas_flags:
+            # It failed before ptxas.
+            continue
+        if trials.home.launch and OPTIONS_ARGUMENT not in trials.metadata(start):
+            trials.tell("ptxas options are not tried: this Triton takes none")
+            return
+        if options is None:
+            options = await asyncio.to_thread(options_of, start.cell.ptxas)
+        done = await trials.attempt(replace(start.setting, flags=o.change) for o in options)
+        before = (start.setting, start.row)
+        gained = [a for a in done if is_gain(trials.origin, (a.setting, a.row), before)]
+        if gained:
+            options = [o for o in options if o.change in {a.setting.flags for a in gained}]
 
 
 async def _ptxas(trials: Trials) -> None:
@@ -272,10 +285,15 @@ def _learned(store: Store) -> dict[str, list[int]]:
 
 
 def _is_too_late(trials: Trials, kind: Kind) -> bool:
-    """Where Triton itself fails, ptxas and its flags come last: they never see the kernel."""
-    return kind in (Kind.FLAGS, Kind.PTXAS) and any(
+    """Where Triton itself fails, ptxas comes last: it never sees the kernel.
+
+    Its options depend on the config that the user has alone: they take no time to try.
+    """
+    failing = {Kind.FLAGS: [trials.done[trials.origin.setting.key]]}
+    failing[Kind.PTXAS] = list(trials.done.values())
+    return any(
         _fails(each.row) and each.row.stage not in (Stage.CUBIN.value, Stage.LAUNCH.value)
-        for each in trials.done.values()
+        for each in failing.get(kind, ())
     )
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from harness.effects import toolchains
-from harness.effects.lowering import LaunchCode, lowering_key
+from harness.effects.knobs import knobs
+from harness.effects.lowering import lowering_key
 from harness.effects.process import ResourceLimits
 from harness.effects.workbench import TimeIsUpError, Workbench
+from harness.logic.ptxas_flags import FlagChange
 from harness.logic.workarounds import OPTIONS, Origin, Setting, Step
-from harness.values.errors import TriageError
+from harness.values.cell import CellId
+from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import Config, ConfigFilter, Scalar
 from harness.values.outcome import Lowering
 from harness.values.row import Row
@@ -25,18 +29,33 @@ from harness.verbs.planning import plan_launch
 from harness.verbs.selection import PlannedLaunch, Selection
 from harness.verbs.work import record_of
 
-__all__ = ["Attempt", "Trials"]
+__all__ = ["OPTIONS_ARGUMENT", "OPTIONS_VARIABLE", "Attempt", "Trials", "Way"]
 
 _Launch = tuple[tuple[str, Scalar | None], ...]
+Variables = tuple[tuple[str, str], ...]
+
+
+OPTIONS_VARIABLE = "PTXAS_OPTIONS"
+"""From where Triton reads options for ptxas, if it does: what it passes on is looked at."""
+OPTIONS_ARGUMENT = "ptx_options"
+"""The option of a launch that holds them, where a Triton has one."""
+
+
+class Way(str, Enum):
+    """How a user gives ptxas an option through Triton."""
+
+    VARIABLE = OPTIONS_VARIABLE
+    ARGUMENT = OPTIONS_ARGUMENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A setting with its cell and what became of it."""
+    """A setting with its cell and what became of it; `ways` by which ptxas' options got there."""
 
     setting: Setting
     cell: PlannedCell
     done: Evaluated
+    ways: tuple[Way, ...] = ()
 
     @property
     def row(self) -> Row:
@@ -160,7 +179,7 @@ class Trials:
 
     def _refuse(self, setting: Setting, why: str) -> None:
         self.refused[setting.key] = why
-        self.tell(f"{', '.join(step.words for step in self.steps(setting))}: not told: {why}")
+        self.tell(f"{', '.join(step.words for step in self.steps(setting))}: could not tell: {why}")
 
     def _is_unknown(self, pair: tuple[Setting, PlannedCell | None]) -> bool:
         cell = pair[1]
@@ -179,16 +198,17 @@ class Trials:
         settings: Sequence[Setting],
         *,
         frozen: bool = True,
-        adapt: Callable[[LaunchCode], LaunchCode] = lambda code: code,
+        variables: Variables = (),
     ) -> tuple[list[PlannedCell | None], str | None]:
         """The cell of each setting on one Triton and launch, and the session that serves them.
 
-        With `frozen`, another ptxas gets the PTX that was made for the bundled one.
+        With `frozen`, another ptxas gets the PTX that was made for the bundled one. Triton's
+        processes get `variables` in their environment.
 
         Raises:
             TriageError: the launch cannot be captured so, or a toolchain cannot be had.
         """
-        planned, session = await self._planned(triton, launch, settings, adapt)
+        planned, session = await self._planned(triton, launch, settings, variables)
         return [
             await self._tooled(cell, setting, frozen=frozen) if cell else None
             for cell, setting in zip(planned, settings, strict=True)
@@ -199,13 +219,14 @@ class Trials:
         triton: str | None,
         launch: _Launch,
         settings: Sequence[Setting],
-        adapt: Callable[[LaunchCode], LaunchCode],
+        variables: Variables,
     ) -> tuple[list[PlannedCell | None], str | None]:
         home = self.home
         if home.launch is None or home.record is None:
             return [home for _ in settings], None
         own = home.launch.triton
         chosen = await asyncio.to_thread(toolchains.install_triton, triton) if triton else own
+        chosen = replace(chosen, variables=variables)
         kernel = home.record.kernel
         configs = [each.config.as_dict() for each in settings]
         plan = await plan_launch(
@@ -214,7 +235,7 @@ class Trials:
             self.target,
             chosen,
             self._launch(launch),
-            adapt=lambda code: adapt(code.with_configs(kernel, configs)),
+            adapt=lambda code: code.with_configs(kernel, configs),
         )
         is_tuned = home.record.autotuned
         by_key: dict[object, PlannedCell] = {}
@@ -250,27 +271,87 @@ class Trials:
             name = replace(cell.cell, ptxas=label)
             cell = replace(cell, ptxas=ptxas, freeze_ptx=freeze, cell=name)
         if setting.flags:
-            words = setting.flags.label.replace(" ", "_")
-            name = replace(cell.cell, ptxas=f"{cell.cell.ptxas},{words}")
+            name = _with_flags(cell.cell, setting.flags)
             cell = replace(cell, change=setting.flags, cell=name)
         return cell
 
     async def prove(self, setting: Setting) -> Attempt | None:
         """Compile a setting again, from nothing, as a user would: None where the launch is gone.
 
+        Options of ptxas go through Triton, and have to be in the command that it makes.
+
         Raises:
-            TriageError: it cannot be captured, or a toolchain cannot be had.
+            TriageError: it cannot be captured, a toolchain is not available, or this Triton does
+                not pass options to ptxas.
         """
-        cells, session = await self.cells(setting.triton, setting.launch, [setting], frozen=False)
-        if cells[0] is None:
+        if setting.flags is None or self.home.launch is None:
+            proof = await self._compiled_afresh(setting, setting.config)
+        else:
+            proof = await self._passed_on(setting, setting.flags)
+        if proof:
+            self.bench.store.put_result(self.run, record_of(proof.done))
+        return proof
+
+    async def _passed_on(self, setting: Setting, flags: FlagChange) -> Attempt | None:
+        """A setting whose options Triton passes to ptxas, by the ways that it was seen to have."""
+        assert self.home.launch is not None
+        triton = self.home.launch.triton
+        own = knobs(triton).get(OPTIONS_VARIABLE, "")
+        value = f"{own} {flags.label}".strip()
+        variables = ((OPTIONS_VARIABLE, value),)
+        proof = await self._compiled_afresh(setting, setting.config, variables=variables)
+        if proof is None:
             return None
+        metadata = self.metadata(proof)
+        if _holds(proof.row.ptxas_flags, flags.added):
+            # The variable is the default of the argument where the argument then has its value.
+            has_both = metadata.get(OPTIONS_ARGUMENT) == value
+            return replace(proof, ways=tuple(Way) if has_both else (Way.VARIABLE,))
+        if OPTIONS_ARGUMENT in metadata:
+            config = Config.of({**setting.config.as_dict(), OPTIONS_ARGUMENT: flags.label})
+            proof = await self._compiled_afresh(setting, config)
+            if proof is None or _holds(proof.row.ptxas_flags, flags.added):
+                return proof and replace(proof, ways=(Way.ARGUMENT,))
+        version = setting.triton or triton.version
+        raise UsageError(f"Triton {version} does not pass {flags.label} to ptxas")
+
+    def metadata(self, proof: Attempt) -> Mapping[str, object]:
+        """What Triton wrote of a compilation, its options among it; empty where it failed."""
+        key = proof.done.evidence.get("lower", "")
+        kept = self.bench.read("lower", key, Lowering)
+        return kept.value.metadata if kept else {}
+
+    async def _compiled_afresh(
+        self, setting: Setting, config: Config, *, variables: Variables = ()
+    ) -> Attempt | None:
+        """A setting launched with this config; ptxas gets the flags that Triton itself gives it."""
+        through_triton = setting.flags is not None and self.home.launch is not None
+        asked = replace(setting, config=config, flags=None if through_triton else setting.flags)
+        [cell], session = await self.cells(
+            setting.triton, setting.launch, [asked], frozen=False, variables=variables
+        )
+        if cell is None:
+            return None
+        if through_triton and setting.flags:
+            name = replace(cell.cell, config=setting.config)
+            cell = replace(cell, cell=_with_flags(name, setting.flags))
         try:
-            done = await self._evaluated(cells[0], None, afresh=True)
+            done = await self._evaluated(cell, None, afresh=True)
         finally:
             if session:
                 await self.bench.sessions.close(session)
-        self.bench.store.put_result(self.run, record_of(done))
-        return Attempt(setting=setting, cell=cells[0], done=done)
+        return Attempt(setting=setting, cell=cell, done=done)
+
+
+def _with_flags(cell: CellId, flags: FlagChange) -> CellId:
+    """The name of a cell whose ptxas gets other flags."""
+    return replace(cell, ptxas=f"{cell.ptxas},{flags.label.replace(' ', '_')}")
+
+
+def _holds(flags: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether a command has these words, one after another."""
+    ends = range(len(words), len(flags) + 1)
+    return any(tuple(flags[end - len(words) : end]) == tuple(words) for end in ends)
 
 
 def _name(config: Config, *, is_tuned: bool) -> object:

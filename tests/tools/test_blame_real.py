@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Triage
+from conftest import HERE, Triage
 
 pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("main-kernel")]
 
@@ -167,3 +167,14 @@ def test_where_to_begin_alone_is_enough(module_triage: Triage) -> None:
     assert {entry["triton"] for entry in found["grid"]} > {"3.6.0", "3.7.1", "3.8.0"}
     tried = {(e["ptx_body_sha256"], e["ptxas"]) for e in found["grid"] if e["ptxas"]}
     assert len(tried) <= 60
+
+
+def test_a_register_collapse_is_named_with_what_lifts_it(module_triage: Triage) -> None:
+    file = HERE / "kernels" / "workable.py"
+    words = ["--kernel", f"{file}::tiled", "--sm", "90a", "--triton", "3.6.0", "--budget", "1"]
+    reasons = blamed(module_triage, *words)["reasons"]
+    [what] = [reason for reason in reasons if "all 32 blocks of an SM are resident" in reason]
+    assert "gives 64 registers where a block of 32 threads could have 255" in what
+    [lift] = [reason for reason in reasons if "ptxas --minnctapersm 1" in reason]
+    assert lift.startswith("The collapse lifts with ptxas --minnctapersm 1: 64 -> 255 registers, ")
+    assert lift.endswith("B of spill stores (same PTX, byte for byte).")

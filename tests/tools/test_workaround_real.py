@@ -59,6 +59,36 @@ def test_another_tile_is_run_against_the_users_own(module_triage: Triage) -> Non
         assert evidence["numerics"] == ("interpreted" if "BLOCK" in names else "compiled")
 
 
+@pytest.mark.parametrize(
+    ("triton", "pasted"),
+    [
+        ("3.3.1", None),
+        ("3.5.1", ["kernel[grid](..., ptx_options="]),
+        ("3.6.0", ["export PTXAS_OPTIONS=", "kernel[grid](..., ptx_options="]),
+    ],
+)
+def test_an_option_of_ptxas_goes_through_triton_as_a_user_would_give_it(
+    module_triage: Triage, triton: str, pasted: list[str] | None
+) -> None:
+    """One warp, 64 registers: as few as keep all blocks resident. One option gives it the rest."""
+    words = ["--kernel", f"{FILE}::tiled", "--sm", "90a", "--triton", triton, "--change", "flags"]
+    found = workaround(module_triage, *words, "--budget", "10m", code=0 if pasted else 1)
+    if pasted is None:
+        assert found["candidates"] == []
+        return
+    first = found["candidates"][0]
+    [step] = first["change"]
+    words = step["after"].split()
+    assert not {"-O0", "-O1", "--Ofast-compile"} & set(words), "optimising less comes behind"
+    assert (found["baseline"]["n_regs"], first["n_regs"]) == (64, 255)
+    assert 2 * first["spill_stores"] < found["baseline"]["spill_stores"]
+    # Compiled again by the command that Triton itself made.
+    flags = first["ptxas_flags"]
+    assert flags[flags.index(words[0]) :][: len(words)] == words
+    assert [line.partition('"')[0] for line in first["evidence"]["paste"]] == pasted
+    assert all(f'"{step["after"]}"' in line for line in first["evidence"]["paste"])
+
+
 @pytest.mark.long
 def test_a_tile_that_computes_something_else_is_no_workaround(module_triage: Triage) -> None:
     found = workaround(module_triage, "--kernel", f"{FILE}::untiled", *TILES, code=1)
