@@ -1,4 +1,4 @@
-"""What to run to see whether a workaround is still needed, and what the results say. Pure.
+"""Which cells to run to see whether a workaround is needed, and still works. Pure.
 
 What counts is the newest Triton of the run that could tell, with the ptxas that it bundles where
 that was run, else the newest: it is what a user would be on next.
@@ -7,18 +7,22 @@ that was run, else the newest: it is what a user would be on next.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.logic.versions import toolchain_order
 from harness.values.change import Facts
-from harness.values.kernel import Scalar
-from harness.values.matrix import Extra
+from harness.values.kernel import Config, Scalar
+from harness.values.matrix import Extra, Variant
+from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
 from harness.values.workaround import KeptWorkaround
 
-__all__ = ["Expired", "expired", "is_about", "is_known", "to_run"]
+__all__ = ["Expired", "broken", "expired", "is_about", "is_known", "to_retest", "to_run"]
+
+# So many times the spills that it was found with, and it no longer does what it is for.
+_WORSE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,63 @@ def to_run(kept: KeptWorkaround) -> Extra:
         launch=home.launch.partition("#")[0].partition(":")[0],
         set=kept.overrides,
         targets=(Target.parse(home.target),),
+    )
+
+
+def to_retest(kept: KeptWorkaround) -> tuple[Extra, ...]:
+    """The workaround itself, as one more entry of a matrix; nothing where its setting is not kept.
+
+    It is compiled with the Triton and the ptxas that it names, or with those of the matrix.
+    """
+    setting = kept.setting
+    if setting is None:
+        return ()
+    variant = Variant(config=Config.of(setting.config), options=setting.options)
+    extra = to_run(replace(kept, overrides=setting.overrides))
+    return (replace(extra, variant=variant, triton=setting.triton, ptxas=setting.ptxas),)
+
+
+def broken(kept: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[str]:
+    """Those that no longer do what they were found to do, in words; `facts` are of one run.
+
+    What counts is the newest toolchain that could tell, as for `expired`.
+    """
+    by_index: dict[int, list[Facts]] = {}
+    for fact in facts:
+        for index, each in enumerate(kept):
+            if each.setting and each.proof and _is_of(each.proof, fact):
+                by_index.setdefault(index, []).append(fact)
+    found = (_broken(kept[index], mine) for index, mine in sorted(by_index.items()))
+    return [words for words in found if words]
+
+
+def _is_of(proof: Row, fact: Facts) -> bool:
+    """Whether a result is of the same setting, on whatever toolchain."""
+    mine, theirs = ((each.kernel, each.launch, each.target) for each in (proof, fact))
+    is_same = mine == theirs and _key(proof.config) == _key(fact.config)
+    return is_same and _options(proof.cell) == _options(fact.cell)
+
+
+def _options(cell: str) -> str:
+    """What ptxas is given besides, as the last part of a cell's name has it."""
+    return cell.rpartition("/")[2].partition(",")[2]
+
+
+def _broken(kept: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
+    told = [fact for fact in facts if not VerdictKind(fact.verdict).tells_nothing]
+    newest = _newest_toolchain(told, [dict(fact.config) for fact in told[:1]])
+    if newest is None or kept.proof is None:
+        return None
+    now, was = newest[0], kept.proof
+    before, after = (was.spill_stores or 0), (now.spill_stores or 0)
+    is_worse = VerdictKind(was.verdict) is VerdictKind.OK and now.verdict != was.verdict
+    if VerdictKind(now.verdict).compiles and not is_worse and after <= _WORSE * before:
+        return None
+    tools = f"Triton {now.triton}, ptxas {now.ptxas}" if now.triton else f"ptxas {now.ptxas}"
+    return (
+        f"workaround no longer works: {was.kernel} on {was.target}: {kept.change}: {now.verdict} "
+        f"with {tools}: {now.reason} (it was {was.verdict} with Triton {was.triton}, ptxas "
+        f"{was.ptxas}, {before:,} B of spill stores)"
     )
 
 

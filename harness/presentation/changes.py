@@ -42,6 +42,7 @@ def render_changes(changes: Changes, *, informational: bool = False) -> Renderab
             parts += _group(group, "informational", "dim")
     parts += [Text(_surprise(each), style="yellow") for each in changes.surprises]
     parts += [Text(each, style="green") for each in changes.expired]
+    parts += [Text(each, style="red") for each in changes.broken]
     return Group(*parts)
 
 
@@ -102,6 +103,7 @@ def changes_document(changes: Changes, *, informational: bool = False) -> dict[s
             for each in changes.surprises
         ],
         "expired_workarounds": changes.expired,
+        "broken_workarounds": changes.broken,
     }
     if informational:
         document["informational"] = [_changed_cell(each) for each in changes.informational]

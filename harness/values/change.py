@@ -157,7 +157,8 @@ class Changes:
 
     `counts` has every kind and counts every cell; `changes` has those that are not quiet, and
     `informational` the small differences of cells that count as the same. `older` is None where
-    there was no run to compare with. `expired` says which workarounds are no longer needed.
+    there was no run to compare with. `expired` says which workarounds are no longer needed,
+    `broken` which no longer work.
     """
 
     older: int | None
@@ -167,6 +168,7 @@ class Changes:
     informational: tuple[Change, ...] = ()
     surprises: tuple[Surprise, ...] = ()
     expired: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
 
     def exit_code(self, *, strict_fixed: bool = False) -> int:
         """As the command line: 1 worse, 4 something could not be told, 5 fixes where strict."""

@@ -25,6 +25,7 @@ __all__ = [
     "Matrix",
     "Override",
     "Selector",
+    "Variant",
     "VersionChoice",
 ]
 
@@ -122,10 +123,19 @@ class Excluded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One config, listed by the tuner or not, and words that ptxas is given besides."""
+
+    config: Config
+    options: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Extra:
     """Cells beside the product of the lists: one kernel, with its own launch, values and versions.
 
-    What is None (or empty) is as in the product.
+    What is None (or empty) is as in the product. `variant` takes the place of the kernel's own
+    configs.
     """
 
     kernel: str
@@ -135,6 +145,7 @@ class Extra:
     targets: tuple[Target, ...] = ()
     triton: str | None = None
     ptxas: str | None = None
+    variant: Variant | None = None
     line: int | None = None
 
 

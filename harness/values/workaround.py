@@ -7,7 +7,22 @@ from dataclasses import dataclass
 from harness.values.kernel import Scalar
 from harness.values.row import Row
 
-__all__ = ["KeptWorkaround"]
+__all__ = ["KeptSetting", "KeptWorkaround"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptSetting:
+    """All that a workaround sets, so that it can be compiled again.
+
+    `overrides` are those of the launch, `options` what ptxas is given besides; None is what the
+    toolchain at hand has.
+    """
+
+    config: dict[str, Scalar]
+    overrides: tuple[tuple[str, Scalar | None], ...] = ()
+    options: str | None = None
+    ptxas: str | None = None
+    triton: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,15 +30,16 @@ class KeptWorkaround:
     """What was found for one cell, the last time that somebody looked.
 
     `baseline` is the cell that it is for, `change` what was changed in words, `proof` the row of
-    the best candidate. `diff` is the patch, `left_out` the configs that it leaves out on the
-    baseline's Triton, and `signatures` the keys of their failures and the baseline's: the bugs that
-    it works around. `overrides` are the launch's, as they were set. `created` is in seconds since
-    the epoch.
+    the best candidate and `setting` all that it sets. `diff` is the patch, `left_out` the configs
+    that it leaves out on the baseline's Triton, and `signatures` the keys of their failures and the
+    baseline's: the bugs that it works around. `overrides` are the launch's, as they were set.
+    `created` is in seconds since the epoch.
     """
 
     baseline: Row
     change: str
     proof: Row | None
+    setting: KeptSetting | None = None
     signatures: tuple[str, ...] = ()
     diff: str = ""
     is_patch_proved: bool = False

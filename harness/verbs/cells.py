@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from harness.effects.artifacts import UnusableArtifactError
 from harness.effects.assembling import (
@@ -36,7 +36,9 @@ __all__ = [
     "cell_evidence",
     "compiler_end",
     "evaluate",
+    "flagged",
     "ptxas_flags",
+    "with_flags",
 ]
 
 _GPU_NAME = "--gpu-name="
@@ -62,6 +64,17 @@ class PlannedCell:
     raw_ptx: str | None = None
     entry: str | None = None
     change: FlagChange | None = None
+
+
+def with_flags(cell: PlannedCell, change: FlagChange) -> PlannedCell:
+    """The cell with a change of ptxas' flags, which its name tells."""
+    name = replace(cell.cell, ptxas=flagged(cell.cell.ptxas, change))
+    return replace(cell, cell=name, change=change)
+
+
+def flagged(ptxas: str, change: FlagChange) -> str:
+    """A ptxas in the name of a cell, with a change of its flags."""
+    return f"{ptxas},{change.label.replace(' ', '_')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

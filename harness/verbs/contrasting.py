@@ -13,7 +13,7 @@ from harness.logic.answers import Outcome
 from harness.logic.contrast import Contrast, Point
 from harness.logic.followed import Followed, follow, rank
 from harness.logic.properties import Condition
-from harness.logic.ptxas_flags import FlagChange, single_changes
+from harness.logic.ptxas_flags import single_changes
 from harness.values.errors import CaptureError, EmptySelectionError, UsageError
 from harness.values.kernel import ConfigFilter
 from harness.values.limits import KNOWN_CAPABILITIES
@@ -21,7 +21,7 @@ from harness.values.row import Row
 from harness.values.target import Target
 from harness.verbs.axes import plan_cells
 from harness.verbs.bisecting import open_bench
-from harness.verbs.cells import PlannedCell, evaluate
+from harness.verbs.cells import PlannedCell, evaluate, with_flags
 from harness.verbs.selection import SUFFIX_SINCE, PlannedLaunch, Selection
 from harness.verbs.work import CompileOptions, record_of
 
@@ -115,7 +115,7 @@ async def _neighbours(
 ) -> list[_Neighbour]:
     if axis == "flag":
         return [
-            _Neighbour(label=change.label, cell=_with_flags(origin, change))
+            _Neighbour(label=change.label, cell=with_flags(origin, change))
             for change in single_changes(row.ptxas_flags)
         ]
     if axis == "config":
@@ -130,11 +130,6 @@ async def _neighbours(
         ]
     targets = _targets(selection.targets[0])
     return [await _on_target(bench, selection, origin, target) for target in targets]
-
-
-def _with_flags(origin: PlannedCell, change: FlagChange) -> PlannedCell:
-    name = replace(origin.cell, ptxas=f"{origin.cell.ptxas},{change.label.replace(' ', '_')}")
-    return replace(origin, cell=name, change=change)
 
 
 def _targets(asked: Target) -> list[Target]:

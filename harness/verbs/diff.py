@@ -13,7 +13,7 @@ import msgspec
 from harness.effects.matrix_file import find_matrix_file, read_matrix
 from harness.effects.store import RunRecord, Store
 from harness.logic.changes import UNTOLD, compare
-from harness.logic.workaround_expiry import expired
+from harness.logic.workaround_expiry import broken, expired
 from harness.values.change import Changes, Facts
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Expectation
@@ -67,7 +67,11 @@ def compare_runs(
     kept = store.workarounds()
     if not kept:
         return changes
-    return replace(changes, expired=tuple(e.words for e in expired(kept, _stream(store, newer))))
+    return replace(
+        changes,
+        expired=tuple(each.words for each in expired(kept, _stream(store, newer))),
+        broken=tuple(broken(kept, _stream(store, newer))),
+    )
 
 
 def previous_run(store: Store, run: int) -> RunRecord | None:

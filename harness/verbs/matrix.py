@@ -314,6 +314,7 @@ def _is_known(bench: Workbench, place: Place) -> bool:
     limits = limits_of(place.target.capability)
     if limits is None:
         return False
+    code = place.adapt(code)
     found = stored_capture(bench, code, target=place.target, triton=place.triton, limits=limits)
     return found is not None
 

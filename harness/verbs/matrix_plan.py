@@ -13,7 +13,7 @@ from harness.effects import toolchains
 from harness.effects.repros import find_kernels, list_repros
 from harness.logic.matrix import Rules, Shard, newest_of_minor, spec_hint
 from harness.logic.versions import LATEST, exact_version, select
-from harness.logic.workaround_expiry import to_run
+from harness.logic.workaround_expiry import to_retest, to_run
 from harness.values.errors import InfrastructureError, OfflineError, UsageError
 from harness.values.kernel import ConfigFilter, Repro
 from harness.values.matrix import Extra, Matrix, VersionChoice
@@ -71,8 +71,9 @@ class MatrixPlan:
 def plan_matrix(rules: Rules, shard: Shard, kept: Sequence[KeptWorkaround] = ()) -> MatrixPlan:
     """Expand a matrix, installing the toolchains that are needed.
 
-    What the workarounds that are kept are for takes part, whether or not the matrix names it: with
-    its Tritons, each with the ptxas that it bundles.
+    What the workarounds that are kept are for takes part, whether or not the matrix names it, and
+    so do the workarounds themselves: with its Tritons, each with the ptxas that it bundles, unless
+    the workaround names others.
 
     Raises:
         UsageError: a target is no GPU that is known.
@@ -113,7 +114,8 @@ class _Planner:
             self._extra(extra, tritons, ptxas, f"{self.matrix.file}:{extra.line}: include")
         for each in self.kept:
             own = [BUNDLED] if each.baseline.triton else ptxas
-            self._extra(to_run(each), tritons, own, f"workaround for {each.baseline.cell}")
+            for extra in (to_run(each), *to_retest(each)):
+                self._extra(extra, tritons, own, f"workaround for {each.baseline.cell}")
         return MatrixPlan(
             rules=self.rules,
             places=tuple(self.places),
@@ -230,7 +232,7 @@ class _Planner:
         for target in choose_targets(options, repro):
             for launch in choose_launches(options, repro):
                 for word in [None] if launch.spec.from_ptx else tritons:
-                    self._place(repro, launch, target, word, ptxas, extra.config, extra=True)
+                    self._place(repro, launch, target, word, ptxas, extra.config, extra=extra)
 
     def _place(
         self,
@@ -241,7 +243,7 @@ class _Planner:
         ptxas: Sequence[str],
         config: ConfigFilter,
         *,
-        extra: bool = False,
+        extra: Extra | None = None,
     ) -> None:
         """Add one place, unless it is excluded, of another shard, or cannot be had."""
         version = self._version_of(word)
@@ -283,6 +285,7 @@ class _Planner:
                 target=target,
                 triton=triton,
                 launch=launch,
+                variant=extra.variant if extra else None,
             )
         )
 

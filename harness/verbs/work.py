@@ -14,16 +14,19 @@ from typing import TypeVar
 import msgspec
 
 from harness.effects import machine
+from harness.effects.lowering import LaunchCode
 from harness.effects.process import ResourceLimits
 from harness.effects.store import ResultRecord
 from harness.effects.workbench import TimeIsUpError, Workbench
+from harness.logic.ptxas_flags import FlagChange
 from harness.values.errors import CaptureError, TriageError
 from harness.values.kernel import Config
+from harness.values.matrix import Variant
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import Triton
 from harness.values.verdict import VerdictKind
-from harness.verbs.cells import Evaluated, PlannedCell, evaluate
+from harness.verbs.cells import Evaluated, PlannedCell, evaluate, with_flags
 from harness.verbs.planning import Plan, plan_launch, plan_ptx
 from harness.verbs.selection import PlannedLaunch, Selection
 
@@ -81,20 +84,45 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where one kernel of a selection is captured; `triton` is None for raw PTX."""
+    """Where one kernel of a selection is captured; `triton` is None for raw PTX.
+
+    With a `variant`, its one config takes the place of those that the kernel lists.
+    """
 
     selection: Selection
     target: Target
     launch: PlannedLaunch
     triton: Triton | None = None
+    variant: Variant | None = None
 
     @property
     def capture(self) -> object:
         """Equal for the kernels that one capture serves."""
         if self.triton is None:
-            return self.selection.repro.name, self.launch.label, self.target
+            return self.selection.repro.name, self.launch.label, self.target, self.variant
         file, launch = self.selection.repro.file, self.launch
-        return file, launch.spec.name, launch.label, self.target, self.triton
+        return file, launch.spec.name, launch.label, self.target, self.triton, self.variant
+
+    def adapt(self, code: LaunchCode) -> LaunchCode:
+        """The launch code with the variant's config in place of the listed ones."""
+        kernel = self.selection.repro.kernel
+        if self.variant is None or kernel is None:
+            return code
+        return code.with_configs(kernel, [self.variant.config.as_dict()])
+
+    def of_variant(self, plan: Plan) -> Plan:
+        """The cells of the variant alone, with what ptxas is given besides."""
+        if self.variant is None:
+            return plan
+        cells = plan.cells
+        if self.triton is not None:
+            wanted = self.variant.config.as_dict()
+            cells = tuple(cell for cell in cells if cell.cell.config.as_dict() == wanted)
+        if self.variant.options:
+            words = tuple(self.variant.options.split())
+            change = FlagChange(label=self.variant.options, added=words)
+            cells = tuple(with_flags(cell, change) for cell in cells)
+        return replace(plan, cells=cells)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,8 +252,14 @@ async def plan_place(run: Run, place: Place) -> Plan:
             plan = plan_ptx(run.bench, place.selection, place.target, place.launch)
         else:
             plan = await plan_launch(
-                run.bench, place.selection, place.target, place.triton, place.launch
+                run.bench,
+                place.selection,
+                place.target,
+                place.triton,
+                place.launch,
+                adapt=place.adapt if place.variant else None,
             )
+        plan = place.of_variant(plan)
     except TimeIsUpError:
         run.steering.left(None)
         return Plan(cells=())

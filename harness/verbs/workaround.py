@@ -25,7 +25,7 @@ from harness.values.kernel import Scalar
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
-from harness.values.workaround import KeptWorkaround
+from harness.values.workaround import KeptSetting, KeptWorkaround
 from harness.verbs.axes import plan_cells
 from harness.verbs.bisecting import open_bench
 from harness.verbs.cells import Evaluated, PlannedCell, evaluate
@@ -132,6 +132,7 @@ def _keep(store: Store, report: WorkaroundReport, selection: Selection) -> None:
             baseline=report.baseline,
             change=best.change if best else f"patch of {patch.file if patch else ''}",
             proof=best.row if best else None,
+            setting=_kept_setting(best.setting, selection) if best else None,
             signatures=tuple(
                 dict.fromkeys(
                     row.signature for row in (report.baseline, *left_out) if row.signature
@@ -143,6 +144,17 @@ def _keep(store: Store, report: WorkaroundReport, selection: Selection) -> None:
             overrides=tuple(selection.launches[0].overrides.items()),
             created=time.time(),
         )
+    )
+
+
+def _kept_setting(setting: Setting, selection: Selection) -> KeptSetting:
+    overrides = {**selection.launches[0].overrides, **dict(setting.launch)}
+    return KeptSetting(
+        config=setting.config.as_dict(),
+        overrides=tuple(overrides.items()),
+        options=setting.flags.label if setting.flags else None,
+        ptxas=setting.ptxas,
+        triton=setting.triton,
     )
 
 

@@ -16,7 +16,6 @@ from harness.effects.process import ResourceLimits
 from harness.effects.workbench import TimeIsUpError, Workbench
 from harness.logic.ptxas_flags import FlagChange
 from harness.logic.workarounds import OPTIONS, Origin, Setting, Step
-from harness.values.cell import CellId
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import Config, ConfigFilter, Scalar
 from harness.values.outcome import Lowering
@@ -24,7 +23,7 @@ from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import Triton
 from harness.values.verdict import VerdictKind
-from harness.verbs.cells import Evaluated, PlannedCell, evaluate
+from harness.verbs.cells import Evaluated, PlannedCell, evaluate, flagged, with_flags
 from harness.verbs.planning import plan_launch
 from harness.verbs.selection import PlannedLaunch, Selection
 from harness.verbs.work import record_of
@@ -271,8 +270,7 @@ class Trials:
             name = replace(cell.cell, ptxas=label)
             cell = replace(cell, ptxas=ptxas, freeze_ptx=freeze, cell=name)
         if setting.flags:
-            name = _with_flags(cell.cell, setting.flags)
-            cell = replace(cell, change=setting.flags, cell=name)
+            cell = with_flags(cell, setting.flags)
         return cell
 
     async def prove(self, setting: Setting) -> Attempt | None:
@@ -333,19 +331,14 @@ class Trials:
         if cell is None:
             return None
         if through_triton and setting.flags:
-            name = replace(cell.cell, config=setting.config)
-            cell = replace(cell, cell=_with_flags(name, setting.flags))
+            ptxas = flagged(cell.cell.ptxas, setting.flags)
+            cell = replace(cell, cell=replace(cell.cell, config=setting.config, ptxas=ptxas))
         try:
             done = await self._evaluated(cell, None, afresh=True)
         finally:
             if session:
                 await self.bench.sessions.close(session)
         return Attempt(setting=setting, cell=cell, done=done)
-
-
-def _with_flags(cell: CellId, flags: FlagChange) -> CellId:
-    """The name of a cell whose ptxas gets other flags."""
-    return replace(cell, ptxas=f"{cell.ptxas},{flags.label.replace(' ', '_')}")
 
 
 def _holds(flags: Sequence[str], words: Sequence[str]) -> bool:

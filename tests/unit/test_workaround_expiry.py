@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from harness.logic.workaround_expiry import expired, is_known, to_run
+from harness.logic.workaround_expiry import broken, expired, is_known, to_retest, to_run
 from harness.values.change import Facts
 from harness.values.row import Row
-from harness.values.workaround import KeptWorkaround
+from harness.values.workaround import KeptSetting, KeptWorkaround
 
 HOME = {"num_warps": 4}
 STUB = {"num_warps": 8}
@@ -110,3 +110,63 @@ def test_that_what_is_worked_around_fails_is_known() -> None:
     assert not is_known(mine, facts({"num_warps": 1}, "trap_stub"))
     assert not is_known(mine, facts(STUB, "trap_stub", target="sm_90a"))
     assert not is_known([], facts(STUB, "trap_stub"))
+
+
+# --- the workaround itself --------------------------------------------------------------------
+
+OPTIONS = "--minnctapersm 1"
+
+
+def with_setting() -> KeptWorkaround:
+    """The user's own config, with an option for ptxas."""
+    found = kept()
+    proof = replace(
+        found.baseline,
+        cell=f"{found.baseline.cell},--minnctapersm_1",
+        spill_stores=8_000,
+        reason="spills 8,000 B",
+    )
+    setting = KeptSetting(config=dict(HOME), overrides=(("chunk", 32),), options=OPTIONS)
+    return replace(found, proof=proof, setting=setting, change=f"ptxas flags none -> {OPTIONS}")
+
+
+def again(verdict: str, spills: int, triton: str = "3.8.0", **more: Any) -> Facts:
+    cell = f"k/default/c@sm_100a/triton-{triton}/ptxas-13.3.33-bundled,--minnctapersm_1"
+    return facts(HOME, verdict, triton, **{"cell": cell, "spill_stores": spills, **more})
+
+
+def test_the_workaround_itself_is_compiled_again_as_it_was_set() -> None:
+    [extra] = to_retest(with_setting())
+    assert extra.variant is not None
+    assert extra.variant.config.as_dict() == HOME
+    assert extra.variant.options == OPTIONS
+    assert extra.set == (("chunk", 32),)
+    assert (extra.triton, extra.ptxas) == (None, None)
+    named = replace(with_setting(), setting=KeptSetting(config=dict(HOME), ptxas="13.5.37"))
+    assert to_retest(named)[0].ptxas == "13.5.37"
+    # One that an older version kept says nothing of what it sets.
+    assert to_retest(kept()) == ()
+
+
+def test_a_workaround_that_no_longer_does_what_it_is_for_is_named() -> None:
+    mine = [with_setting()]
+    assert broken(mine, [again("sick", 8_000)]) == []
+    assert broken(mine, [again("ok", 0)]) == []
+    [worse] = broken(mine, [again("sick", 44_000)])
+    assert worse.startswith(
+        "workaround no longer works: k on sm_100a: ptxas flags none -> --minnctapersm 1: sick with "
+        "Triton 3.8.0, ptxas 13.3.33"
+    )
+    assert worse.endswith("8,000 B of spill stores)")
+    [fails] = broken(mine, [again("ptxas_ice", 0, reason="C7907")])
+    assert "ptxas_ice with Triton 3.8.0, ptxas 13.3.33: C7907" in fails
+
+
+def test_what_says_nothing_of_the_workaround_does_not_count() -> None:
+    mine = [with_setting()]
+    # Without the option it is the baseline; an older Triton, and what could not tell, do not count.
+    assert broken(mine, [facts(HOME, "sick", spill_stores=44_000)]) == []
+    assert broken(mine, [again("infra", 0)]) == []
+    newer = again("sick", 8_000, "3.9.0")
+    assert broken(mine, [again("sick", 44_000), newer]) == []
+    assert broken([kept()], [again("sick", 44_000)]) == []
