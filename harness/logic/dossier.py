@@ -172,7 +172,7 @@ class Dossier:
     def smallest(self) -> dict[str, tuple[Outcome, str]]:
         """What the reduced file does: for each version that tried it, the outcome and its words."""
         found = self.minimized
-        if found is None:
+        if found is None or found.compiler != self.tool:
             return {}
         does = {
             line.version: (_OUTCOMES[line.minimized], line.minimized_words)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import subprocess
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from conftest import Triage
+
+from harness.effects.store import Store
+from harness.values.outcome import Assembly
 
 pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("report")]
 
@@ -66,6 +71,46 @@ def test_a_quick_report_lists_what_is_missing_with_the_command_that_makes_it(cas
         assert "quick/original.ptx" in bundle.getnames()
 
 
+def test_a_statement_that_the_attached_file_does_not_bear_out_is_quoted(triage: Triage) -> None:
+    """Evidence is forged, its checksum with it: only the file itself can show that it is false."""
+    (triage.folder / "crash.ptx").write_text(CRASH)
+    triage("compile", "--kernel", "crash.ptx", "--sm", "80", "--ptxas", "13.1.115")
+    with Store.open(Path(triage.env["TRIAGE_HOME"])) as store:
+        (record,) = store.find_cells("crash.ptx")
+        key = record.evidence["assemble"]
+        kept = store.get_evidence("assemble", key)
+        assert kept
+        assembly = msgspec.json.decode(kept.body, type=Assembly)
+        assert assembly.end.signal == signal.SIGFPE
+        forged = replace(assembly, end=replace(assembly.end, signal=signal.SIGSEGV.value))
+        store.put_evidence("assemble", key, msgspec.json.encode(forged), kept.artifacts)
+    found = report(triage, "--kernel", "crash.ptx", *NAMED, "--quick", "--out", "false", code=1)
+    assert "SIGSEGV" in found["title"]
+    claims = [each["words"] for each in found["defects"] if each["kind"] == "claim"]
+    where = "original.ptx with ptxas 13.1.115 for sm_80 gives 'signal 8', not 'signal 11'"
+    assert claims == [f"'Ended by signal 11.' is not so: {where}"]
+    assert 0 < found["statements_checked"] <= found["statements"]
+
+
+def test_the_input_is_attached_byte_for_byte(triage: Triage) -> None:
+    text = CRASH.replace("    ret;", "\tret;  // as it was written\n\n")
+    (triage.folder / "mine.ptx").write_text(text)
+    found = report(triage, "--kernel", "mine.ptx", *NAMED, "--quick", "--out", "mine", code=1)
+    (file,) = (each for each in found["attachments"] if each["name"] == "original.ptx")
+    assert file["sha256"] == hashlib.sha256(text.encode()).hexdigest()
+    assert "Triton" not in found["title"] + found["body"].partition("## Workaround")[0]
+
+
+def test_a_report_to_somebody_who_has_no_part_in_it_is_refused(triage: Triage) -> None:
+    (triage.folder / "crash.ptx").write_text(CRASH)
+    words = ["report", "--kernel", "crash.ptx", *NAMED[:4], "--quick"]
+    done = triage(*words, "--for", "triton")
+    assert (done.returncode, done.stdout) == (2, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("triage: --for triton: Triton has no part in it: ")
+    assert last.endswith("report it with --for nvidia")
+
+
 def test_the_same_report_has_the_same_bytes(case: Triage) -> None:
     for folder in ("one", "two"):
         report(case, "--kernel", "crash.ptx", *NAMED, "--quick", "--out", f"{folder}/same", code=1)
@@ -115,7 +160,7 @@ def test_a_whole_report_is_ready_and_its_bundle_needs_nothing_of_ours(
     assert found["along_ptxas"]["first_bad"] is None
     bundle = case.folder / "whole" / "bundle.tar.gz"
     with tarfile.open(bundle) as packed:
-        packed.extractall(tmp_path, filter="data")
+        packed.extractall(tmp_path)
     for each in found["attachments"]:
         data = (tmp_path / "whole" / each["name"]).read_bytes()
         assert hashlib.sha256(data).hexdigest() == each["sha256"]
