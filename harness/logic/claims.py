@@ -43,6 +43,7 @@ class Kind(str, Enum):
     SHA256 = "sha256"
     BYTES = "bytes"
     INSTRUCTIONS = "instructions"
+    UNWRITTEN = "unwritten"  # registers that may be read before anything wrote them
     FIGURES = "figures"  # verdict and numbers of one stored cell
     TEXT = "text"  # a line that only has to be there as it was computed
 
@@ -121,8 +122,9 @@ class Trial:
     """What was found when the claims were put to the test.
 
     `rows` are the attached files, compiled, and `outcomes` what these say of the failure; `stored`
-    the cells by id as their evidence is judged today; `files` the attached bytes; `instructions`
-    counts those of the attached PTX. What could not be tried is not in them.
+    the cells by id as their evidence is judged today; `files` the attached bytes. `instructions`
+    counts those of the attached PTX, `unwritten` its registers that may be read before anything
+    wrote them. What could not be tried is not in them.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -130,6 +132,7 @@ class Trial:
     outcomes: Mapping[Place, Outcome] = field(default_factory=dict)
     stored: Mapping[str, Row] = field(default_factory=dict)
     instructions: Mapping[str, int] = field(default_factory=dict)
+    unwritten: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +207,9 @@ def _found(claim: Claim, trial: Trial) -> Iterator[object]:
         yield hashlib.sha256(trial.files[file]).hexdigest()
     elif file and claim.kind is Kind.BYTES:
         yield len(trial.files[file])
-    elif file and file in trial.instructions:
+    elif file and claim.kind is Kind.UNWRITTEN and file in trial.unwritten:
+        yield trial.unwritten[file]
+    elif file and claim.kind is Kind.INSTRUCTIONS and file in trial.instructions:
         yield trial.instructions[file]
 
 

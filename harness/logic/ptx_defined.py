@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from harness.logic.ptx_document import Document, Function, Kind, Statement, statement
+from harness.logic.ptx_document import Document, Function, Kind, Statement, parse, statement
 from harness.logic.ptx_flow import undefined_reads
 from harness.logic.ptx_instruction import names_in
 from harness.logic.ptx_registers import Registers, read_registers, renamed
@@ -24,6 +24,7 @@ __all__ = [
     "VALUES",
     "Guarded",
     "completed",
+    "count_unwritten",
     "undeclared",
     "undefined_registers",
 ]
@@ -83,6 +84,13 @@ def undeclared(document: Document) -> frozenset[str]:
         for name in named - declared
         if not any(registers.type_of(name) for registers in tables)
     )
+
+
+def count_unwritten(text: str) -> int:
+    """How many registers a PTX text may read before anything wrote them, or never declares."""
+    document = parse(text)
+    nameless = [name for name in undeclared(document) if not name.startswith("%")]
+    return undefined_registers(document).total() + len(nameless)
 
 
 def _declared_names(one: Statement) -> Iterator[str]:

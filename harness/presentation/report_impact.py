@@ -91,8 +91,11 @@ def impact_sentences(ledger: Ledger, d: Dossier) -> str:
 def _newest(ledger: Ledger, d: Dossier) -> str:
     """What the newest version does, with every config that fails and not only this one."""
     newest = d.newest
-    if newest is None or d.history is None or newest == d.version:
+    if newest is None or d.history is None:
         return ""
+    if newest == d.version:
+        said = f"{d.tool} {newest} is the newest that was tried."
+        return ledger.say(said, has_figures(d.history.rows[newest]))
     tool = f"{d.tool} {newest}, the newest that was tried"
     if len(d.rows) == 1 or d.lifted(newest) is None:
         row = d.history.rows[newest]

@@ -12,6 +12,7 @@ from harness.logic.bisection import Boundary
 from harness.logic.claims import Claim, Issue, Kind, Ledger, ends_so, gives, has_figures
 from harness.logic.contrast import Contrast
 from harness.logic.dossier import Attachment, Dossier, Upstream
+from harness.logic.ptx_defined import count_unwritten
 from harness.logic.report_gate import without_folders
 from harness.presentation.bisections import report_line, stage_lines
 from harness.presentation.report_forms import observed_words
@@ -230,8 +231,9 @@ class View:
         undefined = ""
         if found.undefined[1] > found.undefined[0]:
             undefined = " It reads registers that nothing has written: compile it, do not run it."
-        elif found.is_defined and found.undefined[1] == 0:
-            undefined = " Every register that it reads was written before."
+        elif found.level == "ptx" and count_unwritten(found.text) == 0:
+            undefined = " Every register is written before it is read."
+            claims.append(Claim(kind=Kind.UNWRITTEN, file=self.minimal_name, expected=0))
         said = f"{sizes}; every step kept the signature of the failure{checked}.{undefined}"
         return self.ledger.say(said, *claims)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from harness.effects.store import Store
 from harness.logic.claims import Claim, Issue, Place, Proof, Trial, prove
 from harness.logic.dossier import Dossier
 from harness.logic.ptx import PtxError
+from harness.logic.ptx_defined import count_unwritten
 from harness.logic.ptx_reduction import count_instructions
 from harness.logic.report_gate import Defect
 from harness.logic.tracebacks import as_the_user_sees_it
@@ -69,9 +71,9 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
             filing.tell("running the bundle's command in a clean folder")
             inside = _unpacked(dossier, filing, Path(place) / "command")
             done = await asyncio.to_thread(run_script, inside)
-            defects += script_defects(dossier, done)
+            defects += script_defects(done)
             if not defects:
-                dossier = replace(dossier, log=_shown(dossier, done))
+                dossier = replace(dossier, log=_shown(done))
         dossier = with_log(dossier)
         issue = filing.render(dossier)
         inside = _unpacked(dossier, filing, Path(place) / "files")
@@ -81,10 +83,9 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
     return Filed(dossier=dossier, issue=issue, proof=proof, defects=tuple(defects))
 
 
-def _shown(dossier: Dossier, done: ToolResult) -> str:
-    """What the command prints; a script for ptxas prints its log on stdout, Triton on both."""
-    is_ptx = dossier.minimized is not None and dossier.minimized.level == "ptx"
-    text = done.stdout if is_ptx else as_the_user_sees_it(f"{done.stdout}{done.stderr}")
+def _shown(done: ToolResult) -> str:
+    """What the command prints, up to its own conclusion."""
+    text = as_the_user_sees_it(done.stdout.partition("\nit shows: ")[0] + "\n")
     return _TIMES.sub("", text)
 
 
@@ -119,11 +120,8 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
         rows=rows,
         outcomes={place: dossier.outcome(row) for place, row in rows.items()},
         stored={cell: row for cell, row in stored.items() if row},
-        instructions={
-            name: count
-            for name, data in files.items()
-            if name.endswith(".ptx") and (count := _instructions(data)) is not None
-        },
+        instructions=_counted(files, count_instructions),
+        unwritten=_counted(files, count_unwritten),
     )
 
 
@@ -139,8 +137,11 @@ def _in_order(dossier: Dossier, claims: Sequence[Claim]) -> list[Place]:
     return sorted(places, key=lambda place: (place.version not in first, bool(place.flag)))
 
 
-def _instructions(data: bytes) -> int | None:
-    try:
-        return count_instructions(data.decode(errors="replace"))
-    except PtxError:
-        return None
+def _counted(files: Mapping[str, bytes], count: Callable[[str], int]) -> dict[str, int]:
+    """What is counted in each PTX file that can be read."""
+    found = {}
+    for name, data in files.items():
+        if name.endswith(".ptx"):
+            with contextlib.suppress(PtxError):
+                found[name] = count(data.decode(errors="replace"))
+    return found

@@ -25,7 +25,6 @@ _COMMON = frozenset({"root", "user", "runner", "linux", "en_US.UTF-8", "C.UTF-8"
 _SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "PROXY", "INDEX_URL")
 _SHORTEST = 4
 _TRIAL_SECONDS = 900.0
-_NOT_AVAILABLE = 125
 # What the run needs to reach the package index that this machine uses, and nothing else of it.
 _PASSED_ON = ("UV_", "PIP_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE")
 
@@ -136,17 +135,10 @@ def run_script(folder: Path) -> ToolResult:
     return run_tool(["sh", folder / "repro.sh"], timeout=_TRIAL_SECONDS, env=environment)
 
 
-def script_defects(dossier: Dossier, done: ToolResult) -> list[Defect]:
-    """What is wrong with what the bundle's command did."""
-    if _has_shown(dossier, done.end.exit_code):
+def script_defects(done: ToolResult) -> list[Defect]:
+    """What is wrong with what the bundle's command did: 0 says that it shows the failure."""
+    if done.end.ok:
         return []
     said = (done.stderr or done.stdout).strip().splitlines()[-1:] or [done.end.words]
     words = f"sh repro.sh does not show it: {done.end.words}: {said[0][:200]}"
     return [Defect(kind="trial", file="repro.sh", words=words)]
-
-
-def _has_shown(dossier: Dossier, exit_code: int | None) -> bool:
-    """Whether the script came to its point; one that runs a compilation ends as that does."""
-    if dossier.minimized and dossier.minimized.level == "source":
-        return exit_code not in (None, _NOT_AVAILABLE)
-    return exit_code == 0

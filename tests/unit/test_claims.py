@@ -75,6 +75,7 @@ HONEST = Trial(
     outcomes={where: DOSSIER.outcome(row) for where, row in ROWS.items()},
     stored=cells(DOSSIER),
     instructions={"min.ptx": 2, "original.ptx": 2000},
+    unwritten={"min.ptx": 0},
 )
 
 
@@ -128,6 +129,10 @@ PLANTED: dict[str, tuple[Callable[[Trial], Trial], str]] = {
     "instructions": (
         lambda t: replace(t, instructions={**t.instructions, "min.ptx": 3}),
         "min.ptx gives 3, not 2",
+    ),
+    "a register that nothing wrote": (
+        lambda t: replace(t, unwritten={"min.ptx": 1}),
+        "min.ptx gives 1, not 0",
     ),
     "spills of a config": (
         lambda t: with_stored(t, FINE.cell, spill_stores=0),
