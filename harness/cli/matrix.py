@@ -33,15 +33,8 @@ from harness.presentation.changes import changes_document, render_changes
 from harness.values.errors import UsageError
 from harness.values.matrix import Matrix
 from harness.values.row import SCHEMA
-from harness.verbs.matrix import (
-    Estimate,
-    Listing,
-    MatrixOptions,
-    MatrixReport,
-    list_matrix,
-    make_plan,
-    run_matrix,
-)
+from harness.verbs.matrix import MatrixOptions, MatrixReport, make_plan, run_matrix
+from harness.verbs.matrix_listing import Estimate, Listing, list_matrix
 from harness.verbs.work import CompileOptions
 
 __all__ = ["command"]
@@ -119,8 +112,8 @@ command.add_command(merge)
 def run(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
     """Run every cell of the matrix; cells whose result cannot have changed need no work.
 
-    Killed or stopped, the same command goes on where it was. --list and --dry-run capture what has
-    not been captured, and compile nothing.
+    Killed or stopped, the same command goes on where it was. --list and --dry-run answer from what
+    is stored: they install, fetch, capture and compile nothing.
     """
     matrix = read_matrix(options["file"] or find_matrix_file())
     how = _options(options, matrix)
@@ -128,16 +121,16 @@ def run(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by the
     with Store.open(home_dir()) as store:
         if store.notice:
             print_note(store.notice)
+        if options["as_list"] or options["dry_run"]:
+            plan = make_plan(matrix, how, store, installs=False)
+            listing = run_to_the_end(list_matrix(matrix, store, how, plan))
+            _tell_listing(listing, options)
+            has_cells = listing.cells or listing.uncaptured
+            raise click.exceptions.Exit(4 if listing.failures else 0 if has_cells else 3)
         with status.status("preparing toolchains and sources"):
             plan = make_plan(matrix, how, store)
         with show_matrix_progress(status) as progress:
-            if options["as_list"] or options["dry_run"]:
-                listing = run_to_the_end(list_matrix(matrix, store, how, progress, plan))
-            else:
-                report = run_to_the_end(run_matrix(matrix, store, how, progress, plan))
-    if options["as_list"] or options["dry_run"]:
-        _tell_listing(listing, options)
-        raise click.exceptions.Exit(4 if listing.failures else 0 if listing.cells else 3)
+            report = run_to_the_end(run_matrix(matrix, store, how, progress, plan))
     _tell(report, as_json=options["as_json"])
     raise click.exceptions.Exit(report.exit_code(strict_fixed=options["strict_fixed"]))
 
@@ -235,24 +228,39 @@ def _tell_listing(listing: Listing, options: dict[str, Any]) -> None:
             document["excluded"] = [
                 {"cells": cells, "reason": reason} for cells, reason in listing.excluded
             ]
+            document["uncaptured"] = [asdict(each) for each in listing.uncaptured]
         print_json(document)
         return
     if options["as_list"]:
         for cell in listing.cells:
             print_line(cell)
+        for each in listing.uncaptured:
+            print_line(f"about {each.cells}: {_configs(each.configs)}, not captured yet")
         for cells, reason in listing.excluded:
             print_line(f"excluded {cells}: {reason}")
     if options["dry_run"]:
         print_line(_estimate_words(listing.estimate))
 
 
+def _configs(number: int | None) -> str:
+    return "an unknown number of configs" if number is None else f"{number} configs by its repro"
+
+
 def _estimate_words(estimate: Estimate) -> str:
-    took = "unknown, for want of history"
+    took = "unknown, nothing like it has been run"
     if estimate.seconds is not None:
         minutes, seconds = divmod(round(estimate.seconds), 60)
         took = f"about {minutes} min {seconds} s, by what such cells took before"
-    return (
-        f"{estimate.cells:,} cells, {estimate.excluded:,} excluded; {estimate.carried:,} need no "
-        f"work. To do: {estimate.lowerings:,} lowerings ({estimate.lowerings_stored:,} more are "
+    about = "about " if estimate.uncaptured else ""
+    words = (
+        f"{about}{estimate.cells:,} cells, {estimate.excluded:,} excluded; "
+        f"{estimate.carried:,} need no work. "
+        f"To do: {about}{estimate.lowerings:,} lowerings ({estimate.lowerings_stored:,} more are "
         f"stored) and up to {estimate.assemblies:,} assemblies. Time: {took}."
+    )
+    if not estimate.uncaptured:
+        return words
+    return (
+        f"{words} Not captured yet: {estimate.uncaptured:,} launches, with {estimate.about:,} "
+        f"cells by the counts of their repros; {estimate.uncounted:,} of them have no count."
     )

@@ -17,7 +17,7 @@ import msgspec
 from harness.effects.knobs import knobs, torch_settings
 from harness.effects.process import scratch_disk
 from harness.effects.reads import is_unchanged
-from harness.effects.sources import fetch_sdist, fetch_wheel
+from harness.effects.sources import fetch_sdist, fetch_wheel, is_fetched
 from harness.effects.triton_sessions import (
     CaptureRequest,
     child_code_sha256,
@@ -44,6 +44,7 @@ __all__ = [
     "capture",
     "capture_request",
     "fetch_launch_code",
+    "has_launch_code",
     "launch_key",
     "lower",
     "lowering_key",
@@ -124,6 +125,12 @@ def fetch_launch_code(
     )
 
 
+def has_launch_code(repro: Repro) -> bool:
+    """Whether `fetch_launch_code` would fetch nothing."""
+    pins = [*repro.requires, *([repro.source.pin] if repro.source else [])]
+    return all(is_fetched(pin.package, pin.version, pin.sha256) for pin in pins)
+
+
 def _half_way(launch: LaunchSpec, file: Path, overrides: Mapping[str, object]) -> LaunchCode:
     """IR to go on from: nothing is fetched, nothing is run; the options are all that matters."""
     options = {parameter.name: parameter.default for parameter in launch.parameters}
@@ -188,7 +195,7 @@ async def capture(
     request = capture_request(code, target, limits)
     key = launch_key("capture", code, request.message(), triton)
     async with bench.once(key):
-        kept = _still_true(bench, key, triton)
+        kept = _if_true(bench.find("capture", key, Capture), triton)
         if kept is None:
             async with bench.slot():
                 value = await bench.sessions.capture(key, triton, request)
@@ -213,12 +220,18 @@ def launch_key(kind: str, code: LaunchCode, message: Mapping[str, object], trito
         code=code.identity,
         triton=triton_identity(triton),
         child=child_code_sha256(),
-        torch=[metadata.version("torch"), torch_settings()],
-        numpy=metadata.version("numpy"),
+        libraries=_libraries(),
+        torch=torch_settings(),
         python=[sys.implementation.cache_tag, platform.python_version(), sys.prefix],
         module_path=_path_files(),
         knobs=knobs(triton),
     )
+
+
+@functools.cache
+def _libraries() -> dict[str, str]:
+    """The libraries beside Triton that decide what launch code does."""
+    return {name: metadata.version(name) for name in ("torch", "numpy")}
 
 
 @functools.cache
@@ -233,15 +246,15 @@ def _path_files() -> dict[str, str]:
 def stored_capture(
     bench: Workbench, code: LaunchCode, *, target: Target, triton: Triton, limits: Limits
 ) -> CapturedLaunch | None:
-    """What `capture` would give without starting a child; None where it would start one."""
+    """What `capture` would find stored if the bench used what is stored; None where nothing is."""
     request = capture_request(code, target, limits)
-    kept = _still_true(bench, launch_key("capture", code, request.message(), triton), triton)
+    key = launch_key("capture", code, request.message(), triton)
+    kept = _if_true(bench.read("capture", key, Capture), triton)
     return CapturedLaunch(capture=kept, triton=triton, request=request) if kept else None
 
 
-def _still_true(bench: Workbench, key: str, triton: Triton) -> Kept[Capture] | None:
+def _if_true(kept: Kept[Capture] | None, triton: Triton) -> Kept[Capture] | None:
     """A stored capture, if the ptxas that it names is there and what it read is the same."""
-    kept = bench.find("capture", key, Capture)
     if kept is None or not Path(kept.value.ptxas).exists():
         return None
     return kept if is_unchanged(kept.value.reads, child_environment(triton)) else None

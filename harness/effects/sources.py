@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import IO
 
-__all__ = ["Limits", "fetch_sdist", "fetch_wheel", "unpack"]
+__all__ = ["Limits", "fetch_sdist", "fetch_wheel", "is_fetched", "unpack"]
 
 MARKER = ".triage-source.json"
 _TREE = "tree"
@@ -91,6 +91,19 @@ def fetch_sdist(package: str, version: str, sha256: str) -> Path:
 def fetch_wheel(package: str, version: str, sha256: str) -> Path:
     """The unpacked pure-Python wheel, ready for the module path; errors as `fetch_sdist`."""
     return _fetch(package, version, sha256, wheel=True)
+
+
+def is_fetched(package: str, version: str, sha256: str) -> bool:
+    """Whether a source lies in the cache."""
+    try:
+        folder = _folder_of(canonicalize_name(package), Version(version), sha256.lower())
+    except InvalidVersion:
+        return False
+    return (folder / MARKER).is_file()
+
+
+def _folder_of(name: str, version: Version, digest: str) -> Path:
+    return cache_dir() / "sources" / f"{name}-{version}-{digest[:8]}"
 
 
 def unpack(archive: Path, folder: Path, *, limits: Limits | None = None) -> None:
@@ -188,7 +201,7 @@ def _fetch(package: str, version: str, sha256: str, *, wheel: bool) -> Path:
     if not _SHA256.fullmatch(sha256.lower()):
         raise UsageError(f"{sha256!r} is not the sha256 of a file of {package} {version}")
     digest = sha256.lower()
-    folder = cache_dir() / "sources" / f"{name}-{exact}-{digest[:8]}"
+    folder = _folder_of(name, exact, digest)
     marker = folder / MARKER
     if not marker.is_file():
         fill = partial(_fill, name, exact, digest, wheel=wheel)

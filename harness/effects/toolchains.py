@@ -56,9 +56,12 @@ __all__ = [
     "install_nvdisasm",
     "install_ptxas",
     "install_triton",
+    "installed_nvdisasm",
     "installed_package",
     "installed_triton",
     "list_installed",
+    "planned_ptxas",
+    "planned_triton",
     "remove",
     "select_ptxas",
     "select_triton",
@@ -139,7 +142,30 @@ def install_triton(version: Version | str) -> Triton:
         OfflineError, IntegrityError, StorageError, InfrastructureError: it cannot be installed.
     """
     exact = _exact(version, "Triton")
-    found = _installed(TRITON, exact) or _install(TRITON, _find_triton(exact))
+    return _as_triton(_installed(TRITON, exact) or _install(TRITON, _find_triton(exact)))
+
+
+def planned_triton(version: Version | str) -> Triton:
+    """What `install_triton` would give; nothing is installed.
+
+    Raises:
+        UsageError, OfflineError, InfrastructureError: the index has no such version.
+    """
+    exact = _exact(version, "Triton")
+    found = _installed(TRITON, exact)
+    if found:
+        return _as_triton(found)
+    release = _find_triton(exact)
+    folder = toolchain_folder(folder_name(TRITON, release.version, release.filename))
+    return Triton(
+        version=str(release.version),
+        origin=release.name,
+        path=folder / SITE,
+        sha256=release.sha256,
+    )
+
+
+def _as_triton(found: Toolchain) -> Triton:
     return Triton(
         version=found.version,
         origin=found.distribution,
@@ -151,7 +177,26 @@ def install_triton(version: Version | str) -> Triton:
 def install_ptxas(version: Version | str) -> Ptxas:
     """That ptxas, installed if it is not yet; errors as `install_triton`."""
     exact = _exact(version, PTXAS)
-    found = _installed(PTXAS, exact) or _install(PTXAS, _find_ptxas(exact))
+    return _as_ptxas(_installed(PTXAS, exact) or _install(PTXAS, _find_ptxas(exact)))
+
+
+def planned_ptxas(version: Version | str) -> Ptxas:
+    """As `planned_triton`; of one that is not installed, the sha256 is that of the wheel."""
+    exact = _exact(version, PTXAS)
+    found = _installed(PTXAS, exact)
+    if found:
+        return _as_ptxas(found)
+    release = _find_ptxas(exact)
+    folder = toolchain_folder(folder_name(PTXAS, release.version, release.filename))
+    return Ptxas(
+        version=str(release.version),
+        origin=release.name,
+        path=folder / "bin" / PTXAS,
+        sha256=release.sha256,
+    )
+
+
+def _as_ptxas(found: Toolchain) -> Ptxas:
     release = parse_banner(found.banner)
     return Ptxas(
         version=found.version,
@@ -176,10 +221,15 @@ def install_nvdisasm(version: Version | str | None = None) -> Tool:
 def find_nvdisasm() -> Tool:
     """The newest nvdisasm that is installed; if none is, the newest of the index, installed.
 
-    So a warm start asks nobody. Errors as `install_nvdisasm`.
+    So a warm start needs no network. Errors as `install_nvdisasm`.
     """
+    return installed_nvdisasm() or install_nvdisasm()
+
+
+def installed_nvdisasm() -> Tool | None:
+    """The newest nvdisasm that is installed."""
     installed = [each for each in list_installed() if each.kind == NVDISASM]
-    return _tool(installed[-1]) if installed else install_nvdisasm()
+    return _tool(installed[-1]) if installed else None
 
 
 def bundled_nvdisasm(triton: Triton | None) -> Tool | None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 from packaging.version import Version
 
-from harness.effects.lowering import fetch_launch_code, lowering_key, stored_capture
 from harness.effects.process import Hub
 from harness.effects.shards import NightPart
 from harness.effects.store import Store
@@ -22,30 +21,27 @@ from harness.logic.matrix import Rules, Shard
 from harness.logic.workaround_expiry import is_known
 from harness.values.change import Changes, Facts
 from harness.values.errors import EmptySelectionError, TriageError
-from harness.values.limits import limits_of
 from harness.values.matrix import Matrix, Selector
 from harness.values.verdict import VerdictKind
-from harness.verbs.cells import PlannedCell
 from harness.verbs.diff import compare_runs, previous_run
 from harness.verbs.matrix_plan import MatrixPlan, plan_matrix
 from harness.verbs.matrix_steering import MatrixSteering
 from harness.verbs.work import (
     CompileOptions,
-    Place,
     Progress,
     Run,
     captures_of,
-    plan_place,
+    stored_place,
     work_off,
 )
 
 __all__ = [
-    "Estimate",
-    "Listing",
     "MatrixOptions",
     "MatrixReport",
-    "list_matrix",
+    "Matter",
     "make_plan",
+    "open_bench",
+    "open_matter",
     "run_matrix",
 ]
 
@@ -107,35 +103,8 @@ class MatrixReport:
         return code if self.is_complete else 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """What a run would do; `seconds` is None without any history to go by.
-
-    `assemblies` is the most there can be: different lowerings may give the same PTX.
-    """
-
-    cells: int
-    carried: int
-    excluded: int
-    lowerings: int
-    lowerings_stored: int
-    assemblies: int
-    seconds: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """The cells of a matrix and those that are left out, with the reason."""
-
-    cells: tuple[str, ...]
-    excluded: tuple[tuple[str, str], ...]
-    estimate: Estimate
-    failures: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-
 @dataclass(slots=True, kw_only=True)
-class _Matter:
+class Matter:
     """A planned matrix on its bench."""
 
     options: MatrixOptions
@@ -145,11 +114,13 @@ class _Matter:
 
     @property
     def failures(self) -> tuple[str, ...]:
+        """What this machine could not provide, and launches that cannot be captured."""
         every = (*self.plan.failures, *(str(error) for error in self.run.failures))
         return tuple(dict.fromkeys(every))
 
     @property
     def warnings(self) -> tuple[str, ...]:
+        """Notes on the matrix and its cells, each once."""
         unmatched: list[str] = []
         rules = self.plan.rules
         # A part of a matrix cannot tell what the whole of it would match.
@@ -165,6 +136,7 @@ class _Matter:
 
     @property
     def excluded(self) -> int:
+        """How many cells are left out one by one."""
         return len(self.steering.excluded)
 
 
@@ -183,11 +155,11 @@ async def run_matrix(
     """
     started = time.monotonic()
     run_id = store.begin_run(options.work.command, options.part)
-    async with _bench(store, options, matrix) as bench:
+    async with open_bench(store, options, matrix) as bench:
         if options.max_time is not None:
             bench.deadline = started + options.max_time
-        matter = _matter(bench, plan, options, progress, run_id)
-        captures = await _in_order(matter)
+        matter = open_matter(bench, plan, options, progress, run_id)
+        captures = _in_order(matter)
         await work_off(matter.run, plan.places, captures)
     verdicts, unexpected = _counts(store, run_id, matrix)
     steering = matter.steering
@@ -217,43 +189,11 @@ async def run_matrix(
     )
 
 
-async def list_matrix(
-    matrix: Matrix, store: Store, options: MatrixOptions, progress: Progress, plan: MatrixPlan
-) -> Listing:
-    """The cells, and what running them would take; captures what has not been captured.
-
-    Raises:
-        StorageError: what was captured cannot be kept.
-    """
-    async with _bench(store, options, matrix) as bench:
-        matter = _matter(bench, plan, options, progress, None)
-        cells: dict[str, PlannedCell] = {}
-        places = plan.places
-        for indices in captures_of(places):
-            sessions = set()
-            for index in indices:
-                found = await plan_place(matter.run, places[index])
-                sessions.add(found.session)
-                chosen = matter.steering.look(places[index], found)
-                cells.update((str(cell.cell), cell) for cell in chosen.cells)
-            for session in sessions - {None}:
-                await bench.sessions.close(str(session))
-        estimate = _estimate(matter, list(cells.values()))
-    steering = matter.steering
-    return Listing(
-        cells=tuple(sorted({*cells, *steering.settled})),
-        excluded=(
-            *((str(place), place.reason) for place in plan.dropped),
-            *sorted(steering.excluded.items()),
-        ),
-        estimate=estimate,
-        failures=matter.failures,
-        warnings=matter.warnings,
-    )
-
-
 @contextlib.asynccontextmanager
-async def _bench(store: Store, options: MatrixOptions, matrix: Matrix) -> AsyncIterator[Workbench]:
+async def open_bench(
+    store: Store, options: MatrixOptions, matrix: Matrix
+) -> AsyncIterator[Workbench]:
+    """A bench for the cells of a matrix, with its limits."""
     work = options.work
     # Launch code is given as long as the compilers, wherever they are given more.
     capture_timeout = max([matrix.timeout, *(each.timeout or 0 for each in matrix.overrides)])
@@ -268,55 +208,41 @@ async def _bench(store: Store, options: MatrixOptions, matrix: Matrix) -> AsyncI
         )
 
 
-def _matter(
+def open_matter(
     bench: Workbench,
     plan: MatrixPlan,
     options: MatrixOptions,
     progress: Progress,
     run_id: int | None,
-) -> _Matter:
+) -> Matter:
+    """A planned matrix and its steering; without a run, nothing of it is stored."""
     steering = MatrixSteering(
         bench=bench, plan=plan, progress=progress, run=run_id, use_cache=bench.use_cache
     )
     run = Run(bench=bench, run=run_id or 0, progress=progress, steering=steering)
-    return _Matter(options=options, plan=plan, run=run, steering=steering)
+    return Matter(options=options, plan=plan, run=run, steering=steering)
 
 
-async def _in_order(matter: _Matter) -> list[list[int]]:
+def _in_order(matter: Matter) -> list[list[int]]:
     """The captures that have work left, in the order of the most telling cell of each.
 
-    What is known of a capture needs no child, and what needs no work is taken over on the way.
+    What needs no work is taken over on the way.
     """
     ranked: list[tuple[tuple[object, ...], int, list[int]]] = []
     for number, indices in enumerate(captures_of(matter.plan.places)):
-        ranks = [rank for index in indices if (rank := await _look(matter, index)) is not None]
+        ranks = [rank for index in indices if (rank := _look(matter, index)) is not None]
         if ranks:
             ranked.append((min(ranks), number, indices))
     return [indices for _, _, indices in sorted(ranked)]
 
 
-async def _look(matter: _Matter, index: int) -> tuple[object, ...] | None:
+def _look(matter: Matter, index: int) -> tuple[object, ...] | None:
     """The rank of what is left at a place, None where nothing is; one unheard of comes first."""
     place = matter.plan.places[index]
-    if not _is_known(matter.run.bench, place):
+    plan = stored_place(matter.run, place) if matter.run.bench.use_cache else None
+    if plan is None:
         return (0, False, ())
-    plan = await plan_place(matter.run, place)
     return matter.steering.look(place, plan).rank or None
-
-
-def _is_known(bench: Workbench, place: Place) -> bool:
-    if place.triton is None:
-        return True
-    try:
-        code = fetch_launch_code(place.selection.repro, place.launch.spec, place.launch.overrides)
-    except TriageError:
-        return False  # met again, and told, when its turn comes
-    limits = limits_of(place.target.capability)
-    if limits is None:
-        return False
-    code = place.adapt(code)
-    found = stored_capture(bench, code, target=place.target, triton=place.triton, limits=limits)
-    return found is not None
 
 
 def _counts(store: Store, run: int, matrix: Matrix) -> tuple[Counter[str], int]:
@@ -338,69 +264,16 @@ def _counts(store: Store, run: int, matrix: Matrix) -> tuple[Counter[str], int]:
     return verdicts, unexpected
 
 
-def _nothing(matter: _Matter) -> TriageError:
+def _nothing(matter: Matter) -> TriageError:
     if matter.options.only:
         return EmptySelectionError("--only matches no cell of the matrix; --list shows them")
     return EmptySelectionError("the matrix has no cells; --list says why each is left out")
 
 
-def _estimate(matter: _Matter, cells: Sequence[PlannedCell]) -> Estimate:
-    steering, store = matter.steering, matter.run.bench.store
-    work: dict[str, list[PlannedCell]] = {}
-    assemblies = set()
-    for cell in cells:
-        key = cell.raw_ptx or ""
-        if cell.launch and cell.record:
-            sees = cell.bundled if cell.freeze_ptx and cell.bundled else cell.ptxas
-            key = lowering_key(cell.launch, cell.record, sees)
-        work.setdefault(key, []).append(cell)
-        assemblies.add((key, cell.ptxas.sha256))
-    stored = set(store.get_many("lower", work)) if steering.use_cache else set()
-    lowered = [key for key, group in work.items() if group[0].launch]
-    return Estimate(
-        cells=len(cells) + steering.carried,
-        carried=steering.carried,
-        excluded=matter.excluded,
-        lowerings=sum(key not in stored for key in lowered),
-        lowerings_stored=sum(key in stored for key in lowered),
-        assemblies=len(assemblies),
-        seconds=_seconds(matter, [group for key, group in work.items() if key not in stored]),
-    )
-
-
-def _seconds(matter: _Matter, work: Sequence[Sequence[PlannedCell]]) -> float | None:
-    """How long it takes, by what the same cells took, or else others of the kernel, or of any."""
-    if not work:
-        return 0.0
-    took = _took(matter)
-    if not took:
-        return None
-    mean = sum(map(sum, took.values())) / sum(map(len, took.values()))
-    total = 0.0
-    for group in work:
-        known = took.get(str(group[0].cell)) or took.get(group[0].cell.kernel) or [mean]
-        total += sum(known) / len(known)
-    return total / matter.run.bench.jobs
-
-
-def _took(matter: _Matter) -> dict[str, list[float]]:
-    """Seconds of what has been run, by cell and by kernel."""
-    took: dict[str, list[float]] = {}
-    decode: Callable[[bytes], _Seconds] = msgspec.json.Decoder(_Seconds).decode
-    for record in matter.steering.last.values():
-        seconds = decode(record.row).seconds
-        if seconds is not None:
-            took.setdefault(record.cell, []).append(seconds)
-            took.setdefault(record.kernel, []).append(seconds)
-    return took
-
-
-class _Seconds(msgspec.Struct):
-    seconds: float | None = None
-
-
-def make_plan(matrix: Matrix, options: MatrixOptions, store: Store) -> MatrixPlan:
-    """Expand the matrix as far as places, installing what is needed.
+def make_plan(
+    matrix: Matrix, options: MatrixOptions, store: Store, *, installs: bool = True
+) -> MatrixPlan:
+    """Expand the matrix as far as places; `installs` what is needed, or only says what would be.
 
     What the store has workarounds for takes part as well.
 
@@ -409,7 +282,7 @@ def make_plan(matrix: Matrix, options: MatrixOptions, store: Store) -> MatrixPla
         TriageError: as `plan_matrix`.
     """
     rules = Rules(matrix=matrix, only=options.only)
-    plan = plan_matrix(rules, options.shard, store.workarounds())
+    plan = plan_matrix(rules, options.shard, store.workarounds(), installs=installs)
     if not plan.places and not plan.dropped and options.shard.of == 1 and not plan.failures:
         said = "; ".join(plan.warnings[:3])
         raise EmptySelectionError(

@@ -68,8 +68,10 @@ class MatrixPlan:
     versions: dict[str, Sequence[Version]]
 
 
-def plan_matrix(rules: Rules, shard: Shard, kept: Sequence[KeptWorkaround] = ()) -> MatrixPlan:
-    """Expand a matrix, installing the toolchains that are needed.
+def plan_matrix(
+    rules: Rules, shard: Shard, kept: Sequence[KeptWorkaround] = (), *, installs: bool = True
+) -> MatrixPlan:
+    """Expand a matrix; `installs` the toolchains that are needed, or only says which they are.
 
     What the workarounds that are kept are for takes part, whether or not the matrix names it, and
     so do the workarounds themselves: with its Tritons, each with the ptxas that it bundles, unless
@@ -79,7 +81,7 @@ def plan_matrix(rules: Rules, shard: Shard, kept: Sequence[KeptWorkaround] = ())
         UsageError: a target is no GPU that is known.
         InfrastructureError: the package index cannot be asked.
     """
-    return _Planner(rules=rules, shard=shard, kept=kept).plan()
+    return _Planner(rules=rules, shard=shard, kept=kept, installs=installs).plan()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,6 +89,7 @@ class _Planner:
     rules: Rules
     shard: Shard
     kept: Sequence[KeptWorkaround] = ()
+    installs: bool = True
     places: list[Place] = field(default_factory=list)
     extras: set[int] = field(default_factory=set)
     dropped: list[Dropped] = field(default_factory=list)
@@ -104,8 +107,11 @@ class _Planner:
         return self.rules.matrix
 
     def plan(self) -> MatrixPlan:
-        self._nvdisasm, notes = choose_nvdisasm()
-        self.warnings += notes
+        if self.installs:
+            self._nvdisasm, notes = choose_nvdisasm()
+            self.warnings += notes
+        else:
+            self._nvdisasm = toolchains.installed_nvdisasm()
         tritons = self._versions("triton", self.matrix.triton)
         ptxas = self._versions("ptxas", self.matrix.ptxas)
         for repro in self._kernels():
@@ -297,10 +303,9 @@ class _Planner:
 
     def _triton(self, word: str) -> Triton | None:
         if word not in self._tritons:
+            get = toolchains.install_triton if self.installs else toolchains.planned_triton
             install: Callable[[], Triton] = (
-                toolchains.installed_triton
-                if word == INSTALLED
-                else lambda: toolchains.install_triton(word)
+                toolchains.installed_triton if word == INSTALLED else lambda: get(word)
             )
             self._tritons[word] = self._had(install)
         return self._tritons[word]
@@ -310,7 +315,8 @@ class _Planner:
         if word == BUNDLED:
             return True, None
         if word not in self._ptxas:
-            self._ptxas[word] = self._had(lambda: toolchains.install_ptxas(word))
+            get = toolchains.install_ptxas if self.installs else toolchains.planned_ptxas
+            self._ptxas[word] = self._had(lambda: get(word))
         return self._ptxas[word] is not None, self._ptxas[word]
 
     def _had(self, install: Callable[[], T]) -> T | None:

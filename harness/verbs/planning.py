@@ -11,7 +11,14 @@ from pathlib import Path
 
 from harness.effects import toolchains
 from harness.effects.assembling import read_stored_ptx
-from harness.effects.lowering import CapturedLaunch, LaunchCode, capture, fetch_launch_code
+from harness.effects.lowering import (
+    CapturedLaunch,
+    LaunchCode,
+    capture,
+    fetch_launch_code,
+    has_launch_code,
+    stored_capture,
+)
 from harness.effects.ptxas_description import describe_ptxas
 from harness.effects.reads import withheld
 from harness.effects.regular_files import read_regular
@@ -21,14 +28,17 @@ from harness.logic.ptx import MAX_BYTES, retarget
 from harness.values.cell import CellId
 from harness.values.errors import CaptureError, UsageError
 from harness.values.kernel import Config, Repro, Scalar
-from harness.values.limits import limits_of
+from harness.values.limits import Limits, limits_of
 from harness.values.outcome import Capture, LaunchFacts, RaisedError
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, Tool, Triton
 from harness.verbs.cells import PlannedCell
 from harness.verbs.selection import PlannedLaunch, Selection
 
-__all__ = ["Plan", "plan_launch", "plan_ptx"]
+__all__ = ["Adapt", "Plan", "plan_launch", "plan_ptx", "stored_launch"]
+
+Adapt = Callable[[LaunchCode], LaunchCode]
+"""Gives a launch other configs, or other sources, than the repro has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +114,7 @@ async def plan_launch(
     triton: Triton,
     launch: PlannedLaunch,
     *,
-    adapt: Callable[[LaunchCode], LaunchCode] | None = None,
+    adapt: Adapt | None = None,
 ) -> Plan:
     """The cells of one launch: one for each config that the filter lets through, and each ptxas.
 
@@ -114,12 +124,55 @@ async def plan_launch(
         CaptureError: the launch cannot be captured, or never launches the kernel.
         InfrastructureError: this Triton, or a source, cannot be had.
     """
+    code = fetch_launch_code(selection.repro, launch.spec, launch.overrides)
+    code = adapt(code) if adapt else code
+    limits = _limits(target)
+    captured = await capture(bench, code, target=target, triton=triton, limits=limits)
+    return _planned(selection, target, triton, launch, captured, is_own=adapt is None)
+
+
+def stored_launch(
+    bench: Workbench,
+    selection: Selection,
+    target: Target,
+    triton: Triton,
+    launch: PlannedLaunch,
+    *,
+    adapt: Adapt | None = None,
+) -> Plan | None:
+    """As `plan_launch`, from a stored capture; None where there is none. Nothing is fetched.
+
+    Raises:
+        CaptureError: the launch never launches the kernel.
+    """
+    if not has_launch_code(selection.repro):
+        return None
+    code = fetch_launch_code(selection.repro, launch.spec, launch.overrides)
+    code = adapt(code) if adapt else code
+    limits = _limits(target)
+    captured = stored_capture(bench, code, target=target, triton=triton, limits=limits)
+    if captured is None:
+        return None
+    return _planned(selection, target, triton, launch, captured, is_own=adapt is None)
+
+
+def _limits(target: Target) -> Limits:
     limits = limits_of(target.capability)
     assert limits is not None, "the selection refuses targets without limits"
+    return limits
+
+
+def _planned(
+    selection: Selection,
+    target: Target,
+    triton: Triton,
+    launch: PlannedLaunch,
+    captured: CapturedLaunch,
+    *,
+    is_own: bool = True,
+) -> Plan:
+    """The cells of a capture; `is_own` says that its configs are those of the repro."""
     repro = selection.repro
-    code = fetch_launch_code(repro, launch.spec, launch.overrides)
-    code = adapt(code) if adapt else code
-    captured = await capture(bench, code, target=target, triton=triton, limits=limits)
     where = f"{repro.name}, launch {launch.label}, Triton {triton.version}, {target}"
     value = captured.capture.value
     unpassed = _unpassed(withheld(value.reads, child_environment(triton)))
@@ -135,7 +188,7 @@ async def plan_launch(
         notes=(
             *_notes(value, records, where),
             *([f"{where}: {unpassed}"] if unpassed else []),
-            *([] if adapt else _miscounted(selection, target, triton, launch, records)),
+            *(_miscounted(selection, target, triton, launch, records) if is_own else []),
         ),
         failures=tuple(failures),
         session=captured.capture.key,

@@ -27,7 +27,7 @@ from harness.values.target import Target
 from harness.values.toolchain import Triton
 from harness.values.verdict import VerdictKind
 from harness.verbs.cells import Evaluated, PlannedCell, evaluate, with_flags
-from harness.verbs.planning import Plan, plan_launch, plan_ptx
+from harness.verbs.planning import Plan, plan_launch, plan_ptx, stored_launch
 from harness.verbs.selection import PlannedLaunch, Selection
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "places_of",
     "plan_place",
     "record_of",
+    "stored_place",
     "work_off",
 ]
 
@@ -266,10 +267,34 @@ async def plan_place(run: Run, place: Place) -> Plan:
     except TriageError as error:
         run.failures.append(error)
         return Plan(cells=())
+    return _noted(run, plan)
+
+
+def _noted(run: Run, plan: Plan) -> Plan:
     run.notes.extend(plan.notes)
     run.failures.extend(CaptureError(failure) for failure in plan.failures)
     run.configs.extend(plan.configs)
     return plan
+
+
+def stored_place(run: Run, place: Place) -> Plan | None:
+    """The cells of one place, if its capture is stored; no child is started, nothing is fetched."""
+    try:
+        if place.triton is None:
+            plan: Plan | None = plan_ptx(run.bench, place.selection, place.target, place.launch)
+        else:
+            plan = stored_launch(
+                run.bench,
+                place.selection,
+                place.target,
+                place.triton,
+                place.launch,
+                adapt=place.adapt if place.variant else None,
+            )
+    except TriageError as error:
+        run.failures.append(error)
+        return Plan(cells=())
+    return _noted(run, place.of_variant(plan)) if plan else None
 
 
 async def _one(run: Run, plan: PlannedCell) -> Row | None:

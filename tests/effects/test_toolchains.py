@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,18 @@ def test_triton_that_cannot_be_imported(served: LocalIndex, empty_cache: Path) -
     with pytest.raises(InfrastructureError, match="No module named 'module_that_is_not_there'"):
         toolchains.install_triton("3.1.0")
     assert entries(empty_cache) == []
+
+
+def test_what_would_be_installed(served: LocalIndex, empty_cache: Path) -> None:
+    triton, ptxas = toolchains.planned_triton("3.6.0"), toolchains.planned_ptxas("13.1.115")
+    assert entries(empty_cache) == []
+    assert toolchains.install_triton("3.6.0") == triton
+    installed = toolchains.install_ptxas("13.1.115")
+    # The hash of an executable that nobody has yet is not known.
+    assert installed == replace(ptxas, sha256=installed.sha256, build=installed.build)
+    assert toolchains.planned_ptxas("13.1.115") == installed
+    with pytest.raises(UsageError, match=r"no ptxas 13\.1\.100"):
+        toolchains.planned_ptxas("13.1.100")
 
 
 def test_unknown_versions(served: LocalIndex) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,24 +101,55 @@ def test_the_list_has_every_cell_or_says_why_not(done: Triage) -> None:
     assert "overrides" not in listed.stderr
 
 
-def test_a_rerun_needs_no_work_and_starts_no_child(
-    done: Triage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def childless(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Runs the matrix of a folder in this process, where no child can be started."""
+
     def refuse(*words: object, **named: object) -> None:
         raise AssertionError("a child was started")
 
+    def run(triage: Triage, *words: str) -> dict[str, Any]:
+        monkeypatch.chdir(triage.folder)
+        for name, value in triage.env.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "argv", ["triage", "matrix", "run", "--jobs", "2", *words])
+        monkeypatch.setattr(Hub, "spawn", refuse)
+        monkeypatch.setattr(Hub, "execute", refuse)
+        monkeypatch.setattr(subprocess, "Popen", refuse)
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+        arguments = ["matrix", "run", "--jobs", "2", "--json", *words]
+        ran = CliRunner().invoke(cli, arguments, standalone_mode=False)
+        assert ran.stdout, ran.exception
+        document: dict[str, Any] = msgspec.json.decode(ran.stdout)
+        return document
+
+    return run
+
+
+def test_what_is_not_captured_is_counted_by_its_repro(
+    own: Triage, childless: Callable[..., dict[str, Any]]
+) -> None:
+    at = [f"own_scale/launch/*@{sm}/triton-3.6.0/*" for sm in ("sm_80", "sm_90a")]
+    listed = childless(own, "--list")
+    assert listed["cells"] == []
+    assert listed["uncaptured"] == [{"cells": cells, "configs": None} for cells in at]
+    estimate = childless(own, "--dry-run")["estimate"]
+    assert (estimate["cells"], estimate["uncaptured"], estimate["uncounted"]) == (0, 2, 2)
+    assert estimate["seconds"] is None
+    (own.folder / "repros" / "own_scale" / "repro.yaml").write_text(f"{REPRO}configs: 12\n")
+    listed = childless(own, "--list")
+    assert listed["uncaptured"] == [{"cells": cells, "configs": 12} for cells in at]
+    estimate = childless(own, "--dry-run")["estimate"]
+    assert (estimate["cells"], estimate["about"], estimate["uncounted"]) == (72, 72, 0)
+    # Every ptxas gets the same PTX.
+    assert (estimate["lowerings"], estimate["assemblies"]) == (24, 72)
+
+
+def test_a_rerun_needs_no_work_and_starts_no_child(
+    done: Triage, childless: Callable[..., dict[str, Any]]
+) -> None:
     before = results(home_of(done))
-    monkeypatch.chdir(done.folder)
-    for name, value in done.env.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(Hub, "spawn", refuse)
-    monkeypatch.setattr(Hub, "execute", refuse)
-    monkeypatch.setattr(subprocess, "Popen", refuse)
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
-    monkeypatch.setattr(sys, "argv", ["triage", "matrix", "run", "--jobs", "2"])
-    ran = CliRunner().invoke(cli, ["matrix", "run", "--jobs", "2", "--json"], standalone_mode=False)
-    assert ran.stdout, ran.exception
-    document = msgspec.json.decode(ran.stdout)
+    document = childless(done)
     assert document["carried"] == CELLS
     assert document["cells"] == {"ok": CELLS}
     assert not any(document["changes"].values())
@@ -135,6 +167,9 @@ def test_a_dry_run_of_what_is_stored_has_nothing_to_do(done: Triage) -> None:
         "lowerings_stored": 0,
         "assemblies": 0,
         "seconds": 0.0,
+        "about": 0,
+        "uncaptured": 0,
+        "uncounted": 0,
     }
     fresh = run(done, "--dry-run", "--no-cache")["estimate"]
     # One lowering serves all three ptxas.
