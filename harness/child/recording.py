@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import inspect
 import json
+import operator
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -227,7 +228,10 @@ class Recorder:
         record.arguments = _describe_arguments(function, args, kwargs)
         record.key = _key(record)
         if self._keep(record):
-            record.grid = _grid_dims(record)
+            # Like Triton, which asks for the grid once the kernel is compiled: where it raises,
+            # the launch does, and what was compiled until then stays.
+            record.grid, grid = None, record.grid
+            record.grid = _grid_dims(record, grid)
             record.suspect = suspicion(
                 function.fn, {**_by_name(function.arg_names, args), **kwargs}
             )
@@ -373,13 +377,17 @@ def _key(record: Record) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def _grid_dims(record: Record) -> list[int] | None:
-    grid = record.grid
+def _grid_dims(record: Record, grid: Any) -> list[int]:
+    """The sizes of the grid; a function is asked for it with what Triton binds: all parameters."""
     if callable(grid):
-        bound = {**_by_name(record.function.arg_names, record.args), **record.kwargs}
-        try:
-            grid = grid(bound)
-        except (TypeError, KeyError, ValueError, AttributeError):
-            return None
+        names = {parameter.name for parameter in record.function.params}
+        given = {**_by_name(record.function.arg_names, record.args), **record.kwargs}
+        bound = {name: value for name, value in given.items() if name in names}
+        grid = grid({**_defaults(record.function), **bound})
     grid = grid if isinstance(grid, tuple | list) else (grid,)
-    return [int(size) for size in grid] if all(isinstance(size, int) for size in grid) else None
+    return [operator.index(size) for size in grid]
+
+
+def _defaults(function: Any) -> dict[str, Any]:
+    parameters = inspect.signature(function.fn).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not each.empty}

@@ -8,22 +8,23 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from harness.cli.amounts import Words
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, results_console, status_console
+from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.effects.bisect_log import Asked, BisectLog
 from harness.effects.locations import home_dir
-from harness.effects.store import Store
 from harness.logic.bisect_report import BisectReport
 from harness.presentation.bisections import bisect_document, render_bisection
 from harness.presentation.contrasts import contrast_document, render_contrast
-from harness.values.errors import UsageError
+from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Config
 from harness.verbs.axes import VERSION_AXES
 from harness.verbs.bisecting import BisectOptions, bisect_versions
@@ -45,6 +46,7 @@ The command of --script runs in this folder and finds $TRIAGE_ROW (a file: the r
 $TRIAGE_PTX, $TRIAGE_CUBIN and $TRIAGE_PTXAS. It says by its exit code what the version is: 0 good,
 125 cannot be told, 128 or more stop, any other bad."""
 
+T = TypeVar("T")
 _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
 
 
@@ -78,9 +80,17 @@ _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
 @click.option(
     "--script", type=Words(), metavar="CMD", help="Your own predicate, as for `git bisect run`."
 )
-@click.option("--resume", type=click.Path(path_type=Path), metavar="LOG", help="Go on with a log.")
 @click.option(
-    "--replay", type=click.Path(path_type=Path), metavar="LOG", help="Say again what a log says."
+    "--resume",
+    type=click.Path(readable=False, path_type=Path),
+    metavar="LOG",
+    help="Go on with a log.",
+)
+@click.option(
+    "--replay",
+    type=click.Path(readable=False, path_type=Path),
+    metavar="LOG",
+    help="Say again what a log says.",
 )
 @execution_options
 @json_option
@@ -123,6 +133,14 @@ def _begin(options: dict[str, Any]) -> BisectLog:
     return BisectLog.begin(home_dir() / "bisections" / name, asked)
 
 
+def _asked(log: BisectLog, kind: type[T], name: str) -> T:
+    """What was asked, from the first line of a log."""
+    try:
+        return msgspec.convert(getattr(log.asked, name), kind)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"{log.path}:1: {name}: {error}") from error
+
+
 def _selected(words: SelectionOptions) -> Selection:
     with status_console().status("preparing toolchains and sources"):
         selection = select(words)
@@ -142,11 +160,10 @@ def _teller(axis: str) -> Callable[[str, str], None]:
 
 
 def _search(log: BisectLog, options: dict[str, Any]) -> None:
-    words = SelectionOptions(**log.asked.selection)  # type: ignore[arg-type]
-    asked = BisectOptions(**log.asked.options)  # type: ignore[arg-type]
+    words, asked = _asked(log, SelectionOptions, "selection"), _asked(log, BisectOptions, "options")
     selection = _selected(words)
     how = compile_options(options)
-    with Store.open(home_dir()) as store:
+    with open_results() as store:
         job = bisect_versions(selection, store, how, asked, _teller(asked.axis), log)
         report = run_to_the_end(job)
     _tell(report, log, options, reproduce=selection)
@@ -162,7 +179,7 @@ def _tell(
     if options["as_json"]:
         print_json({**bisect_document(report), "log": str(log.path)})
     else:
-        _print(report, SelectionOptions(**log.asked.selection), reproduce)  # type: ignore[arg-type]
+        _print(report, _asked(log, SelectionOptions, "selection"), reproduce)
         status.print(f"Log: {log.path}", soft_wrap=True, markup=False)
     raise click.exceptions.Exit(_exit_code(report))
 
@@ -224,7 +241,7 @@ def _contrast(options: dict[str, Any]) -> None:
             raise UsageError(f"--{name} does not apply to --axis {axis}: it has no order")
     selection = _selected(selection_words(options))
     how = compile_options(options)
-    with Store.open(home_dir()) as store:
+    with open_results() as store:
         job = contrast(selection, store, how, axis, options["signature"], _teller(axis))
         found = run_to_the_end(job)
     if options["as_json"]:

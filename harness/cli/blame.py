@@ -11,9 +11,8 @@ import click
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, results_console, status_console
+from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.effects.locations import home_dir
-from harness.effects.store import Store
 from harness.logic.blame import Culprit
 from harness.logic.blame_grid import Cell, Line
 from harness.logic.blame_words import Wanted
@@ -74,7 +73,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     def tell(pair: str, said: str) -> None:
         status.print(f"{pair}: {said[:120]}", soft_wrap=True)
 
-    with Store.open(home_dir()) as store:
+    with open_results() as store:
         report = run_to_the_end(find_blame(selection, store, how, asked, tell))
     for trouble in report.troubles:
         status.print(f"triage: could not be had: {trouble}", soft_wrap=True)

@@ -9,8 +9,7 @@ import click
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console
-from harness.effects.locations import home_dir
-from harness.effects.store import Store
+from harness.cli.results import open_results, read_results
 from harness.presentation.bugs import (
     bug_document,
     bugs_document,
@@ -50,7 +49,7 @@ def command(ctx: click.Context, *, states: tuple[str, ...], as_json: bool) -> No
     """List the bugs that all results so far add up to."""
     if ctx.invoked_subcommand is not None:
         return
-    with Store.open(home_dir()) as store:
+    with read_results() as store:
         bugs = list_bugs(store)
     if states:
         bugs = [bug for bug in bugs if {bug.machine.value, bug.record.state.value} & set(states)]
@@ -65,7 +64,7 @@ def command(ctx: click.Context, *, states: tuple[str, ...], as_json: bool) -> No
 @json_option
 def _show(number: int, *, as_json: bool) -> None:
     """Show all that is known of one bug, with a cell that has it."""
-    with Store.open(home_dir()) as store:
+    with read_results() as store:
         bug = find_bug(list_bugs(store), number)
         workarounds = workarounds_of(store, bug)
     if as_json:
@@ -82,7 +81,7 @@ def _show(number: int, *, as_json: bool) -> None:
 @json_option
 def _set(number: int, state: str, argument: str | None, *, note: str | None, as_json: bool) -> None:
     """Say what people have decided: reported URL, duplicate M, expected, invalid, wontfix."""
-    with Store.open(home_dir()) as store:
+    with open_results() as store:
         record = set_state(store, number, HumanState(state), argument, note=note)
     if as_json:
         print_json(record_document(record))
@@ -94,7 +93,7 @@ def _set(number: int, state: str, argument: str | None, *, note: str | None, as_
 @json_option
 def _rekey(*, as_json: bool) -> None:
     """Judge all history again by today's rules; bugs keep their numbers."""
-    with Store.open(home_dir()) as store:
+    with open_results() as store:
         done = rekey(store)
     if as_json:
         print_json({"schema": 1, **asdict(done)})

@@ -9,8 +9,8 @@ from harness.cli.amounts import FiniteRange, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console
-from harness.effects.locations import home_dir
-from harness.effects.store import Store
+from harness.cli.results import open_results, read_results
+from harness.effects.locations import home_path
 
 __all__ = ["command"]
 
@@ -50,9 +50,10 @@ def command(*, trim: int | None, older_than: float | None, as_json: bool) -> Non
     Trimming deletes IR, cubins and logs, which are made again when asked for. The rows of past
     runs stay.
     """
-    with Store.open(home_dir()) as store:
+    trims = trim is not None or older_than is not None
+    with open_results() if trims else read_results() as store:
         report = None
-        if trim is not None or older_than is not None:
+        if trims:
             seconds = older_than * 86400 if older_than is not None else None
             report = store.trim(max_bytes=trim, older_than=seconds)
         stats = store.stats()
@@ -65,7 +66,7 @@ def command(*, trim: int | None, older_than: float | None, as_json: bool) -> Non
             f"deleted {report.evidence} pieces of evidence and {report.artifacts} artifacts, "
             f"{decimal(report.bytes)}"
         )
-    console.print(f"{home_dir()}: {stats.runs} runs, {stats.results.rows} results")
+    console.print(f"{home_path()}: {stats.runs} runs, {stats.results.rows} results")
     for kind, held in stats.evidence.items():
         console.print(f"  {kind}: {held.rows} kept, {decimal(held.bytes)}")
     console.print(

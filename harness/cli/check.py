@@ -11,9 +11,8 @@ import click
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, results_console, status_console
+from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.effects.locations import home_dir
-from harness.effects.store import Store
 from harness.presentation.checks import render_checks
 from harness.values.check import Agreement, CheckRow
 from harness.values.row import SCHEMA
@@ -45,7 +44,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     if not options["sm"]:
         # One will do: a target has no part in it but for what pruning functions ask of it.
         selections = tuple(replace(each, targets=each.targets[:1]) for each in selections)
-    with Store.open(home_dir()) as store, status.status("interpreting"):
+    with open_results() as store, status.status("interpreting"):
         how = compile_options(options)
         report = run_to_the_end(check_selections(selections, store, how))
     for line in (*report.notes, *report.failures):

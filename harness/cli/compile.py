@@ -15,9 +15,8 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_text, results_console, status_console
 from harness.cli.progress import show_progress
+from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.effects.locations import home_dir
-from harness.effects.store import Store
 from harness.logic.next_steps import next_steps
 from harness.logic.summary import summarize
 from harness.logic.survivorship import group_rows, survivors
@@ -65,9 +64,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     with status.status("preparing toolchains and sources"):
         selections = select_all(words)
     how = compile_options(options)
-    with Store.open(home_dir()) as store:
-        if store.notice:
-            status.print(f"triage: {store.notice}")
+    with open_results() as store:
         with show_progress(status) as progress:
             report = run_to_the_end(compile_selections(selections, store, how, progress))
         if options["save"]:

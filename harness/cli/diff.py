@@ -9,8 +9,7 @@ import click
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console, status_console
-from harness.effects.locations import home_dir
-from harness.effects.store import Store
+from harness.cli.results import read_results
 from harness.presentation.changes import changes_document, render_changes
 from harness.values.errors import UsageError
 from harness.verbs.diff import choose_runs, compare_runs, expectations_of
@@ -33,7 +32,7 @@ cell whose own runs disagree. 4: something that was known could not be told. 5: 
 @click.option("--all", "show_all", is_flag=True, help="Also differences too small to matter.")
 @click.option(
     "--matrix",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    type=click.Path(path_type=Path, readable=False),
     metavar="FILE",
     help="Whose known failures are quiet. Default: those of the matrix that was run.",
 )
@@ -55,7 +54,7 @@ def command(
     """
     if len(runs) > 2:
         raise UsageError(f"{len(runs)} runs are given; two can be compared")
-    with Store.open(home_dir()) as store:
+    with read_results() as store:
         older, newer = choose_runs(store, runs)
         changes = compare_runs(store, older.id, newer.id, expectations_of(newer, matrix))
     for run in (older, newer):

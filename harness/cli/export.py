@@ -10,9 +10,9 @@ import click
 
 from harness.cli.main import CONTEXT
 from harness.cli.output import print_bytes, status_console
+from harness.cli.results import read_results
 from harness.cli.streams import reader_is_gone
 from harness.effects.export_files import FORMATS, TEXT_FORMATS
-from harness.effects.locations import home_dir
 from harness.effects.store import RunRecord, Store
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.verbs.diff import all_runs, find_run
@@ -48,7 +48,7 @@ def command(*, form: str, run: str | None, every: bool, out: Path | None, force:
         raise UsageError("--run and --all: which one is meant?")
     if out is None and form not in TEXT_FORMATS:
         raise UsageError(f"--format {form} is not text: say where it goes with --out FILE")
-    with Store.open(home_dir()) as store:
+    with read_results() as store:
         known = all_runs(store)
         runs = known if every else [find_run(known, run or "last")]
         if not runs:

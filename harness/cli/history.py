@@ -10,8 +10,7 @@ from harness.cli.amounts import Words, once
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console
-from harness.effects.locations import home_dir
-from harness.effects.store import Store
+from harness.cli.results import read_results
 from harness.presentation.histories import render_history
 from harness.values.row import SCHEMA
 from harness.verbs.history import HistoryOptions, read_history
@@ -51,7 +50,7 @@ each cell. In the sparklines a version is a character; x did not compile, · is 
 @json_option
 def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
     """Show one row a version of Triton and ptxas: verdict, registers and spills over time."""
-    with Store.open(home_dir()) as store:
+    with read_results() as store:
         rows = read_history(
             store,
             HistoryOptions(

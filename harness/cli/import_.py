@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from packaging.version import Version
 
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
@@ -22,6 +23,15 @@ Example:
 An entry without metadata and cubin is a compilation that failed. Exit code 3: nothing found."""
 
 
+def _version(_context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    try:
+        return None if text is None else str(Version(text))
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is not a version; write it like 3.6.0", param=option
+        ) from None
+
+
 @click.command("import", context_settings=CONTEXT, epilog=_EPILOG)
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
@@ -31,7 +41,12 @@ An entry without metadata and cubin is a compilation that failed. Exit code 3: n
     show_default=True,
     help="Where the repros go.",
 )
-@click.option("--triton", metavar="VERSION", help="What made them, where they do not tell.")
+@click.option(
+    "--triton",
+    callback=_version,
+    metavar="VERSION",
+    help="The Triton that compiled them, where their metadata does not say.",
+)
 @json_option
 def command(*, folder: Path, into: Path, triton: str | None, as_json: bool) -> None:
     """Make repros of what Triton left in a cache folder, or in a TRITON_KERNEL_DUMP folder.

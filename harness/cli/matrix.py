@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from harness.cli.amounts import SECONDS, read_amount
+from harness.cli.amounts import SECONDS, Words, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.matrix_merge import merge
 from harness.cli.matrix_progress import show_matrix_progress
@@ -23,10 +23,9 @@ from harness.cli.output import (
     results_console,
     status_console,
 )
+from harness.cli.results import open_results
 from harness.cli.running import run_to_the_end
-from harness.effects.locations import home_dir
 from harness.effects.matrix_file import find_matrix_file, read_matrix
-from harness.effects.store import Store
 from harness.logic.cell_selectors import parse_selector
 from harness.logic.matrix import Shard
 from harness.presentation.changes import changes_document, render_changes
@@ -79,7 +78,7 @@ command.add_command(merge)
 @click.option(
     "--matrix",
     "file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(readable=False, path_type=Path),
     help="The matrix file. Default: ./matrix.yaml, else the one that comes with triage.",
 )
 @click.option(
@@ -92,6 +91,7 @@ command.add_command(merge)
 @click.option("--shard", default="1/1", metavar="I/N", help="Only the I-th of N parts.")
 @click.option(
     "--night",
+    type=Words(),
     metavar="NAME",
     help="Shards with the same name are one run, once they are merged (`triage matrix merge`).",
 )
@@ -118,9 +118,7 @@ def run(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by the
     matrix = read_matrix(options["file"] or find_matrix_file())
     how = _options(options, matrix)
     status = status_console()
-    with Store.open(home_dir()) as store:
-        if store.notice:
-            print_note(store.notice)
+    with open_results() as store:
         if options["as_list"] or options["dry_run"]:
             plan = make_plan(matrix, how, store, installs=False)
             listing = run_to_the_end(list_matrix(matrix, store, how, plan))

@@ -10,8 +10,7 @@ import click
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console, status_console
-from harness.effects.locations import home_dir
-from harness.effects.store import Store
+from harness.cli.results import open_results
 from harness.verbs.merging import merge_stores
 
 __all__ = ["merge"]
@@ -26,7 +25,11 @@ the others were taken over none the less."""
 
 @click.command("merge", context_settings=CONTEXT, epilog=_EPILOG)
 @click.argument(
-    "folders", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path)
+    "folders",
+    nargs=-1,
+    required=True,
+    metavar="DIR...",
+    type=click.Path(readable=False, path_type=Path),
 )
 @json_option
 def merge(folders: tuple[Path, ...], *, as_json: bool) -> None:
@@ -35,7 +38,7 @@ def merge(folders: tuple[Path, ...], *, as_json: bool) -> None:
     DIR is a results folder or a triage.db in it. What is here already is left, in whatever order
     and however often they are merged. Shards of one night (`--night`) become one run.
     """
-    with Store.open(home_dir()) as store:
+    with open_results() as store:
         report = merge_stores(store, folders)
     for line in report.refused:
         status_console().print(f"triage: {line}", soft_wrap=True)

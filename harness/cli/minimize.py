@@ -16,10 +16,9 @@ from harness.cli.main import CONTEXT
 from harness.cli.minimize_progress import watch_reduction
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import command_line, print_json, results_console, status_console
+from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.effects.locations import home_dir
 from harness.effects.minimized_folder import MinimizedFolder
-from harness.effects.store import Store
 from harness.logic.minimization import Ending, Minimization, Uninteresting
 from harness.logic.properties import parse_condition, spell
 from harness.presentation.minimizations import MEASURES, folder_files, render_minimization
@@ -122,7 +121,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         is_defined=options["defined"],
     )
     how = compile_options(options)
-    with Store.open(home_dir()) as store, watch_reduction(status) as watch:
+    with open_results() as store, watch_reduction(status) as watch:
         found = run_to_the_end(minimize(selection, store, how, asked, watch))
     if isinstance(found, Uninteresting):
         _nothing(found, as_json=options["as_json"])

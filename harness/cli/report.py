@@ -15,9 +15,10 @@ import click
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_line, results_console, status_console
+from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.effects.folders import write_atomically
-from harness.effects.locations import create_folder, home_dir
+from harness.effects.locations import create_folder
 from harness.effects.store import Store
 from harness.logic.dossier import Dossier, Upstream, search_terms
 from harness.presentation.minimizations import folder_files
@@ -86,7 +87,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     each statement of the issue is checked: the attached files are compiled again on the versions
     and with the flags that it names, and its numbers are judged again from stored evidence.
     """
-    with Store.open(home_dir()) as store:
+    with open_results() as store:
         words = _words(options, store)
         with status_console().status("preparing toolchains and sources"):
             selection = _one(select(words))

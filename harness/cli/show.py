@@ -7,8 +7,8 @@ import msgspec
 
 from harness.cli.main import CONTEXT
 from harness.cli.output import print_bytes, print_json
+from harness.cli.results import read_results
 from harness.effects.evidence_files import STAGES, stage_bytes
-from harness.effects.locations import home_dir
 from harness.effects.store import ResultRecord, Store
 from harness.values.errors import EmptySelectionError, UsageError
 
@@ -26,7 +26,7 @@ CELL is the short name in the first column of a table, a cell id, or a part of o
 @click.option("--stage", type=click.Choice(STAGES), help="Which artifact. Default: the row.")
 def command(cell: str, stage: str | None) -> None:
     """Print an artifact of a cell, or its whole row."""
-    with Store.open(home_dir()) as store:
+    with read_results() as store:
         record = _find(store, cell)
         if stage is None:
             print_json(msgspec.json.decode(record.row))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
-from harness.cli.output import print_json, print_line, results_console, status_console
-from harness.effects import toolchains
+from harness.cli.output import print_json, print_line, print_note, results_console
+from harness.effects import toolchain_marker, toolchains
 from harness.effects.locations import cache_dir
-from harness.values.errors import EmptySelectionError, TriageError, UsageError
+from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
 
 __all__ = ["command"]
 
@@ -35,6 +37,9 @@ def command() -> None:
 def list_command(*, available: bool, as_json: bool) -> None:
     """List what is installed."""
     installed = toolchains.list_installed(of_any_python=True)
+    damaged = toolchains.list_damaged()
+    for error in damaged.values():
+        print_note(str(error))
     offered: dict[str, list[str]] = {}
     if available:
         offered = {
@@ -52,8 +57,16 @@ def list_command(*, available: bool, as_json: bool) -> None:
             }
             for each in installed
         ]
-        print_json({"schema": 1, "installed": rows, "available": offered or None})
-        return
+        document = {"schema": 1, "installed": rows, "available": offered or None}
+        print_json({**document, "damaged": list(damaged)})
+    else:
+        _print(installed, offered)
+    raise click.exceptions.Exit(StorageError.exit_code if damaged else 0)
+
+
+def _print(
+    installed: Sequence[toolchain_marker.Toolchain], offered: Mapping[str, Sequence[str]]
+) -> None:
     console = results_console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for title in ("name", "python", "from", "wheel sha256", "installed"):
@@ -103,14 +116,17 @@ def _split(name: str) -> tuple[str, str]:
 @click.argument("names", nargs=-1)
 def verify_command(names: tuple[str, ...]) -> None:
     """Hash and run installed toolchains again; all of them when none is named."""
-    wanted = names or tuple(each.name for each in toolchains.list_installed())
+    for name in names:
+        toolchains.require_installed(name)
+    installed = [*(each.name for each in toolchains.list_installed()), *toolchains.list_damaged()]
+    wanted = names or installed
     failures = 0
     for name in wanted:
         try:
             toolchains.verify(name)
         except TriageError as error:
             failures += 1
-            status_console().print(f"triage: {error}", soft_wrap=True)
+            print_note(str(error))
         else:
             print_line(f"{name}: sound")
     raise click.exceptions.Exit(1 if failures else 0)

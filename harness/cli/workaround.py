@@ -11,9 +11,8 @@ from harness.cli.amounts import SECONDS, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, results_console, status_console
+from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.effects.locations import home_dir
-from harness.effects.store import Store
 from harness.logic.workaround_report import WorkaroundReport
 from harness.logic.workarounds import Kind
 from harness.presentation.workarounds import render_workarounds, workaround_document
@@ -83,7 +82,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         status.print(said[:160], soft_wrap=True, markup=False)
 
     how = compile_options(options)
-    with Store.open(home_dir()) as store:
+    with open_results() as store:
         report = run_to_the_end(find_workarounds(selection, store, how, asked, tell))
     for note in report.notes:
         status.print(f"triage: {note}", soft_wrap=True, markup=False)

@@ -82,14 +82,19 @@ class ArtifactStore:
     what is lost can be made again, so a flush for each artifact would cost time and buy nothing.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, writable: bool = True) -> None:
         """Create the folders, and delete what killed writers left in `root/tmp`.
+
+        With `writable=False` nothing is changed, ever: it is only for reading.
 
         Raises:
             StorageError: the folder cannot be written.
         """
         self.root = root
         self._temporary = root / "tmp"
+        self._writable = writable
+        if not writable:
+            return
         try:
             self._temporary.mkdir(parents=True, exist_ok=True)
             self._sweep_temporary()
@@ -173,6 +178,8 @@ class ArtifactStore:
         Raises:
             StorageError: the folder cannot be read.
         """
+        if not self._writable and not self.root.exists():
+            return
         try:
             shards = sorted(entry for entry in self.root.iterdir() if _SHARD.fullmatch(entry.name))
             for shard in shards:
@@ -251,6 +258,8 @@ class ArtifactStore:
 
     def _discard(self, path: Path, read: os.stat_result | None) -> None:
         """Delete a damaged file, unless another process has already put a sound one there."""
+        if not self._writable:
+            return
         try:
             now = path.stat()
             if read is None or (now.st_ino, now.st_mtime_ns) == (read.st_ino, read.st_mtime_ns):

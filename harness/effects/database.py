@@ -107,6 +107,8 @@ class Database:
         raise StorageError(f"{self.path} is damaged again and again: check the disk that holds it")
 
     def _open(self) -> sqlite3.Connection:
+        if self.path.exists() and not self.path.is_file():
+            raise StorageError(f"{self.path} is not a file: move it away, or use another folder")
         db = connect(self.path)
         try:
             migrate(db, self.path)

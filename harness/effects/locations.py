@@ -14,7 +14,15 @@ from platformdirs import user_cache_path
 
 from harness.values.errors import StorageError
 
-__all__ = ["cache_dir", "create_folder", "home_dir", "home_path", "offline", "storage_error"]
+__all__ = [
+    "cache_dir",
+    "cache_path",
+    "create_folder",
+    "home_dir",
+    "home_path",
+    "offline",
+    "storage_error",
+]
 
 _CACHE = "TRIAGE_CACHE_DIR"
 _HOME = "TRIAGE_HOME"
@@ -28,7 +36,7 @@ def cache_dir() -> Path:
     Raises:
         StorageError: it does not exist and cannot be created.
     """
-    return create_folder(_cache_path())
+    return create_folder(cache_path())
 
 
 def home_dir() -> Path:
@@ -50,7 +58,12 @@ def home_path() -> Path:
     return _absolute(Path(chosen) if chosen else Path(".triage"), _HOME)
 
 
-def _cache_path() -> Path:
+def cache_path() -> Path:
+    """As `cache_dir`; nothing is created.
+
+    Raises:
+        StorageError: the path makes no sense.
+    """
     chosen = os.environ.get(_CACHE)
     return _absolute(Path(chosen) if chosen else user_cache_path("kernel-triage"), _CACHE)
 
@@ -109,7 +122,7 @@ def storage_error(
 def _variable_of(path: Path) -> str | None:
     """The variable that decides where this path lies; None where none does."""
     with suppress(StorageError, OSError):
-        for variable, root in ((_CACHE, _cache_path()), (_HOME, home_path())):
+        for variable, root in ((_CACHE, cache_path()), (_HOME, home_path())):
             if path.absolute().is_relative_to(root):
                 return variable
     return None

@@ -17,6 +17,7 @@ import json
 import os
 import time
 import zlib
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +28,7 @@ from harness.effects.connection import transaction
 from harness.effects.database import Database
 from harness.effects.merging import Merging
 from harness.effects.past_results import SELECT_RESULTS, PastResults
+from harness.effects.read_only import DATABASE, database_copy, is_writable
 from harness.effects.records import (
     RESULT_COLUMNS,
     RUN_COLUMNS,
@@ -106,14 +108,16 @@ class Store(PastResults, BugRecords, WorkaroundRecords, Judgements, Merging):
     and `notice` has one line for the user. The call that met the damage then goes on.
     """
 
-    def __init__(self, home: Path, *, clock: Callable[[], float] = time.time) -> None:
-        """As `Store.open`."""
+    def __init__(
+        self, home: Path, *, clock: Callable[[], float] = time.time, copy: Path | None = None
+    ) -> None:
+        """As `Store.open`; `copy` is the folder of the database where that is not `home`."""
         self.home = home
         self._clock = clock
         self._own_runs: dict[int, RunRecord] = {}
         self._own_parts: dict[int, NightPart] = {}
-        self.artifacts = ArtifactStore(home / "artifacts")
-        path = home / "triage.db"
+        self.artifacts = ArtifactStore(home / "artifacts", writable=copy is None)
+        path = (copy or home) / DATABASE
         self._database = Database(
             path, on_open=lambda db: restore_runs(db, path, self._own_runs.values())
         )
@@ -129,6 +133,24 @@ class Store(PastResults, BugRecords, WorkaroundRecords, Judgements, Merging):
                 made by a newer version of this program.
         """
         return cls(home, clock=clock)
+
+    @classmethod
+    @contextmanager
+    def for_reading(cls, home: Path) -> Iterator[Store]:
+        """As `open`, for who changes nothing: `home` may be read-only, and need not be there.
+
+        Where it cannot be written, a copy of the database is read: SQLite writes beside a database
+        in WAL mode even to read it.
+
+        Raises:
+            StorageError: it cannot be read either.
+        """
+        if home.is_dir() and is_writable(home):
+            with cls.open(home) as store:
+                yield store
+            return
+        with database_copy(home) as folder, cls(home, copy=folder) as store:
+            yield store
 
     @property
     def notice(self) -> str | None:
@@ -179,7 +201,7 @@ class Store(PastResults, BugRecords, WorkaroundRecords, Judgements, Merging):
         now = self._clock()
         for key, body, used, checksum, names in rows:
             artifacts = _parse_names(names)
-            if artifacts is None or checksum != _evidence_checksum(body, artifacts):
+            if artifacts is None or not _is_sound(body, used, checksum, artifacts):
                 changed.append((kind, key, checksum))
             elif all(map(self.artifacts.has, artifacts.values())):
                 found[key] = Evidence(body, artifacts)
@@ -418,6 +440,13 @@ def _parse_names(names: str) -> dict[str, str] | None:
         return dict(json.loads(names))
     except ValueError:
         return None
+
+
+def _is_sound(body: object, used: object, checksum: object, artifacts: dict[str, str]) -> bool:
+    """Whether a row is what was written: SQLite lets any type stand in any column."""
+    if not isinstance(body, bytes) or not isinstance(used, float | int):
+        return False
+    return checksum == _evidence_checksum(body, artifacts)
 
 
 def _evidence_checksum(body: bytes, artifacts: Mapping[str, str]) -> int:

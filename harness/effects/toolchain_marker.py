@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import Version
 
 from harness.effects.locations import cache_dir, storage_error
 from harness.values.errors import StorageError
@@ -119,12 +120,14 @@ def read_toolchain(name: str) -> Toolchain | None:
     """
     path = toolchain_folder(name) / MARKER
     try:
-        return replace(msgspec.json.decode(path.read_bytes(), type=Toolchain), folder=name)
+        found = msgspec.json.decode(path.read_bytes(), type=Toolchain)
+        Version(found.version)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise storage_error(error, path, "read") from error
-    except msgspec.MsgspecError as error:
+    except ValueError as error:
         raise StorageError(
             f"the marker of {name} is damaged ({path}); remove {name} and install it again"
         ) from error
+    return replace(found, folder=name)

@@ -36,12 +36,13 @@ from harness.effects.toolchain_marker import (
 )
 from harness.logic.versions import (
     OLDEST_TRITON,
+    check_spec,
     exact_version,
     parse_banner,
     require_supported_triton,
     select,
 )
-from harness.values.errors import InfrastructureError, UsageError
+from harness.values.errors import InfrastructureError, StorageError, UsageError
 from harness.values.toolchain import INSTALLED, Ptxas, Tool, Triton
 
 if TYPE_CHECKING:
@@ -59,10 +60,12 @@ __all__ = [
     "installed_nvdisasm",
     "installed_package",
     "installed_triton",
+    "list_damaged",
     "list_installed",
     "planned_ptxas",
     "planned_triton",
     "remove",
+    "require_installed",
     "select_ptxas",
     "select_triton",
     "verify",
@@ -111,6 +114,7 @@ def select_triton(spec: str, *, prereleases: bool = False) -> list[Version]:
         UsageError: `spec` is malformed or names only versions that do not exist or are too old.
         OfflineError, InfrastructureError: as `harness.effects.index.wheels`.
     """
+    check_spec(spec, what="Triton")
     require_supported_triton(spec)
     exact = exact_version(spec)
     if exact is not None:
@@ -130,6 +134,7 @@ def select_ptxas(spec: str, *, prereleases: bool = False) -> list[Version]:
     if exact is not None:
         found = _installed(PTXAS, exact)
         return [Version(found.version) if found else _find_ptxas(exact).version]
+    check_spec(spec, what=PTXAS)
     versions = [version for version, _ in available_ptxas(prereleases=prereleases)]
     return select(versions, spec, what=PTXAS, prereleases=prereleases)
 
@@ -282,35 +287,68 @@ def installed_triton() -> Triton:
 def list_installed(*, of_any_python: bool = False) -> list[Toolchain]:
     """Every installed toolchain that this Python (or any) can use, by kind and version.
 
+    Those of `list_damaged` are not among them.
+
     Raises:
-        StorageError: the cache, or a marker in it, cannot be read.
+        StorageError: the cache cannot be read.
     """
+    return [each for each in _look_through()[0] if each.fits or of_any_python]
+
+
+def list_damaged() -> dict[str, StorageError]:
+    """What is wrong with each installed toolchain whose marker cannot be read, by name.
+
+    Raises:
+        StorageError: the cache cannot be read.
+    """
+    return _look_through()[1]
+
+
+def _look_through() -> tuple[list[Toolchain], dict[str, StorageError]]:
     root = toolchains_root()
     try:
-        names = [path.name for path in root.iterdir()] if root.is_dir() else []
+        names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
     except OSError as error:
         raise storage_error(error, root, "read") from error
-    found = [read_toolchain(name) for name in names if _NAME.fullmatch(name)]
-    return sorted(
-        (each for each in found if each is not None and (each.fits or of_any_python)),
-        key=lambda each: (each.kind, Version(each.version), each.python),
-    )
+    sound: list[Toolchain] = []
+    damaged: dict[str, StorageError] = {}
+    for name in filter(_NAME.fullmatch, names):
+        try:
+            found = read_toolchain(name)
+        except StorageError as error:
+            damaged[name] = error
+        else:
+            sound += [found] if found else []
+    return sorted(sound, key=lambda each: (each.kind, Version(each.version), each.python)), damaged
 
 
-def verify(name: str) -> Toolchain:
-    """Hash an installed toolchain again and run it again.
+def require_installed(name: str) -> None:
+    """Complain where nothing of that name can be verified; what is installed may be damaged.
 
     Raises:
-        UsageError: it is not installed, or for another Python only.
-        IntegrityError: a file is missing or was changed since the install.
-        InfrastructureError: it no longer runs, or says that it is another version.
+        UsageError: it is not installed, is for another Python only, or is no toolchain's name.
     """
+    if name in list_damaged():
+        return
     found = _require(name)
     if not found.fits:
         raise UsageError(
             f"{found.name} is for another Python ({found.python}; this one is {this_python()}); "
             "verify it with the triage of that Python"
         )
+
+
+def verify(name: str) -> Toolchain:
+    """Hash an installed toolchain again and run it again.
+
+    Raises:
+        UsageError: as `require_installed`.
+        IntegrityError: a file is missing or was changed since the install.
+        StorageError: its marker is damaged.
+        InfrastructureError: it no longer runs, or says that it is another version.
+    """
+    require_installed(name)
+    found = _require(name)
     check(found)
     return found
 

@@ -360,7 +360,13 @@ async def _captured(hello: asyncio.Future[Peer]) -> _Session | None:
     event = await peer.event()
     if event is None:
         return None
-    return _Session(peer=peer, capture=msgspec.convert(event["captured"], Capture))
+    try:
+        return _Session(peer=peer, capture=msgspec.convert(event.get("captured"), Capture))
+    except msgspec.ValidationError as error:
+        raise CaptureError(
+            f"what the launch code's process says of its launches makes no sense ({error}); "
+            "does the launch code change modules of Python?"
+        ) from error
 
 
 def _hear(task: asyncio.Task[Any]) -> None:

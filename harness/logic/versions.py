@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LATEST",
     "OLDEST_TRITON",
+    "check_spec",
     "exact_version",
     "parse_banner",
     "require_supported_triton",
@@ -35,8 +36,18 @@ def exact_version(spec: str) -> Version | None:
     """The one version that `13.1.115` or `==13.1.115` names; None for a range or `latest`."""
     try:
         return Version(spec.strip().removeprefix("=="))
-    except InvalidVersion:
+    except ValueError:  # of a number with thousands of digits, too
         return None
+
+
+def check_spec(spec: str, *, what: str) -> None:
+    """Complain about what `select` would not understand, before anything is asked for it.
+
+    Raises:
+        UsageError: `spec` is malformed.
+    """
+    if spec.strip() != LATEST and exact_version(spec) is None:
+        _specifiers(spec, what)
 
 
 def require_supported_triton(spec: str) -> None:
@@ -74,17 +85,21 @@ def select(
         if wanted not in versions:
             raise UsageError(f"there is no {what} {wanted}; {_nearest(versions, wanted)}")
         return [wanted]
-    try:
-        if not spec.strip():
-            raise InvalidSpecifier(spec)  # packaging takes it for "any version"
-        specifiers = SpecifierSet(spec)
-    except InvalidSpecifier as error:
-        raise UsageError(
-            f"{spec!r} is not a version of {what}; write 13.1.115, '>=12.9,<13.2' or {LATEST}"
-        ) from error
+    specifiers = _specifiers(spec, what)
     return [
         version for version in versions if specifiers.contains(version, prereleases=prereleases)
     ]
+
+
+def _specifiers(spec: str, what: str) -> SpecifierSet:
+    try:
+        if not spec.strip():
+            raise InvalidSpecifier(spec)  # packaging takes it for "any version"
+        return SpecifierSet(spec)
+    except ValueError as error:
+        raise UsageError(
+            f"{spec[:80]!r} is not a version of {what}; write 13.1.115, '>=12.9,<13.2' or {LATEST}"
+        ) from error
 
 
 def parse_banner(text: str) -> tuple[str, str] | None:

@@ -143,15 +143,16 @@ def expectations_of(run: RunRecord, file: Path | None = None) -> tuple[Expectati
     Raises:
         ConfigurationError: the file makes no sense.
     """
+    if file is not None:
+        return read_matrix(file).expect
     words = shlex.split(run.command)
-    if file is None:
-        if words[1:2] != ["matrix"]:
-            return ()
-        named = _value_of("--matrix", words)
-        try:
-            file = Path(named) if named else find_matrix_file()
-        except UsageError:
-            return ()
+    if words[1:2] != ["matrix"]:
+        return ()
+    named = _value_of("--matrix", words)
+    try:
+        file = Path(named) if named else find_matrix_file()
+    except UsageError:
+        return ()
     return read_matrix(file).expect if file.is_file() else ()
 
 

@@ -6,16 +6,17 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 import uv
+from packaging.version import Version
 
 import harness
 from harness.effects import machine, toolchains
-from harness.effects.locations import cache_dir, create_folder, home_dir, offline
+from harness.effects.locations import cache_path, home_path, offline
 from harness.effects.process import run_tool
 from harness.effects.store import Store
 from harness.values.errors import TriageError
@@ -37,15 +38,22 @@ class Check:
 
 
 def examine() -> list[Check]:
-    """Try everything that a compile needs, really; nothing raises."""
+    """Try everything that a compile needs, really; nothing raises, and nothing is left behind."""
     return [_try(name, check) for name, check in _CHECKS]
 
 
 def _try(name: str, check: Callable[[], Check]) -> Check:
     try:
         return check()
-    except TriageError as error:
-        return Check(name=name, ok=False, found=str(error), advice=_ADVICE.get(name, ""))
+    except Exception as error:  # noqa: BLE001 - it is there for what nobody thought of
+        return Check(name=name, ok=False, found=_words_of(error), advice=_ADVICE.get(name, ""))
+
+
+def _words_of(error: Exception) -> str:
+    if isinstance(error, TriageError):
+        return str(error)
+    said = " ".join(str(error).split())
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _machine() -> Check:
@@ -97,10 +105,16 @@ def _index() -> Check:
     return Check(
         name="package index",
         ok=bool(tritons and ptxas),
-        found=f"{len(tritons)} Tritons ({tritons[0]} - {tritons[-1]}), "
-        f"{len(ptxas)} ptxas ({ptxas[0][0]} - {ptxas[-1][0]}) for this machine",
+        found=f"{_span('Tritons', tritons)}, "
+        f"{_span('ptxas', [version for version, _ in ptxas])} for this machine",
         advice="" if tritons and ptxas else "this Python may be too new or too old for the wheels",
     )
+
+
+def _span(what: str, versions: Sequence[Version]) -> str:
+    if not versions:
+        return f"no {what}"
+    return f"{len(versions)} {what} ({versions[0]} - {versions[-1]})"
 
 
 def _installed() -> Check:
@@ -108,7 +122,12 @@ def _installed() -> Check:
         each.name if each.fits else f"{each.name} (for {each.python} only)"
         for each in toolchains.list_installed(of_any_python=True)
     ]
-    return Check(name="toolchains", ok=None, found=", ".join(names) or "none installed yet")
+    damaged = toolchains.list_damaged()
+    found = ", ".join(names) or "none installed yet"
+    if damaged:
+        found += f"; damaged: {', '.join(damaged)}"
+    advice = f"triage toolchain remove {' '.join(damaged)}, and install again" if damaged else ""
+    return Check(name="toolchains", ok=False if damaged else None, found=found, advice=advice)
 
 
 def _disassembler() -> Check:
@@ -117,9 +136,10 @@ def _disassembler() -> Check:
 
 
 def _cache() -> Check:
-    path = create_folder(cache_dir())
-    free = shutil.disk_usage(path).free
-    with tempfile.TemporaryFile(dir=path):
+    path = cache_path()
+    place = _existing(path)
+    free = shutil.disk_usage(place).free
+    with tempfile.TemporaryFile(dir=place):
         return Check(
             name="cache",
             ok=free > _ROOM,
@@ -129,15 +149,17 @@ def _cache() -> Check:
 
 
 def _results() -> Check:
-    home = home_dir()
-    existed = home.exists()
-    with Store.open(home) as store:
+    home = home_path()
+    with tempfile.TemporaryFile(dir=_existing(home)), Store.for_reading(home) as store:
         stats = store.stats()
-    if not existed:
-        shutil.rmtree(home, ignore_errors=True)
     return Check(
         name="results", ok=True, found=f"{home}: {stats.runs} runs, {stats.results.rows} results"
     )
+
+
+def _existing(path: Path) -> Path:
+    """The folder itself, or the nearest one above it, in which it would be created."""
+    return next(each for each in (path, *path.parents) if each.exists())
 
 
 def _gpu() -> Check:
@@ -169,6 +191,7 @@ _ADVICE = {
     "triton": "pip install triton, or name one: --triton 3.6.0",
     "package index": "what is installed already still works; set TRIAGE_OFFLINE=1 to stop asking",
     "disassembler": "without it instructions are not counted; everything else works",
+    "uv": "pip install uv: it installs the toolchains",
     "cache": "set TRIAGE_CACHE_DIR to a folder that can be written",
     "results": "set TRIAGE_HOME to a folder that can be written",
 }

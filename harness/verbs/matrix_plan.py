@@ -10,6 +10,7 @@ from typing import TypeVar
 from packaging.version import Version
 
 from harness.effects import toolchains
+from harness.effects.half_compiled import SUFFIXES
 from harness.effects.repros import find_kernels, list_repros
 from harness.logic.matrix import Rules, Shard, newest_of_minor, spec_hint
 from harness.logic.versions import LATEST, exact_version, select
@@ -33,8 +34,6 @@ from harness.verbs.work import Place
 __all__ = ["Dropped", "MatrixPlan", "plan_matrix"]
 
 T = TypeVar("T")
-
-_FILES = (".py", ".ptx")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +142,7 @@ class _Planner:
         self.warnings += [str(error) for error in errors]
         found: dict[str, Repro] = {}
         for index, pattern in enumerate(self.matrix.kernels):
-            if pattern.partition("::")[0].endswith(_FILES):
+            if pattern.partition("::")[0].endswith((".py", *SUFFIXES)):
                 mine = find_kernels(pattern)
             else:
                 mine = [repro for repro in repros if fnmatchcase(repro.name, pattern)]

@@ -517,8 +517,13 @@ def test_remove_refuses_what_is_not_ours(empty_cache: Path) -> None:
 def test_damaged_marker(served: LocalIndex, empty_cache: Path) -> None:
     toolchains.install_ptxas("13.1.115")
     (empty_cache / "toolchains" / "ptxas-13.1.115" / MARKER).write_text("{")
-    with pytest.raises(StorageError, match=r"marker of ptxas-13\.1\.115 is damaged"):
-        toolchains.list_installed()
+    toolchains.install_ptxas("13.0.88")
+    assert [each.name for each in toolchains.list_installed()] == ["ptxas-13.0.88"]
+    [(name, error)] = toolchains.list_damaged().items()
+    assert name == "ptxas-13.1.115"
+    assert "marker of ptxas-13.1.115 is damaged" in str(error)
+    with pytest.raises(StorageError, match="is damaged"):
+        toolchains.install_ptxas("13.1.115")
     toolchains.remove("ptxas-13.1.115")
     assert toolchains.install_ptxas("13.1.115").version == "13.1.115"
 

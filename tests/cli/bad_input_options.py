@@ -1,0 +1,80 @@
+"""Every option of every command, with values of the wrong kind, read off the commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from bad_input_cases import Case
+
+from harness.cli.amounts import FiniteRange, Words
+from harness.cli.main import cli
+
+__all__ = ["option_cases"]
+
+_WHOLE = ("", "nan", "1e3", "²", "1\n2", "\x1b[31m7", "9" * 5000)
+_NUMBER = ("", "nan", "inf", "-inf", "-1", "1e999", "1,5", "²", "\x1b[31m7")
+_CHOICE = ("", "nosuch", "\x1b]0;owned\x07", "\u202e")
+_WORDS = ("", " ")
+# Those that a function of ours reads.
+_READ_BY_US = {
+    "--trim": ("", "nan", "-1", "9" * 500, "1e9GB", "10 parsecs", "\x1b[31m"),
+    "--max-time": ("", "nan", "0", "-5m", "9" * 500, "10 parsecs", "\x1b[31m", "٣m"),
+    "--budget": ("", "nan", "0", "-5m", "9" * 500, "10 parsecs", "\x1b[31m"),
+}
+_KINDS: tuple[tuple[type[click.ParamType[Any]], tuple[str, ...]], ...] = (
+    (click.IntRange, _WHOLE),
+    (FiniteRange, _NUMBER),
+    (click.Choice, _CHOICE),
+    (Words, _WORDS),
+)
+# What has to be there before a value is looked at by the command itself.
+_BEFORE = {"workaround": ("--kernel", "none.ptx")}
+
+
+def commands(
+    command: click.Command = cli, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """The words that name each command, and the command."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found
+            yield from commands(found, (*path, name))
+
+
+def values_of(option: click.Option) -> tuple[str, ...]:
+    """What this option must refuse."""
+    for name in option.opts:
+        if name in _READ_BY_US and not isinstance(option.type, click.IntRange):
+            return _READ_BY_US[name]
+    for kind, values in _KINDS:
+        if isinstance(option.type, kind):
+            return values
+    return ()
+
+
+def option_cases() -> Iterator[Case]:
+    """One case for each option and value; and unknown, valueless and flag-like ones."""
+    for path, command in commands():
+        where = " ".join(path) or "triage"
+        for index, word in enumerate(("--nosuch", "--\x1b[31m", "-\u202e", "--nosuch=\udce9")):
+            yield Case(id=f"{where} unknown {index}", words=(*path, word), code=2)
+        for option in command.params:
+            if isinstance(option, click.Option) and option.opts[-1] not in ("--help", "--version"):
+                yield from _of_option(path, where, option)
+
+
+def _of_option(path: tuple[str, ...], where: str, option: click.Option) -> Iterator[Case]:
+    name = option.opts[0]
+    if option.is_flag:
+        yield Case(id=f"{where} {name}=1", words=(*path, f"{name}=1"), code=2, says=name)
+        return
+    yield Case(id=f"{where} {name} alone", words=(*path, name), code=2, says=name)
+    before = _BEFORE.get(where, ()) if name == "--budget" else ()
+    for index, value in enumerate(values_of(option)):
+        words = (*path, *before, f"{name}={value}")
+        yield Case(id=f"{where} {name} {index}", words=words, code=2)

@@ -1,0 +1,135 @@
+"""Bad input over all commands: one clear line, the right exit code, no traceback, no hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bad_input_cases import Case
+from bad_input_documents import document_cases
+from bad_input_files import file_cases
+from bad_input_options import commands, option_cases
+from bad_input_surroundings import surrounding_cases
+from nights import night, row
+
+from harness.cli.main import cli
+
+HERE = Path(__file__).parent
+SECONDS = 20.0
+CASES = [*option_cases(), *file_cases(), *document_cases(), *surrounding_cases()]
+# Line breaks and tabs are ours; the rest of these would steer a terminal.
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+COMPLAINT = re.compile(r"^(?:triage|Error): ", re.MULTILINE)
+# 0 to 5 are those that the help names.
+CODES = range(6)
+
+
+class Worker:
+    """`triage`, loaded once, that forks for each case."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "bad_input_worker.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(HERE.parent.parent)},
+        )
+
+    def run(self, case: Case, folder: Path, env: dict[str, str | None]) -> dict[str, Any]:
+        wanted = {
+            "words": case.words,
+            "folder": str(folder),
+            "folder_is_gone": case.folder_is_gone,
+            "env": env,
+            "out": str(self._folder / "out"),
+            "err": str(self._folder / "err"),
+            "seconds": SECONDS,
+            **{
+                name: getattr(case, name)
+                for name in ("stdin", "stdout", "stderr", "encoding", "memory", "plain")
+            },
+        }
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin
+        assert stdout
+        stdin.write(json.dumps(wanted) + "\n")
+        stdin.flush()
+        answer: dict[str, Any] = json.loads(stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        self._process.communicate(timeout=SECONDS)
+
+
+@pytest.fixture(scope="session")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    made = Worker(tmp_path_factory.mktemp("worker"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of two nights, with a bug."""
+    home = tmp_path_factory.mktemp("nights") / "results"
+    home.mkdir()
+    night(home, [row(), row("ok", warps=8)])
+    night(home, [row(), row("ptxas_ice", "s1", warps=8)])
+    return home
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: ascii(case.id))
+def test_bad_input(case: Case, worker: Worker, results: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    if case.store:
+        shutil.copytree(results, folder / "results")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        case.prepare(folder)
+    finally:
+        os.chdir(before)
+    env: dict[str, str | None] = {
+        "TRIAGE_HOME": "results",
+        "TRIAGE_CACHE_DIR": "cache",
+        "TRIAGE_OFFLINE": "1",
+        **case.env,
+    }
+    _judge(case, worker.run(case, folder, env))
+
+
+def _judge(case: Case, answer: dict[str, Any]) -> None:
+    shown = json.dumps({"words": case.words, **answer}, indent=1)[:6000]
+    assert answer["how"] == "exit", shown
+    out, err = answer["out"], answer["err"]
+    assert "Traceback" not in out + err, shown
+    assert not CONTROL.search(err), shown
+    if case.encoding != "utf-16":
+        assert not CONTROL.search(out), shown
+    assert answer["code"] == case.code, shown
+    assert answer["code"] in CODES, shown
+    complaints = [line for line in err.splitlines() if COMPLAINT.match(line)]
+    if case.lines is not None:
+        assert len(complaints) == case.lines, shown
+    if case.says:
+        assert any(case.says in line for line in complaints), shown
+    assert case.out in out, shown
+
+
+def test_the_tables_are_over_all_commands_and_large() -> None:
+    assert len(CASES) >= 500
+    assert max(Counter(case.id for case in CASES).values()) == 1
+    tried = {case.words[: len(path)] for path, _ in commands(cli) for case in CASES}
+    assert {path for path, _ in commands(cli)} <= tried
