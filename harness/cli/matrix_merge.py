@@ -47,7 +47,13 @@ def merge(folders: tuple[Path, ...], *, as_json: bool) -> None:
     else:
         results_console().print(
             f"{len(report.merged):,} of {len(folders):,} folders merged: {report.runs:,} new runs, "
-            f"{report.results:,} new results, {report.bugs:,} new words on bugs"
+            f"{report.results:,} new results, {report.bugs:,} new words on bugs, "
+            f"{report.workarounds:,} new workarounds"
+        )
+        results_console().print(
+            f"evidence: {report.evidence:,} new pieces with {report.artifacts:,} artifacts"
+            + (f"; {report.lacking:,} were trimmed or damaged there" if report.lacking else ""),
+            soft_wrap=True,
         )
         if report.unfinished:
             runs = ", ".join(map(str, report.unfinished))

@@ -12,6 +12,7 @@ import errno
 import hashlib
 import os
 import re
+import stat
 import time
 import zlib
 from contextlib import suppress
@@ -39,6 +40,7 @@ _STALE = 3600.0
 
 _CHUNK = 2**20
 
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SHARD = re.compile(r"[0-9a-f]{2}")
 
@@ -138,9 +140,11 @@ class ArtifactStore:
         """
         path = self._path(sha256)
         try:
-            with path.open("rb") as file:
+            # A store from elsewhere may hold a pipe under this name, or a link to a device.
+            with open(os.open(path, _READ), "rb") as file:  # noqa: PTH123
                 inode = os.fstat(file.fileno())
-                data = _inflate(file, inode.st_size)
+                is_file = stat.S_ISREG(inode.st_mode)
+                data = _inflate(file, inode.st_size) if is_file else None
         except (FileNotFoundError, NotADirectoryError) as error:
             raise MissingArtifactError(
                 f"artifact {sha256[:12]} is not in {self.root}; run the command again to make it",

@@ -10,6 +10,7 @@ import math
 import shutil
 import sqlite3
 import tempfile
+import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from harness.values.bug import BugRecord, HumanState
 from harness.values.errors import StorageError, UsageError
 from harness.values.row import Row
 from harness.values.verdict import Signature, VerdictKind
+from harness.values.workaround import KeptWorkaround
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +35,7 @@ __all__ = ["ForeignRun", "ForeignStore", "open_foreign"]
 _NAME = "triage.db"
 _LARGEST = 8 << 30
 _LARGEST_ROW = 1 << 20
+_LARGEST_WORKAROUND = 4 << 20
 _LONGEST_WORD = 10_000
 _UID = 64
 
@@ -61,6 +64,8 @@ class ForeignStore:
     runs: tuple[ForeignRun, ...]
     signatures: tuple[Signature, ...]
     bugs: tuple[BugRecord, ...]
+    has_evidence: bool
+    workarounds: tuple[KeptWorkaround, ...]
 
     def results(self, run: int) -> Iterator[ResultRecord]:
         """The results of a run, by its number there, in the order of their cells."""
@@ -90,7 +95,7 @@ def open_foreign(place: Path) -> Iterator[ForeignStore]:
         except (sqlite3.Error, OSError) as error:
             raise UsageError(f"{path} cannot be read: {error}") from error
         try:
-            yield _checked(path, db)
+            store = _checked(path, db)
         except sqlite3.Error as error:
             raise UsageError(f"{path} is damaged, or no database of triage: {error}") from error
         except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
@@ -98,6 +103,8 @@ def open_foreign(place: Path) -> Iterator[ForeignStore]:
             raise UsageError(f"{path} holds what no triage wrote: {said}") from error
         except StorageError as error:
             raise UsageError(str(error)) from error
+        else:
+            yield store
         finally:
             db.close()
 
@@ -137,6 +144,8 @@ def _checked(path: Path, db: sqlite3.Connection) -> ForeignStore:
         runs=_runs(db, shards="shards" in tables),
         signatures=_signatures(db) if "signatures" in tables else (),
         bugs=_bugs(db) if {"bugs", "bug_keys"} <= tables else (),
+        has_evidence={"evidence", "evidence_artifacts"} <= tables,
+        workarounds=_workarounds(db) if "workarounds" in tables else (),
     )
     _check_results(db, {run.id for run in found.runs})
     return found
@@ -206,6 +215,21 @@ def _bugs(db: sqlite3.Connection) -> tuple[BugRecord, ...]:
         said["url"] = None if said["url"] is None else _word(said["url"])
         said["created"], said["changed"] = _time(said["created"]), _maybe_time(said["changed"])
         found.append(BugRecord(**said, other_keys=tuple(keys.get(said["number"], ()))))
+    return tuple(found)
+
+
+def _workarounds(db: sqlite3.Connection) -> tuple[KeptWorkaround, ...]:
+    found = []
+    for cell, body, checksum in db.execute("SELECT cell, body, checksum FROM workarounds"):
+        if not isinstance(body, bytes) or len(body) > _LARGEST_WORKAROUND:
+            raise ValueError("a workaround that is none")
+        if zlib.crc32(body) != checksum:
+            continue
+        kept = msgspec.json.decode(body, type=KeptWorkaround)
+        if kept.baseline.cell != cell:
+            raise ValueError("a workaround under another's cell")
+        _time(kept.created)
+        found.append(kept)
     return tuple(found)
 
 

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING
 
 from harness.effects.bug_store import put_signatures
 from harness.effects.connection import transaction
+from harness.effects.merging_evidence import Taken, take_evidence, take_workarounds
 from harness.effects.records import RESULT_COLUMNS, to_row
 from harness.effects.shards import settle
 from harness.values.bug import BugRecord, HumanState
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from harness.effects.artifacts import ArtifactStore
     from harness.effects.database import Database
     from harness.effects.foreign_store import ForeignRun, ForeignStore
 
@@ -50,26 +52,39 @@ _PUT_SHARD = """
 """
 
 
+_NOTHING = Taken()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """How many runs and results were new here, and on how many bugs people said something new."""
+    """How many runs, results and workarounds were new here, and bugs with later words of people.
+
+    `taken` is what the results were judged from.
+    """
 
     runs: int
     results: int
     bugs: int
+    workarounds: int = 0
+    taken: Taken = _NOTHING
 
 
 class Merging:
     """The part of `Store` that takes over what others have."""
 
     _database: Database
+    artifacts: ArtifactStore
+    _clock: Callable[[], float]
 
     def take_over(self, sources: Sequence[ForeignStore]) -> Merged:
-        """Take over everything of these stores, or nothing if it is interrupted.
+        """Take over everything of these stores; if it is interrupted, evidence at the most.
 
         Raises:
             StorageError: the database cannot be written.
         """
+        taken = Taken()
+        for source in sources:
+            taken += take_evidence(self._database, self.artifacts, source, self._clock())
 
         def work(db: sqlite3.Connection) -> Merged:
             with transaction(db):
@@ -78,8 +93,15 @@ class Merging:
                 for uid in _in_order(sources):
                     _take_run(db, uid, sources)
                 bugs = _take_bugs(db, sources)
+                workarounds = sum(take_workarounds(db, source) for source in sources)
                 after = _counts(db)
-            return Merged(runs=after[0] - before[0], results=after[1] - before[1], bugs=bugs)
+            return Merged(
+                runs=after[0] - before[0],
+                results=after[1] - before[1],
+                bugs=bugs,
+                workarounds=workarounds,
+                taken=taken,
+            )
 
         return self._database.run(work)
 

@@ -16,16 +16,16 @@ from __future__ import annotations
 import json
 import os
 import time
-import zlib
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from harness import __version__
 from harness.effects.artifacts import ArtifactStore
 from harness.effects.bug_store import BugRecords, put_signatures
 from harness.effects.connection import transaction
 from harness.effects.database import Database
+from harness.effects.evidence_rows import SELECT_EVIDENCE, Evidence, put_row, read_row
 from harness.effects.merging import Merging
 from harness.effects.past_results import SELECT_RESULTS, PastResults
 from harness.effects.read_only import DATABASE, database_copy, is_writable
@@ -68,14 +68,6 @@ _DAY = 86400.0
 _PAGE = 1000
 _FOUND_LIMIT = 20
 
-_SELECT_EVIDENCE = """
-    SELECT key, body, used, checksum, (
-        SELECT json_group_object(role, sha256) FROM evidence_artifacts AS a
-        WHERE a.kind = e.kind AND a.key = e.key
-    )
-    FROM evidence AS e WHERE kind = ? AND key IN (SELECT value FROM json_each(?))
-"""
-
 # Below, all that is put into the text of a statement is a constant.
 _SELECT_RUNS = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs ORDER BY id DESC LIMIT ?"  # noqa: S608
 _PUT_RESULT = f"""
@@ -89,13 +81,6 @@ _CELLS_MEANT = (
     "SELECT DISTINCT cell FROM results WHERE instr(cell, :text) > 0 ORDER BY cell LIMIT :limit",
 )
 """Each is asked only if those before it find nothing."""
-
-
-class Evidence(NamedTuple):
-    """What one step gave: JSON, and the sha256 of the artifacts it needs, by role."""
-
-    body: bytes
-    artifacts: dict[str, str]
 
 
 class Store(PastResults, BugRecords, WorkaroundRecords, Judgements, Merging):
@@ -192,21 +177,19 @@ class Store(PastResults, BugRecords, WorkaroundRecords, Judgements, Merging):
             StorageError: the database cannot be read.
         """
         wanted = json.dumps(list(keys))
-        rows = self._database.run(
-            lambda db: db.execute(_SELECT_EVIDENCE, (kind, wanted)).fetchall()
-        )
+        rows = self._database.run(lambda db: db.execute(SELECT_EVIDENCE, (kind, wanted)).fetchall())
         found: dict[str, Evidence] = {}
         stale: list[str] = []
         changed: list[tuple[str, str, int]] = []
         now = self._clock()
-        for key, body, used, checksum, names in rows:
-            artifacts = _parse_names(names)
-            if artifacts is None or not _is_sound(body, used, checksum, artifacts):
-                changed.append((kind, key, checksum))
-            elif all(map(self.artifacts.has, artifacts.values())):
-                found[key] = Evidence(body, artifacts)
-                if now - used > _DAY:
-                    stale.append(key)
+        for row in rows:
+            known = read_row(row)
+            if known is None:
+                changed.append((kind, row[0], row[4]))
+            elif all(map(self.artifacts.has, known.evidence.artifacts.values())):
+                found[known.key] = known.evidence
+                if now - known.used > _DAY:
+                    stale.append(known.key)
         if stale or changed:
             self._database.run(lambda db: _note_reads(db, kind, stale, changed, now))
         return found
@@ -224,17 +207,11 @@ class Store(PastResults, BugRecords, WorkaroundRecords, Judgements, Merging):
             StorageError: the database cannot be written.
         """
         now = self._clock()
-        named = dict(artifacts)
-        row = (kind, key, body, now, now, _evidence_checksum(body, named))
+        evidence = Evidence(body, dict(artifacts))
 
         def work(db: sqlite3.Connection) -> None:
             with transaction(db):
-                db.execute("DELETE FROM evidence WHERE kind = ? AND key = ?", (kind, key))
-                db.execute("INSERT INTO evidence VALUES (?, ?, ?, ?, ?, ?)", row)
-                db.executemany(
-                    "INSERT INTO evidence_artifacts VALUES (?, ?, ?, ?)",
-                    [(kind, key, role, sha256) for role, sha256 in named.items()],
-                )
+                put_row(db, kind, key, evidence, created=now, used=now)
 
         self._database.run(work)
 
@@ -433,24 +410,6 @@ class Store(PastResults, BugRecords, WorkaroundRecords, Judgements, Merging):
             max_bytes=max_bytes,
             older_than=older_than,
         )
-
-
-def _parse_names(names: str) -> dict[str, str] | None:
-    try:
-        return dict(json.loads(names))
-    except ValueError:
-        return None
-
-
-def _is_sound(body: object, used: object, checksum: object, artifacts: dict[str, str]) -> bool:
-    """Whether a row is what was written: SQLite lets any type stand in any column."""
-    if not isinstance(body, bytes) or not isinstance(used, float | int):
-        return False
-    return checksum == _evidence_checksum(body, artifacts)
-
-
-def _evidence_checksum(body: bytes, artifacts: Mapping[str, str]) -> int:
-    return zlib.crc32(ascii(sorted(artifacts.items())).encode(), zlib.crc32(body))
 
 
 def _latest(db: sqlite3.Connection, cell: str) -> ResultRecord:

@@ -17,8 +17,10 @@ __all__ = ["MergeReport", "merge_stores"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeReport:
-    """How many runs, results and decisions on bugs were new here.
+    """How many runs, results, decisions on bugs, workarounds and pieces of evidence are new here.
 
+    `artifacts` are the files of that evidence; `lacking` is how many results' pieces of evidence
+    had lost theirs: what they are of can be listed, and not shown.
     `merged` are the folders that were read, `refused` one line for each that was not. `unfinished`
     are the merged runs that still lack a shard, or were stopped: nothing is compared with them.
     """
@@ -26,6 +28,10 @@ class MergeReport:
     runs: int
     results: int
     bugs: int
+    workarounds: int = 0
+    evidence: int = 0
+    artifacts: int = 0
+    lacking: int = 0
     merged: tuple[str, ...]
     refused: tuple[str, ...]
     unfinished: tuple[int, ...]
@@ -59,6 +65,10 @@ def merge_stores(store: Store, folders: Iterable[Path]) -> MergeReport:
         runs=done.runs,
         results=done.results,
         bugs=done.bugs,
+        workarounds=done.workarounds,
+        evidence=done.taken.evidence,
+        artifacts=done.taken.artifacts,
+        lacking=done.taken.lacking,
         merged=tuple(str(source.path) for source in sources),
         refused=tuple(refused),
         unfinished=tuple(unfinished),

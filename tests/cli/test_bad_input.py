@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 from pathlib import Path
 
@@ -86,6 +87,35 @@ def test_refused_in_one_line(triage: Triage, words: list[str], code: int, said: 
 def test_launch_code_that_cannot_be_captured(triage: Triage, text: str, said: str) -> None:
     (triage.folder / "bad.py").write_text(text)
     assert said in refused(triage, "--kernel", "bad.py", *SM, code=2)
+
+
+@pytest.mark.parametrize(
+    ("grid", "said"),
+    [
+        ("lambda m: (1 // 0,)", "ZeroDivisionError: integer division or modulo by zero"),
+        ("lambda m: (m['BLOK'],)", "KeyError: 'BLOK'"),
+        ("lambda m: (m['num_warps'],)", "KeyError: 'num_warps'"),
+        ("lambda m: (nosuch,)", "NameError: name 'nosuch' is not defined"),
+        ("(1.5,)", "TypeError: 'float' object cannot be interpreted as an integer"),
+    ],
+)
+def test_a_grid_that_raises_is_the_launch_s_exception(triage: Triage, grid: str, said: str) -> None:
+    """As on a GPU, where Triton asks for the grid once it has compiled the kernel."""
+    text = Path(SMALL).read_text()
+    old = re.search(r"add\[(.*)\]\(", text)
+    assert old
+    (triage.folder / "grid.py").write_text(text.replace(f"[{old[1]}](", f"[{grid}]("))
+    document = triage.compile("--kernel", "grid.py", *SM, code=4)
+    assert [row["verdict"] for row in document["cells"]] == ["ok"]
+    [failure] = document["summary"]["failures"]
+    assert said in failure
+    assert "grid.py:" in failure
+
+
+def test_launch_code_that_changes_json(triage: Triage) -> None:
+    text = "import json\njson.dumps = lambda *a, **k: '{}'\n" + Path(SMALL).read_text()
+    (triage.folder / "odd.py").write_text(text)
+    assert "makes no sense" in refused(triage, "--kernel", "odd.py", *SM, code=2)
 
 
 def test_launch_code_that_hangs(triage: Triage) -> None:
