@@ -18,7 +18,7 @@ from harness.presentation.bugs import (
     render_bugs,
 )
 from harness.values.bug import HumanState, MachineState
-from harness.verbs.bugs import find_bug, list_bugs, set_state, workarounds_of
+from harness.verbs.bugs import find_bug, join_bugs, list_bugs, set_state, workarounds_of
 from harness.verbs.rekey import rekey
 
 __all__ = ["command"]
@@ -28,10 +28,13 @@ Example:
   triage bugs
   triage bugs show 3
   triage bugs set 3 reported https://github.com/triton-lang/triton/issues/9933
+  triage bugs join 3 5 --because "the same reduced PTX"
   triage bugs rekey
 
-Failures with equal signatures are one bug; its number never changes. What the results say of it
-is derived from them each time; what people say is kept."""
+Failures with equal signatures are one bug; its number never changes. A failure without words (an
+internal error, a crash that says nothing) is one bug for each kernel or PTX, until `join`: compared
+are the versions, targets and flags with which each was seen to fail and to work. What the results
+say of a bug is derived from them each time; what people say is kept."""
 _STATES = click.Choice([state.value for state in HumanState])
 
 
@@ -87,6 +90,21 @@ def _set(number: int, state: str, argument: str | None, *, note: str | None, as_
         print_json(record_document(record))
     else:
         results_console().print(f"bug {number} is {state}" + (f" {argument}" if argument else ""))
+
+
+@command.command("join", context_settings=CONTEXT)
+@click.argument("number", type=click.IntRange(1), metavar="N")
+@click.argument("other", type=click.IntRange(1), metavar="M")
+@click.option("--because", metavar="TEXT", help="Why they are one; needed unless histories agree.")
+@json_option
+def _join(number: int, other: int, *, because: str | None, as_json: bool) -> None:
+    """Count the results of bug M as those of bug N, from now on; the reason is kept."""
+    with Store.open(home_dir()) as store:
+        record = join_bugs(store, number, other, because)
+    if as_json:
+        print_json(record_document(record))
+    else:
+        results_console().print(f"bug {other} is part of bug {number}: {record.note}")
 
 
 @command.command("rekey", context_settings=CONTEXT)

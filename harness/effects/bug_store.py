@@ -1,26 +1,37 @@
 """What is kept of bugs: their numbers, what people say of them, and their signatures.
 
-A part of the store. A number is given once and never again to another bug; all that can be told
-from results is told from results.
+A part of the store. A number is given once and never again to another bug; all that follows from
+results is derived from them. A bug answers to the keys of `harness.logic.bug_identity`.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from harness.effects.connection import transaction
+from harness.logic.bug_identity import identities, is_wordless, same_program, signature_of
 from harness.values.bug import BugRecord, HumanState
 from harness.values.verdict import Signature
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from harness.effects.database import Database
 
-__all__ = ["BUG_COLUMNS", "SIGNATURE_COLUMNS", "BugRecords", "move_keys", "put_signatures"]
+__all__ = [
+    "BUG_COLUMNS",
+    "SIGNATURE_COLUMNS",
+    "BugRecords",
+    "join",
+    "move_keys",
+    "put_signatures",
+    "read_numbers",
+    "read_signatures",
+]
 
 BUG_COLUMNS = ("number", "key", "state", "url", "duplicate_of", "note", "created", "changed")
 SIGNATURE_COLUMNS = ("key", "rule", "stage", "kind", "failing_pass", "code", "template")
@@ -38,7 +49,16 @@ _SELECT_UNNUMBERED = """
     WHERE signature_key IS NOT NULL
         AND verdict NOT IN ('ok', 'sick', 'unsupported', 'infra')
         AND signature_key NOT IN (SELECT key FROM bug_keys)
-    GROUP BY signature_key ORDER BY 2, 1
+        AND signature_key NOT IN (SELECT value FROM json_each(?))
+    GROUP BY signature_key
+"""
+_SELECT_PROGRAMS = """
+    SELECT signature_key, kernel, triton, json_extract(CAST(row AS TEXT), '$.ptx_body_sha256'),
+        min(created)
+    FROM results
+    WHERE signature_key IN (SELECT value FROM json_each(?))
+        AND verdict NOT IN ('ok', 'sick', 'unsupported', 'infra')
+    GROUP BY 1, 2, 3 <> '', 4
 """
 
 
@@ -57,21 +77,20 @@ class BugRecords:
         """
 
         def work(db: sqlite3.Connection) -> list[BugRecord]:
-            if db.execute(f"{_SELECT_UNNUMBERED} LIMIT 1").fetchone():
+            if _claims(db):
                 with transaction(db):
-                    _number(db)
+                    number_bugs(db)
             return _records(db)
 
         return self._database.run(work)
 
     def bug_numbers(self) -> dict[str, int]:
-        """Return the number of the bug for each key of a signature, old ones among them.
+        """Return the number of the bug for each key that one answers to, old ones among them.
 
         Raises:
             StorageError: the database cannot be read.
         """
-        sql = "SELECT key, number FROM bug_keys"
-        return self._database.run(lambda db: dict(db.execute(sql).fetchall()))
+        return self._database.run(read_numbers)
 
     def put_bug(self, record: BugRecord) -> None:
         """Keep what people say of a bug; its number, key and time of creation stay.
@@ -88,15 +107,34 @@ class BugRecords:
             )
         )
 
+    def join_bugs(self, keeper: int, other: int, why: str) -> None:
+        """Let the results of one bug count as those of another, from now on; `why` is kept.
+
+        Raises:
+            StorageError: the database cannot be written.
+        """
+
+        def work(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                records = {record.number: record for record in _records(db)}
+                _make_duplicate(db, records[other], keeper, why)
+
+        self._database.run(work)
+
     def signatures(self) -> dict[str, Signature]:
         """Return the parts of every signature that was kept, by key.
 
         Raises:
             StorageError: the database cannot be read.
         """
-        rows = self._database.run(lambda db: db.execute(_SELECT_SIGNATURES).fetchall())
-        names = SIGNATURE_COLUMNS[1:]
-        return {key: Signature(**dict(zip(names, parts, strict=True))) for key, *parts in rows}
+        return self._database.run(read_signatures)
+
+
+def read_signatures(db: sqlite3.Connection) -> dict[str, Signature]:
+    """The parts of every signature that was kept, by key."""
+    names = SIGNATURE_COLUMNS[1:]
+    rows = db.execute(_SELECT_SIGNATURES).fetchall()
+    return {key: Signature(**dict(zip(names, parts, strict=True))) for key, *parts in rows}
 
 
 def put_signatures(db: sqlite3.Connection, signatures: Iterable[Signature]) -> None:
@@ -118,7 +156,7 @@ def move_keys(db: sqlite3.Connection, moved: Mapping[tuple[str, str], int]) -> t
 
     Returns how many bugs have another key now, and how many became duplicates.
     """
-    numbers = dict(db.execute("SELECT key, number FROM bug_keys").fetchall())
+    numbers = read_numbers(db)
     homes: dict[int, Counter[str]] = {}
     for (old, new), count in moved.items():
         if old in numbers:
@@ -135,7 +173,7 @@ def move_keys(db: sqlite3.Connection, moved: Mapping[tuple[str, str], int]) -> t
         keeper, *others = sorted(claimants, key=_standing)
         for other in others:
             merged += 1
-            _make_duplicate(db, other, keeper.number)
+            _make_duplicate(db, other, keeper.number, "the same signature by newer rules")
         changed += keeper.key != new
         db.execute("UPDATE bugs SET key = ? WHERE number = ?", (new, keeper.number))
     for new, claimants in claims.items():
@@ -150,11 +188,11 @@ def _standing(record: BugRecord) -> tuple[bool, bool, int]:
     return state is HumanState.DUPLICATE, state is HumanState.UNTRIAGED, record.number
 
 
-def _make_duplicate(db: sqlite3.Connection, record: BugRecord, of: int) -> None:
+def _make_duplicate(db: sqlite3.Connection, record: BugRecord, of: int, why: str) -> None:
     """What people said of it (its URL, its note, and the state in words) stays readable."""
-    note = record.note
-    if record.state not in (HumanState.UNTRIAGED, HumanState.DUPLICATE):
-        note = "; ".join(filter(None, (note, f"was {record.state.value}")))
+    was = record.state not in (HumanState.UNTRIAGED, HumanState.DUPLICATE)
+    said = (record.note, f"was {record.state.value}" if was else "", f"joined with bug {of}: {why}")
+    note = "; ".join(filter(None, said))
     db.execute(
         "UPDATE bugs SET state = ?, duplicate_of = ?, note = ?, changed = ? WHERE number = ?",
         (HumanState.DUPLICATE.value, of, note, time.time(), record.number),
@@ -162,12 +200,70 @@ def _make_duplicate(db: sqlite3.Connection, record: BugRecord, of: int) -> None:
     db.execute("UPDATE bug_keys SET number = ? WHERE number = ?", (of, record.number))
 
 
-def _number(db: sqlite3.Connection) -> None:
-    for key, created in db.execute(_SELECT_UNNUMBERED).fetchall():
-        number = db.execute(
-            "INSERT INTO bugs (key, created) VALUES (?, ?)", (key, created)
-        ).lastrowid
-        db.execute("INSERT INTO bug_keys VALUES (?, ?)", (key, number))
+class _Claim(NamedTuple):
+    """Failures that are one bug for all of `keys`, some of which no bug answers to yet."""
+
+    created: float
+    keys: tuple[str, ...]
+
+
+def _claims(db: sqlite3.Connection) -> list[_Claim]:
+    """What has no number yet, or more than one, in the order in which it was first seen."""
+    wordless = {key: each for key, each in read_signatures(db).items() if is_wordless(each)}
+    listed = json.dumps(list(wordless))
+    found = [_Claim(created, (key,)) for key, created in db.execute(_SELECT_UNNUMBERED, (listed,))]
+    numbers = read_numbers(db)
+    for key, kernel, triton, ptx, created in db.execute(_SELECT_PROGRAMS, (listed,)):
+        keys = identities(wordless[key], kernel=kernel, triton=triton or None, ptx=ptx)
+        if len({numbers.get(each) for each in keys}) > 1 or keys[0] not in numbers:
+            found.append(_Claim(created, keys))
+    return sorted(found)
+
+
+def number_bugs(db: sqlite3.Connection) -> None:
+    """Give each failure the number of its bug, within the caller's transaction."""
+    for claim in _claims(db):
+        numbers = read_numbers(db)
+        known = sorted({numbers[key] for key in claim.keys if key in numbers})
+        if not known:
+            known = [_inherited(db, claim) or _new_number(db, claim)]
+        for key in claim.keys:
+            if key not in numbers:
+                db.execute("INSERT INTO bug_keys VALUES (?, ?)", (key, known[0]))
+        if len(known) > 1:
+            join(db, known, same_program(claim.keys[-1]))
+
+
+def read_numbers(db: sqlite3.Connection) -> dict[str, int]:
+    """The number of the bug for each key that one answers to."""
+    return dict(db.execute("SELECT key, number FROM bug_keys").fetchall())
+
+
+def _new_number(db: sqlite3.Connection, claim: _Claim) -> int:
+    row = (claim.keys[0], claim.created)
+    number = db.execute("INSERT INTO bugs (key, created) VALUES (?, ?)", row).lastrowid
+    assert number is not None
+    return number
+
+
+def _inherited(db: sqlite3.Connection, claim: _Claim) -> int | None:
+    """The bug of all programs together, as older versions kept it: its first program has it now."""
+    bare = signature_of(claim.keys[0])
+    row = db.execute("SELECT number FROM bugs WHERE key = ?", (bare,)).fetchone()
+    if row is None or bare == claim.keys[0]:
+        return None
+    db.execute("UPDATE bugs SET key = ? WHERE number = ?", (claim.keys[0], row[0]))
+    db.execute("DELETE FROM bug_keys WHERE key = ?", (bare,))
+    number: int = row[0]
+    return number
+
+
+def join(db: sqlite3.Connection, numbers: Sequence[int], why: str) -> None:
+    """Let one of these bugs stay, and its results hold those of the others; `why` is kept."""
+    records = [record for record in _records(db) if record.number in numbers]
+    keeper, *others = sorted(records, key=_standing)
+    for other in others:
+        _make_duplicate(db, other, keeper.number, why)
 
 
 def _records(db: sqlite3.Connection) -> list[BugRecord]:

@@ -11,7 +11,7 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.effects.bug_store import put_signatures
+from harness.effects.bug_store import join, put_signatures, read_numbers
 from harness.effects.connection import transaction
 from harness.effects.merging_evidence import Taken, take_evidence, take_workarounds
 from harness.effects.records import RESULT_COLUMNS, to_row
@@ -141,7 +141,7 @@ def _take_run(db: sqlite3.Connection, uid: str, sources: Sequence[ForeignStore])
 
 def _take_bugs(db: sqlite3.Connection, sources: Sequence[ForeignStore]) -> int:
     """Number the bugs of other stores here, and take what was said later of each."""
-    numbers: dict[str, int] = dict(db.execute("SELECT key, number FROM bug_keys").fetchall())
+    numbers = read_numbers(db)
     every = [
         (record, source) for source in sources for record in source.bugs if _keys(record)
     ]  # one that is a duplicate by a re-keying has none of its own
@@ -152,6 +152,9 @@ def _take_bugs(db: sqlite3.Connection, sources: Sequence[ForeignStore]) -> int:
             if key not in numbers:
                 numbers[key] = number
                 db.execute("INSERT INTO bug_keys VALUES (?, ?)", (key, number))
+        if len(known) > 1:
+            join(db, known, "another store has joined them")
+            numbers = read_numbers(db)
     taken = 0
     said = [each for each in every if each[0].changed is not None]
     for record, source in sorted(said, key=lambda each: _latest(each[0])):

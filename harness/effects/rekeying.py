@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.effects.bug_store import move_keys, put_signatures
+from harness.effects.bug_store import move_keys, put_signatures, read_signatures
 from harness.effects.connection import transaction
 from harness.effects.past_results import SELECT_RESULTS
 from harness.effects.records import RESULT_COLUMNS, from_row, to_row
+from harness.logic.bug_identity import bug_key
+from harness.values.row import Row
 from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -81,8 +83,8 @@ class Judgements:
     def judge_again(self, verdicts: Mapping[int, Verdict], same: Mapping[str, int]) -> Moved:
         """Give results (by number) new verdicts: all of them, or none if it is interrupted.
 
-        `same` counts by key the failures that were judged again and keep it: bugs follow most of
-        the results that could be judged.
+        `same` counts by the bug's key the failures that were judged again and keep it: bugs follow
+        most of the results that could be judged.
 
         Raises:
             StorageError: the database cannot be written.
@@ -100,13 +102,16 @@ class Judgements:
 
 
 def _rewrite(db: sqlite3.Connection, verdicts: Mapping[int, Verdict]) -> Counter[tuple[str, str]]:
-    """Count the results by old and new key."""
+    """Count the results by the old and the new key of their bugs."""
+    signatures = read_signatures(db)
     keys: Counter[tuple[str, str]] = Counter()
     for number, verdict in verdicts.items():
         *row, _ = db.execute(f"{SELECT_RESULTS} WHERE id = ?", (number,)).fetchone()
         record = from_row(row)
         if record.signature_key and verdict.signature:
-            keys[record.signature_key, verdict.signature.key] += 1
+            row = msgspec.json.decode(record.row, type=Row)
+            old = bug_key(row, signatures.get(record.signature_key)) or record.signature_key
+            keys[old, bug_key(row, verdict.signature) or verdict.signature.key] += 1
         assert record.run is not None
         db.execute(_UPDATE, (*to_row(record.run, _judged(record, verdict), 0.0), number))
     return keys

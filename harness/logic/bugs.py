@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 from packaging.version import InvalidVersion, Version
 
 from harness.logic.answers import COULD_NOT_TELL, works
+from harness.logic.bug_histories import Place
 from harness.values.bug import AffectedRange, BugFacts, MachineState, Seen, Sighting
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import Stage, VerdictKind
@@ -157,6 +158,7 @@ class _Result(NamedTuple):
     bug: int | None
     flaky: bool
     compiled: int
+    flags: str
 
     def seen(self, bug: int) -> Seen:
         if self.flaky:
@@ -172,10 +174,11 @@ class _Result(NamedTuple):
         frozen = "frozen" if self.frozen else ""
         if tool == _PTXAS:
             # A Triton bundles one ptxas: on this axis that cell has no neighbours.
-            return None if self.bundled else ((place, self.triton or "", frozen), self.ptxas)
+            line = (place, self.triton or "", frozen, self.flags)
+            return None if self.bundled else (line, self.ptxas)
         if self.triton is None:
             return None
-        return (place, BUNDLED if self.bundled else self.ptxas, frozen), self.triton
+        return (place, BUNDLED if self.bundled else self.ptxas, frozen, self.flags), self.triton
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +192,7 @@ class Story:
     targets: tuple[str, ...]
     ranges: tuple[AffectedRange, ...]
     example: BugFacts
+    history: Mapping[Place, bool]
 
 
 @dataclass(slots=True)
@@ -209,6 +213,7 @@ class Chronicle:
         once = self._words.setdefault
         place = facts.cell.rsplit("/", 2)[0]
         place = once(place, place)
+        flags = facts.cell.rpartition("/")[2].partition(",")[2]
         result = _Result(
             run=run,
             triton=facts.triton and once(facts.triton, facts.triton),
@@ -220,6 +225,8 @@ class Chronicle:
             bug=bug,
             flaky=facts.is_flaky,
             compiled=0 if facts.cached else facts.attempts,
+            # A cell of which the flags of ptxas were changed has the change in its name.
+            flags=once(flags, flags),
         )
         self._results[place].append(result)
         if bug is not None:
@@ -248,7 +255,27 @@ class Chronicle:
             targets=tuple(sorted({target for _, target in cells.values()})),
             ranges=tuple(each for each in ranges if each),
             example=example,
+            history=self._history(bug, _tool_at_fault(example)),
         )
+
+    def _history(self, bug: int, tool: str) -> dict[Place, bool]:
+        """Where the bug was looked for, and whether it was there, at the places that ever had it.
+
+        One config that fails answers for a kernel; that it works is said by all that ever failed.
+        For ptxas, what another Triton generated is another program, and no answer.
+        """
+        found: dict[Place, bool] = {}
+        for place in self._places[bug]:
+            results = self._results[place]
+            had = {result.triton for result in results if result.bug == bug}
+            for result in results:
+                seen = result.seen(bug)
+                version = result.ptxas if tool == _PTXAS else result.triton
+                is_one = tool != _PTXAS or result.triton in had
+                if version and is_one and seen in (Seen.HERE, Seen.CLEAN):
+                    at = Place(tool, version, result.flags, place.rpartition("@")[2])
+                    found[at] = found.get(at, False) or seen is Seen.HERE
+        return found
 
     def _nights(self, bug: int, tool: str) -> list[tuple[int, list[Sighting]]]:
         """What each run says of the bug, on the lines that ever had it."""

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from harness.logic.bug_identity import signature_of
 from harness.values.bug import AffectedRange, Bug, BugRecord, HumanState, MachineState
 from harness.values.workaround import KeptWorkaround
 
@@ -29,6 +30,7 @@ _STYLES = {
     MachineState.FIXED_VERIFIED: "green",
 }
 _SHOWN_KERNELS = 2
+_SHOWN_PAIRS = 10
 _TITLE = 70
 
 
@@ -59,7 +61,8 @@ def _said(record: BugRecord) -> dict[str, Any]:
         "url": record.url,
         "duplicate_of": record.duplicate_of,
         "note": record.note,
-        "signature": record.key,
+        "signature": signature_of(record.key),
+        "program": record.key.partition("@")[2] or None,
         "other_signatures": record.other_keys,
         "created": record.created,
         "changed": record.changed,
@@ -89,6 +92,8 @@ def _fields(bug: Bug) -> dict[str, Any]:
         "ranges": bug.ranges,
         "issues": bug.issues,
         "related": bug.related,
+        "likeness": bug.likeness,
+        "joined": [_said(record) for record in bug.joined],
         "example": {"cell": example.cell, "short": example.short, "command": command_of(bug)},
     }
 
@@ -100,18 +105,40 @@ def render_bugs(bugs: Sequence[Bug]) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for title in ("bug", "results say", "people say", "failure", "cells", "kernels", "versions"):
         right = title in ("bug", "cells")
-        table.add_column(title, justify="right" if right else "left", no_wrap=title != "failure")
+        # Each text has room for a sentence: what is too long for the screen wraps at words.
+        least = {"failure": 40, "kernels": 16, "versions": 18, "people say": 12}.get(title)
+        table.add_column(
+            title,
+            justify="right" if right else "left",
+            no_wrap=title in ("bug", "results say", "cells"),
+            min_width=least,
+            overflow="fold",
+        )
     for bug in bugs:
         table.add_row(
             str(bug.record.number),
             Text(bug.machine.value, style=_STYLES[bug.machine]),
             _people(bug.record),
-            f"{_failure(bug)}: {_cut(bug.title)}",
+            f"{_failure(bug)}: {_cut(_title(bug))}",
             f"{bug.cells_now:,}/{bug.cells:,}",
             _kernels(bug),
             "; ".join(map(_short_range, bug.ranges)),
         )
-    return table
+    alike = [Text(line) for line in _alike(bugs)]
+    return Group(table, *alike) if alike else table
+
+
+def _alike(bugs: Sequence[Bug]) -> list[str]:
+    """Which wordless bugs may be one; each pair once, those that agree first."""
+    pairs = [
+        (each.agrees is not True, f"bugs {bug.record.number} and {each.number} {each.words}")
+        for bug in bugs
+        for each in bug.likeness
+        if each.number > bug.record.number and each.agrees is not None
+    ]
+    lines = [words for _, words in sorted(pairs)]
+    more = len(lines) - _SHOWN_PAIRS
+    return [*lines[:_SHOWN_PAIRS], *([f"and {more} more pairs: triage bugs show N"] * (more > 0))]
 
 
 def render_bug(bug: Bug, workarounds: Sequence[KeptWorkaround] = ()) -> RenderableType:
@@ -130,15 +157,18 @@ def render_bug(bug: Bug, workarounds: Sequence[KeptWorkaround] = ()) -> Renderab
 
 def _details(bug: Bug) -> Iterator[tuple[str, RenderableType]]:
     record, example = bug.record, bug.example
-    yield "message", bug.title
+    yield "message", _title(bug)
     if bug.failing_pass:
         yield "pass", bug.failing_pass
     yield "results say", _machine(bug)
     yield "people say", _people(record)
     if record.note:
         yield "note", record.note
-    keys = f"{record.key} (rule {bug.rule})" if bug.rule else record.key
-    yield "signature", keys
+    key, _, program = record.key.partition("@")
+    rule = f" (rule {bug.rule})" if bug.rule else ""
+    yield "signature", f"{key}{rule}"
+    if program:
+        yield "program", f"{program}: the failure says nothing, so it is this program's bug"
     if record.other_keys:
         yield "also", ", ".join(record.other_keys)
     yield "cells", f"{bug.cells_now:,} of {bug.cells:,} that ever had it"
@@ -149,8 +179,14 @@ def _details(bug: Bug) -> Iterator[tuple[str, RenderableType]]:
         yield each.tool, _range(each)
     if bug.issues:
         yield "issues", ", ".join(bug.issues)
-    if bug.related:
-        yield "possibly related", ", ".join(f"bug {number}" for number in bug.related)
+    for other in bug.joined:
+        yield f"bug {other.number}", other.note
+    for alike in bug.likeness:
+        yield f"bug {alike.number}", alike.words
+    compared = {alike.number for alike in bug.likeness}
+    related = [number for number in bug.related if number not in compared]
+    if related:
+        yield "possibly related", ", ".join(f"bug {number}" for number in related)
     yield "example", f"{example.cell}\n{example.reason}"
     yield "look", command_of(bug)
 
@@ -170,6 +206,12 @@ def _machine(bug: Bug) -> Text:
 def _failure(bug: Bug) -> str:
     code = f" {bug.code}" if bug.code else ""
     return f"{bug.stage or '-'} {bug.kind}{code}"
+
+
+def _title(bug: Bug) -> str:
+    """The message; a crash that said nothing has a signal and no more."""
+    title = bug.title.removesuffix(":")
+    return title if title == bug.title else f"{title}, saying nothing"
 
 
 def _people(record: BugRecord) -> str:

@@ -14,6 +14,7 @@ __all__ = [
     "BugFacts",
     "BugRecord",
     "HumanState",
+    "Likeness",
     "MachineState",
     "Seen",
     "Sighting",
@@ -67,8 +68,10 @@ class Seen(str, Enum):
 class BugRecord:
     """What is kept of a bug: its number and what people say. All else is derived from results.
 
-    `key` is that of its signature; `other_keys` are those that it had under older rules, and those
-    of bugs that were merged into it when their keys became equal. `duplicate_of` is a number.
+    `key` is that of its signature, with the program where the failure is wordless (see
+    `harness.logic.bug_identity`). `other_keys` are those that it had under older rules, those of
+    other programs with the same PTX, and those of bugs that were joined with it. `duplicate_of` is
+    a number.
     Times are seconds since the epoch.
     """
 
@@ -103,6 +106,7 @@ class BugFacts(Facts):
 
     code: str | None = None
     cached: bool = False
+    ptx_body_sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,13 +128,27 @@ class AffectedRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Likeness:
+    """How the history of another bug that says the same compares with this one's.
+
+    `number` is the other bug's; `agrees` is None where nothing can be compared yet.
+    """
+
+    number: int
+    agrees: bool | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bug:
     """A bug with all that the results say of it.
 
     `cells` counts those that ever had it, `cells_now` those whose last result has it. `compiled` is
     how often one cell was compiled, not read from the store, and had it. `clean_nights` are whole
     nights in a row without it, up to the last one. `first_seen` and `last_seen` are runs. `title`
-    is the template of its message. `related` are the numbers of bugs that look alike.
+    is the template of its message. `related` are the numbers of bugs that look alike; `likeness`
+    compares the histories of those that say the same, where that is nothing. `joined` are bugs
+    whose results count as this one's: their records, with the reason in the note.
     """
 
     record: BugRecord
@@ -153,4 +171,6 @@ class Bug:
     ranges: tuple[AffectedRange, ...]
     example: BugFacts
     related: tuple[int, ...] = ()
+    likeness: tuple[Likeness, ...] = ()
+    joined: tuple[BugRecord, ...] = ()
     issues: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
-"""`triage bugs`: failures by signature, with what became of them and what people say."""
+"""`triage bugs`: failures as bugs, with what became of them and what people say."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -11,15 +11,17 @@ import msgspec
 from harness.effects.repros import list_repros
 from harness.effects.store import Store
 from harness.logic.answers import is_failure
+from harness.logic.bug_histories import compare_histories
+from harness.logic.bug_identity import bug_key, signature_of
 from harness.logic.bugs import CLEAN_NIGHTS, Chronicle, Story, related
 from harness.logic.signature import template
-from harness.values.bug import Bug, BugFacts, BugRecord, HumanState
+from harness.values.bug import Bug, BugFacts, BugRecord, HumanState, Likeness
 from harness.values.errors import UsageError
 from harness.values.verdict import Signature
 from harness.values.workaround import KeptWorkaround
 from harness.verbs.diff import all_runs
 
-__all__ = ["find_bug", "list_bugs", "record_run", "set_state", "workarounds_of"]
+__all__ = ["find_bug", "join_bugs", "list_bugs", "record_run", "set_state", "workarounds_of"]
 
 _MAX_WORDS = 2000
 
@@ -52,8 +54,41 @@ def list_bugs(store: Store, *, clean_nights: int = CLEAN_NIGHTS) -> list[Bug]:
             for bug in found
         }
     )
-    found = [replace(bug, related=alike[bug.record.number]) for bug in found]
+    joined = _joined(records)
+    found = [
+        replace(
+            bug,
+            related=alike[bug.record.number],
+            likeness=_likeness(bug, stories, found),
+            joined=tuple(joined.get(bug.record.number, ())),
+        )
+        for bug in found
+    ]
     return sorted(found, key=lambda bug: bug.record.number)
+
+
+def _joined(records: Mapping[int, BugRecord]) -> dict[int, list[BugRecord]]:
+    """By number the bugs whose results count as that one's: they answer to no key any more."""
+    found: dict[int, list[BugRecord]] = {}
+    for record in records.values():
+        if record.duplicate_of and record.key in records[record.duplicate_of].other_keys:
+            found.setdefault(record.duplicate_of, []).append(record)
+    return found
+
+
+def _likeness(bug: Bug, stories: Mapping[int, Story], bugs: Sequence[Bug]) -> tuple[Likeness, ...]:
+    """How the histories of other bugs that say the same, and nothing, compare with this one's."""
+    number, mine = bug.record.number, signature_of(bug.record.key)
+    if mine == bug.record.key:
+        return ()
+    alike = [other.record for other in bugs if signature_of(other.record.key) == mine]
+    return tuple(
+        compare_histories(
+            (number, stories[number].history), (other.number, stories[other.number].history)
+        )
+        for other in alike
+        if other.number != number
+    )
 
 
 def find_bug(bugs: Sequence[Bug], number: int) -> Bug:
@@ -65,7 +100,31 @@ def find_bug(bugs: Sequence[Bug], number: int) -> Bug:
     for bug in bugs:
         if bug.record.number == number:
             return bug
+    for bug in bugs:
+        if any(record.number == number for record in bug.joined):
+            raise UsageError(f"bug {number} was joined with bug {bug.record.number}")
     raise UsageError(_no_such_bug(number, [bug.record.number for bug in bugs]))
+
+
+def join_bugs(store: Store, keeper: int, other: int, because: str | None) -> BugRecord:
+    """Let the results of bug `other` count as those of bug `keeper`; returns the former's record.
+
+    Raises:
+        UsageError: there is no such bug, it is joined already, or nothing says why.
+        StorageError: the results cannot be read or written.
+    """
+    bugs = list_bugs(store)
+    mine, theirs = find_bug(bugs, keeper), find_bug(bugs, other)
+    if keeper == other:
+        raise UsageError(f"bug {keeper} cannot be joined with itself")
+    compared = next((each for each in mine.likeness if each.number == other), None)
+    evidence = compared.words if compared and compared.agrees else None
+    why = "; ".join(filter(None, (because, evidence)))[:_MAX_WORDS]
+    if not why:
+        found = f"; they {compared.words}" if compared else ""
+        raise UsageError(f"--because TEXT has to say why they are one{found}")
+    store.join_bugs(keeper, theirs.record.number, why)
+    return next(record for record in store.bugs() if record.number == other)
 
 
 def workarounds_of(store: Store, bug: Bug) -> list[KeptWorkaround]:
@@ -74,8 +133,14 @@ def workarounds_of(store: Store, bug: Bug) -> list[KeptWorkaround]:
     Raises:
         StorageError: the results cannot be read.
     """
-    keys = {bug.record.key, *bug.record.other_keys}
-    return [kept for kept in store.workarounds() if keys & set(kept.signatures)]
+    keys = {signature_of(key) for key in (bug.record.key, *bug.record.other_keys)}
+    is_wordless = keys != {bug.record.key, *bug.record.other_keys}
+    return [
+        kept
+        for kept in store.workarounds()
+        if keys & set(kept.signatures)
+        and not (is_wordless and kept.baseline.kernel not in bug.kernels)
+    ]
 
 
 def set_state(
@@ -136,13 +201,14 @@ def _no_such_bug(number: int, known: Sequence[int]) -> str:
 
 
 def _chronicle(store: Store) -> Chronicle:
-    numbers = store.bug_numbers()
+    numbers, signatures = store.bug_numbers(), store.signatures()
     chronicle = Chronicle()
     for run in all_runs(store):
         for stored in store.run_bodies(run.id):
             facts = _decode(stored.row)
             failed = facts.signature is not None and is_failure(facts.verdict)
-            bug = numbers.get(facts.signature or "") if failed else None
+            key = bug_key(facts, signatures.get(facts.signature or "")) if failed else None
+            bug = numbers.get(key) if key else None
             chronicle.add(run.id, facts, bug)
     return chronicle
 
@@ -155,7 +221,7 @@ def _bug(
 ) -> Bug:
     facts, life = story.example, story.life
     # A bug may have results under older keys only.
-    parts = signatures.get(record.key) or signatures.get(facts.signature or "")
+    parts = signatures.get(signature_of(record.key)) or signatures.get(facts.signature or "")
     mine = {issues[kernel] for kernel in story.kernels if kernel in issues}
     return Bug(
         record=record,

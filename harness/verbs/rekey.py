@@ -17,6 +17,7 @@ import msgspec
 from harness.effects.assembling import Inspection, PtxReading
 from harness.effects.store import Evidence, ResultRecord, Store
 from harness.logic.answers import is_failure
+from harness.logic.bug_identity import bug_key
 from harness.logic.judge import CellEvidence, judge
 from harness.logic.signature import RULE
 from harness.values.limits import limits_of
@@ -76,7 +77,7 @@ def rekey(store: Store) -> Rekeyed:
             if _differs(row, verdict):
                 verdicts[number] = equal.setdefault(verdict, verdict)
             elif row.signature and is_failure(row.verdict):
-                same[row.signature] += 1
+                same[bug_key(row, verdict.signature) or row.signature] += 1
     moved = store.judge_again(verdicts, same)
     store.bugs()  # what split off gets a number of its own
     return Rekeyed(
