@@ -99,7 +99,7 @@ def _set(number: int, state: str, argument: str | None, *, note: str | None, as_
 @json_option
 def _join(number: int, other: int, *, because: str | None, as_json: bool) -> None:
     """Count the results of bug M as those of bug N, from now on; the reason is kept."""
-    with Store.open(home_dir()) as store:
+    with open_results() as store:
         record = join_bugs(store, number, other, because)
     if as_json:
         print_json(record_document(record))

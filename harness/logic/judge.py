@@ -174,7 +174,9 @@ def _judge_health(evidence: CellEvidence, thresholds: Thresholds) -> Verdict | N
     if needs.spills is not None and needs.spills >= thresholds.spill_bytes:
         traffic = f"{needs.spill_stores:,} B stores and {needs.spill_loads:,} B loads a thread"
         at = "" if needs.n_regs is None else f" at {needs.n_regs} registers"
-        complaints.append(("spills", f"spills {traffic}{at}"))
+        callees = ", ".join(needs.spilling_callees)
+        where = f", in functions that it calls among others ({callees})" if callees else ""
+        complaints.append(("spills", f"spills {traffic}{at}{where}"))
     elif needs.stack is not None and needs.stack >= thresholds.stack_bytes:
         complaints.append(("local memory", f"keeps {needs.stack:,} B a thread in local memory"))
     occupancy = evidence.occupancy

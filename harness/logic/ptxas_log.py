@@ -7,11 +7,13 @@ is the name of the executable, so Triton's second one says `ptxas-blackwell`. Wh
 
 - 12.4 prints the cumulative stack and 12.8 barriers and compile times; 11.7 none of these;
 - constant banks are printed below sm_90 only;
-- a function that is not an entry gets a stack line, but no "Used N registers".
+- a function that is not an entry gets a stack line, but no "Used N registers", below the entry that
+  calls it (12.4 - 13.5).
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -104,6 +106,14 @@ class PtxasLog:
     def function(self, name: str) -> FunctionUsage | None:
         """What the log says of the function of that name, None where it says nothing."""
         return next((usage for usage in self.functions if usage.name == name), None)
+
+    def called_by(self, entry: str) -> tuple[FunctionUsage, ...]:
+        """The functions that an entry calls, directly or not: ptxas lists them below it."""
+        entries = [
+            at for at, usage in enumerate(self.functions) if usage.is_entry and usage.name == entry
+        ]
+        below = self.functions[entries[0] + 1 :] if entries else ()
+        return tuple(itertools.takewhile(lambda usage: not usage.is_entry, below))
 
     @property
     def errors(self) -> tuple[Message, ...]:

@@ -3,6 +3,9 @@
 Where the numbers are: spill bytes only in the log; static shared memory in log and cubin; dynamic
 shared memory only in Triton's metadata; tensor memory in the metadata, or the operand of
 `tcgen05.alloc` where there is none (raw PTX).
+
+Functions that are not inlined count: spills are those of the entry and of every function that it
+calls, each counted once; the stack is the deepest one along the calls, where a tool says it.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING
 from harness.values.resources import Resources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from harness.logic.cubin import Cubin, CubinEntry
     from harness.logic.ptx import PtxFacts
@@ -30,16 +33,23 @@ def combine(
     ptx: PtxFacts | None,
 ) -> Resources:
     """The needs of `entry`; `metadata` is empty for raw PTX."""
-    usage = next((f for f in log.functions if f.name == entry), None)
+    usage = log.function(entry)
+    called = log.called_by(entry)
     image = next((e for e in cubin.entries if e.name == entry), None) if cubin else None
     static = _first(usage and usage.static_shared, image and image.static_shared)
     dynamic = _integer(metadata.get("shared"))
     tmem = _integer(metadata.get("tmem_size"))
     return Resources(
         n_regs=_first(usage and usage.n_regs, image and image.n_regs),
-        spill_stores=usage.spill_stores if usage else None,
-        spill_loads=usage.spill_loads if usage else None,
-        stack=_first(usage and usage.stack, image and image.stack),
+        spill_stores=_total([each.spill_stores for each in (usage, *called) if each]),
+        spill_loads=_total([each.spill_loads for each in (usage, *called) if each]),
+        spilling_callees=tuple(each.name for each in called if each.spill_stores),
+        stack=_most(
+            usage and usage.stack,
+            usage and usage.cumulative_stack,
+            image and image.stack,
+            image and image.max_stack,
+        ),
         static_shared=static,
         shared=static if dynamic is None else dynamic + (static or 0),
         constant=_constant(usage, image),
@@ -52,6 +62,17 @@ def combine(
 
 def _first(*values: object) -> int | None:
     return next((value for value in values if isinstance(value, int)), None)
+
+
+def _total(numbers: Sequence[int | None]) -> int | None:
+    """The sum; None where one of them, or all, are not known."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if numbers and len(known) == len(numbers) else None
+
+
+def _most(*values: object) -> int | None:
+    """The largest one that is known: a frame alone leaves out what is called."""
+    return max((value for value in values if isinstance(value, int)), default=None)
 
 
 def _integer(value: object) -> int | None:

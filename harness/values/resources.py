@@ -11,9 +11,10 @@ __all__ = ["Resources"]
 class Resources:
     """Needs of one kernel; None is unknown, never 0.
 
-    Spills and `stack` are bytes per thread, `shared` (static and dynamic together) and
-    `static_shared` bytes per block, `constant` bytes, `tmem_columns` per block. `disagreements`
-    says where two sources tell different numbers.
+    Spills and `stack` are bytes per thread, called functions included (`spilling_callees` names
+    those that spill), `shared` (static and dynamic together) and `static_shared` bytes per block,
+    `constant` bytes, `tmem_columns` per block. `disagreements` says where two sources tell
+    different numbers.
     """
 
     n_regs: int | None = None
@@ -26,6 +27,7 @@ class Resources:
     barriers: int | None = None
     tmem_columns: int | None = None
     threads: int | None = None
+    spilling_callees: tuple[str, ...] = ()
     disagreements: tuple[str, ...] = ()
 
     @property

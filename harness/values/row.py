@@ -18,8 +18,9 @@ class Row:
 
     `stage` is where it went wrong, `signal` and `exit_code` how the compiler's process ended: ptxas
     where it ran, else the process in which Triton died; None where Triton raised an exception,
-    since no process of the compiler's ended then. Spills and stack are bytes per thread, `shared`
-    bytes per block, `tmem_size` columns per block, `occupancy` a fraction (theoretical),
+    since no process of the compiler's ended then. Spills and stack are bytes per thread, called
+    functions included, `shared` bytes per block, `tmem_size` columns per block, `occupancy` a
+    fraction (theoretical),
     `instructions` static counts by class, `seconds` wall time of lowering and assembling when they
     were run. `ptx_version` is the PTX's `.version`; `ptx_body_sha256` hashes the program without
     debug information and `.version`; `ptx_same_as_bundled` compares it with the one that Triton

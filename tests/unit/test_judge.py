@@ -813,3 +813,14 @@ def test_wordings_that_changed_between_versions_are_one_bug() -> None:
 
 def test_a_signal_without_a_name_is_named_by_its_number() -> None:
     assert ProcessEnd(signal=40).words == "died by SIG40"
+
+
+def test_spills_of_called_functions_are_named() -> None:
+    needs = replace(NEEDS, spill_stores=924, spill_loads=924, spilling_callees=("leaf",))
+    verdict = judge(compiled(needs))
+    assert verdict.kind is VerdictKind.SICK
+    assert verdict.reason.endswith(
+        "at 32 registers, in functions that it calls among others (leaf)"
+    )
+    plain = replace(needs, spilling_callees=())
+    assert key(judge(compiled(plain))) == key(verdict)

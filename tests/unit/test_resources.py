@@ -95,3 +95,39 @@ def test_disagreements_are_told() -> None:
     needs = combine(entry=held.name, log=parse_ptxas_log(text), cubin=image, metadata={}, ptx=None)
     assert f"registers: the log says 99, the cubin {held.n_regs}" in needs.disagreements
     assert needs.n_regs == 99
+
+
+# As ptxas 13.1.115 -v printed it for two entries, of which `one` calls `mid`, which calls `leaf`.
+CALLS = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'two' for 'sm_90'
+ptxas info    : Function properties for two
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers, used 0 barriers
+ptxas info    : Function properties for other
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Compiling entry function 'one' for 'sm_90'
+ptxas info    : Function properties for one
+    1000 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 64 registers, used 1 barriers, 1064 bytes cumulative stack size
+ptxas info    : Function properties for leaf
+    0 bytes stack frame, 924 bytes spill stores, 900 bytes spill loads
+ptxas info    : Function properties for mid
+    64 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads
+"""
+
+
+def test_spills_and_stack_of_called_functions_count() -> None:
+    found = parse_ptxas_log(CALLS)
+    one = combine(entry="one", log=found, cubin=None, metadata={}, ptx=None)
+    assert (one.spill_stores, one.spill_loads, one.stack) == (932, 904, 1064)
+    assert one.spilling_callees == ("leaf", "mid")
+    two = combine(entry="two", log=found, cubin=None, metadata={}, ptx=None)
+    assert (two.spill_stores, two.spill_loads, two.stack) == (0, 0, 0)
+    assert two.spilling_callees == ()
+
+
+def test_an_unknown_callee_leaves_the_total_unknown() -> None:
+    cut = CALLS.partition("    64 bytes")[0]
+    needs = combine(entry="one", log=parse_ptxas_log(cut), cubin=None, metadata={}, ptx=None)
+    assert needs.spill_stores is None
