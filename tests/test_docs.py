@@ -60,7 +60,8 @@ def test_commands_in_the_readme_exist_with_their_options() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_files_that_documents_name_exist(document: str) -> None:
     text = (ROOT / document).read_text()
-    for target in re.findall(r"\]\((?!http)([^)#]+)\)", text):
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)  # code has no links
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", prose):
         assert (ROOT / target).exists(), f"{document} links to {target}"
     for name in re.findall(
         r"`((?:harness|tests|benchmarks|repros|templates|\.ci)/[\w./-]*)`", text
