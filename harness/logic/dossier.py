@@ -11,6 +11,7 @@ from harness.logic.answers import Outcome
 from harness.logic.bisect_report import BisectReport
 from harness.logic.blame_words import Blame
 from harness.logic.claims import Place
+from harness.logic.collapse_evidence import CollapseEvidence
 from harness.logic.contrast import Contrast
 from harness.logic.fingerprint import Answer
 from harness.logic.followed import Followed, follow
@@ -85,7 +86,8 @@ class Dossier:
     that carries it, None for a bundled one that the index does not have. `environment` is in the
     manner of collect_env. `elsewhere` has every config on other versions of the tool in which it
     goes wrong: at both sides of a boundary, and on the newest. `ways` are the best workarounds
-    first, as changes of `ways_from`, `patch` is one for the kernel's source.
+    first, as changes of `ways_from`, `patch` is one for the kernel's source. `collapse` is there
+    where ptxas keeps every block resident and spills for it.
     """
 
     case: Row
@@ -108,6 +110,7 @@ class Dossier:
     flags: Contrast | None = None
     targets: Contrast | None = None
     blame: Blame | None = None
+    collapse: CollapseEvidence | None = None
     minimized: Minimization | None = None
     ways: tuple[Way, ...] | None = None
     ways_from: Row | None = None

@@ -7,6 +7,7 @@ import re
 from harness.logic.answers import Outcome
 from harness.logic.claims import Ledger, gives, has_figures
 from harness.logic.dossier import Dossier
+from harness.presentation.report_collapse import expected_of_collapse
 from harness.presentation.report_forms import expected_words
 from harness.presentation.templates import config_label
 from harness.values.row import Row
@@ -26,6 +27,8 @@ def _singular(said: str, number: int) -> str:
 
 def expected_sentence(ledger: Ledger, d: Dossier) -> str:
     """What should happen instead."""
+    if said := expected_of_collapse(ledger, d):
+        return said
     report = d.along_ptxas
     if d.in_ptxas and report and d.kind is not VerdictKind.SICK:
         sides = [report.finding.regression, report.finding.fix]

@@ -15,6 +15,7 @@ from harness.logic.dossier import Attachment, Dossier, Upstream
 from harness.logic.ptx_defined import count_unwritten
 from harness.logic.report_gate import without_folders
 from harness.presentation.bisections import report_line, stage_lines
+from harness.presentation.report_collapse import collapse_lines, collapse_title
 from harness.presentation.report_forms import observed_words
 from harness.presentation.report_impact import escaped, expected_sentence, impact_sentences
 from harness.presentation.report_tables import (
@@ -58,6 +59,8 @@ class View:
         said = observed_words(d.kind)
         if d.in_ptxas:
             said = escaped(self.message.removeprefix("ptxas ").removesuffix(", saying nothing"))
+        if self.upstream is Upstream.TRITON and (title := collapse_title(self.ledger, d)):
+            return title
         if d.kind is VerdictKind.SICK:
             name, said = f"{_compilers(d)}", f"{d.function} {said}"
             return self.ledger.say(f"{name}: {said} on {case.target}{self._since()}", *rows)
@@ -126,6 +129,11 @@ class View:
     def expected(self) -> str:
         """What should happen instead."""
         return expected_sentence(self.ledger, self.d)
+
+    @property
+    def collapse_lines(self) -> list[str]:
+        """Registers that collapsed, and what lifts that; nothing where they did not."""
+        return collapse_lines(self.ledger, self.d)
 
     @property
     def impact(self) -> str:

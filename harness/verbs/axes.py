@@ -19,7 +19,15 @@ from harness.verbs.cells import PlannedCell
 from harness.verbs.planning import Plan, plan_launch, plan_ptx
 from harness.verbs.selection import PlannedLaunch, Selection
 
-__all__ = ["VERSION_AXES", "Axis", "PtxasAxis", "TritonAxis", "plan_cells", "version_axis"]
+__all__ = [
+    "VERSION_AXES",
+    "Axis",
+    "PtxasAxis",
+    "TritonAxis",
+    "plan_cells",
+    "version_axis",
+    "with_ptxas",
+]
 
 VERSION_AXES = ("ptxas", "triton")
 
@@ -68,7 +76,7 @@ class PtxasAxis:
         async with self._planning:
             if self._plan is None:
                 self._plan = await plan_cells(bench, self.selection, ptxas)
-        return [_with_ptxas(cell, ptxas) for cell in self._plan.cells]
+        return [with_ptxas(cell, ptxas) for cell in self._plan.cells]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +121,8 @@ async def plan_cells(
     return await plan_launch(bench, selection, target, triton, launch)
 
 
-def _with_ptxas(cell: PlannedCell, ptxas: Ptxas) -> PlannedCell:
+def with_ptxas(cell: PlannedCell, ptxas: Ptxas) -> PlannedCell:
+    """The cell with another ptxas, which gets the PTX of the bundled one."""
     frozen = cell.launch is not None
     label = f"{ptxas.label}-frozen" if frozen else ptxas.label
     return replace(cell, ptxas=ptxas, freeze_ptx=frozen, cell=replace(cell.cell, ptxas=label))

@@ -23,6 +23,8 @@ from harness.effects.process import run_tool
 from harness.effects.store import ResultRecord, Store
 from harness.logic.bisect_report import BisectReport
 from harness.logic.blame_words import Blame
+from harness.logic.collapse import collapse_of
+from harness.logic.collapse_evidence import CollapseEvidence
 from harness.logic.contrast import Contrast
 from harness.logic.dossier import Dossier, Missing, Origin, Upstream, Way
 from harness.logic.minimization import Minimization, Uninteresting
@@ -41,6 +43,7 @@ from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind
 from harness.verbs.bisecting import BisectOptions, bisect_versions
 from harness.verbs.blaming import BlameOptions, find_blame
+from harness.verbs.collapse_lifting import study_collapse
 from harness.verbs.compile import CompileOptions, Progress, compile_selections
 from harness.verbs.contrasting import contrast
 from harness.verbs.minimizing import minimize
@@ -130,6 +133,7 @@ async def gather(
         ways=tuple(map(_way, found.candidates)) if found else None,
         ways_from=found.baseline if found else None,
         patch=found.patch.diff if found and found.patch and found.patch.is_proved else None,
+        collapse=await _collapse(work, every, case),
         blame=await work.piece("whose fault it is", "blame", lambda: _blame(work, mine, case)),
         minimized=await work.piece(
             "the smallest input", "minimize", lambda: _minimize(work, mine, case)
@@ -330,6 +334,16 @@ async def _elsewhere(
 
 async def _contrast(work: _Gathering, mine: Selection, axis: str) -> Contrast:
     return await contrast(mine, work.store, work.how, axis, work.options.signature, _silent)
+
+
+async def _collapse(work: _Gathering, every: Selection, case: Row) -> CollapseEvidence | None:
+    if collapse_of(case) is None:
+        return None
+    return await work.piece(
+        "what lifts the register collapse",
+        "blame",
+        lambda: study_collapse(every, work.store, work.how, case),
+    )
 
 
 async def _blame(work: _Gathering, mine: Selection, case: Row) -> Blame:

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from harness.logic.claims import Kind, Ledger
 from harness.logic.collapse import collapse_of, collapse_words, is_lifted
+from harness.logic.collapse_evidence import CollapseEvidence, Lift, with_directive
+from harness.logic.dossier import Dossier
+from harness.logic.ptx import read_ptx
+from harness.presentation.report_collapse import (
+    collapse_lines,
+    collapse_title,
+    expected_of_collapse,
+)
 from harness.values.row import Row
 
 # As ptxas 12.9.86 does it: 64 threads on GPUs of 2,048 and of 1,536 threads an SM.
@@ -87,3 +96,93 @@ def test_the_words_name_what_lifts_it() -> None:
     )
     assert third.startswith("It lifts likewise with ptxas -O1: ")
     assert collapse_words(found, ROW, [], ["-O1"])[1] == "It does not lift with ptxas -O1."
+
+
+# --- in a report ------------------------------------------------------------------------------
+
+PTX = """.version 8.8
+.target sm_100a
+.address_size 64
+// .reqntid 32
+.visible .entry k(
+\t.param .u64 k_param_0
+)
+.reqntid 64
+{
+\tret;
+}
+"""
+
+
+def test_a_directive_goes_behind_the_block_size_of_the_entry() -> None:
+    changed = with_directive(PTX, ".minnctapersm 1")
+    assert changed is not None
+    assert changed.replace("\n.minnctapersm 1", "") == PTX
+    assert ".reqntid 64\n.minnctapersm 1\n{" in changed
+    assert read_ptx(changed).threads == 64
+    # Which of two is meant is not known; and one that has no size is told nothing of blocks.
+    assert with_directive(PTX + PTX, ".minnctapersm 1") is None
+    assert with_directive(PTX.replace("\n.reqntid", "\n// .reqntid"), ".minnctapersm 1") is None
+
+
+def dossier(*, directive: int) -> Dossier:
+    """A dossier of a collapse whose PTX spills so much with the directive."""
+    lifted = replace(
+        ROW, cell="lifted", n_regs=255, spill_stores=7_962, spill_loads=9_136, occupancy=0.125
+    )
+    with_it = replace(lifted, cell="directive", spill_stores=directive)
+    healthy = replace(ROW, cell="healthy", config={"num_warps": 8}, n_regs=255, spill_stores=44)
+    newer = replace(ROW, cell="newer", ptxas="13.5.37", spill_stores=43_904)
+    collapse = collapse_of(ROW)
+    assert collapse is not None
+    option = "--minnctapersm 1"
+    found = CollapseEvidence(
+        collapse=collapse,
+        options=(Lift(words=option, before=ROW, after=lifted),),
+        directive=Lift(words=".minnctapersm 1", before=ROW, after=with_it),
+        versions=(Lift(words=option, before=newer, after=replace(lifted, cell="newer with")),),
+        configs=(Lift(words=option, before=healthy, after=replace(healthy, cell="healthy with")),),
+    )
+    return Dossier(
+        case=ROW,
+        signature=None,
+        function="k",
+        summary="",
+        origin=None,
+        issue=None,
+        shown_by="",
+        made_by="",
+        rows=(ROW, healthy),
+        log="",
+        banner="",
+        ptxas_package=None,
+        environment={},
+        collapse=found,
+    )
+
+
+def test_a_report_says_what_the_ptx_lacks_and_every_line_rests_on_cells() -> None:
+    ledger = Ledger()
+    d = dossier(directive=7_962)
+    lines = collapse_lines(ledger, d)
+    assert "| nothing | 32 | 44,324 | 50,224 |  |" in lines
+    assert "| `--minnctapersm 1` | 255 | 7,962 | 9,136 | 12.5% |" in lines
+    assert "| `.minnctapersm 1` | 255 | 7,962 | 9,136 | 12.5% |" in lines
+    assert "| 13.5.37 | 32 | 255 | 43,904 | 7,962 |" in lines
+    assert lines[-1] == (
+        "Configs without a collapse: 1. With the option: the same cubin, byte for byte: 1."
+    )
+    assert collapse_title(ledger, d) == (
+        "No .minnctapersm beside .reqntid: k gets 32 of 255 registers on sm_100a and spills"
+    )
+    assert "255 registers and 7,962 B" in (expected_of_collapse(ledger, d) or "")
+    assert {claim.kind for claim in ledger.claims} == {Kind.FIGURES}
+    named = {claim.cell for claim in ledger.claims}
+    assert named >= {"lifted", "directive", "newer", "newer with", "healthy", "healthy with"}
+
+
+def test_a_directive_that_mends_nothing_is_not_asked_for() -> None:
+    d = dossier(directive=44_000)
+    assert collapse_title(Ledger(), d) is None
+    assert expected_of_collapse(Ledger(), d) is None
+    assert collapse_lines(Ledger(), replace(d, collapse=None)) == []
