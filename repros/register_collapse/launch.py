@@ -12,7 +12,8 @@ import triton.language as tl
 
 
 @triton.autotune(
-    configs=[triton.Config({}, num_warps=warps, num_stages=1) for warps in (1, 2, 4, 8)], key=["BLOCK"]
+    configs=[triton.Config({}, num_warps=warps, num_stages=1) for warps in (1, 2, 4, 8)],
+    key=["BLOCK"],
 )
 @triton.jit
 def combine_rows(x, out, n, BLOCK: tl.constexpr):
