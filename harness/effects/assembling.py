@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from harness.effects.process import scratch_disk
+from harness.effects.tool_damage import check_ptxas
 from harness.effects.workbench import Kept, content_key, has_died, still_valid
 from harness.logic.cubin import Cubin, CubinError, read_cubin
 from harness.logic.ptx import PtxError, PtxFacts, body_sha256, read_ptx, retarget
@@ -120,10 +121,10 @@ async def assemble(
     """Run one ptxas on one stored PTX under limits; `flags` name the target.
 
     PTX that differs in debug information only is assembled once. A ptxas that dies by a signal is
-    run once more, alone.
+    run once more, alone. What a damaged one says is not kept.
 
     Raises:
-        InfrastructureError: ptxas cannot be started.
+        InfrastructureError: ptxas cannot be started, or is damaged.
     """
     key = content_key(
         body=ptx.body_sha256,
@@ -140,6 +141,8 @@ async def assemble(
         if has_died(assembly.end):
             again, artifacts = await _assemble_once(bench, ptx, ptxas, flags, alone=True)
             assembly = replace(again, attempts=2)
+        if not assembly.has_cubin:
+            check_ptxas(ptxas)
         return bench.keep("assemble", key, assembly, artifacts)
 
 

@@ -11,6 +11,7 @@ from enum import Enum
 
 from harness.logic.answers import LIMITS_OF_OURS, Outcome
 from harness.logic.blame_grid import Grid, Varied
+from harness.logic.wordings import PTXAS_NOT_ON_TARGET
 from harness.values.verdict import VerdictKind
 
 __all__ = ["Culprit", "Ground", "culprit_of", "ground_of"]
@@ -128,8 +129,14 @@ def _is_pointed(grid: Grid) -> bool:
 
 
 def _fails_otherwise(grid: Grid) -> bool:
+    """Whether a toolchain takes the source, and fails later; not where it refuses the target."""
     cells = (cell for line in grid.lines for cell in line.all_cells())
-    return any(c.outcome is Outcome.OTHER and c.verdict != grid.focus.kind.value for c in cells)
+    return any(
+        cell.outcome is Outcome.OTHER
+        and cell.verdict != grid.focus.kind.value
+        and not PTXAS_NOT_ON_TARGET.search(cell.reason)
+        for cell in cells
+    )
 
 
 def _in_ptxas(grid: Grid) -> Ground:

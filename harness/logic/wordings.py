@@ -19,6 +19,7 @@ __all__ = [
     "LLVM_UNSUPPORTED",
     "PASS_FAILED",
     "PTXAS_FILE_TROUBLE",
+    "PTXAS_NOT_ON_TARGET",
     "PTXAS_NO_MEMORY",
     "PTXAS_UNSUPPORTED",
     "TRITON_OVERFLOW",
@@ -54,6 +55,10 @@ PTXAS_UNSUPPORTED = re.compile(
     r"|Value '[^']*' is not defined for option 'gpu-name'"
     r"|SM version specified by \.target is higher than default"
     r"|(?:PTX|Program) with \.target '[^']*' cannot be compiled (?:for|to)\b"
+)
+# And with which it says that the code uses what its target does not have: ptxas 11.7 - 13.5.
+PTXAS_NOT_ON_TARGET = re.compile(
+    r"requires \.target|not supported on \.target|cannot be compiled for architecture"
 )
 # What ptxas says when this machine fails it.
 PTXAS_FILE_TROUBLE = re.compile(

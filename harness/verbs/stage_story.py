@@ -14,7 +14,7 @@ from harness.logic.ir_difference import STAGES, StageStory, compare_stages, firs
 from harness.logic.pass_dump import follow_passes
 from harness.values.outcome import Lowering
 from harness.values.toolchain import Triton
-from harness.values.verdict import VerdictKind
+from harness.values.verdict import Stage, VerdictKind
 from harness.verbs.cells import Evaluated, PlannedCell
 
 __all__ = ["tell_stages"]
@@ -56,6 +56,9 @@ async def _failing_pass(
         return done.signature.failing_pass
     died = done.row.verdict == VerdictKind.COMPILER_CRASH.value and done.row.stage != "cubin"
     if not (traps or died) or plan.launch is None or plan.record is None:
+        return None
+    # The dump is MLIR's. Where LLVM died later, its last pass ended well.
+    if not traps and (done.row.stage == Stage.PTX.value or "LLVM ERROR" in done.row.reason):
         return None
     async with bench.slot():
         again = await bench.sessions.lower(

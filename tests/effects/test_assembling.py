@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -351,3 +353,39 @@ def test_what_was_made_is_not_remembered_by_a_lock(bench: Bench) -> None:
         return most, len(bench.making)
 
     assert bench(body) == (5, 0)
+
+
+@pytest.mark.parametrize("word", ["segv", "ice"])
+def test_a_damaged_ptxas_is_not_believed(
+    bench: Bench, ptxas: Ptxas, tmp_path: Path, word: str
+) -> None:
+    damaged = tmp_path / "ptxas"
+    shutil.copy2(FAKE, damaged)
+    with damaged.open("ab") as file:
+        file.write(b"\n# a byte too many\n")
+    changed = replace(ptxas, path=damaged)
+    for _ in range(2):  # nothing of it is kept
+        with pytest.raises(InfrastructureError, match=r"ptxas 99\.1\.7 is damaged: .*not the file"):
+            bench(assembling(changed, PTX.format(word=word)))
+    assert bench(assembling(ptxas, PTX.format(word=word))).cached is False
+
+
+def test_a_ptxas_inside_a_triton_is_compared_with_the_record_of_its_wheel(
+    bench: Bench, ptxas: Ptxas, tmp_path: Path
+) -> None:
+    site = tmp_path / "site"
+    inner = site / "triton" / "bin" / "ptxas"
+    inner.parent.mkdir(parents=True)
+    shutil.copy2(FAKE, inner)
+    record = site / "triton-3.6.0.dist-info" / "RECORD"
+    record.parent.mkdir()
+    digest = base64.urlsafe_b64encode(bytes.fromhex(ptxas.sha256)).rstrip(b"=").decode()
+    record.write_text(f"triton/bin/ptxas,sha256={digest},1\n")
+    bundled = replace(ptxas, path=inner)
+    assert not bench(assembling(bundled, PTX.format(word="ice"))).value.has_cubin
+    with inner.open("ab") as file:
+        file.write(b"\n# a byte too many\n")
+    # As one that is described after it was damaged.
+    described = replace(bundled, sha256=hashlib.sha256(inner.read_bytes()).hexdigest())
+    with pytest.raises(InfrastructureError, match="is damaged"):
+        bench(assembling(described, PTX.format(word="ice")))

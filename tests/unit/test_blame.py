@@ -150,6 +150,14 @@ def test_what_all_refuse_is_the_kernels() -> None:
     later = stopped("o", REJECTED, triton="3.8.0")
     assert judged(REJECTED, fails, also, later).culprit is Culprit.CANNOT_TELL
     assert judged(REJECTED, fails).wanted is Wanted.OTHER_TRITONS
+    # Where ptxas refuses it for the target's sake, nobody has taken it.
+    words = "ptxas ended with exit code 255: Feature '.cluster' requires .target sm_90 or higher"
+    refused = Line(
+        tritons=("3.4.0",),
+        body="b",
+        cells={PTXAS[0]: Cell(outcome=OTHER, verdict="ptxas_error", reason=words)},
+    )
+    assert judged(REJECTED, fails, also, refused).ground is Ground.REJECTED
 
 
 def test_a_limit_of_the_target_is_the_kernels() -> None:
