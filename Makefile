@@ -28,6 +28,7 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/vermin --quiet --violations --no-tips --target=3.10- harness repros benchmarks
 
 benchmark: $(VENV)/installed
 	$(BIN)/python benchmarks/compile.py

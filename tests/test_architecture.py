@@ -56,6 +56,16 @@ SPAWNS = {
     "posix_spawn",
     "system",
 }
+# Of Python 3.10's standard library, what its first release lacks: vermin tells minor releases only.
+PATCH_RELEASES = {
+    "data_filter": "tarfile, 3.10.12",
+    "tar_filter": "tarfile, 3.10.12",
+    "fully_trusted_filter": "tarfile, 3.10.12",
+    "extraction_filter": "tarfile, 3.10.12",
+    "set_int_max_str_digits": "sys, 3.10.7",
+    "get_int_max_str_digits": "sys, 3.10.7",
+}
+EXTRACTS = {"extract", "extractall", "unpack_archive"}
 MAY_SPAWN = {
     Path("effects/process.py"),
     # Forks jobs inside the child; and looks like `subprocess` to a foreign compiler.
@@ -155,3 +165,27 @@ def test_functions_fit_on_a_screen() -> None:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or 0) - node.lineno
                 assert length <= 70, f"{path}:{node.lineno} {node.name} has {length} lines"
+
+
+def needs_a_patch_release(tree: ast.AST) -> list[str]:
+    """What a module uses that came with a patch release of Python 3.10."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in PATCH_RELEASES:
+            found.append(PATCH_RELEASES[node.attr])
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", None) in EXTRACTS:
+            found += ["filter=, 3.10.12" for word in node.keywords if word.arg == "filter"]
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_the_first_release_of_python_3_10_will_do(path: Path) -> None:
+    assert not needs_a_patch_release(ast.parse(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["t.extractall(p, filter='data')", "tarfile.data_filter", "sys.set_int_max_str_digits(0)"],
+)
+def test_what_needs_a_patch_release_is_found(code: str) -> None:
+    assert len(needs_a_patch_release(ast.parse(code))) == 1
