@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -15,17 +14,20 @@ import msgspec
 
 from harness.cli.amounts import Words
 from harness.cli.main import CONTEXT
-from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.results import open_results
-from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.cli.running import compile_options, run_to_the_end, selection_words, spelled
+from harness.cli.steps_progress import show_steps
 from harness.effects.bisect_log import Asked, BisectLog
 from harness.effects.locations import home_dir
 from harness.logic.bisect_report import BisectReport
-from harness.presentation.bisections import bisect_document, render_bisection
+from harness.logic.followed import read_while
+from harness.presentation.bisections import TOOLS, bisect_document, render_bisection
 from harness.presentation.contrasts import contrast_document, render_contrast
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Config
+from harness.values.row import Row
 from harness.verbs.axes import VERSION_AXES
 from harness.verbs.bisecting import BisectOptions, bisect_versions
 from harness.verbs.contrasting import CONTRAST_AXES, contrast
@@ -38,16 +40,22 @@ Example:
   triage bisect --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
   triage bisect --kernel case.ptx --sm 90a --ptxas 13.1.115 --axis flag
 
-Exit code 0: the failure was found, and so were its bounds as far as they can be told. 1: nothing
-that was tried shows it. 4: a toolchain could not be had; what is known so far is told, and
---resume goes on.
+Exit code 0: the failure was found, and so were its bounds as far as they can be determined. 1:
+nothing that was tried shows it. 4: a toolchain is not available; what is known so far is printed,
+and --resume goes on.
+
+A failure is followed by its signature. A kernel that compiles and is sick (it spills) is followed
+by a condition on its numbers: --while, or one that is derived from the best toolchain's numbers.
+Where no failing version is named, the gravest failure that is seen is followed, and the others are
+listed with the command that follows them.
 
 The command of --script runs in this folder and finds $TRIAGE_ROW (a file: the row as JSON),
 $TRIAGE_PTX, $TRIAGE_CUBIN and $TRIAGE_PTXAS. It says by its exit code what the version is: 0 good,
-125 cannot be told, 128 or more stop, any other bad."""
+125 cannot be tested, 126 and 127 (it cannot be run) and 128 or more stop, any other bad."""
 
 T = TypeVar("T")
 _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
+_ASKED = ("axis", "good", "bad", "signature", "condition", "sweep", "budget", "repeat", "script")
 
 
 @click.command("bisect", context_settings=CONTEXT, epilog=_EPILOG)
@@ -64,6 +72,7 @@ _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
 )
 @click.option("--good", metavar="VERSION", help="A version that works, to be tried first.")
 @click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
+@while_option
 @click.option("--sweep", is_flag=True, help="Try every version.")
 @click.option(
     "--budget",
@@ -101,6 +110,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     itself. Where what is left fits the budget every version is tried: a history may come and go.
     Along `target`, `flag` and `config`, which have no order, everything is tried.
     """
+    _check(options)
     if options["replay"]:
         log = BisectLog.read(options["replay"])
         _tell(log.replay().report(), log, options, reproduce=None)
@@ -116,9 +126,19 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         _search(_begin(options), options)
 
 
+def _check(options: dict[str, Any]) -> None:
+    """Refuse a question that is none, before anything is downloaded or compiled."""
+    read_while(options["condition"])
+    if options["script"] is not None and not options["script"].strip():
+        raise UsageError("--script is empty: give the command that tests one version")
+    asked = [f"--{name}" for name in ("signature", "script") if options[name] is not None]
+    asked += ["--while"] if options["condition"] is not None else []
+    if len(asked) > 1:
+        raise UsageError(f"{' and '.join(asked)}: which one is meant?")
+
+
 def _begin(options: dict[str, Any]) -> BisectLog:
     """A log for what is asked here, below the results."""
-    names = ("axis", "good", "bad", "signature", "sweep", "budget", "repeat", "script")
     words = selection_words(options)
     asked = Asked(
         axis=options["axis"],
@@ -126,7 +146,7 @@ def _begin(options: dict[str, Any]) -> BisectLog:
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(words).items()
         },
-        options={name: options[name] for name in names},
+        options={name: options[name] for name in _ASKED},
     )
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
     name = f"{Path(words.kernel).name.replace('::', '-')}-{options['axis']}-{stamp}.jsonl"
@@ -150,22 +170,12 @@ def _selected(words: SelectionOptions) -> Selection:
     return selection
 
 
-def _teller(axis: str) -> Callable[[str, str], None]:
-    status = status_console()
-
-    def tell(point: str, said: str) -> None:
-        status.print(f"{axis} {point}: {said[:120]}", soft_wrap=True, markup=False)
-
-    return tell
-
-
 def _search(log: BisectLog, options: dict[str, Any]) -> None:
     words, asked = _asked(log, SelectionOptions, "selection"), _asked(log, BisectOptions, "options")
     selection = _selected(words)
     how = compile_options(options)
-    with open_results() as store:
-        job = bisect_versions(selection, store, how, asked, _teller(asked.axis), log)
-        report = run_to_the_end(job)
+    with open_results() as store, show_steps(status_console()) as tell:
+        report = run_to_the_end(bisect_versions(selection, store, how, asked, tell, log))
     _tell(report, log, options, reproduce=selection)
 
 
@@ -179,7 +189,8 @@ def _tell(
     if options["as_json"]:
         print_json({**bisect_document(report), "log": str(log.path)})
     else:
-        _print(report, _asked(log, SelectionOptions, "selection"), reproduce)
+        words = _asked(log, SelectionOptions, "selection")
+        _print(report, words, reproduce, script=bool(log.asked.options.get("script")))
         status.print(f"Log: {log.path}", soft_wrap=True, markup=False)
     raise click.exceptions.Exit(_exit_code(report))
 
@@ -190,7 +201,9 @@ def _exit_code(report: BisectReport) -> int:
     return 1 if report.finding.newest_bad is None else 0
 
 
-def _print(report: BisectReport, words: SelectionOptions, selection: Selection | None) -> None:
+def _print(
+    report: BisectReport, words: SelectionOptions, selection: Selection | None, *, script: bool
+) -> None:
     console = results_console()
     config = report.config.label if report.config else "no config"
     where = f"{words.kernel} · {config}"
@@ -201,8 +214,30 @@ def _print(report: BisectReport, words: SelectionOptions, selection: Selection |
         for index in (report.boundary.before, report.boundary.after):
             line = _command(report, selection, report.version(index), words.config)
             console.print(f"  {line}", soft_wrap=True, markup=False)
+    for row in [] if script else report.other_failures:
+        console.print(f"Also seen: {_other(report, row)}", soft_wrap=True, markup=False)
+        line = shlex.join(_follow(report, row, words))
+        console.print(f"  {line}", soft_wrap=True, markup=False)
     if report.others:
         console.print(f"{len(report.others)} other configs were not followed (--config names one)")
+
+
+def _other(report: BisectReport, row: Row) -> str:
+    version = row.ptxas if report.axis == "ptxas" else row.triton
+    return f"{TOOLS[report.axis]} {version}, {row.verdict}: {row.reason.rstrip('.')}."
+
+
+def _follow(report: BisectReport, row: Row, words: SelectionOptions) -> list[str]:
+    """The command that follows another failure: the same question, begun where that one is."""
+    config = _filter(report.config, report.others) if report.config and report.others else ""
+    asked = replace(
+        words,
+        config=config or words.config,
+        ptxas=() if report.axis == "ptxas" else words.ptxas,
+        triton=() if report.axis == "triton" else words.triton,
+    )
+    version = row.ptxas if report.axis == "ptxas" else row.triton or ""
+    return ["triage", "bisect", *spelled(asked), "--axis", report.axis, "--bad", version]
 
 
 def _command(report: BisectReport, selection: Selection, version: str, chosen: str) -> str:
@@ -241,8 +276,9 @@ def _contrast(options: dict[str, Any]) -> None:
             raise UsageError(f"--{name} does not apply to --axis {axis}: it has no order")
     selection = _selected(selection_words(options))
     how = compile_options(options)
-    with open_results() as store:
-        job = contrast(selection, store, how, axis, options["signature"], _teller(axis))
+    condition = read_while(options["condition"])
+    with open_results() as store, show_steps(status_console()) as tell:
+        job = contrast(selection, store, how, axis, options["signature"], tell, condition=condition)
         found = run_to_the_end(job)
     if options["as_json"]:
         print_json(contrast_document(found))

@@ -9,13 +9,16 @@ from typing import Any
 import click
 
 from harness.cli.main import CONTEXT
-from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.cli.steps_progress import show_steps
 from harness.logic.blame import Culprit
 from harness.logic.blame_grid import Cell, Line
 from harness.logic.blame_words import Wanted
+from harness.logic.followed import read_while
+from harness.logic.properties import spell
 from harness.presentation.blames import render_blame
 from harness.values.errors import UsageError
 from harness.values.toolchain import BUNDLED
@@ -31,13 +34,18 @@ _EPILOG = """\b
 Example:
   triage blame --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=4,num_stages=1
 
-Exit code 0: there is an answer, if only that it cannot be told, and what would tell. 1: nothing
-that was tried fails. 4: it cannot be told, or nothing fails, and a toolchain could not be had."""
+A kernel that compiles and is sick (it spills) is followed by a condition on its numbers: --while,
+or one that is derived from the best toolchain's numbers.
+
+Exit code 0: there is an answer, if only that it cannot be determined, and the commands that would
+determine it. 1: nothing that was tried fails. 4: it cannot be determined, or nothing fails, and a
+toolchain is not available."""
 
 
 @click.command("blame", context_settings=CONTEXT, epilog=_EPILOG)
 @selection_options
 @click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
+@while_option
 @click.option(
     "--budget",
     type=click.IntRange(2, 10_000),
@@ -48,14 +56,17 @@ that was tried fails. 4: it cannot be told, or nothing fails, and a toolchain co
 @execution_options
 @json_option
 def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
-    """Say whose failure it is: ptxas', Triton's, the kernel's, or of a pairing.
+    """Say which component is to blame: ptxas, Triton, the kernel, or a combination of versions.
 
-    It begins with the first config that fails on the Triton and the ptxas that you name, and gives
-    what several Tritons make of it to many ptxas, byte for byte. One --triton or --ptxas says
-    where to begin, and the others are chosen (what is installed, and each minor release); several,
-    or a range, are the grid. Where no --ptxas is named and nothing fails with the bundled one, the
-    PTX is tried on others for one that does.
+    It begins with the first config that fails on the Triton and the ptxas that you name, compiles
+    it with several Tritons, and gives each PTX to many ptxas, byte for byte. One --triton or
+    --ptxas says where to begin, and the others are chosen (what is installed, and each minor
+    release); several, or a range, are the grid. Where no --ptxas is named and nothing fails with
+    the bundled one, the PTX is tried on others for one that does.
     """
+    condition = read_while(options["condition"])
+    if condition is not None and options["signature"] is not None:
+        raise UsageError("--signature and --while: which one is meant?")
     words = selection_words(options)
     status = status_console()
     with status.status("preparing toolchains and sources"):
@@ -65,19 +76,17 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
             raise UsageError(f"{name}: {len(values)} are meant; blame follows one")
     asked = BlameOptions(
         signature=options["signature"],
+        condition=condition,
         budget=options["budget"],
         looks_further=not words.ptxas,
     )
     how = compile_options(options)
 
-    def tell(pair: str, said: str) -> None:
-        status.print(f"{pair}: {said[:120]}", soft_wrap=True)
-
-    with open_results() as store:
+    with open_results() as store, show_steps(status) as tell:
         report = run_to_the_end(find_blame(selection, store, how, asked, tell))
     for trouble in report.troubles:
-        status.print(f"triage: could not be had: {trouble}", soft_wrap=True)
-    would_tell = list(_would_tell(report, selection, words))
+        status.print(f"triage: not available: {trouble}", soft_wrap=True)
+    would_tell = list(_would_tell(report, selection, words, options["condition"]))
     if options["as_json"]:
         print_json(_document(report, would_tell))
     else:
@@ -99,8 +108,12 @@ def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> 
     console.print(f"{case.kernel} · {report.cell.config.label} · {selection.targets[0]} · {where}")
     console.print(f"{case.verdict}: {case.reason}", soft_wrap=True)
     console.print(render_blame(report.grid, report.blame), soft_wrap=True)
+    if report.remedy:
+        console.print("To use it:")
+        for line in report.remedy:
+            console.print(f"  {line}", soft_wrap=True, markup=False)
     if would_tell:
-        console.print("What would tell:")
+        console.print("What would determine it:")
         for line in would_tell:
             console.print(f"  {line}", soft_wrap=True)
     for note in report.notes:
@@ -111,16 +124,16 @@ def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> 
 
 
 def _would_tell(
-    report: BlameReport, selection: Selection, words: SelectionOptions
+    report: BlameReport, selection: Selection, words: SelectionOptions, asked: str | None
 ) -> Iterator[str]:
-    """The commands that would tell what cannot be told."""
+    """The commands that would determine what is not known yet."""
     case, wanted = report.case, report.blame.wanted
     if wanted is None:
         return
     again = list(_words(report, selection, words))
     place = ["--triton", case.triton] if case.triton else []
     pinned = [*place, *(["--ptxas", case.ptxas] if case.ptxas_origin != BUNDLED else [])]
-    meant = ["triage", "blame", *again, "--signature", case.signature or ""]
+    meant = ["triage", "blame", *again, *_meant(report, asked)]
     if max(len(selection.tritons), len(selection.ptxas)) > 1:
         # The user chose the grid; the one that is chosen otherwise may tell more.
         yield shlex.join([*meant, *pinned])
@@ -135,13 +148,24 @@ def _would_tell(
             more = ["--timeout", "3600"] if case.verdict == _TIMEOUT else ["--memory", "64"]
             yield shlex.join(["triage", "blame", *again, *pinned, *more])
         case Wanted.REDUCTION:
-            yield shlex.join(["triage", "minimize", *again, *pinned])
+            condition = report.grid.focus.condition
+            kept = ["--while", spell(condition)] if condition else []
+            yield shlex.join(["triage", "minimize", *again, *pinned, *kept])
+        case Wanted.WORKAROUND:
+            yield shlex.join(["triage", "workaround", *again, *pinned])
         case Wanted.AGAIN:
             yield shlex.join([*meant, *pinned, "--no-cache"])
         case Wanted.LOG:
             yield shlex.join(["triage", "show", case.short, "--stage", "log"])
         case Wanted.IR:
             yield shlex.join(["triage", "show", case.short, "--stage", "ttir"])
+
+
+def _meant(report: BlameReport, asked: str | None) -> list[str]:
+    """The option that names what is followed; none where it follows from the case."""
+    if asked is not None:
+        return ["--while", asked]
+    return ["--signature", report.case.signature] if report.case.signature else []
 
 
 def _words(report: BlameReport, selection: Selection, words: SelectionOptions) -> Iterator[str]:
@@ -173,6 +197,7 @@ def _document(report: BlameReport, would_tell: list[str]) -> dict[str, Any]:
         "cell": report.case.cell,
         "config": report.cell.config.as_dict(),
         "signature": report.case.signature,
+        "followed": grid.focus.words,
         "verdict": report.case.verdict,
         "reason": report.case.reason,
         "grid": [entry for line in grid.lines for entry in _entries(line)],
@@ -188,6 +213,7 @@ def _document(report: BlameReport, would_tell: list[str]) -> dict[str, Any]:
             }
             for trial in grid.trials
         ],
+        "remedy": list(report.remedy),
         "would_tell": would_tell,
         "notes": list(report.notes),
         "troubles": list(report.troubles),

@@ -9,11 +9,18 @@ import click
 
 from harness.cli.amounts import FiniteRange, Words, once
 
-__all__ = ["execution_options", "json_option", "selection_options"]
+__all__ = ["execution_options", "json_option", "selection_options", "while_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+
+while_option = click.option(
+    "--while",
+    "condition",
+    metavar="CONDITION",
+    help='Follow this in the place of a failure: "n_regs<=32 and spill_stores>4096".',
+)
 
 
 def selection_options(function: F, *, kernel_required: bool = True) -> F:

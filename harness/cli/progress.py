@@ -33,7 +33,8 @@ def show_progress(console: Console) -> Iterator[Progress]:
         with _bar(console) as progress:
             yield progress
     else:
-        yield _plain(console)
+        with _plain(console) as progress:
+            yield progress
 
 
 @contextlib.contextmanager
@@ -49,6 +50,10 @@ def _bar(console: Console) -> Iterator[Progress]:
     with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("capturing", total=None, found="")
 
+        def capturing(what: str) -> None:
+            if not bar.tasks[0].total:
+                bar.update(task, description=f"capturing with {what}")
+
         def planned(cells: int) -> None:
             total = (bar.tasks[0].total or 0) + cells
             bar.update(task, total=total, description="compiling")
@@ -58,12 +63,18 @@ def _bar(console: Console) -> Iterator[Progress]:
             found = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
             bar.update(task, advance=1, found=found)
 
-        yield Progress(planned=planned, done=done)
+        yield Progress(capturing=capturing, planned=planned, done=done)
 
 
-def _plain(console: Console) -> Progress:
-    state = {"planned": 0, "done": 0}
+@contextlib.contextmanager
+def _plain(console: Console) -> Iterator[Progress]:
+    """A line now and then, and a last one where any was printed: it says that all are done."""
+    state = {"planned": 0, "done": 0, "printed": 0}
     last = time.monotonic()
+
+    def say() -> None:
+        state["printed"] = state["done"]
+        console.print(f"{state['done']} of {state['planned']} cells done")
 
     def planned(cells: int) -> None:
         state["planned"] += cells
@@ -73,6 +84,8 @@ def _plain(console: Console) -> Progress:
         state["done"] += 1
         if time.monotonic() - last > _PLAIN_SECONDS:
             last = time.monotonic()
-            console.print(f"{state['done']} of {state['planned']} cells done")
+            say()
 
-    return Progress(planned=planned, done=done)
+    yield Progress(planned=planned, done=done)
+    if 0 < state["printed"] < state["done"]:
+        say()

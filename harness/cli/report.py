@@ -16,7 +16,7 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_line, results_console, status_console
 from harness.cli.results import open_results
-from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.cli.running import compile_options, run_to_the_end, selection_words, spelled
 from harness.effects.folders import write_atomically
 from harness.effects.locations import create_folder
 from harness.effects.store import Store
@@ -148,8 +148,8 @@ def _gathered(
     # Where the file lies on this machine is nobody else's business.
     public = replace(words, kernel=Path(words.kernel).name)
     asked = GatherOptions(
-        words=tuple(_spelled(words)),
-        made_by=shlex.join(["triage", "report", *_spelled(public), "--for", options["upstream"]]),
+        words=tuple(spelled(words)),
+        made_by=shlex.join(["triage", "report", *spelled(public), "--for", options["upstream"]]),
         upstream=Upstream(options["upstream"]),
         signature=options["signature"],
         quick=options["quick"] or options["draft_duplicates"],
@@ -170,22 +170,6 @@ def _teller() -> Callable[[str], None]:
         status.print(f"report: {what}", soft_wrap=True, markup=False)
 
     return tell
-
-
-def _spelled(words: SelectionOptions) -> list[str]:
-    """The options that select the case, as they are written on a command line."""
-    spelled = ["--kernel", words.kernel]
-    for name, values in (
-        ("--sm", words.sm),
-        ("--triton", words.triton),
-        ("--ptxas", words.ptxas),
-        ("--set", words.set),
-    ):
-        for value in values:
-            spelled += [name, value]
-    spelled += ["--launch", words.launch] if words.launch else []
-    spelled += ["--config", words.config] if words.config else []
-    return spelled + (["--freeze-ptx"] if words.freeze_ptx else [])
 
 
 def _slug(row: Row) -> str:

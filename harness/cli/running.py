@@ -13,7 +13,7 @@ from harness.cli.output import command_line
 from harness.verbs.compile import CompileOptions
 from harness.verbs.selection import SelectionOptions
 
-__all__ = ["compile_options", "run_to_the_end", "selection_words"]
+__all__ = ["compile_options", "run_to_the_end", "selection_words", "spelled"]
 
 T = TypeVar("T")
 
@@ -30,6 +30,22 @@ def selection_words(options: Mapping[str, Any]) -> SelectionOptions:
         config=options["config"],
         freeze_ptx=options["freeze_ptx"],
     )
+
+
+def spelled(words: SelectionOptions) -> list[str]:
+    """The options that select the cells, as they are written on a command line."""
+    found = ["--kernel", words.kernel]
+    for name, values in (
+        ("--sm", words.sm),
+        ("--triton", words.triton),
+        ("--ptxas", words.ptxas),
+        ("--set", words.set),
+    ):
+        for value in values:
+            found += [name, value]
+    found += ["--launch", words.launch] if words.launch else []
+    found += ["--config", words.config] if words.config else []
+    return found + (["--freeze-ptx"] if words.freeze_ptx else [])
 
 
 def compile_options(options: Mapping[str, Any]) -> CompileOptions:

@@ -248,6 +248,6 @@ async def _disassemble(
     else:
         artifacts = {}
         said = read_stream(folder / "stderr").strip().splitlines() or [end.words]
-        inspection = replace(inspection, problem=f"nvdisasm {nvdisasm.version}: {said[-1][:300]}")
+        inspection = replace(inspection, problem=f"{nvdisasm.label}: {said[-1][:300]}")
     bench.hub.drop_folder(folder)
     return inspection, artifacts, end.killed_by_us or end.signal is not None

@@ -62,6 +62,7 @@ __all__ = [
     "installed_triton",
     "list_damaged",
     "list_installed",
+    "package_of",
     "planned_ptxas",
     "planned_triton",
     "remove",
@@ -237,12 +238,16 @@ def installed_nvdisasm() -> Tool | None:
     return _tool(installed[-1]) if installed else None
 
 
+def package_of(triton: Triton | None) -> Path | None:
+    """The folder of a Triton's package (the installed one for None); None where there is none."""
+    if triton is not None and triton.path is not None:
+        return triton.path / TRITON
+    return installed_package()
+
+
 def bundled_nvdisasm(triton: Triton | None) -> Tool | None:
     """The nvdisasm inside a Triton (the installed one for None); None where it carries none."""
-    if triton is not None and triton.path is not None:
-        package: Path | None = triton.path / TRITON
-    else:
-        package = installed_package()
+    package = package_of(triton)
     path = package / "backends" / "nvidia" / "bin" / NVDISASM if package else None
     if path is None or not path.is_file():
         return None

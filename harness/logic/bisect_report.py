@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from harness.logic.bisection import Boundary, Finding, Probe, conclude
-from harness.logic.followed import Followed
+from harness.logic.answers import LIMITS_OF_OURS, Outcome
+from harness.logic.bisection import Boundary, Finding, Probe, Segment, conclude
+from harness.logic.followed import Followed, is_followable
 from harness.logic.ir_difference import StageStory
 from harness.logic.trust import Tally, confidence
 from harness.values.kernel import Config
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 
-__all__ = ["BisectReport", "Evidence"]
+__all__ = ["BisectReport", "Evidence", "Span", "spans"]
 
 T = TypeVar("T")
 
@@ -47,6 +49,43 @@ class BisectReport:
     def version(self, index: int) -> str:
         """The name of a point of the axis."""
         return self.versions[index]
+
+    def row(self, index: int) -> Row | None:
+        """What a version did; None where there was nothing to compile, or only a script's word."""
+        return self.rows.get(self.version(index))
+
+    def said(self, index: int) -> str:
+        """The reason of a version's answer, in words."""
+        row = self.row(index)
+        return row.reason if row else self.reasons.get(self.version(index), "nothing that is known")
+
+    def is_clean_end(self, index: int) -> bool:
+        """Whether a version comes to an end of its own, with a reason: no limit of ours cut it."""
+        row = self.row(index)
+        if row is None:
+            return self.version(index) in self.reasons
+        return VerdictKind(row.verdict) not in {*LIMITS_OF_OURS, VerdictKind.INFRA}
+
+    def reasons_of(self, segment: Segment) -> tuple[str, ...]:
+        """What the versions of a segment say, each reason once."""
+        found = (self.said(index) for index in range(segment.first, segment.last + 1))
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def other_failures(self) -> tuple[Row, ...]:
+        """One row for each other failure that was seen, the newest version that shows it."""
+        found: dict[str | None, Row] = {}
+        for version in self.versions:
+            row = self.rows.get(version)
+            if row and is_followable(row) and self._is_another(row):
+                found[row.signature] = row
+        return tuple(found.values())
+
+    def _is_another(self, row: Row) -> bool:
+        """Whether a row fails otherwise; where numbers are followed, better ones are no failure."""
+        outcome = self.followed.of(row)
+        is_better = outcome is Outcome.OK and self.followed.condition is not None
+        return outcome is not Outcome.SAME and not is_better
 
     @property
     def boundary(self) -> Boundary | None:
@@ -87,6 +126,42 @@ class BisectReport:
         if self.axis == "ptxas" and self.ptx_identical:
             return "ptxas"
         return "triton" if self.axis == "triton" and self.ptx_identical is False else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Neighbouring versions with one verdict and one reason; `verdict` is empty for a script's."""
+
+    first: str
+    last: str
+    outcome: Outcome
+    verdict: str
+    reason: str
+
+
+def spans(report: BisectReport) -> list[Span]:
+    """The versions that were probed, oldest first; a segment falls apart where its reasons do."""
+    kinds = {kind.value for kind in VerdictKind}
+    found: list[Span] = []
+    for part in report.finding.segments:
+        verdict = part.probe.verdict if part.probe.verdict in kinds else ""
+        fresh = True
+        for index in range(part.first, part.last + 1):
+            reason = report.said(index) if verdict else part.probe.verdict
+            if fresh or found[-1].reason != reason:
+                version = report.version(index)
+                found.append(
+                    Span(
+                        first=version,
+                        last=version,
+                        outcome=part.probe.outcome,
+                        verdict=verdict,
+                        reason=reason,
+                    )
+                )
+            found[-1] = replace(found[-1], last=report.version(index))
+            fresh = False
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """Whose failure it is, and on what ground that can be said. Pure: a grid in, a ground out.
 
-A failure that differs over one PTX, byte for byte, is ptxas'. One that every ptxas shows on one
-PTX and none on another is of who made the PTX. One that every toolchain shows is the kernel's. A
-compiler that falls over is at fault whatever it was given; and what could not be told is no pass.
+A failure that differs over one PTX, byte for byte, is a failure of ptxas. One that every ptxas
+shows on one PTX and none on another is a failure of the compiler that wrote the PTX. One that every
+toolchain shows is the kernel's; but that every toolchain spills does not say why. A compiler that
+crashes is at fault whatever its input; and a version that gave no result is no pass.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["Culprit", "Ground", "culprit_of", "ground_of"]
 
 
 class Culprit(str, Enum):
-    """At whose door a failure is laid."""
+    """The responsible component."""
 
     PTXAS = "ptxas"
     TRITON = "triton"
@@ -37,9 +38,11 @@ class Ground(str, Enum):
     STUB = "stub"
     FOLLOWS_PTX = "follows_ptx"
     ANOTHER_TRITON = "another_triton"
+    DIALECT = "dialect"
     REJECTED = "rejected"
     LIMIT = "limit"
     EVERY_TOOLCHAIN = "every_toolchain"
+    NO_BETTER = "no_better"
     UNSUPPORTED = "unsupported"
     SETTINGS = "settings"
     BOTH = "both"
@@ -66,6 +69,7 @@ _CULPRITS = {
     Ground.LIMIT: Culprit.KERNEL,
     Ground.EVERY_TOOLCHAIN: Culprit.KERNEL,
     Ground.UNSUPPORTED: Culprit.PAIRING,
+    Ground.DIALECT: Culprit.PAIRING,
     Ground.SETTINGS: Culprit.PAIRING,
     Ground.BOTH: Culprit.PAIRING,
     Ground.POINTED: Culprit.PAIRING,
@@ -85,7 +89,7 @@ def ground_of(grid: Grid) -> Ground:
     focus = grid.focus
     if not grid.failing:
         return Ground.NOTHING_FAILS
-    if focus.kind is VerdictKind.UNSUPPORTED:
+    if focus.kind is VerdictKind.UNSUPPORTED and focus.condition is None:
         return Ground.UNSUPPORTED
     if focus.is_crash and focus.before_ptxas:
         return Ground.TRITON_CRASH
@@ -109,7 +113,10 @@ def _before_ptxas(grid: Grid) -> Ground:
         is_known = grid.working or grid.focus.is_over_limit
         return Ground.STUB if is_known else Ground.STUB_BY_ALL
     if grid.working:
-        return Ground.POINTED if _is_pointed(grid) else Ground.ANOTHER_TRITON
+        if _is_pointed(grid):
+            return Ground.POINTED
+        # A source that one Triton refuses may use what that one does not know, or no longer does.
+        return Ground.DIALECT if kind is VerdictKind.REJECTED else Ground.ANOTHER_TRITON
     if kind in LIMITS_OF_OURS:
         return Ground.OUT_OF_BOUNDS
     if len(grid.tritons_with(kind)) < 2:
@@ -160,4 +167,7 @@ def _in_ptxas(grid: Grid) -> Ground:
         return Ground.RAW_PTX
     if len(grid.tritons_with(kind)) < 2:
         return Ground.ONE_TRITON
-    return Ground.LIMIT if kind is VerdictKind.OUT_OF_RESOURCES else Ground.EVERY_TOOLCHAIN
+    if kind is VerdictKind.OUT_OF_RESOURCES:
+        return Ground.LIMIT
+    has_numbers = grid.focus.condition is not None or kind is VerdictKind.SICK
+    return Ground.NO_BETTER if has_numbers else Ground.EVERY_TOOLCHAIN

@@ -8,17 +8,18 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.logic.answers import Outcome
-from harness.logic.bisect_report import BisectReport
+from harness.logic.bisect_report import BisectReport, Span, spans
 from harness.logic.bisection import Boundary
+from harness.logic.followed import measured
 from harness.logic.ir_difference import StageStory
 from harness.presentation.tables import verdict_text
-from harness.values.verdict import VerdictKind
 
 __all__ = [
     "TOOLS",
     "bisect_document",
     "blame_words",
     "bound_words",
+    "numbers_line",
     "render_bisection",
     "report_line",
 ]
@@ -29,25 +30,23 @@ TOOLS = {"ptxas": "ptxas", "triton": "Triton"}
 
 
 def render_bisection(report: BisectReport) -> RenderableType:
-    """The segments, oldest first, what lies at the boundary, and the line to paste."""
-    lines: list[RenderableType] = []
-    for part in report.finding.segments:
-        first, last = report.version(part.first), report.version(part.last)
-        span = first if first == last else f"{first} - {last}"
-        row = report.rows.get(last)
-        text = Text(f"{span:>20}  ")
-        known = {kind.value for kind in VerdictKind}
-        if part.probe.verdict in known:
-            text.append_text(verdict_text(part.probe.verdict))
-            said = row.reason if row else report.reasons.get(last, "")
-        else:
-            said = part.probe.verdict
-        mark = "  <- this failure" if part.probe.outcome is Outcome.SAME else ""
-        text.append(f"{mark}  {said}", style="dim")
-        lines.append(text)
+    """The versions, oldest first, what lies at the boundary, and the line to paste."""
+    lines: list[RenderableType] = [_span_text(span) for span in spans(report)]
     if report.stages:
         lines += [Text(""), *map(Text, stage_lines(report, report.stages))]
+    if report.followed.words:
+        lines += [Text(""), Text(f"Followed: {report.followed.words}.")]
     return Group(*lines, Text(""), Text(report_line(report), style="bold"))
+
+
+def _span_text(span: Span) -> Text:
+    name = span.first if span.first == span.last else f"{span.first} - {span.last}"
+    text = Text(f"{name:>20}  ")
+    if span.verdict:
+        text.append_text(verdict_text(span.verdict))
+    mark = "  <- this failure" if span.outcome is Outcome.SAME else ""
+    text.append(f"{mark}  {span.reason}", style="dim")
+    return text
 
 
 def stage_lines(report: BisectReport, story: StageStory) -> list[str]:
@@ -73,22 +72,52 @@ def stage_lines(report: BisectReport, story: StageStory) -> list[str]:
 
 def report_line(report: BisectReport) -> str:
     """One paragraph: last good, first bad, first fixed, holes, confidence, whose PTX it was."""
-    finding = report.finding
+    finding, tool = report.finding, TOOLS[report.axis]
     if finding.newest_bad is None:
-        return f"No {TOOLS[report.axis]} that was tried shows this failure."
-    parts = [_begin(report), _end(report)]
-    if report.boundary:
-        holes = ", ".join(report.version(index) for index in report.boundary.holes) or "none"
-        parts.append(f"Untestable between: {holes}.")
+        meant = "meets the condition" if report.followed.condition else "shows this failure"
+        return f"No {tool} that was tried {meant}."
+    parts = [_begin(report), _end(report), *_between(report)]
     if finding.came_back:
         parts.append("It failed, worked, and failed again: all segments are above.")
+    parts += [numbers_line(report)] if report.followed.fields else []
     parts += _confidence(report)
     if report.ptx_identical is not None:
         same = "yes" if report.ptx_identical else "no"
         parts.append(f"PTX identical on both sides: {same}{blame_words(report)}.")
     if finding.unprobed:
         parts.append(f"{len(finding.unprobed)} versions were not tried (--sweep tries all).")
-    return " ".join(parts)
+    return " ".join(filter(None, parts))
+
+
+def numbers_line(report: BisectReport) -> str:
+    """The numbers on both sides of the boundary; empty where no numbers are followed."""
+    boundary, fields = report.boundary, report.followed.fields
+    if boundary is None:
+        rows = [row for row in report.rows.values() if report.followed.of(row) is Outcome.SAME]
+        known = measured(fields, rows)
+        return f"Numbers: {known}." if known else ""
+    sides = []
+    for index in (boundary.before, boundary.after):
+        row = report.rows.get(report.version(index))
+        sides.append(f"{measured(fields, [row] if row else [])} with {report.version(index)}")
+    return f"Numbers: {', '.join(sides)}." if fields else ""
+
+
+def _between(report: BisectReport) -> list[str]:
+    """What lies inside the boundaries that are named: they are exact only without it."""
+    finding = report.finding
+    named = [each for each in (finding.regression, finding.fix) if each]
+    if not named:
+        return []
+    parts = []
+    for words, indices in (
+        ("Untestable between", {index for each in named for index in each.holes}),
+        ("Not tried between", {index for each in named for index in each.unprobed}),
+    ):
+        listed = ", ".join(report.version(index) for index in sorted(indices))
+        if listed or words.startswith("Untestable"):
+            parts.append(f"{words}: {listed or 'none'}.")
+    return parts
 
 
 def _confidence(report: BisectReport) -> list[str]:
@@ -103,24 +132,52 @@ def _confidence(report: BisectReport) -> list[str]:
 
 
 def _begin(report: BisectReport) -> str:
-    finding = report.finding
-    if finding.regression is None:
-        assert finding.oldest_bad is not None
-        oldest = report.version(finding.oldest_bad)
-        return f"Present in the oldest {TOOLS[report.axis]} that could be told, {oldest}."
-    good = report.version(finding.regression.before)
-    bad = bound_words(report, finding.regression)
-    return f"First bad: {TOOLS[report.axis]} {bad}. Last good: {good}."
+    finding, tool = report.finding, TOOLS[report.axis]
+    if finding.regression is not None:
+        good = report.version(finding.regression.before)
+        return f"First bad: {tool} {bound_words(report, finding.regression)}. Last good: {good}."
+    assert finding.oldest_bad is not None
+    oldest = report.version(finding.oldest_bad)
+    if finding.appears is None:
+        return f"Present in the oldest {tool} {_reach(report, 0)}, {oldest}."
+    older = finding.appears.before
+    if not report.is_clean_end(older):
+        return f"Present in the oldest testable {tool}, {oldest}."
+    return (
+        f"First seen: {tool} {bound_words(report, finding.appears)}. No older one that was tried "
+        f"works: {report.version(older)} ends with: {_plain(report.said(older))}."
+    )
 
 
 def _end(report: BisectReport) -> str:
-    finding = report.finding
-    if finding.fix is None:
-        assert finding.newest_bad is not None
+    finding, tool = report.finding, TOOLS[report.axis]
+    if finding.fix is not None:
+        return f"First fixed: {bound_words(report, finding.fix)}."
+    assert finding.newest_bad is not None
+    newest = report.version(finding.newest_bad)
+    if finding.vanishes is None:
+        return f"Still present in the newest {tool} {_reach(report, -1)}, {newest}."
+    newer = finding.vanishes.after
+    if not report.is_clean_end(newer):
         return (
-            f"Still present in the newest that could be told, {report.version(finding.newest_bad)}."
+            f"Still present in {newest}, the newest testable {tool}; {report.version(newer)} ends "
+            f"with: {_plain(report.said(newer))}."
         )
-    return f"First fixed: {bound_words(report, finding.fix)}."
+    gone = bound_words(report, finding.vanishes)
+    return f"Gone from {gone} on, which ends with: {_plain(report.said(newer))}."
+
+
+def _plain(reason: str) -> str:
+    """A reason as the end of a sentence."""
+    return reason.rstrip(".")
+
+
+def _reach(report: BisectReport, end: int) -> str:
+    """Whether the last version in this direction is the last of all, or of those tried."""
+    outermost = report.versions[end]
+    bad = report.finding.oldest_bad if end == 0 else report.finding.newest_bad
+    assert bad is not None
+    return "there is" if report.version(bad) == outermost else "that was tried"
 
 
 def bound_words(report: BisectReport, boundary: Boundary) -> str:
@@ -132,7 +189,7 @@ def bound_words(report: BisectReport, boundary: Boundary) -> str:
 
 def blame_words(report: BisectReport) -> str:
     """What equal or unequal PTX says, where it says something."""
-    return {"ptxas": ", so ptxas", "triton": ": it follows what Triton makes"}.get(
+    return {"ptxas": ", so ptxas", "triton": ": it depends on the Triton"}.get(
         report.blame or "", ""
     )
 
@@ -145,11 +202,13 @@ def bisect_document(report: BisectReport) -> dict[str, Any]:
         "axis": report.axis,
         "config": report.config.as_dict() if report.config else None,
         "signature": report.signature,
+        "followed": report.followed.words,
         "last_good": _version(report, finding.regression, before=True),
         "first_bad": _version(report, finding.regression),
         "first_bad_candidates": _candidates(report, finding.regression),
         "first_fixed": _version(report, finding.fix),
         "first_fixed_candidates": _candidates(report, finding.fix),
+        "gone_from": _gone(report),
         "untestable": [report.version(index) for index in finding.holes],
         "not_tried": [report.version(index) for index in finding.unprobed],
         "segments": [
@@ -159,8 +218,18 @@ def bisect_document(report: BisectReport) -> dict[str, Any]:
                 "outcome": part.probe.outcome.value,
                 "verdict": part.probe.verdict,
                 "signature": part.probe.signature,
+                "reasons": list(report.reasons_of(part)),
             }
             for part in finding.segments
+        ],
+        "others": [
+            {"version": each.ptxas if report.axis == "ptxas" else each.triton}
+            | {
+                "verdict": each.verdict,
+                "reason": each.reason,
+                "signature": each.signature,
+            }
+            for each in report.other_failures
         ],
         "came_back": finding.came_back,
         "confidence": report.confidence,
@@ -173,6 +242,14 @@ def bisect_document(report: BisectReport) -> dict[str, Any]:
         "stages": _stages(report.stages) if report.stages else None,
         "trouble": report.trouble,
     }
+
+
+def _gone(report: BisectReport) -> dict[str, Any] | None:
+    """Where another end takes the place of the failure, and what that end is."""
+    ended = report.finding.vanishes
+    if ended is None or not report.is_clean_end(ended.after):
+        return None
+    return {"candidates": _candidates(report, ended), "ends_with": report.said(ended.after)}
 
 
 def _stages(story: StageStory) -> dict[str, Any]:

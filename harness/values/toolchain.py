@@ -54,8 +54,16 @@ class Ptxas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """Another executable that we run: nvdisasm, cuobjdump."""
+    """Another executable that we run: nvdisasm, cuobjdump.
+
+    A `version` of several words tells two files apart; the first one is for people.
+    """
 
     name: str
     version: str
     path: Path
+
+    @property
+    def label(self) -> str:
+        """`nvdisasm 13.5.37`, or `nvdisasm bundled`: the one inside Triton."""
+        return f"{self.name} {self.version.partition(' ')[0]}"

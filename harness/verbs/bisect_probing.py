@@ -30,6 +30,8 @@ async def try_version(search: Search, index: int) -> str | None:
     if index in search.probes:
         return None
     version = search.axis.versions[index]
+    name = f"{search.axis.name} {version}"
+    search.tell(name, "")
     try:
         trouble = await _probe(search, index, version)
     except CaptureError as error:
@@ -38,9 +40,9 @@ async def try_version(search: Search, index: int) -> str | None:
     except InfrastructureError as error:
         trouble = str(error)
     if trouble:
-        return f"{search.axis.name} {version}: {trouble}"
+        return f"{name}: {trouble}"
     row, said = search.rows.get(index), search.reasons.get(index)
-    search.tell(version, said or (f"{row.verdict}: {row.reason}" if row else ""))
+    search.tell(name, said or (f"{row.verdict}: {row.reason}" if row else ""))
     search.note(index)
     return None
 

@@ -52,7 +52,8 @@ class BisectOptions:
 class Search:
     """What is known so far: probes by index, how often each was run, and the cells behind them.
 
-    `tell` hears each version and what it did. `followed` is derived from the rows, see `relearn`.
+    `tell` hears each version as it is begun, with no word, and then what it did. `followed` is
+    derived from the rows, see `relearn`.
     """
 
     bench: Workbench

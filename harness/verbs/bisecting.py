@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from harness.effects.bisect_log import BisectLog
 from harness.effects.process import Hub
+from harness.effects.script import check_script
 from harness.effects.store import Store
 from harness.effects.triton_sessions import TritonSessions
 from harness.effects.workbench import Workbench
@@ -46,12 +47,13 @@ async def bisect_versions(
     tell: Callable[[str, str], None],
     log: BisectLog,
 ) -> BisectReport:
-    """Find where a failure began and ended; `tell` hears each version and what it did.
+    """Find where a failure began and ended; `tell` is as in `Search`.
 
     What `log` holds already is taken as it is, and everything new is added to it.
 
     Raises:
-        UsageError: a version that was named does not exist, or the axis does not apply.
+        UsageError: a version that was named does not exist, the axis does not apply, or the
+            command of `script` cannot be run.
         EmptySelectionError: no config matches.
         TriageError: nothing could be tried at all.
     """
@@ -59,6 +61,8 @@ async def bisect_versions(
     async with Hub() as hub:
         axis = version_axis(selection, options.axis)
         search = Search.begin(open_bench(hub, store, how), run_id, axis, options, log, tell)
+        if options.script:
+            await check_script(search.bench, options.script)
         trouble = await _search(search)
         stages = None
         if not trouble and not axis.frozen:

@@ -15,7 +15,7 @@ from harness.values.toolchain import BUNDLED, Ptxas, Triton
 from harness.verbs.axes import version_axis
 from harness.verbs.selection import Selection
 
-__all__ = ["Columns", "choose_columns", "choose_tritons"]
+__all__ = ["Columns", "choose_columns", "choose_tritons", "installed_versions", "known_versions"]
 
 # Lowering takes seconds, and a Triton that is not there yet is a large download.
 _MOST_TRITONS = 8
@@ -36,7 +36,7 @@ class Columns:
         return sorted(self.wanted, key=Version)
 
     async def get(self, version: str) -> Ptxas | None:
-        """That ptxas, installed if it is not yet; None where it cannot be had."""
+        """That ptxas, installed if it is not yet; None where it is not available."""
         if version not in self.at_hand:
             try:
                 found = await asyncio.to_thread(toolchains.install_ptxas, version)
@@ -54,9 +54,9 @@ def choose_tritons(selection: Selection, case: Triton | None, troubles: list[str
     if len(selection.tritons) > 1:
         named = [triton.version for triton in selection.tritons]
         return list(dict.fromkeys([case.version, *named]))
-    versions = _versions(selection, "triton", troubles)
+    versions = known_versions(selection, "triton", troubles)
     return worth_trying(
-        one_of_each_minor(versions, _installed("triton")), case.version, _MOST_TRITONS
+        one_of_each_minor(versions, installed_versions("triton")), case.version, _MOST_TRITONS
     )
 
 
@@ -70,8 +70,8 @@ def choose_columns(
         at_hand |= {ptxas.version: ptxas for ptxas in selection.ptxas if ptxas}
         wanted = list(dict.fromkeys([case.version, *named]))
         return Columns(wanted=wanted, chosen=True, troubles=troubles, at_hand=at_hand)
-    installed = _installed("ptxas") | set(at_hand)
-    minors = one_of_each_minor({*_versions(selection, "ptxas", troubles), *at_hand}, installed)
+    installed = installed_versions("ptxas") | set(at_hand)
+    minors = one_of_each_minor({*known_versions(selection, "ptxas", troubles), *at_hand}, installed)
     wanted = order_for_the_first(
         case=case.version, bundled=at_hand, minors=minors, installed=installed
     )
@@ -83,14 +83,15 @@ def _as_such(ptxas: Ptxas) -> Ptxas:
     return replace(ptxas, origin="triton") if ptxas.origin == BUNDLED else ptxas
 
 
-def _versions(selection: Selection, kind: str, troubles: list[str]) -> list[str]:
-    """All that there are; where nobody can be asked, those that are installed."""
+def known_versions(selection: Selection, kind: str, troubles: list[str]) -> list[str]:
+    """All that there are; where the index does not answer, those that are installed."""
     try:
         return list(version_axis(selection, kind).versions)
     except InfrastructureError as error:
         troubles.append(f"what versions of {kind} there are: {error}")
-        return sorted(_installed(kind), key=Version)
+        return sorted(installed_versions(kind), key=Version)
 
 
-def _installed(kind: str) -> set[str]:
+def installed_versions(kind: str) -> set[str]:
+    """The versions of `ptxas` or `triton` that are installed."""
     return {found.version for found in toolchains.list_installed() if found.kind == kind}

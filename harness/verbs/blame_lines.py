@@ -1,4 +1,4 @@
-"""The lines of a blame's grid: what each Triton makes of one config, and that on every ptxas."""
+"""The lines of a blame's grid: one config compiled by each Triton, on every ptxas."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from harness.verbs.work import record_of
 __all__ = [
     "Made",
     "Study",
+    "as_seen",
     "assemble_all",
     "distinct",
     "followed",
@@ -44,8 +45,8 @@ _SHARE = 4
 class Study:
     """One blame at work; `tell` hears of each pair, and what it did.
 
-    `budget` is how many pairs of PTX and ptxas may be tried. `troubles` are what could not be had,
-    `notes` what was left out.
+    `budget` is how many pairs of PTX and ptxas may be tried. `troubles` are the toolchains that are
+    not available, `notes` what was left out.
     """
 
     bench: Workbench
@@ -66,9 +67,16 @@ class Study:
         self.tell(f"{who}ptxas {row.ptxas}", f"{row.verdict}: {row.reason}")
         return row
 
-    async def plan(self, triton: Triton | None, *, bundled: bool = False) -> Plan:
-        """The cells of the launch, for the ptxas that were named or the `bundled` one."""
+    async def plan(
+        self, triton: Triton | None, *, bundled: bool = False, ptxas: tuple[Ptxas, ...] = ()
+    ) -> Plan:
+        """The cells of the launch, for the ptxas that were named, for the `bundled` one or `ptxas`.
+
+        Triton is pointed at each of `ptxas`, and writes its PTX for that one.
+        """
         selection = replace(self.selection, ptxas=(None,)) if bundled else self.selection
+        if ptxas:
+            selection = replace(selection, ptxas=ptxas, freeze_ptx=False)
         launch, target = selection.launches[0], selection.targets[0]
         if triton is None:
             return plan_ptx(self.bench, selection, target, launch)
@@ -77,9 +85,9 @@ class Study:
 
 @dataclass(slots=True, kw_only=True)
 class Made:
-    """What one Triton made of the config, and what every ptxas that was tried made of that.
+    """The PTX that one Triton compiled the config to, and its rows on every ptxas that was tried.
 
-    `cell` is the one with the ptxas that the PTX was made for; None where there is none, and
+    `cell` is the one with the ptxas that the PTX was compiled for; None where there is none, and
     `stopped` says why.
     """
 
@@ -123,7 +131,7 @@ async def make_all(study: Study, case: PlannedCell, row: Row, meant: Followed) -
     versions = choose_tritons(study.selection, own, study.troubles)
     made = list(await asyncio.gather(*(one(version) for version in versions)))
     shows = await _reproduces(study, made[0], case, row, meant)
-    return made if shows else [_as_seen(case, row), *made]
+    return made if shows else [as_seen(case, row), *made]
 
 
 async def _reproduces(
@@ -135,7 +143,7 @@ async def _reproduces(
     return meant.of(await _at(study, made, case.ptxas)) is Outcome.SAME
 
 
-def _as_seen(case: PlannedCell, row: Row) -> Made:
+def as_seen(case: PlannedCell, row: Row) -> Made:
     """What Triton makes when it is pointed at the case's ptxas: only that fails."""
     version = case.ptxas.version
     return Made(
@@ -253,8 +261,8 @@ async def _walk_back(
             holes = holes + 1 if is_hole and not columns.chosen else 0
     if left := [version for version in later if version not in made.rows]:
         study.notes.append(
-            f"ptxas {fold(left[::-1], left[::-1])} were not tried: the {holes} after them, one "
-            "after the other, cannot do this"
+            f"ptxas {fold(left[::-1], left[::-1])} skipped: {holes} newer versions in a row do not "
+            "support it"
         )
 
 

@@ -1,4 +1,4 @@
-"""`triage blame`: what several Tritons make, on every ptxas, and whose failure that makes it."""
+"""`triage blame`: several Tritons, each PTX on every ptxas, and which component is to blame."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from harness.verbs.blame_lines import (
     look_along,
     make_all,
 )
+from harness.verbs.blame_pairs import as_users_pair, remedy_of
 from harness.verbs.blame_trials import Pair, run_trials
 from harness.verbs.cells import PlannedCell
 from harness.verbs.collapse_lifting import lift_collapse
@@ -69,8 +70,9 @@ class BlameOptions:
 class BlameReport:
     """The grid and what it says; `case` is the cell that the question begins with.
 
-    `others` stand for the configs that were not followed. `troubles` could not be had, `notes` say
-    what was left out.
+    `others` stand for the configs that were not followed. `remedy` are lines for a shell: they set
+    up the combination that works, where the versions that were asked for do not go together.
+    `troubles` are the toolchains that are not available, `notes` say what was left out.
     """
 
     case: Row
@@ -78,6 +80,7 @@ class BlameReport:
     grid: Grid
     blame: Blame
     others: tuple[CellId, ...]
+    remedy: tuple[str, ...]
     troubles: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -121,6 +124,7 @@ async def find_blame(
         grid=grid,
         blame=replace(said, reasons=(*said.reasons, *lifting)),
         others=others,
+        remedy=remedy_of(grid, row.triton) if grid.focus.kind is VerdictKind.UNSUPPORTED else (),
         troubles=tuple(dict.fromkeys(study.troubles)),
         notes=tuple(dict.fromkeys(study.notes)),
     )
@@ -190,6 +194,8 @@ async def _grid(study: Study, case: PlannedCell, row: Row, asked: Followed) -> G
         return _follow(case, row, asked, [other for other in known if other is not row])
 
     made = await make_all(study, case, row, _follow(case, row, asked))
+    if row.verdict == VerdictKind.UNSUPPORTED.value and asked.condition is None:
+        made += await as_users_pair(study, case, made)
     focus = follow_now()
     bundled = [each.cell.ptxas for each in made if each.cell]
     columns = choose_columns(study.selection, case.ptxas, bundled, study.troubles)

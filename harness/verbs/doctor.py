@@ -132,7 +132,7 @@ def _installed() -> Check:
 
 def _disassembler() -> Check:
     tool = toolchains.find_nvdisasm()
-    return Check(name="disassembler", ok=True, found=f"{tool.name} {tool.version}")
+    return Check(name="disassembler", ok=True, found=tool.label)
 
 
 def _cache() -> Check:

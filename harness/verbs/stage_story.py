@@ -5,8 +5,8 @@ from __future__ import annotations
 import mmap
 import re
 from functools import lru_cache
-from pathlib import Path
 
+from harness.effects import toolchains
 from harness.effects.artifacts import UnusableArtifactError
 from harness.effects.process import scratch_disk
 from harness.effects.workbench import Workbench
@@ -102,10 +102,9 @@ def _llvm(cell: PlannedCell) -> str | None:
 
 @lru_cache(maxsize=16)
 def _llvm_of(triton: Triton) -> str | None:
-    """The commit of the LLVM that a Triton was built with, where its library tells."""
-    if triton.path is None:
-        return None
-    for library in sorted(Path(triton.path).glob("triton/_C/libtriton*.so")):
+    """The commit of the LLVM that a Triton was built with, where its library names it."""
+    package = toolchains.package_of(triton)
+    for library in sorted(package.glob("_C/libtriton*.so")) if package else []:
         with (
             library.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,

@@ -76,8 +76,12 @@ class CompileOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What a run tells while it works, quickly; `work` is the distinct work that is left."""
+    """What a run tells while it works, quickly; `work` is the distinct work that is left.
 
+    `capturing` hears what is captured next, in words.
+    """
+
+    capturing: Callable[[str], None] = lambda what: None  # noqa: ARG005
     planned: Callable[[int], None] = lambda cells: None  # noqa: ARG005
     done: Callable[[Row], None] = lambda row: None  # noqa: ARG005
     work: Callable[[int, int], None] = lambda lowerings, assemblies: None  # noqa: ARG005
@@ -248,6 +252,8 @@ async def _captured_together(run: Run, places: Sequence[Place]) -> list[list[Row
 
 async def plan_place(run: Run, place: Place) -> Plan:
     """The cells of one place; none where the capture failed, or there was no time for it."""
+    if place.triton is not None:
+        run.progress.capturing(f"Triton {place.triton.version}, {place.target}")
     try:
         if place.triton is None:
             plan = plan_ptx(run.bench, place.selection, place.target, place.launch)

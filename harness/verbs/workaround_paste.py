@@ -10,7 +10,7 @@ from harness.values.toolchain import BUNDLED
 from harness.verbs.cells import PlannedCell
 from harness.verbs.workaround_trials import OPTIONS_ARGUMENT, OPTIONS_VARIABLE, Attempt, Way
 
-__all__ = ["paste_lines"]
+__all__ = ["paste_lines", "ptxas_environment"]
 
 # Where a wheel puts its ptxas has changed with its major version; its list of files says it.
 _LOCATE = (
@@ -28,7 +28,7 @@ def paste_lines(steps: Sequence[Step], proof: Attempt) -> tuple[str, ...]:
     if Kind.TRITON in kinds and cell.launch:
         lines.append(f"pip install triton=={cell.launch.triton.version}")
     if Kind.PTXAS in kinds and cell.ptxas.origin != BUNDLED:
-        lines += _environment(cell.ptxas.origin, cell.ptxas.version)
+        lines += ptxas_environment(cell.ptxas.origin, cell.ptxas.version)
     if Kind.FLAGS in kinds and proof.setting.flags:
         lines += _options(proof.setting.flags.label, proof.ways)
     launch = [step for step in steps if step.kind is Kind.LAUNCH]
@@ -60,7 +60,8 @@ def _config(cell: PlannedCell) -> str:
     return f"kernel[grid](..., {values})"
 
 
-def _environment(package: str, version: str) -> list[str]:
+def ptxas_environment(package: str, version: str) -> list[str]:
+    """Lines for a shell: install that ptxas, and let Triton use it."""
     found = _LOCATE.format(package=package)
     return [
         f"pip install {package}=={version}",

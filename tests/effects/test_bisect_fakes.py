@@ -201,3 +201,52 @@ def test_what_is_no_log(triage: Triage, text: str, said: str) -> None:
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_command_that_cannot_be_run_is_no_evidence(
+    triage: Triage, local_index: LocalIndex
+) -> None:
+    serve(local_index, v12_1="ok", v12_2="ok")
+    found = bisect(triage, "--script", "test ! -z $TRIAGE_PTXAS  # always", "--repeat", "1", code=1)
+    assert spans(found) == [("12.1.0", "12.2.0", "script: exit code 0")]
+    for script, said in (
+        ("no-such-command", "the command of --script cannot be run: "),
+        ("./case.ptx", "the command of --script cannot be run: "),
+        ("echo 'half", "--script: the shell cannot read it: "),
+    ):
+        done = triage("bisect", "--kernel", "case.ptx", "--sm", "80", "--script", script)
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.strip().count("\n") == 0
+        assert said in done.stderr
+
+
+def test_a_bisection_that_was_interrupted_ends_as_if_it_was_not(
+    triage: Triage, local_index: LocalIndex
+) -> None:
+    history = dict.fromkeys((f"v12_{minor}" for minor in range(14)), "ok")
+    history |= dict.fromkeys(("v12_6", "v12_7", "v12_8"), "ice")
+    serve(local_index, **history)
+    whole = bisect(triage, "--bad", "12.7.0", "--budget", "6", "--repeat", "2")
+    assert whole["not_tried"]
+    lines = Path(whole["log"]).read_text().splitlines(keepends=True)
+    # Killed after the first batch was planned, and later, in the middle of a line.
+    for kept in (3, len(lines) // 2):
+        log = triage.folder / f"killed-{kept}.jsonl"
+        log.write_text("".join(lines[:kept]) + lines[kept][: len(lines[kept]) // 2])
+        resumed = bisect(triage, "--resume", str(log))
+        assert {**resumed, "log": ""} == {**whole, "log": ""}, kept
+
+
+def test_nothing_is_printed_for_each_version(triage: Triage, local_index: LocalIndex) -> None:
+    serve(local_index, v12_1="ok", v12_2="ice", v12_3="segv", v12_4="ok")
+    words = ["bisect", "--kernel", "case.ptx", "--sm", "80", "--repeat", "1"]
+    done = triage(*words)
+    assert done.returncode == 0
+    assert [line for line in done.stderr.splitlines() if "12." in line] == []
+    assert "First bad: ptxas 12.3.0" in done.stdout or "any of 12.2.0, 12.3.0" in done.stdout
+    listed = next(line for line in done.stdout.splitlines() if line.startswith("Also seen: "))
+    assert "ptxas 12.2.0, ptxas_ice: " in listed
+    command = next(line for line in done.stdout.splitlines() if "--bad 12.2.0" in line)
+    again = triage(*command.split()[1:], "--repeat", "1")
+    assert again.returncode == 0
+    assert "12.2.0  ptxas_ice  <- this failure" in again.stdout

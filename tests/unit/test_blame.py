@@ -98,8 +98,8 @@ def test_a_crash_of_ptxas_is_ptxas_whatever_made_the_ptx() -> None:
     for lines in ([line("xxxx", ICE)], [line("xxxx", ICE), fine]):
         assert judged(ICE, *lines).ground is Ground.PTXAS_CRASH
     found = judged(ICE, line("xxxx", ICE), fine)
-    assert "What Triton 3.8.0, PTX 8.8 makes works on the same ptxas" in "".join(found.reasons)
-    assert any("What sets it off is in the PTX" in reason for reason in found.reasons)
+    assert "The PTX of Triton 3.8.0, PTX 8.8 works on the same ptxas" in "".join(found.reasons)
+    assert any("The PTX triggers it; the bug is in ptxas." in reason for reason in found.reasons)
 
 
 def test_what_every_ptxas_shows_on_one_ptx_and_none_on_another_is_tritons() -> None:
@@ -118,7 +118,7 @@ def test_a_stub_is_tritons_and_others_that_make_none_are_named() -> None:
     works = line("??++", STUB, triton="3.8.0", body="b")
     found = judged(STUB, line("xxxx", STUB), works)
     assert (found.culprit, found.ground) == (Culprit.TRITON, Ground.STUB)
-    assert "Not so with Triton 3.8.0: it follows what Triton makes." in found.reasons
+    assert "Triton 3.8.0 compiles the same source: it depends on the Triton." in found.reasons
     too_much = Followed(kind=STUB.kind, stage=STUB.stage, signature="f", is_over_limit=True)
     found = judged(too_much, line("xxxx", STUB))
     assert found.ground is Ground.STUB
@@ -189,7 +189,7 @@ def test_a_triton_that_is_pointed_at_a_ptxas_it_does_not_know() -> None:
     fails = Line(tritons=("3.6.0",), made_for="13.1.115", stopped=cell(SAME, BEYOND))
     found = judged(BEYOND, fails, works)
     assert found.culprit is Culprit.PAIRING
-    assert found.reasons[-1] == "It works with Triton 3.6.0, on a ptxas that goes with it."
+    assert found.reasons[-1] == "Triton 3.6.0, PTX 8.8 works on ptxas 12.9.86."
 
 
 def test_what_must_not_matter_and_does_is_said() -> None:
