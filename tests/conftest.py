@@ -13,8 +13,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import settings
 
 HERE = Path(__file__).parent
+
+# On a busy machine any example may take long; how long says nothing of the code.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)

@@ -50,7 +50,8 @@ def _asked(grid: Grid) -> Iterator[str]:
 
 def _verbs(grid: Grid) -> tuple[str, str]:
     """What the failing and the working side do."""
-    return ("fails", "works") if grid.focus.condition is None else ("holds", "does not hold")
+    is_failure = grid.focus.condition is None
+    return ("fails", "works") if is_failure else ("meets the condition", "does not meet it")
 
 
 def _at(grid: Grid, lines: Sequence[Line], outcome: Outcome) -> str:
@@ -315,7 +316,7 @@ def _varied(grid: Grid) -> Iterator[str]:
     levels = grid.varying(Varied.LEVEL)
     works = [trial.what for trial in levels if trial.changed]
     fails = [trial.what for trial in levels if trial.after is Outcome.SAME]
-    fail, work = ("fail", "work") if grid.focus.condition is None else ("hold", "do not")
+    fail, work = ("fail", "work") if grid.focus.condition is None else ("meet it", "do not")
     if works and fails:
         yield f"By optimisation level: {', '.join(fails)} {fail}, {', '.join(works)} {work}."
     elif fails:

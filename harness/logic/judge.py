@@ -189,8 +189,13 @@ def _judge_health(evidence: CellEvidence, thresholds: Thresholds) -> Verdict | N
         VerdictKind.SICK,
         Stage.CUBIN,
         "; ".join(said for _, said in complaints) + _caveats(evidence),
-        message=", ".join(what for what, _ in complaints),
+        message=_of_this_kernel(evidence, ", ".join(what for what, _ in complaints)),
     )
+
+
+def _of_this_kernel(evidence: CellEvidence, message: str) -> str:
+    """That a kernel spills is no sign of a bug that another one has: its name belongs to it."""
+    return f"{evidence.ptx.entry}: {message}" if evidence.ptx else message
 
 
 def _caveats(evidence: CellEvidence) -> str:

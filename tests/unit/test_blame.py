@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -18,9 +19,10 @@ from harness.logic.blame_choices import (
 )
 from harness.logic.blame_grid import Cell, Grid, Line, Trial, Varied, fold
 from harness.logic.blame_words import Blame, Wanted, blame
-from harness.logic.followed import Followed
+from harness.logic.followed import Followed, follow
 from harness.logic.ptx import read_ptx
 from harness.logic.ptx_variants import harmless_variants, rename_entry
+from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind
 
 PTXAS = ("12.9.86", "13.0.88", "13.1.115", "13.3.33")
@@ -424,3 +426,92 @@ def test_every_ground_has_an_answer(ground: Ground) -> None:
 def test_renaming_any_text_never_fails(text: str, entry: str) -> None:
     varied = rename_entry(text, entry)
     assert varied is None or varied[1] in varied[0]
+
+
+def spills(stores: int, regs: int) -> Row:
+    values: dict[str, Any] = dict.fromkeys(
+        ("cell", "short", "kernel", "launch", "target", "ptxas", "ptxas_origin"), "k"
+    )
+    return Row(
+        **values,
+        config={},
+        triton="3.6.0",
+        verdict="sick" if stores > 500 else "ok",
+        reason="spills",
+        stage="cubin",
+        signature="f",
+        n_regs=regs,
+        spill_stores=stores,
+        spill_loads=stores,
+    )
+
+
+NUMBERS = follow(spills(3796, 32), others=[spills(616, 255)])
+
+
+def numbered(letters: str, triton: str, body: str) -> Line:
+    rows = {"x": spills(3796, 32), "X": spills(3900, 32), "+": spills(616, 255)}
+    cells = {
+        version: Cell(outcome=NUMBERS.of(rows[letter]), verdict="sick", row=rows[letter])
+        for version, letter in zip(PTXAS, letters, strict=True)
+    }
+    return Line(tritons=(triton,), body=body, version="8.8", cells=cells)
+
+
+def test_a_regression_of_spills_between_tritons_is_tritons_with_its_numbers() -> None:
+    found = judged(NUMBERS, numbered("xxXx", "3.6.0", "a"), numbered("++++", "3.5.1", "b"))
+    assert (found.culprit, found.ground) == (Culprit.TRITON, Ground.FOLLOWS_PTX)
+    followed, bad, good = found.reasons[:3]
+    assert followed.startswith(
+        "Followed: spill_stores >= 3080 (5 times the best toolchain or worse"
+    )
+    assert bad == (
+        "PTX identical on both sides: no, it depends on the PTX. The PTX of Triton 3.6.0, PTX 8.8 "
+        "meets the condition on every ptxas that gave a result: 12.9.86 - 13.3.33 (4) (32 "
+        "registers, 3,796 - 3,900 B of spill stores)."
+    )
+    assert good == (
+        "The PTX of Triton 3.5.1, PTX 8.8 does not meet it on the same ptxas: 12.9.86 - 13.3.33 "
+        "(4) (255 registers, 616 B of spill stores)."
+    )
+
+
+def test_a_regression_of_spills_between_ptxas_is_ptxas() -> None:
+    found = judged(NUMBERS, numbered("++xx", "3.6.0", "a"))
+    assert found.culprit is Culprit.PTXAS
+    assert "12.9.86, 13.0.88 (255 registers, 616 B of spill stores)" in found.reasons[1]
+
+
+def test_that_every_toolchain_spills_says_nothing_of_the_kernel() -> None:
+    found = judged(NUMBERS, numbered("xxxx", "3.6.0", "a"), numbered("xxxx", "3.5.1", "b"))
+    assert (found.ground, found.wanted) == (Ground.NO_BETTER, Wanted.WORKAROUND)
+    assert found.culprit is Culprit.CANNOT_TELL
+
+
+def test_a_source_that_one_triton_refuses_is_no_failure_of_triton() -> None:
+    works = line("..+.", REJECTED, triton="3.8.0", body="b")
+    found = judged(REJECTED, stopped("x", REJECTED, triton="3.3.1"), works)
+    assert (found.culprit, found.ground) == (Culprit.PAIRING, Ground.DIALECT)
+    assert found.reasons[-1] == "The message says which side to change: because."
+
+
+def test_what_nothing_supports_is_said_in_the_words_of_each_ptxas() -> None:
+    cells = {
+        "12.9.86": Cell(outcome=SAME, verdict="unsupported", reason="no such target"),
+        "13.0.88": Cell(outcome=HOLE, verdict="unsupported", reason="the PTX is too old"),
+    }
+    mine = Line(tritons=("3.4.0",), body="a", version="8.7", cells=cells)
+    pointed = Line(
+        tritons=("3.4.0",),
+        body="b",
+        version="8.8",
+        made_for="13.0.88",
+        cells={"13.0.88": Cell(outcome=OK, verdict="ok")},
+    )
+    found = judged(BEYOND, mine, pointed)
+    assert found.reasons == (
+        "Triton 3.4.0, PTX 8.7 with ptxas 12.9.86: no such target.",
+        "Triton 3.4.0, PTX 8.7 with ptxas 13.0.88: the PTX is too old.",
+        "Triton 3.4.0 works when it is pointed at ptxas 13.0.88.",
+    )
+    assert judged(BEYOND, mine).reasons[-1] == "No combination that was tried works."

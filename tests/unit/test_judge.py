@@ -513,6 +513,20 @@ def test_spills() -> None:
     assert key(other) == key(verdict)
 
 
+def test_two_sick_kernels_are_not_one_bug() -> None:
+    spills = replace(NEEDS, spill_stores=44_324, spill_loads=50_224)
+    mine, entry = judge(compiled(spills)), read_ptx(ALIVE).entry
+    assert mine.signature is not None
+    assert mine.signature.template == f"{entry}: spills"
+    renamed = judge(compiled(spills, ptx=ALIVE.replace(entry, "other")))
+    assert renamed.signature is not None
+    assert renamed.signature.key != mine.signature.key
+    # Nor are two ways of one kernel to be sick.
+    local = judge(compiled(replace(NEEDS, stack=4_096)))
+    assert local.signature is not None
+    assert local.signature.key != mine.signature.key
+
+
 @pytest.mark.parametrize(
     ("needs", "sick"),
     [
