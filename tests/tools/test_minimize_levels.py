@@ -174,9 +174,9 @@ def minimized(triage: Triage, kernel: str, sm: str, level: str, *more: str) -> d
     return document
 
 
-def repro(folder: Path, triton: str) -> int:
-    """The exit status of its repro.sh, with the Triton of the cache."""
-    site = Path(os.environ["TRIAGE_CACHE_DIR"]) / "toolchains" / f"triton-{triton}" / "site"
+def repro(folder: Path, triton: str | None = LATE) -> int:
+    """The exit status of its repro.sh, with an installed Triton, or a folder without one."""
+    site = install_triton(triton).path if triton else folder
     env = {"PATH": os.environ["PATH"], "TRITON": str(site), "PYTHON": sys.executable}
     words = ["sh", str(folder / "repro.sh")]
     done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
@@ -205,10 +205,10 @@ def test_a_failure_as_a_file_of_a_few_lines(
     folder = triage.folder / found["path"]
     row = compiled(triage, folder / "min.py", sm, LATE, code=1)
     assert row["signature"] == found["signature"]
-    assert repro(folder, LATE) == 0
+    assert repro(folder) == 0
     (folder / "min.py").write_text((folder / "min.py").read_text().replace("@triton.jit", "@jit"))
-    assert repro(folder, LATE) == 1
-    assert repro(folder, "0.0") == 125
+    assert repro(folder) == 1
+    assert repro(folder, None) == 125
 
 
 @pytest.mark.long
@@ -253,6 +253,6 @@ def test_a_module_of_a_few_operations(triage: Triage) -> None:
     found = minimized(triage, "verdict_trap_stub", "100a", "ttgir")
     assert found["original"]["lines"] > 80
     assert found["lines"] <= 15
-    assert repro(triage.folder / found["path"], LATE) == 0
+    assert repro(triage.folder / found["path"]) == 0
     row = compiled(triage, triage.folder / found["path"] / "min.ttgir", "100a", LATE, code=1)
     assert row["signature"] == found["signature"]
