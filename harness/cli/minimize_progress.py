@@ -39,7 +39,7 @@ def watch_reduction(console: Console) -> Iterator[Watch]:
 
 
 class _View:
-    """What is known, drawn anew a few times a second."""
+    """What is known, redrawn a few times a second."""
 
     def __init__(self) -> None:
         self._name = self._level = ""
@@ -80,7 +80,7 @@ class _View:
 
 
 class _Plain:
-    """A line every so often, where nobody looks on."""
+    """A line every so often, where there is no terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

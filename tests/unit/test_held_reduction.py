@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,6 +200,14 @@ def test_a_version_farther_away_that_strays_is_held_from_there_on(
     assert all(line.is_same for line in held.versions)
     assert held.work.notes == ["Triton 9.0 differed from the original: from there on asked, too"]
     assert held.work.ending is Ending.FINISHED
+
+
+def test_a_version_that_answers_now_so_now_so_ends_it_too(tmp_path: Path) -> None:
+    answers = itertools.cycle(["ok", "ok", "other"])
+    rules = {"2.0": fails_with("dot"), "3.0": valid, "9.0": lambda _: next(answers)}
+    held = run(tmp_path, rules)
+    assert held.work.ending is Ending.FINISHED
+    assert "dot" in held.work.best
 
 
 def test_a_version_that_this_machine_cannot_run_is_left_out(tmp_path: Path) -> None:
