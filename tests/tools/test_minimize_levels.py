@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import json
 import os
 import shlex
 import subprocess
@@ -19,7 +20,7 @@ from conftest import HERE, Triage
 
 from harness.effects.process import Hub
 from harness.effects.store import Store
-from harness.effects.toolchains import install_triton
+from harness.effects.toolchains import install_triton, installed_triton
 from harness.effects.triton_sessions import TritonSessions
 from harness.effects.workbench import Workbench
 from harness.logic.standalone import read_standalone, render
@@ -221,6 +222,21 @@ def test_a_failure_as_a_file_of_a_few_lines(
     (folder / "min.py").write_text((folder / "min.py").read_text().replace("@triton.jit", "@jit"))
     assert repro(folder) == 1
     assert repro(folder, None) == 125
+
+
+def test_a_triton_that_works_holds_the_failure(triage: Triage) -> None:
+    """Triton 3.5 - 3.7 refuse this kernel; the newer one beside triage goes on compiling it."""
+    kernel = str(KERNELS / "reported" / "dot_of_bytes.py")
+    found = minimized(triage, kernel, "90", "source", "--budget", "40")
+    beside = installed_triton().version
+    assert found["fingerprint"]["accepted_by"] == [beside]
+    table = json.loads((triage.folder / found["path"] / "versions.json").read_text())
+    assert [(each["version"], each["minimized"]) for each in table["versions"]] == [
+        (LATE, "same"),
+        (beside, "accepts"),
+    ]
+    assert table["is_same_everywhere"] is True
+    assert found["bytes"] < found["original"]["bytes"]
 
 
 @pytest.mark.long

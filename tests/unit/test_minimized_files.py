@@ -292,3 +292,26 @@ def test_a_stub_and_a_kernel_over_the_limit_compile() -> None:
     assert '[ "$shared" -gt 232448 ]' in (repro_of(over) or "")
     unknown = of_triton("out_of_resources", stage=Stage.LAUNCH, fields={"shared": None})
     assert repro_of(unknown) is None
+
+
+@pytest.mark.parametrize(
+    ("level", "suffix"), [("source", ".py"), ("ttgir", ".ttgir"), ("config", ".sh")]
+)
+def test_a_folder_above_ptx_speaks_of_triton(level: str, suffix: str) -> None:
+    reaction = of_triton("pass_failure")
+    made = found(
+        level=level,
+        suffix=suffix,
+        triton="3.6.0",
+        stage="ttgir",
+        reason=reaction.reason,
+        reaction=reaction,
+        packages={},
+        text="triage compile" if level == "config" else "text",
+    )
+    readme = folder_files(made, command="triage minimize --kernel k")["README.md"]
+    assert "Triton 2.0 fails with signature" in readme
+    assert "| Triton |" in readme
+    assert "ptxas" not in readme
+    assert "instruction" not in readme
+    assert "min.ptx" not in readme

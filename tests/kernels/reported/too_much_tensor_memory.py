@@ -1,4 +1,4 @@
-"""state-spaces/mamba#904: accumulators of more than 512 columns: Triton 3.5 - 3.7 make an empty kernel of it."""
+"""state-spaces/mamba#904: sums of more than 512 columns of tensor memory become a kernel that only traps."""
 
 import torch
 import triton
@@ -6,24 +6,24 @@ import triton.language as tl
 
 
 @triton.jit
-def three_products(x, out, n, N: tl.constexpr, K: tl.constexpr):
-    rows = tl.arange(0, N)[:, None]
-    columns = tl.arange(0, K)[None, :]
-    first = tl.zeros((N, N), tl.float32)
-    second = tl.zeros((N, N), tl.float32)
-    third = tl.zeros((N, N), tl.float32)
-    for start in range(0, n, K):
-        value = tl.load(x + rows * n + start + columns)
-        other = tl.trans(value)
-        first = tl.dot(value, other, first)
-        second = tl.dot(value, other * 2.0, second)
-        third = tl.dot(value * 3.0, other, third)
-    place = out + rows * N + tl.arange(0, N)[None, :]
-    tl.store(place, first * second + third)
-    tl.store(place + N * N, tl.dot(first.to(tl.float16), second.to(tl.float16), third))
+def three_sums(x, y, out, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    rows = tl.arange(0, M)[:, None]
+    columns = tl.arange(0, N)[None, :]
+    inner = tl.arange(0, K)
+    first = tl.zeros((M, N), tl.float32)
+    second = tl.zeros((M, N), tl.float32)
+    third = tl.zeros((M, N), tl.float32)
+    for start in range(0, k, K):
+        left = tl.load(x + rows * k + start + inner[None, :])
+        right = tl.load(y + (start + inner[:, None]) * N + columns)
+        first = tl.dot(left, right, first)
+        second = tl.dot(left * 2.0, right, second)
+        third = tl.dot(left, right * 3.0, third)
+    tl.store(out + rows * N + columns, first * second + third)
 
 
-def launch(block=128, k=64, n=1024):
-    x = torch.empty(block, n, device="cuda", dtype=torch.float16)
-    out = torch.empty(2 * block, block, device="cuda")
-    three_products[(1,)](x, out, n, N=block, K=k, num_warps=4, num_stages=2)
+def launch(m=128, n=256, block=32, k=1024):
+    x = torch.empty(m, k, device="cuda", dtype=torch.float16)
+    y = torch.empty(k, n, device="cuda", dtype=torch.float16)
+    out = torch.empty(m, n, device="cuda")
+    three_sums[(1,)](x, y, out, k, M=m, N=n, K=block, num_warps=4, num_stages=1)
