@@ -16,6 +16,7 @@ from harness.presentation.report_forms import REQUIRED
 REPORTS = Path(__file__).parent.parent / "reports"
 FILED = {
     "c7907": Upstream.NVIDIA,
+    "c7907-newest": Upstream.NVIDIA,
     "trap-stub": Upstream.TRITON,
     "mamba-904": Upstream.PROJECT,
 }

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from harness.values.row import Row
-from harness.values.verdict import VerdictKind
+from harness.values.verdict import Stage, VerdictKind
 
 __all__ = ["next_steps"]
 
@@ -44,11 +44,13 @@ def _steps_for(row: Row, kind: VerdictKind, selection: Sequence[str]) -> list[tu
     if kind is VerdictKind.OUT_OF_RESOURCES:
         stage = "meta" if row.triton else "log"
         return [(_show(row, stage), "what it asks of the target")]
-    shown = _SHOWN.get(row.stage or "")
-    if row.triton and shown:
+    if row.triton and row.stage != Stage.CUBIN.value:
+        # Nothing comes before the first stage: what was printed is all there is.
+        shown = _SHOWN.get(row.stage or "")
+        why = "the IR before the stage at fault" if shown else "everything that Triton printed"
         newest = _compile(selection, "--triton", "latest")
         return [
-            (_show(row, shown), "the IR before the stage at fault"),
+            (_show(row, shown or "log"), why),
             (newest, "does the newest Triton still do it?"),
         ]
     options = ["--ptxas", "latest"]

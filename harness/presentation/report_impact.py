@@ -97,7 +97,7 @@ def _newest(ledger: Ledger, d: Dossier) -> str:
     if newest is None or d.history is None:
         return ""
     if newest == d.version:
-        said = f"{d.tool} {newest} is the newest that was tried."
+        said = f"It fails with {d.tool} {newest}, the newest that was tried."
         return ledger.say(said, has_figures(d.history.rows[newest]))
     tool = f"{d.tool} {newest}, the newest that was tried"
     if len(d.rows) == 1 or d.lifted(newest) is None:

@@ -127,3 +127,12 @@ def test_next_steps_fit_what_was_found() -> None:
     assert "--stage meta" in commands(row("out_of_resources", stage="launch"))
     [(_, why)] = next_steps([row("sick", stage="cubin")], [])
     assert "spill" not in why
+
+
+def test_a_triton_that_dies_before_any_stage_is_not_said_to_be_ptxas() -> None:
+    steps = next_steps([row("compiler_crash", stage="capture")], ["--kernel", "k.ttgir"])
+    assert [why for _, why in steps] == [
+        "everything that Triton printed",
+        "does the newest Triton still do it?",
+    ]
+    assert all("ptxas" not in command for command, _ in steps)
