@@ -58,7 +58,7 @@ _SELECT_PROGRAMS = """
     FROM results
     WHERE signature_key IN (SELECT value FROM json_each(?))
         AND verdict NOT IN ('ok', 'sick', 'unsupported', 'infra')
-    GROUP BY 1, 2, 3 <> '', 4
+    GROUP BY 1, 2, triton = '', 4
 """
 
 

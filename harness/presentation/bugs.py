@@ -103,26 +103,23 @@ def render_bugs(bugs: Sequence[Bug]) -> RenderableType:
     if not bugs:
         return Text("no bugs: nothing that was compiled has failed")
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title in ("bug", "results say", "people say", "failure", "cells", "kernels", "versions"):
+    for title in ("bug", "results say", "people say", "cells", "failure, kernels, versions"):
         right = title in ("bug", "cells")
-        # Each text has room for a sentence: what is too long for the screen wraps at words.
-        least = {"failure": 40, "kernels": 16, "versions": 18, "people say": 12}.get(title)
+        # All that may be long shares one column: it wraps at words, also on a narrow screen.
         table.add_column(
             title,
             justify="right" if right else "left",
-            no_wrap=title in ("bug", "results say", "cells"),
-            min_width=least,
+            no_wrap=not title.startswith("failure"),
             overflow="fold",
         )
     for bug in bugs:
+        where = "; ".join(filter(None, (_kernels(bug), *map(_short_range, bug.ranges))))
         table.add_row(
             str(bug.record.number),
             Text(bug.machine.value, style=_STYLES[bug.machine]),
-            _people(bug.record),
-            f"{_failure(bug)}: {_cut(_title(bug))}",
+            bug.record.state.value,
             f"{bug.cells_now:,}/{bug.cells:,}",
-            _kernels(bug),
-            "; ".join(map(_short_range, bug.ranges)),
+            "\n".join(filter(None, (f"{_failure(bug)}: {_cut(_title(bug))}", where, _link(bug)))),
         )
     alike = [Text(line) for line in _alike(bugs)]
     return Group(table, *alike) if alike else table
@@ -212,6 +209,12 @@ def _title(bug: Bug) -> str:
     """The message; a crash that said nothing has a signal and no more."""
     title = bug.title.removesuffix(":")
     return title if title == bug.title else f"{title}, saying nothing"
+
+
+def _link(bug: Bug) -> str:
+    """What people say of a bug besides its state: an address, or the number of another bug."""
+    words = _people(bug.record)
+    return "" if words == bug.record.state.value else words
 
 
 def _people(record: BugRecord) -> str:

@@ -149,12 +149,15 @@ def set_state(
     """Keep what people say of a bug; `argument` is the URL, or the number of the other bug.
 
     Raises:
-        UsageError: there is no such bug, or the argument makes no sense.
+        UsageError: there is no such bug, it was joined, or the argument makes no sense.
         StorageError: the results cannot be read or written.
     """
     records = {record.number: record for record in store.bugs()}
     if number not in records:
         raise UsageError(_no_such_bug(number, list(records)))
+    home = records[number].duplicate_of
+    if home and number in {each.number for each in _joined(records).get(home, ())}:
+        raise UsageError(f"bug {number} was joined with bug {home}: say it of that one")
     record = replace(records[number], state=state, duplicate_of=None)
     if state is HumanState.REPORTED:
         record = replace(record, url=_url(argument))

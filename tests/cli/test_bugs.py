@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,3 +93,20 @@ def test_a_duplicate_s_duplicate_cannot_lead_back(triage: Triage, home: Path) ->
     night(home, [row("ptxas_ice", A), row("trap_stub", B, warps=8)])
     document(triage, "set", "1", "duplicate", "2")
     assert triage("bugs", "set", "2", "duplicate", "1").returncode == 2
+
+
+def test_no_text_is_lost_on_a_narrow_screen(triage: Triage, home: Path) -> None:
+    url = "https://example.org/a/rather/long/address/issues/1"
+    night(home, [row("ptxas_ice", A, kernel="a_kernel_with_a_long_name_of_its_own", code="C7907")])
+    document(triage, "set", "1", "reported", url)
+    narrow = replace(triage, env={**triage.env, "COLUMNS": "80"})
+    lines = narrow("bugs").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    words = "".join("".join(lines).split())
+    for text in (
+        "cubin ptxas_ice C7907",
+        "a_kernel_with_a_long_name_of_its_own",
+        url,
+        "ptxas 13.0.88",
+    ):
+        assert text.replace(" ", "") in words

@@ -122,6 +122,8 @@ def test_histories_are_compared_and_a_join_keeps_its_reason(store: Store) -> Non
     assert record.note.startswith("joined with bug 1: may be the same: histories agree (")
     assert join_bugs(store, 1, 3, "one fix for both").note == "joined with bug 1: one fix for both"
     assert bugs(store) == {1: ["bwd", "fwd", "new"]}
+    with pytest.raises(UsageError, match="bug 2 was joined with bug 1"):
+        set_state(store, 2, HumanState.UNTRIAGED, None)
     # Later results of a joined program follow.
     keep(store, "bwd", "7", warps=16)
     assert bug(store, 1).kernels["bwd"] == 2
