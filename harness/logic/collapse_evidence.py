@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.logic.collapse import Collapse, collapse_of, is_lifted
-from harness.logic.ptx import blank_opaque
 from harness.values.row import Row
 
-__all__ = ["CollapseEvidence", "Lift", "with_directive"]
-
-_BLOCK_SIZE = re.compile(r"^[ \t]*\.(?:reqntid|maxntid)\b[^\n{]*", re.MULTILINE)
+__all__ = ["CollapseEvidence", "Lift"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +48,3 @@ class CollapseEvidence:
     def healthy(self) -> Sequence[Lift]:
         """The configs that have no collapse."""
         return [each for each in self.configs if collapse_of(each.before) is None]
-
-
-def with_directive(text: str, directive: str) -> str | None:
-    """PTX with a directive behind the block size of its one entry; None where that is not one."""
-    places = list(_BLOCK_SIZE.finditer(blank_opaque(text)))
-    if len(places) != 1:
-        return None
-    end = places[0].end()
-    return f"{text[:end]}\n{directive}{text[end:]}"

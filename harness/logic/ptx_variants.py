@@ -30,14 +30,13 @@ def harmless_variants(text: str, entry: str) -> Iterator[tuple[str, str, str]]:
         yield "without line information", bare, entry
 
 
-def rename_entry(text: str, entry: str) -> tuple[str, str] | None:
-    """The text with another name for this entry and its parameters, and that name.
+def rename_entry(text: str, entry: str, new: str = "renamed") -> tuple[str, str] | None:
+    """The text with another name (like `new`) for this entry and its parameters, and that name.
 
     None where there is no such entry, or its name stands for something else too.
     """
     code = blank_opaque(text)
     words = list(_WORD.finditer(code))
-    new = "renamed"
     while any(word[0].startswith(new) for word in words):
         new += "_"
     chosen, is_declared, previous = [], False, ""

@@ -13,6 +13,7 @@ from enum import Enum
 
 from packaging.version import Version
 
+from harness.logic.ptx_edits import PtxEdit
 from harness.logic.ptxas_flags import FlagChange
 from harness.logic.workaround_rank import merit
 from harness.values.kernel import Config, Scalar
@@ -37,6 +38,7 @@ class Kind(str, Enum):
     """What a step changes, in the order of what it costs to try and to live with."""
 
     FLAGS = "flags"
+    PTX = "ptx"
     CONFIG = "config"
     LAUNCH = "launch"
     PTXAS = "ptxas"
@@ -46,7 +48,8 @@ class Kind(str, Enum):
     def weight(self) -> int:
         """How far one such step takes a user from where they are.
 
-        Options of ptxas are an environment variable, or an argument of the launch. A config is
+        Options of ptxas are an environment variable, or an argument of the launch. PTX can be
+        changed where it is a file, and not what Triton makes each time. A config is
         changed in one place of the source. A parameter of the launch changes what the kernel is
         given, toolchains change every other kernel of the program too.
         """
@@ -66,6 +69,7 @@ class Setting:
     config: Config
     launch: tuple[tuple[str, Scalar | None], ...] = ()
     flags: FlagChange | None = None
+    edit: PtxEdit | None = None
     ptxas: str | None = None
     triton: str | None = None
 
@@ -77,7 +81,7 @@ class Setting:
     def key(self) -> tuple[object, ...]:
         """Equal for settings that are the same, in whatever order their config is written."""
         config = tuple(sorted(self.config.items, key=lambda item: item[0]))
-        return config, self.launch, self.flags, self.ptxas, self.triton
+        return config, self.launch, self.flags, self.edit, self.ptxas, self.triton
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +150,9 @@ def _steps(
     if setting.flags != origin.flags:
         old, new = (each.label if each else None for each in (origin.flags, setting.flags))
         found.append(Step(kind=Kind.FLAGS, name="ptxas flags", before=old, after=new))
+    if setting.edit != origin.edit:
+        old, new = (each.words if each else None for each in (origin.edit, setting.edit))
+        found.append(Step(kind=Kind.PTX, name="PTX", before=old, after=new))
     for kind, before, after in (
         (Kind.PTXAS, origin.ptxas, setting.ptxas),
         (Kind.TRITON, origin.triton, setting.triton),
@@ -184,6 +191,8 @@ def without(setting: Setting, step: Step, origin: Setting) -> Setting:
         return replace(setting, launch=tuple(sorted(rest.items())))
     if step.kind is Kind.FLAGS:
         return replace(setting, flags=origin.flags)
+    if step.kind is Kind.PTX:
+        return replace(setting, edit=origin.edit)
     if step.kind is Kind.PTXAS:
         return replace(setting, ptxas=origin.ptxas)
     return replace(setting, triton=origin.triton)

@@ -12,8 +12,9 @@ from harness.effects.ptxas_help import options_of
 from harness.effects.store import Store
 from harness.effects.workbench import Workbench
 from harness.logic.collapse import collapse_of, collapse_words
-from harness.logic.collapse_evidence import CollapseEvidence, Lift, with_directive
+from harness.logic.collapse_evidence import CollapseEvidence, Lift
 from harness.logic.ptx import blank_opaque
+from harness.logic.ptx_edits import with_directive
 from harness.logic.ptxas_options import PtxasOption
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED

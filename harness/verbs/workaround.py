@@ -147,7 +147,10 @@ def _keep(store: Store, report: WorkaroundReport, selection: Selection) -> None:
     )
 
 
-def _kept_setting(setting: Setting, selection: Selection) -> KeptSetting:
+def _kept_setting(setting: Setting, selection: Selection) -> KeptSetting | None:
+    """What a night compiles again; an edit of a file is the user's to keep."""
+    if setting.edit:
+        return None
     overrides = {**selection.launches[0].overrides, **dict(setting.launch)}
     return KeptSetting(
         config=setting.config.as_dict(),
@@ -338,7 +341,7 @@ def _explanation(trials: Trials, proof: Attempt) -> tuple[str, ...]:
     steps = trials.steps(proof.setting)
     home = trials.done[trials.origin.setting.key]
     limits = limits_of(trials.target.capability)
-    option = option_of(proof.setting.flags)
+    option = option_of(proof.setting.flags) or proof.setting.edit
     about = [f"{option.words}: {option.meaning}"] if option else []
     if len(steps) == 1:
         return (explain_step(steps[0], home.row, proof.row, limits), *about)

@@ -31,6 +31,10 @@ def paste_lines(steps: Sequence[Step], proof: Attempt) -> tuple[str, ...]:
         lines += ptxas_environment(cell.ptxas.origin, cell.ptxas.version)
     if Kind.FLAGS in kinds and proof.setting.flags:
         lines += _options(proof.setting.flags.label, proof.ways)
+    if proof.setting.edit:
+        edit = proof.setting.edit
+        where = "in the PTX, behind the block size: " if edit.directive else "in the PTX: "
+        lines.append(f"{where}{edit.words}")
     launch = [step for step in steps if step.kind is Kind.LAUNCH]
     if launch:
         arguments = ", ".join(f"{step.name}={step.after!r}" for step in launch)

@@ -13,6 +13,7 @@ from packaging.version import Version
 from harness.effects import toolchains
 from harness.effects.ptxas_help import options_of
 from harness.effects.store import Store
+from harness.logic.ptx_edits import EDITS
 from harness.logic.ptxas_options import PtxasOption
 from harness.logic.workaround_choice import is_gain, rank_key
 from harness.logic.workarounds import (
@@ -35,7 +36,14 @@ _ROUNDS = 3
 # Before that, Triton's capture works differently; see the README.
 _OLDEST_TRITON = Version("3.2")
 # Of the time that is left: what a kernel is given changes more than anything about its compiler.
-_SHARES = {Kind.FLAGS: 3, Kind.CONFIG: 2, Kind.LAUNCH: 4, Kind.PTXAS: 2, Kind.TRITON: 2}
+_SHARES = {
+    Kind.FLAGS: 3,
+    Kind.PTX: 1,
+    Kind.CONFIG: 2,
+    Kind.LAUNCH: 4,
+    Kind.PTXAS: 2,
+    Kind.TRITON: 2,
+}
 _LEARNED = ("learned", "workaround-kinds")
 # So many vain attempts, and none that helped, before a kind goes to the end of the queue.
 _VAIN = 30
@@ -55,12 +63,16 @@ async def explore(
         Kind.CONFIG: lambda: _configs(trials, listed),
         Kind.LAUNCH: lambda: _launches(trials, starts),
         Kind.FLAGS: lambda: _flags(trials),
+        Kind.PTX: lambda: _edits(trials),
         Kind.PTXAS: lambda: _ptxas(trials),
         Kind.TRITON: lambda: _tritons(trials, starts),
     }
     if trials.home.launch is None:
         # PTX has been through Triton, and its launch is not known.
-        kinds = [kind for kind in kinds if kind in (Kind.FLAGS, Kind.PTXAS)]
+        of_ptx = (Kind.FLAGS, Kind.PTX, Kind.PTXAS)
+        kinds = [kind for kind in kinds if kind in of_ptx]
+    else:
+        kinds = [kind for kind in kinds if kind is not Kind.PTX]
     store = trials.bench.store
     learned = _learned(store)
     order = sorted(
@@ -174,6 +186,14 @@ async def _flags(trials: Trials) -> None:
         gained = [a for a in done if is_gain(trials.origin, (a.setting, a.row), before)]
         if gained:
             options = [o for o in options if o.change in {a.setting.flags for a in gained}]
+
+
+async def _edits(trials: Trials) -> None:
+    """Directives and the entry's name, in PTX that the user has as a file."""
+    origin = trials.origin.setting
+    for edit in EDITS:
+        # One for which the PTX has no place says nothing of the others.
+        await trials.attempt([replace(origin, edit=edit)])
 
 
 async def _ptxas(trials: Trials) -> None:

@@ -14,6 +14,8 @@ from harness.effects.knobs import knobs
 from harness.effects.lowering import lowering_key
 from harness.effects.process import ResourceLimits
 from harness.effects.workbench import TimeIsUpError, Workbench
+from harness.logic.ptx import read_ptx
+from harness.logic.ptx_edits import PtxEdit, edited
 from harness.logic.ptxas_flags import FlagChange
 from harness.logic.workarounds import OPTIONS, Origin, Setting, Step
 from harness.values.errors import TriageError, UsageError
@@ -271,7 +273,26 @@ class Trials:
             cell = replace(cell, ptxas=ptxas, freeze_ptx=freeze, cell=name)
         if setting.flags:
             cell = with_flags(cell, setting.flags)
-        return cell
+        return self._edited(cell, setting.edit) if setting.edit else cell
+
+    def _edited(self, cell: PlannedCell, edit: PtxEdit) -> PlannedCell:
+        """The cell of a PTX file with an edit, which its name tells.
+
+        Raises:
+            UsageError: the PTX has no place for it.
+        """
+        assert cell.raw_ptx is not None, "only a file of PTX is edited"
+        text = self.bench.store.artifacts.get(cell.raw_ptx).decode(errors="replace")
+        found = edited(text, read_ptx(text, cell.entry).entry, edit)
+        if found is None:
+            raise UsageError(f"the PTX has no place for {edit.words}")
+        ptxas = f"{cell.cell.ptxas},{edit.words.replace(' ', '_')}"
+        return replace(
+            cell,
+            cell=replace(cell.cell, ptxas=ptxas),
+            raw_ptx=self.bench.store.artifacts.put(found[0].encode()),
+            entry=found[1],
+        )
 
     async def prove(self, setting: Setting) -> Attempt | None:
         """Compile a setting again, from nothing, as a user would: None where the launch is gone.

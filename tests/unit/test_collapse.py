@@ -8,9 +8,10 @@ import pytest
 
 from harness.logic.claims import Kind, Ledger
 from harness.logic.collapse import collapse_of, collapse_words, is_lifted
-from harness.logic.collapse_evidence import CollapseEvidence, Lift, with_directive
+from harness.logic.collapse_evidence import CollapseEvidence, Lift
 from harness.logic.dossier import Dossier
 from harness.logic.ptx import read_ptx
+from harness.logic.ptx_edits import EDITS, edited, with_directive
 from harness.presentation.report_collapse import (
     collapse_lines,
     collapse_title,
@@ -123,6 +124,17 @@ def test_a_directive_goes_behind_the_block_size_of_the_entry() -> None:
     # Which of two is meant is not known; and one that has no size is told nothing of blocks.
     assert with_directive(PTX + PTX, ".minnctapersm 1") is None
     assert with_directive(PTX.replace("\n.reqntid", "\n// .reqntid"), ".minnctapersm 1") is None
+
+
+def test_an_edit_keeps_the_program_and_is_made_where_there_is_a_place_for_it() -> None:
+    entries = {}
+    for edit in EDITS:
+        found = edited(PTX, "k", edit)
+        assert found is not None
+        entries[edit.words] = read_ptx(found[0], found[1]).entry
+        # Nothing is said twice.
+        assert edited(*found, edit) is None
+    assert list(entries.values()) == ["k", "k", "k_cutlass"]
 
 
 def dossier(*, directive: int) -> Dossier:
