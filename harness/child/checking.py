@@ -11,12 +11,12 @@ tensors: one that reads outside them takes nothing with it.
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 import time
 from collections import Counter
 from fnmatch import fnmatchcase
 from functools import partial
+from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +26,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from harness.child.agreement import Trial, compare, group
 from harness.child.bfloat16 import mend_bfloat16
+from harness.child.confine import settle
 from harness.child.coverage import suspicion
 from harness.child.device import pretend_cuda
 from harness.child.forks import Forks, in_a_line, leave, numbers, results, tensors
@@ -215,7 +216,7 @@ def _variants(tuner: Any, configs: Sequence[Any], kwargs: dict[str, Any]) -> lis
     for config in configs:
         seen = {k: repr(v) for k, v in config.all_kwargs().items() if k in tuner.arg_names}
         # Hooks are code: what they do is not known.
-        key = json.dumps([sorted(seen.items()), repr(config.pre_hook)])
+        key = dumps([sorted(seen.items()), repr(config.pre_hook)])
         if key not in found:
             values = {**tuner.nargs, **kwargs, **config.kwargs}
             found[key] = _Variant(config, [], suspicion(tuner.base_fn, values))
@@ -238,7 +239,7 @@ def main() -> None:
     """Do what `request.json` asks for."""
     started = time.monotonic()
     folder = Path(sys.argv[1])
-    ask = json.loads((folder / "request.json").read_text())
+    ask = loads((folder / "request.json").read_text())
     checker = Checker(
         kernels=ask["kernels"],
         folder=folder,
@@ -247,6 +248,8 @@ def main() -> None:
         deadline=started + 0.9 * ask["timeout"],
         injected=ask["injected"],
     )
+    if ask["confined"]:
+        settle(str(folder))
     stand_aside(ask)
     mode = pretend_cuda(ask["device"], with_values=True)
     mend_bfloat16()
@@ -265,7 +268,7 @@ def main() -> None:
     result = {"findings": checker.findings, "skipped": checker.skipped, "error": error}
     result["reads"] = reads.stop()
     unfinished = folder / "result.json.tmp"
-    unfinished.write_text(json.dumps(result))
+    unfinished.write_text(dumps(result))
     unfinished.rename(folder / "result.json")
 
 

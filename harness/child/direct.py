@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from dataclasses import dataclass
+from json import dumps
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import triton
@@ -41,7 +41,7 @@ class SourceRecord:
     def __post_init__(self) -> None:
         # Triton's own hash has the kernel, its helpers, the signature, constants and attributes.
         body = [_source_hash(self.source), sorted((n, repr(v)) for n, v in self.options.items())]
-        self.key = hashlib.sha256(json.dumps(body).encode()).hexdigest()
+        self.key = hashlib.sha256(dumps(body).encode()).hexdigest()
 
     @property
     def kernel(self) -> str:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import ast
 import enum
 import inspect
-import json
 import math
 import sys
 import textwrap
+from json import dumps
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -55,7 +55,7 @@ def export_to(record: Any, run: Callable[..., Any], folder: File) -> None:
     except Exception as error:  # noqa: BLE001 - Triton refuses the launch before it compiles
         result = {"export": None, "error": f"{type(error).__name__}: {error}"[:2000]}
     partial = folder / "result.json.tmp"
-    partial.write_text(json.dumps(result))
+    partial.write_text(dumps(result))
     partial.rename(folder / "result.json")
 
 

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
+from json import dumps
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -64,7 +64,7 @@ def read_ir(file: str, options: dict[str, Any], capability: int) -> IrRecord:
     return IrRecord(
         path=file,
         kernel=(named[1] or named[2]) if named else "",
-        key=hashlib.sha256(json.dumps(body).encode()).hexdigest(),
+        key=hashlib.sha256(dumps(body).encode()).hexdigest(),
         options=options,
         capability=capability,
     )

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
-import json
 import os
 import subprocess
 import tempfile
 import time
 import traceback
 import types
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ class Progress:
     def enter(self, stage: str) -> None:
         """Say that a stage begins."""
         self.stage = stage
-        self._path.write_text(json.dumps({"stage": stage, "seconds": self.stages}))
+        self._path.write_text(dumps({"stage": stage, "seconds": self.stages}))
 
 
 def _record_ptxas(calls: list[list[str]]) -> None:
@@ -153,7 +153,7 @@ def lower(
     result["seconds"] = progress.stages
     result["triton"] = importlib.metadata.version("triton")
     partial = folder / "result.json.tmp"
-    partial.write_text(json.dumps(result))
+    partial.write_text(dumps(result))
     partial.rename(folder / "result.json")
 
 

@@ -11,12 +11,12 @@ kernel does, and of some results more than of others.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
 import time
 from functools import partial
+from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ import torch
 from harness.child.agreement import Apart
 from harness.child.bfloat16 import mend_bfloat16
 from harness.child.checking import SEED, Checker
+from harness.child.confine import settle
 from harness.child.device import pretend_cuda
 from harness.child.forks import Forks, leave, numbers, results
 from harness.child.inline_assembly import mend_inline_assembly
@@ -56,7 +57,7 @@ def _run(ask: dict[str, Any], variant: dict[str, Any], folder: Path) -> dict[str
             returned = run_launch(ask["file"], ask["function"], variant["overrides"])
     except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
         error = describe_error(raised, ask["file"])
-    (folder / f"reads-{os.getpid()}.json").write_text(json.dumps(reads.stop()))
+    (folder / f"reads-{os.getpid()}.json").write_text(dumps(reads.stop()))
     return results(checker.skipped, returned, error)
 
 
@@ -97,7 +98,9 @@ def main() -> None:
     """Do what `request.json` asks for."""
     started = time.monotonic()
     folder = Path(sys.argv[1])
-    ask = json.loads((folder / "request.json").read_text())
+    ask = loads((folder / "request.json").read_text())
+    if ask["confined"]:
+        settle(str(folder))
     stand_aside(ask)
     # Some of the time is left to say what was found until then.
     variants = ask["variants"]
@@ -114,8 +117,8 @@ def main() -> None:
         facts = {**numbers(apart), "differs": apart.differs} if apart else {}
         found.append({"error": error, **facts})
     unfinished = folder / "result.json.tmp"
-    reads = [json.loads(path.read_text()) for path in sorted(folder.glob("reads-*.json"))]
-    unfinished.write_text(json.dumps({"variants": found, "reads": reads}))
+    reads = [loads(path.read_text()) for path in sorted(folder.glob("reads-*.json"))]
+    unfinished.write_text(dumps({"variants": found, "reads": reads}))
     unfinished.rename(folder / "result.json")
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
-import json
 import operator
 from dataclasses import dataclass, field, fields, is_dataclass
+from json import dumps
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -238,7 +238,7 @@ class Recorder:
 
     def _keep(self, record: Record | SourceRecord) -> bool:
         """Keep a record unless it is known, or one too many; whether it was kept."""
-        name = (record.key, json.dumps(record.config))
+        name = (record.key, dumps(record.config))
         if name in self.records:
             return False
         if len(self.records) >= self._limit:
@@ -374,7 +374,7 @@ def _key(record: Record) -> str:
         "arguments": [_specialization(argument) for argument in record.arguments],
         "options": options,
     }
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def _grid_dims(record: Record, grid: Any) -> list[int]:

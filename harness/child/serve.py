@@ -23,6 +23,7 @@ import torch  # noqa: F401 - so that every fork has it
 import triton
 import triton.backends.nvidia.compiler
 
+from harness.child.confine import settle
 from harness.child.device import pretend_cuda
 from harness.child.exporting import export_to
 from harness.child.ir_files import is_ir, read_ir
@@ -64,7 +65,12 @@ class Session:
         redirect(str(self._folder / "capture.out"), str(self._folder / "capture.err"))
         channel = connect(self._message["socket"], self._message["name"])
         self._supervisor = Supervisor(channel, {"lower": self._lower, "export": self._export})
-        self._supervisor.send({"captured": self._capture()})
+        if self._message["capture"]["confined"]:
+            settle(str(self._folder))
+        captured = self._capture()
+        # Processes that the launch code started: from now on, all others are jobs.
+        self._supervisor.clear()
+        self._supervisor.send({"captured": captured})
         self._supervisor.serve()
 
     def _capture(self) -> Message:
@@ -186,6 +192,8 @@ def main() -> None:
 
         def body() -> None:
             redirect(*streams)
+            if message["capture"]["confined"]:
+                settle(str(folder))
             compile_standalone(message["capture"], folder, message["ptxas"], message["until"])
 
         supervisor.fork(message["id"], body, Limits(**message["limits"]), streams)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import resource
 import selectors
@@ -18,8 +17,11 @@ import socket
 import sys
 import time
 import traceback
+from dataclasses import replace
+from json import dumps, loads
 from typing import TYPE_CHECKING, Any
 
+from harness.child.confine import confine
 from harness.child.families import Families, resident
 from harness.child.jobs import Job, Limits, is_full, open_pidfd
 
@@ -50,7 +52,7 @@ def connect(path: str, name: str) -> socket.socket:
     """Connect to the caller's socket and say who we are."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     channel.connect(path)
-    channel.sendall(json.dumps({"hello": name}).encode() + b"\n")
+    channel.sendall(dumps({"hello": name}).encode() + b"\n")
     return channel
 
 
@@ -106,6 +108,7 @@ class Supervisor:
     ) -> None:
         self._channel = channel
         self._handlers = {**handlers, "kill": self._kill_asked, "exec": self._exec_asked}
+        self._handlers["count alone"] = self._count_alone_asked
         self._jobs: dict[int, Job] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(channel, selectors.EVENT_READ, None)
@@ -120,7 +123,7 @@ class Supervisor:
     def send(self, message: Message) -> None:
         """Tell the caller something; a caller that is gone is noticed by the loop."""
         with contextlib.suppress(OSError):
-            self._channel.sendall(json.dumps(message).encode() + b"\n")
+            self._channel.sendall(dumps(message).encode() + b"\n")
 
     def serve(self) -> None:
         """Handle messages and jobs until the caller hangs up; then nothing is left running."""
@@ -221,6 +224,8 @@ class Supervisor:
         def body() -> None:
             redirect(*streams)
             os.chdir(message["cwd"])
+            if message.get("writable") is not None:
+                confine(message["writable"])
             # A compiler must meet signals as it would in a shell, not as Python likes them.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -234,11 +239,20 @@ class Supervisor:
             job.timed_out = bool(message.get("timed_out"))
             self._kill(job)
 
+    def _count_alone_asked(self, message: Message) -> None:
+        job = self._jobs.get(message["id"])
+        if job:
+            job.limits = replace(job.limits, with_descendants=False)
+
     def _kill(self, job: Job) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
             os.kill(job.pid, signal.SIGKILL)
+
+    def clear(self) -> None:
+        """Kill what this process started that is no job."""
+        self._bury([job.pid for job in self._jobs.values()])
 
     def _bury(self, living: Sequence[int], seconds: float = _BURIAL_SECONDS) -> None:
         """Kill and reap all children but the process groups in `living`, until none is left.
@@ -270,7 +284,7 @@ class Supervisor:
             return False
         *lines, self._pending = (self._pending + data).split(b"\n")
         for line in lines:
-            message = json.loads(line)
+            message = loads(line)
             self._handlers[message["op"]](message)
         return True
 
@@ -302,7 +316,7 @@ class Supervisor:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(job.pid, signal.SIGKILL)
         del self._jobs[job.job_id]
-        self._bury([other.pid for other in self._jobs.values()])
+        self.clear()
         if job.pidfd is not None:
             self._selector.unregister(job.pidfd)
             os.close(job.pidfd)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from harness.cli.amounts import FiniteRange, Words, once
+from harness.effects.confinement import CONFINE, MODES, PASS_ENV, confinement_words, passed_names
 
 __all__ = ["execution_options", "json_option", "selection_options", "while_option"]
 
@@ -90,6 +92,52 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
     return function
 
 
+def _confinement_options() -> tuple[Callable[[F], F], ...]:
+    """How launch code is confined: kept in the environment, for what this process starts too."""
+    return (
+        click.option(
+            "--confine",
+            type=click.Choice(MODES),
+            envvar=CONFINE,
+            default=MODES[0],
+            show_default=True,
+            expose_value=False,
+            is_eager=True,
+            callback=lambda _, __, mode: os.environ.__setitem__(CONFINE, mode),
+            help="Keep launch code from your files, environment and network: as far as this "
+            "machine is able to, or not at all, or refuse to run it.",
+        ),
+        click.option(
+            "--pass-env",
+            multiple=True,
+            metavar="NAME",
+            expose_value=False,
+            callback=_pass_on,
+            help="An environment variable that launch code gets too. Repeatable.",
+        ),
+        click.option(
+            "-v",
+            "--verbose",
+            is_flag=True,
+            expose_value=False,
+            callback=_say_confinement,
+            help="Say first how launch code is confined here.",
+        ),
+    )
+
+
+def _pass_on(context: click.Context, parameter: click.Parameter, names: Sequence[str]) -> None:  # noqa: ARG001
+    for name in names:
+        if not name or "=" in name or "," in name:
+            raise click.BadParameter(f"{name!r} is no name of a variable")
+    os.environ[PASS_ENV] = ",".join(sorted({*passed_names(), *names}))
+
+
+def _say_confinement(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:  # noqa: ARG001, FBT001
+    if wanted:
+        click.echo(f"launch code: {confinement_words()[1]}", err=True)
+
+
 def execution_options(function: F) -> F:
     """How to work."""
     options = (
@@ -106,9 +154,11 @@ def execution_options(function: F) -> F:
         click.option(
             "--memory",
             type=FiniteRange(0.1, 4096),
-            help="GiB for one compiler run. Default: 80 % of the machine, shared out.",
+            help="GiB for one compiler run, and for launch code. Default: 80 % of the machine, "
+            "shared out.",
         ),
         click.option("--no-cache", is_flag=True, help="Compile again what is stored."),
+        *_confinement_options(),
     )
     for option in reversed(options):
         function = option(function)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from harness.effects.confinement import require_confinement
+from harness.effects.launch_environment import child_environment
 from harness.effects.lowering import capture_request, launch_key
 from harness.effects.process import scratch_disk
 from harness.effects.reads import is_unchanged
-from harness.effects.triton_sessions import child_environment
 from harness.effects.workbench import Kept
 from harness.values.check import Departure, Interpretation, Operations
 from harness.values.outcome import RaisedError
@@ -79,6 +80,7 @@ async def _interpreter(
     bench: Workbench, module: str, request: dict[str, Any], triton: Triton
 ) -> tuple[Path, ProcessEnd]:
     """Have a module of ours answer a request in its interpreter; the folder is the caller's."""
+    require_confinement()
     folder = bench.hub.new_folder("check")
     with scratch_disk():
         (folder / "request.json").write_text(json.dumps(request))

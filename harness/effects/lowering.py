@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.effects.knobs import knobs, torch_settings
+from harness.effects.launch_environment import child_environment
 from harness.effects.process import scratch_disk
 from harness.effects.reads import is_unchanged
 from harness.effects.sources import fetch_sdist, fetch_wheel, is_fetched
 from harness.effects.triton_sessions import (
     CaptureRequest,
     child_code_sha256,
-    child_environment,
 )
 from harness.effects.workbench import Kept, content_key, has_died, still_valid
 from harness.values.errors import ConfigurationError, InfrastructureError

@@ -110,6 +110,10 @@ class Peer:
             message = {"op": "kill", "id": job, "timed_out": timed_out}
             self._writer.write(json.dumps(message).encode() + b"\n")
 
+    def count_alone(self, job: int) -> None:
+        """From now on, a job's own memory is limited; its children's is limited by itself."""
+        self._writer.write(json.dumps({"op": "count alone", "id": job}).encode() + b"\n")
+
     async def event(self) -> dict[str, Any] | None:
         """The next message that is not the end of a job; None when the child is gone."""
         return await self._events.get()

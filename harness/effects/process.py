@@ -41,6 +41,7 @@ __all__ = [
     "PeerGoneError",
     "ResourceLimits",
     "ToolResult",
+    "bare_python",
     "is_lost",
     "run_tool",
     "scratch_disk",
@@ -55,15 +56,19 @@ _GOODBYE_SECONDS = 12.0
 _MAX_MESSAGE = 64 << 20
 _MAX_OUTPUT = 16 << 20
 _SOCKET_PATH = 100
-# A bare interpreter, small and fast to fork; what is installed beside us stays out of its sight.
-_SUPERVISOR = (
-    sys.executable,
-    "-I",
-    "-S",
-    "-c",
-    "import sys; sys.path.append(sys.argv.pop(1)); import harness.child.supervisor as s; s.main()",
-    str(Path(harness.__file__).parent.parent),
-)
+
+
+def bare_python(module: str) -> list[str]:
+    """The words that run `main` of a module of `harness.child` in a bare interpreter.
+
+    It is small and fast to fork; what is installed beside us stays out of its sight.
+    """
+    program = (
+        "import sys; sys.path.append(sys.argv.pop(1)); "
+        f"from harness.child.{module} import main; main()"
+    )
+    root = Path(harness.__file__).parent.parent
+    return [sys.executable, "-I", "-S", "-c", program, str(root)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +100,12 @@ def run_tool(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     limits: ResourceLimits | None = None,
+    writable: Sequence[Path] | None = None,
 ) -> ToolResult:
-    """Run a tool to its end, for at most `timeout` seconds, and under `limits` where it is foreign.
+    """Run a tool to its end, for at most `timeout` seconds.
 
+    One that is foreign runs under `limits` and, where `writable` is given, confined to write in
+    these folders only and without a network, as far as this machine is able to.
     When it ends, or this process does, nothing that descends from it is left. A tool that fails is
     a result, not an exception. Of what it prints, the first 16 MiB of each stream are kept.
 
@@ -112,6 +120,7 @@ def run_tool(
         "argv": [shutil.which(words[0], path=search) or words[0], *words[1:]],
         "env": None if env is None else dict(env),
         "cwd": str(cwd or "."),
+        "writable": None if writable is None else [str(path) for path in writable],
         "limits": {**(limits.message() if limits else {}), "timeout": timeout},
     }
     with contextlib.ExitStack() as stack:
@@ -154,7 +163,7 @@ def _run_once(message: Mapping[str, Any], streams: tuple[int, ...], timeout: flo
 def _start_supervisor(channel: int, streams: Sequence[int]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
-            [*_SUPERVISOR, str(channel)],
+            [*bare_python("supervisor"), str(channel)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -318,9 +327,9 @@ class Hub:
             task = self._runner = asyncio.create_task(self._start_runner())
         return await asyncio.shield(task)
 
-    def new_folder(self, kind: str) -> Path:
-        """A fresh scratch folder; it goes with the hub, if not before."""
-        folder = self.scratch / f"{kind}-{next(self._folders)}"
+    def new_folder(self, kind: str, inside: Path | None = None) -> Path:
+        """A new scratch folder, in another one where `inside` is given; it goes with the hub."""
+        folder = (inside or self.scratch) / f"{kind}-{next(self._folders)}"
         with scratch_disk():
             folder.mkdir()
         return folder
@@ -330,4 +339,6 @@ class Hub:
         shutil.rmtree(folder, ignore_errors=True)
 
     async def _start_runner(self) -> Peer:
-        return await self.spawn(_SUPERVISOR, env=os.environ, log=self.scratch / "runner.log")
+        return await self.spawn(
+            bare_python("supervisor"), env=os.environ, log=self.scratch / "runner.log"
+        )

@@ -14,6 +14,7 @@ from harness.child.read_facts import (
     module_origin,
     value_fact,
 )
+from harness.effects.launch_environment import OWN_VARIABLES
 from harness.logic.knobs import NO_KNOBS
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def withheld(reads: Reads, environment: Mapping[str, str]) -> list[str]:
 
     Those that children never get (Triton's cache, say) are not among them.
     """
-    missing = reads.variables.keys() & os.environ.keys() - environment.keys() - NO_KNOBS
-    return sorted(missing)
+    never = NO_KNOBS | OWN_VARIABLES
+    return sorted(reads.variables.keys() & os.environ.keys() - environment.keys() - never)
 
 
 def _same_files(reads: Reads) -> bool:

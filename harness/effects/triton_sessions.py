@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import harness
+from harness.effects.confinement import is_confined, require_confinement
+from harness.effects.launch_environment import child_environment
 from harness.effects.process import FILE_SIZE, PeerGoneError, is_lost
-from harness.logic.knobs import NO_KNOBS
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.outcome import Capture, ProcessEnd
 
@@ -34,10 +35,10 @@ __all__ = [
     "LowerResult",
     "TritonSessions",
     "child_code_sha256",
-    "child_environment",
 ]
 
 _GOODBYE_SECONDS = 5.0
+_OVERTIME_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,7 @@ class CaptureRequest:
         return {
             "file": str(self.file.resolve()),
             "function": self.function,
+            "confined": is_confined(),
             "overrides": dict(self.overrides),
             "paths": [str(path) for path in self.paths],
             "user_paths": [*map(str, self.beside), *_user_paths()],
@@ -112,33 +114,14 @@ def _user_paths() -> list[str]:
     ]
 
 
-def child_environment(triton: Triton) -> dict[str, str]:
-    """The environment of a process that runs a Triton; the user's settings of it stay."""
-    package_root = str(Path(harness.__file__).parent.parent)
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in NO_KNOBS and not name.startswith("PYTHON")
-    }
-    return {
-        **kept,
-        "PYTHONPATH": os.pathsep.join([*([str(triton.path)] if triton.path else []), package_root]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        # Launch code that iterates over a set makes the same launches every time.
-        "PYTHONHASHSEED": "0",
-        # Threads of numeric libraries do not survive a fork, and nothing here computes.
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        **dict(triton.variables),
-    }
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Session:
+    """A capture that goes on; what it and its jobs write lies in its folder."""
+
     peer: Peer
     capture: Capture
+    folder: Path
+    ended: asyncio.Future[JobEnd]
 
     @property
     def gone(self) -> bool:
@@ -152,12 +135,11 @@ def _most_of_the_memory() -> int:
 class TritonSessions:
     """Opens sessions on demand and keeps them until they are closed, or die and are replaced.
 
-    Launch code may take `capture_timeout` seconds and `capture_memory` bytes.
+    Launch code may take `capture_timeout` seconds and `capture_memory` bytes (0: most of the
+    machine's), with all that it starts.
     """
 
-    def __init__(
-        self, hub: Hub, *, capture_timeout: float, capture_memory: int | None = None
-    ) -> None:
+    def __init__(self, hub: Hub, *, capture_timeout: float, capture_memory: int = 0) -> None:
         self._hub = hub
         self._capture_timeout = capture_timeout
         self._capture_memory = capture_memory or _most_of_the_memory()
@@ -173,6 +155,7 @@ class TritonSessions:
         return await asyncio.shield(task)
 
     async def _start_server(self, triton: Triton) -> Peer:
+        require_confinement()
         folder = self._hub.new_folder("server")
         argv = [sys.executable, "-m", "harness.child"]
         try:
@@ -214,20 +197,20 @@ class TritonSessions:
             "timeout": None,  # ends with the capture, not with the session
             "memory": self._capture_memory,
             "file_size": FILE_SIZE,
-            "with_descendants": False,
         }
         message = {"name": name, "folder": str(folder), "capture": request.message()}
         job, ended = server.start({"op": "open", **message, "limits": limits})
-        captured = asyncio.create_task(_captured(hello))
+        captured = asyncio.create_task(_captured(hello, request.file))
         either: set[asyncio.Future[Any]] = {captured, ended}
         try:
             await asyncio.wait(
                 either, timeout=self._capture_timeout, return_when=asyncio.FIRST_COMPLETED
             )
             if captured.done() and (opened := captured.result()):
-                # What it leaves goes with it, however it ends.
-                ended.add_done_callback(lambda _: self._hub.drop_folder(folder))
-                return opened
+                peer, capture = opened
+                # Its descendants are jobs from now on, each with limits of its own.
+                server.count_alone(job)
+                return _Session(peer=peer, capture=capture, folder=folder, ended=ended)
             if not captured.done() and not ended.done():
                 raise CaptureError(
                     f"{request.file}: the launch code did not end within "
@@ -312,30 +295,51 @@ class TritonSessions:
             "ptxas": str(ptxas) if ptxas else None,
             "limits": limits.message(),
         }
-        return await self._job(triton, lambda: self._server(triton), message)
+
+        async def server() -> tuple[Peer, None]:
+            return await self._server(triton), None
+
+        return await self._job(triton, server, message)
 
     def _of_session(
         self, key: str, triton: Triton, request: CaptureRequest
-    ) -> Callable[[], Awaitable[Peer]]:
-        async def peer() -> Peer:
-            return (await self._session(key, triton, request)).peer
+    ) -> Callable[[], Awaitable[tuple[Peer, Path]]]:
+        async def session() -> tuple[Peer, Path]:
+            found = await self._session(key, triton, request)
+            return found.peer, found.folder
 
-        return peer
+        return session
 
     async def _job(
-        self, triton: Triton, peer: Callable[[], Awaitable[Peer]], message: dict[str, Any]
+        self,
+        triton: Triton,
+        where: Callable[[], Awaitable[tuple[Peer, Path | None]]],
+        message: dict[str, Any],
     ) -> LowerResult:
-        """Have a job done in a new folder; once more by a new child where the first one is gone."""
+        """Have a job done in a new folder; once more by a new child where the first one is gone.
+
+        A child that is confined to a folder gets the new one inside of it.
+        """
         for _ in range(2):
-            child = await peer()
-            folder = self._hub.new_folder(message["op"])
+            child, around = await where()
+            folder = self._hub.new_folder(message["op"], around)
             try:
-                end, start_error = await child.run({**message, "folder": str(folder)})
+                # Its supervisor keeps the limits, and lives in a process that ran launch code.
+                end, start_error = await asyncio.wait_for(
+                    child.run({**message, "folder": str(folder)}),
+                    message["limits"]["timeout"] + _OVERTIME_SECONDS,
+                )
                 if start_error:
                     raise InfrastructureError(f"a compilation could not start: {start_error}")
             except PeerGoneError:
                 self._hub.drop_folder(folder)
                 continue
+            except asyncio.TimeoutError as error:
+                self._hub.drop_folder(folder)
+                raise InfrastructureError(
+                    "a compilation was not ended at its time limit: the launch code disturbs the "
+                    "process that runs it"
+                ) from error
             except BaseException:
                 self._hub.drop_folder(folder)
                 raise
@@ -348,24 +352,31 @@ class TritonSessions:
         raise InfrastructureError(f"Triton {triton.version}: its child process died twice")
 
     async def close(self, key: str) -> None:
-        """End one session; its memory is given back."""
+        """End one session; its memory and its disk space are given back."""
         task = self._sessions.pop(key, None)
         if task and task.done() and not task.cancelled() and not task.exception():
-            await task.result().peer.close()
+            session = task.result()
+            await session.peer.close()
+            await asyncio.wait({session.ended}, timeout=_GOODBYE_SECONDS)
+            self._hub.drop_folder(session.folder)
 
 
-async def _captured(hello: asyncio.Future[Peer]) -> _Session | None:
-    """The session once its capture is over; None where it died before."""
+async def _captured(hello: asyncio.Future[Peer], file: Path) -> tuple[Peer, Capture] | None:
+    """The session's process once its capture is over; None where it died before.
+
+    Raises:
+        CaptureError: what it says is no capture.
+    """
     peer = await hello
     event = await peer.event()
     if event is None:
         return None
     try:
-        return _Session(peer=peer, capture=msgspec.convert(event.get("captured"), Capture))
+        return peer, msgspec.convert(event.get("captured"), Capture)
     except msgspec.ValidationError as error:
         raise CaptureError(
-            f"what the launch code's process says of its launches makes no sense ({error}); "
-            "does the launch code change modules of Python?"
+            f"{file}: what the launch code's process says of its launches makes no sense "
+            f"({error}); does the launch code change modules of Python?"
         ) from error
 
 
@@ -378,7 +389,7 @@ def _hear(task: asyncio.Task[Any]) -> None:
 def _how_it_died(request: CaptureRequest, ended: JobEnd, folder: Path) -> str:
     if ended.start_error:
         return f"{request.file}: the launch code could not run: {ended.start_error}"
-    words = ended.end.words
+    words = ended.end.words + (", see --memory" if ended.end.over_memory else "")
     log = folder / "capture.err"
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     said = f": {lines[-1][:300]}" if lines else ""

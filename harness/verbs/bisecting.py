@@ -32,7 +32,7 @@ def open_bench(hub: Hub, store: Store, how: CompileOptions) -> Workbench:
     return Workbench(
         hub=hub,
         store=store,
-        sessions=TritonSessions(hub, capture_timeout=how.timeout),
+        sessions=TritonSessions(hub, capture_timeout=how.timeout, capture_memory=how.memory),
         jobs=how.workers,
         limits=how.limits,
         use_cache=how.use_cache,

@@ -49,7 +49,9 @@ async def compile_selections(
         bench = Workbench(
             hub=hub,
             store=store,
-            sessions=TritonSessions(hub, capture_timeout=options.timeout),
+            sessions=TritonSessions(
+                hub, capture_timeout=options.timeout, capture_memory=options.memory
+            ),
             jobs=options.workers,
             limits=options.limits,
             use_cache=options.use_cache,

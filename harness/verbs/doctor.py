@@ -16,6 +16,7 @@ from packaging.version import Version
 
 import harness
 from harness.effects import machine, toolchains
+from harness.effects.confinement import confinement_words
 from harness.effects.locations import cache_path, home_path, offline
 from harness.effects.process import run_tool
 from harness.effects.store import Store
@@ -162,6 +163,17 @@ def _existing(path: Path) -> Path:
     return next(each for each in (path, *path.parents) if each.exists())
 
 
+def _confinement() -> Check:
+    is_whole, words = confinement_words()
+    advice = "launch code is somebody else's program: run only what you trust"
+    return Check(
+        name="launch code",
+        ok=True if is_whole else None,
+        found=words,
+        advice="" if is_whole else advice,
+    )
+
+
 def _gpu() -> Check:
     there = Path("/proc/driver/nvidia/version").exists()
     found = "an NVIDIA driver is loaded (not used)" if there else "none; none is needed"
@@ -184,6 +196,7 @@ _CHECKS: tuple[tuple[str, Callable[[], Check]], ...] = (
     ("toolchains", _installed),
     ("cache", _cache),
     ("results", _results),
+    ("launch code", _confinement),
     ("gpu", _gpu),
     ("environment", _overrides),
 )

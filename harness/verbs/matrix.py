@@ -201,7 +201,9 @@ async def open_bench(
         yield Workbench(
             hub=hub,
             store=store,
-            sessions=TritonSessions(hub, capture_timeout=capture_timeout),
+            sessions=TritonSessions(
+                hub, capture_timeout=capture_timeout, capture_memory=work.memory
+            ),
             jobs=work.workers,
             limits=work.limits,
             use_cache=work.use_cache,

@@ -55,7 +55,7 @@ async def minimize(
         bench = Workbench(
             hub=hub,
             store=store,
-            sessions=TritonSessions(hub, capture_timeout=how.timeout),
+            sessions=TritonSessions(hub, capture_timeout=how.timeout, capture_memory=how.memory),
             jobs=how.workers,
             limits=how.limits,
             use_cache=how.use_cache,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from harness.effects import toolchains
 from harness.effects.assembling import read_stored_ptx
+from harness.effects.launch_environment import child_environment
 from harness.effects.lowering import (
     CapturedLaunch,
     LaunchCode,
@@ -22,7 +23,6 @@ from harness.effects.lowering import (
 from harness.effects.ptxas_description import describe_ptxas
 from harness.effects.reads import withheld
 from harness.effects.regular_files import read_regular
-from harness.effects.triton_sessions import child_environment
 from harness.effects.workbench import Workbench
 from harness.logic.ptx import MAX_BYTES, retarget
 from harness.values.cell import CellId

@@ -113,7 +113,8 @@ def test_a_grid_that_raises_is_the_launch_s_exception(triage: Triage, grid: str,
 
 
 def test_launch_code_that_changes_json(triage: Triage) -> None:
-    text = "import json\njson.dumps = lambda *a, **k: '{}'\n" + Path(SMALL).read_text()
+    change = "import json\njson.JSONEncoder.encode = lambda *a, **k: '{}'\n"
+    text = change + Path(SMALL).read_text()
     (triage.folder / "odd.py").write_text(text)
     assert "makes no sense" in refused(triage, "--kernel", "odd.py", *SM, code=2)
 
