@@ -1,4 +1,4 @@
-"""triton-lang/triton#7549: scaled dots for sm_120: tensor memory that it does not have (3.3), an assertion (3.4, 3.5)."""
+"""triton-lang/triton#7549: Triton 3.3 puts scaled dots into tensor memory, which sm_120 does not have."""
 
 import torch
 import triton
