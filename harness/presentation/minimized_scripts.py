@@ -31,6 +31,8 @@ _SHORTEST = 4
 _SHELL_SIGNAL = 128
 _TIMED_OUT = 124
 _RAISED = 1
+# As Triton 3.2 - 3.9 say it of a ptxas that a signal has ended (`make_cubin` of its backend).
+_PTXAS_DIED = "`ptxas` failed with error code -{}"
 
 # Numbers that ptxas prints of an entry, as `sed` finds them.
 _PRINTED = {
@@ -236,6 +238,8 @@ def _triton_probe(found: Minimization, reaction: Reaction, seconds: int) -> _Pro
     is_raised = reaction.end.ok or found.stage == Stage.CUBIN.value
     status = _RAISED if is_raised else _status(reaction)
     texts = _texts(reaction)
+    if is_raised and reaction.end.signal is not None:
+        texts += (_PTXAS_DIED.format(reaction.end.signal),)
     # Any exception of Python ends with the same status.
     if status is None or (status == _RAISED and not texts):
         return None

@@ -278,6 +278,10 @@ def test_the_script_for_triton_asks_for_the_same_failure() -> None:
     assert '[ "$status" -eq 134 ] || return 1' in died
     late = repro_of(of_triton("ptxas_ice", end=ProcessEnd(exit_code=255)), stage="cubin") or ""
     assert '[ "$status" -eq 1 ] || return 1' in late
+    # A ptxas that dies says nothing; Triton says how it died.
+    silent = of_triton("compiler_crash", printed="nothing", end=ProcessEnd(signal=11))
+    dead = repro_of(silent, stage="cubin") or ""
+    assert "grep -qF -e '`ptxas` failed with error code -11' \"$out/log\"" in dead
     # Python ends every exception with 1: without a word of it nothing is known.
     wordless = of_triton("rejected", printed="nothing of it")
     assert repro_of(wordless) is None
