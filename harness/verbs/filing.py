@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.effects.bundles import pack, unpack
-from harness.effects.process import ToolResult
+from harness.effects.process import ResourceLimits, ToolResult
 from harness.effects.store import Store
 from harness.logic.claims import Claim, Issue, Place, Proof, Trial, prove
 from harness.logic.dossier import Dossier
@@ -28,6 +28,7 @@ from harness.verbs.reporting import inspect_dossier, run_script, script_defects,
 __all__ = ["Filed", "Filing", "file_report"]
 
 _SECONDS = 600.0
+_LARGEST_FILE = 4 << 30
 # It differs from run to run, and equal reports have equal bytes.
 _TIMES = re.compile(r"^[^\n]*Compile time = [\d.]+ ms\n", re.MULTILINE)
 
@@ -70,7 +71,7 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
         if any(file.name == "repro.sh" for file in dossier.attachments):
             filing.tell("running the bundle's command in a clean folder")
             inside = _unpacked(dossier, filing, Path(place) / "command")
-            done = await asyncio.to_thread(run_script, inside)
+            done = await asyncio.to_thread(run_script, inside, _limits(filing))
             defects += script_defects(done)
             if not defects:
                 dossier = replace(dossier, log=_shown(done))
@@ -81,6 +82,11 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
     defects += inspect_dossier(dossier, issue.text, filing.required)
     defects += [Defect(kind="claim", file="issue.md", words=words) for words in proof.false]
     return Filed(dossier=dossier, issue=issue, proof=proof, defects=tuple(defects))
+
+
+def _limits(filing: Filing) -> ResourceLimits:
+    """Those of a compiler, with room for the libraries of the toolchain that is installed."""
+    return replace(filing.how.limits, file_size=_LARGEST_FILE)
 
 
 def _shown(done: ToolResult) -> str:

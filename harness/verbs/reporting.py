@@ -12,7 +12,7 @@ from pathlib import Path
 
 import harness
 from harness.effects.locations import cache_dir, home_dir
-from harness.effects.process import ToolResult, run_tool
+from harness.effects.process import ResourceLimits, ToolResult, run_tool
 from harness.effects.store import Store
 from harness.logic.dossier import Attachment, Dossier
 from harness.logic.ptx import without_debug
@@ -117,8 +117,12 @@ def _secret_values() -> Iterator[str]:
             yield value
 
 
-def run_script(folder: Path) -> ToolResult:
-    """Run the bundle's one command where it was unpacked, with a fresh toolchain."""
+def run_script(folder: Path, limits: ResourceLimits) -> ToolResult:
+    """Run the bundle's one command where it was unpacked, with a fresh toolchain.
+
+    It runs a stranger's kernel: within `limits`, and nothing of it stays behind. It has the
+    network, since it installs that toolchain.
+    """
     place = str(folder.parent)
     passed = {
         name: value for name, value in os.environ.items() if name.upper().startswith(_PASSED_ON)
@@ -132,7 +136,9 @@ def run_script(folder: Path) -> ToolResult:
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         **passed,
     }
-    return run_tool(["sh", folder / "repro.sh"], timeout=_TRIAL_SECONDS, env=environment)
+    return run_tool(
+        ["sh", folder / "repro.sh"], timeout=_TRIAL_SECONDS, env=environment, limits=limits
+    )
 
 
 def script_defects(done: ToolResult) -> list[Defect]:

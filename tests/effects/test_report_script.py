@@ -1,0 +1,50 @@
+"""The command of a bundle is a stranger's program: it runs under limits and leaves nothing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.effects.process import ResourceLimits
+from harness.verbs.reporting import run_script, script_defects
+
+LIMITS = ResourceLimits(timeout=60.0, memory=128 << 20, file_size=1 << 20)
+
+
+def run(folder: Path, script: str) -> tuple[bool, str]:
+    inside = folder / "bundle"
+    inside.mkdir()
+    (inside / "repro.sh").write_text(f"#!/bin/sh\n{script}\n")
+    done = run_script(inside, LIMITS)
+    defects = script_defects(done)
+    return done.end.over_memory, defects[0].words if defects else ""
+
+
+def test_a_script_that_shows_it_has_no_defect(tmp_path: Path) -> None:
+    assert run(tmp_path, "echo fine") == (False, "")
+
+
+def test_memory_is_limited(tmp_path: Path) -> None:
+    greedy = "import time; x = bytearray(1 << 30); time.sleep(60)"
+    over, words = run(tmp_path, f"exec python3 -c '{greedy}'")
+    assert over
+    assert "does not show it: killed at" in words
+
+
+def test_the_size_of_a_file_is_limited(tmp_path: Path) -> None:
+    _, words = run(tmp_path, 'head -c 9000000 /dev/zero > "$TMPDIR/large"')
+    assert words
+    assert (tmp_path / "large").stat().st_size <= 1 << 20
+
+
+def test_secrets_stay_here_and_nothing_stays_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "s3cr3t")
+    mark = tmp_path / "mark"
+    script = f'setsid sh -c "sleep 3; touch {mark}" & [ -z "$MY_TOKEN" ]'
+    assert run(tmp_path, script) == (False, "")
+    time.sleep(5)
+    assert not mark.exists()
