@@ -44,8 +44,9 @@ _FOLDS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\bcouldn't\b"), "could not"),
     (re.compile(r"\[\.\.\., "), "["),
     (re.compile(r"\b0x[0-9a-fA-F]+(?![0-9a-zA-Z])"), "HEX"),
-    # SSA values and virtual registers; not intrinsics (%llvm.nvvm.x), nor registers such as %tid.x.
-    (re.compile(r"%[A-Za-z0-9_$]+(?:#\d+)?(?![\w$#]|\.\w)"), "%V"),
+    # SSA values and virtual registers; not intrinsics (%llvm.nvvm.x), nor registers such as %tid.x,
+    # nor those that ptxas calls a feature (Feature '%cluster_ctarank' requires .target sm_90).
+    (re.compile(r"(?<!Feature ')%[A-Za-z0-9_$]+(?:#\d+)?(?![\w$#]|\.\w)"), "%V"),
     (re.compile(r"#([A-Za-z_]+)\d+\b"), r"#\1"),
     # Nodes of LLVM's instruction selection: t12, t7:1.
     (re.compile(r"\bt\d+(?::\d+)?\b"), "tN"),

@@ -110,6 +110,7 @@ def test_the_same_bug_merges(one: str, other: str) -> None:
         ("requires .target sm_90", "requires .target sm_100a"),
         ("mma.m16n8k16", "mma.m16n8k8"),
         ("a 16-bit value", "a 32-bit value"),
+        ("Feature '%cluster_ctarank' requires x", "Feature '%is_explicit_cluster' requires x"),
         ("#blocked1", "#mma1"),
         ("A.cpp:1: bad", "B.cpp:1: bad"),
         (
