@@ -345,11 +345,18 @@ def _entry(name: str, kernel: str | None) -> str | None:
 
 
 def _spelling(path: Path) -> str:
-    """How cells spell a file: as the user does, so that equal names in two folders stay apart."""
-    return os.path.normpath(path)
+    r"""How cells spell a file: as the user does, so that equal names in two folders stay apart.
+
+    A name is bytes to the system. Read as UTF-8 it is the same text under every locale, and what
+    is no UTF-8 in it is spelled out (`\xe9`): results and JSON are text.
+    """
+    return os.fsencode(os.path.normpath(path)).decode("utf-8", "backslashreplace")
 
 
 def _python_file(path: Path, kernel: str | None) -> Repro:
+    if _spelling(path) != os.path.normpath(path):
+        # The child that runs it is given its name as text.
+        raise UsageError(f"{path}: not a name in this locale: rename it, or set PYTHONUTF8=1")
     launches = launches_of_script(path)
     name = f"{_spelling(path)}::{kernel}" if kernel else _spelling(path)
     return Repro(name=name, kernel=kernel, folder=path.parent, file=path, launches=launches)

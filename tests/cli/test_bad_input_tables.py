@@ -24,7 +24,7 @@ from nights import night, row
 from harness.cli.main import cli
 
 HERE = Path(__file__).parent
-SECONDS = 20.0
+SECONDS = 60.0
 CASES = [*option_cases(), *file_cases(), *document_cases(), *surrounding_cases()]
 # Line breaks and tabs are ours; the rest of these would steer a terminal.
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

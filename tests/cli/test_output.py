@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 import pytest
 from conftest import HERE, Triage
@@ -36,3 +38,14 @@ def test_several_ptxas_give_a_table_each(triage: Triage) -> None:
     groups = document["summary"]["survivorship"]
     assert [group["headline"] for group in groups] == ["1 config: 1 compiles."] * 2
     assert len({group["ptxas"] for group in groups}) == 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_file_name_that_is_not_utf_8_is_spelled_out(triage: Triage, encoding: str) -> None:
+    triage.env["PYTHONIOENCODING"] = encoding
+    name = os.fsdecode(b"caf\xe9.ptx")
+    text = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k() { ret; }\n"
+    (triage.folder / name).write_text(text)
+    document = triage.compile("--kernel", name, "--ptxas", "13.1.115", code=0)
+    assert [row["kernel"] for row in document["cells"]] == [r"caf\xe9.ptx"]
+    assert triage("history", "--kernel", r"caf\xe9.ptx").returncode == 0
