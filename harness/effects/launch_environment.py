@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from harness.values.toolchain import Triton
 
-__all__ = ["OWN_VARIABLES", "child_environment", "plain_environment"]
+__all__ = ["OWN_VARIABLES", "child_environment", "plain_environment", "user_paths"]
 
 OWN_VARIABLES = frozenset({"HOME", "TMPDIR"})
 """Each child has a home and a temporary folder of its own, and sets these itself."""
@@ -67,6 +67,15 @@ def child_environment(triton: Triton) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "",
         **dict(triton.variables),
     }
+
+
+def user_paths() -> list[str]:
+    """The user's PYTHONPATH: for the launch code, not for what runs it."""
+    return [
+        str(Path(entry).absolute())
+        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if entry
+    ]
 
 
 def _confined(triton: Triton) -> Mapping[str, str]:

@@ -17,7 +17,7 @@ import msgspec
 
 import harness
 from harness.effects.confinement import is_confined, require_confinement
-from harness.effects.launch_environment import child_environment
+from harness.effects.launch_environment import child_environment, user_paths
 from harness.effects.process import FILE_SIZE, PeerGoneError, is_lost
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.outcome import Capture, ProcessEnd
@@ -68,7 +68,7 @@ class CaptureRequest:
             "confined": is_confined(),
             "overrides": dict(self.overrides),
             "paths": [str(path) for path in self.paths],
-            "user_paths": [*map(str, self.beside), *_user_paths()],
+            "user_paths": [*map(str, self.beside), *user_paths()],
             "bare": [str(path) for path in self.bare],
             "injected": {name: list(configs) for name, configs in self.injected.items()},
             "device": {
@@ -103,15 +103,6 @@ def child_code_sha256() -> str:
     for path in sorted((Path(harness.__file__).parent / "child").glob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _user_paths() -> list[str]:
-    """The user's PYTHONPATH: for the launch code, not for what runs it."""
-    return [
-        str(Path(entry).absolute())
-        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        if entry
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
