@@ -35,6 +35,7 @@ __all__ = [
     "measured",
     "rank",
     "read_while",
+    "severity",
     "sickness_of",
     "toolchain_of",
 ]
@@ -268,6 +269,14 @@ def _with_best(told: str, best: Row | None, names: Sequence[str]) -> str:
     if best is None:
         return told
     return f"{told}; the best, {toolchain_of(best)}: {measured(names, [best])}"
+
+
+def severity(row: Row, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> float:
+    """How sick a row is, beside others of its kind: more is worse; 0 for what is not sick."""
+    name = _measure_of(row, thresholds)
+    if name is None:
+        return 0.0
+    return -_number(row, name) if name == "occupancy" else _number(row, name)
 
 
 def toolchain_of(row: Row) -> str:

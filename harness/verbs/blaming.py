@@ -13,7 +13,7 @@ from harness.effects.store import Store
 from harness.logic.answers import Outcome
 from harness.logic.blame_grid import Grid
 from harness.logic.blame_words import Blame, blame
-from harness.logic.followed import Followed, follow, rank
+from harness.logic.followed import Followed, follow, rank, severity
 from harness.logic.properties import Condition
 from harness.values.cell import CellId
 from harness.values.errors import (
@@ -140,8 +140,7 @@ def _follow(case: PlannedCell, row: Row, asked: Followed, others: Iterable[Row] 
 async def _find_case(study: Study, asked: Followed) -> tuple[PlannedCell, Row, tuple[CellId, ...]]:
     """The first cell that fails, of all that were selected, and one of each config beside it.
 
-    One that is only sick where nothing fails outright, and an unsupported one where nothing is
-    sick.
+    Where nothing fails outright, the sickest; and an unsupported one where nothing is sick.
     """
     tried: list[tuple[PlannedCell, Row]] = []
     seen: dict[object, CellId] = {}
@@ -158,7 +157,7 @@ async def _find_case(study: Study, asked: Followed) -> tuple[PlannedCell, Row, t
             break
     if not tried:
         raise (refusals or [EmptySelectionError("--config matches none of the configs")])[0]
-    cell, row = min(tried, key=lambda pair: rank(pair[1], asked))
+    cell, row = min(tried, key=lambda pair: (rank(pair[1], asked), -severity(pair[1])))
     if row.verdict == VerdictKind.INFRA.value:
         raise InfrastructureError(row.reason)
     del seen[followed(cell)]

@@ -16,6 +16,7 @@ from harness.logic.followed import (
     measured,
     rank,
     read_while,
+    severity,
     sickness_of,
 )
 from harness.logic.properties import spell
@@ -172,3 +173,11 @@ def test_what_is_sick_is_fine_for_who_follows_a_crash() -> None:
     crash = Followed(kind=VerdictKind.PTXAS_ICE, stage="cubin", signature="i")
     assert crash.of(spilling(5000)) is OK
     assert crash.is_crash
+
+
+def test_the_sickest_comes_first() -> None:
+    cliff = row("sick", stage="cubin", signature="o", occupancy=0.015625, stack=0)
+    rows = [spilling(0), cliff, spilling(3000), spilling(5000)]
+    assert max(rows, key=severity) is rows[-1]
+    assert severity(rows[0]) == 0
+    assert severity(cliff) > severity(replace(cliff, occupancy=0.03125))
