@@ -84,10 +84,10 @@ class Dossier:
     is a PTX file. `shown_by` makes the row again, `made_by` the report. `log` is what the failing
     compiler printed. `banner` is what `ptxas --version` prints, `ptxas_package` the distribution
     that carries it, None for a bundled one that the index does not have. `environment` is in the
-    manner of collect_env. `elsewhere` has every config on other versions of the tool in which it
-    goes wrong: at both sides of a boundary, and on the newest. `ways` are the best workarounds
-    first, as changes of `ways_from`, `patch` is one for the kernel's source. `collapse` is there
-    where ptxas keeps every block resident and spills for it.
+    manner of collect_env. `elsewhere` has the configs that fail on other versions of the tool in
+    which it goes wrong: at both sides of a boundary, and on the newest. `ways` are the best
+    workarounds first, as changes of `ways_from`, `patch` is one for the kernel's source. `collapse`
+    is there where ptxas keeps every block resident and spills for it.
     """
 
     case: Row

@@ -312,7 +312,7 @@ async def _bisect(work: _Gathering, mine: Selection, case: Row, axis: str) -> Bi
 async def _elsewhere(
     work: _Gathering, every: Selection, dossier: Dossier
 ) -> dict[str, tuple[Row, ...]]:
-    """Every config at both sides of where it began and ended, and on the newest version."""
+    """Each config that fails, at both sides of where it began and ended, and on the newest."""
     report = dossier.history
     if report is None or len(dossier.rows) == 1:
         return {}
@@ -325,9 +325,10 @@ async def _elsewhere(
             there = replace(every, ptxas=(toolchains.install_ptxas(version),))
         else:
             there = replace(every, tritons=(toolchains.install_triton(version),))
-        with contextlib.suppress(CaptureError):
-            work.tell(f"every config with {dossier.tool} {version}")
-            compiled = await compile_selections([there], work.store, work.how, Progress())
+        failing = [replace(there, config=_only(row, dossier.rows)) for row in dossier.failing]
+        with contextlib.suppress(CaptureError, EmptySelectionError):
+            work.tell(f"the configs that fail, with {dossier.tool} {version}")
+            compiled = await compile_selections(failing, work.store, work.how, Progress())
             found[version] = compiled.rows
     return found
 
