@@ -56,7 +56,7 @@ def collapse_lines(ledger: Ledger, d: Dossier) -> list[str]:
     if found.best and found.configs:
         words = found.best.words
         lines += ["", f"The other configs that compile, without and with `{words}`:", ""]
-        configs = [(f"`{config_label(each.before)}`", each) for each in found.configs]
+        configs = [(config_label(each.before), each) for each in found.configs]
         lines += _pairs(ledger, "config", configs)
         lines += ["", _healthy(ledger, found)] if found.healthy() else []
     return lines

@@ -344,6 +344,7 @@ async def _collapse(work: _Gathering, every: Selection, case: Row) -> CollapseEv
         "what lifts the register collapse",
         "blame",
         lambda: study_collapse(every, work.store, work.how, case),
+        slow=False,
     )
 
 
