@@ -179,7 +179,7 @@ def minimized(
             (few / "toolchains" / path.name).symlink_to(path)
     env = {**triage.env, "TRIAGE_OFFLINE": "1", "TRIAGE_CACHE_DIR": str(few)}
     words += [*more, "--level", level, "--jobs", "2", "--json"]
-    done = Triage(triage.folder, env)("minimize", *words)
+    done = Triage(triage.folder, env)("minimize", *words, timeout=1500)
     assert done.returncode == 0, done.stderr[-3000:]
     document: dict[str, Any] = msgspec.json.decode(done.stdout)
     assert document["drift"] == []
