@@ -35,6 +35,7 @@ class MinimizedFolder:
     `suffix` is that of its two texts: `original` and `min`. `begun` is what an earlier run left as
     the best, `tests`, `calls` and `seconds` what it used, `passes` what each pass did.
     `finished_terms` are the terms on which it came to its end; None where it did not.
+    `is_minimal` is what it found out then.
     """
 
     path: Path
@@ -45,6 +46,7 @@ class MinimizedFolder:
     seconds: float = 0.0
     passes: Mapping[str, PassCount] = field(default_factory=dict)
     finished_terms: Mapping[str, object] | None = None
+    is_minimal: bool | None = None
 
     @property
     def best(self) -> Path:
@@ -111,6 +113,7 @@ class MinimizedFolder:
             seconds=last.seconds,
             passes=next((record.passes for record in reversed(records) if record.passes), {}),
             finished_terms=terms[-1] if terms and last.event == "finished" else None,
+            is_minimal=last.is_minimal,
         )
 
     def keep(self, text: str) -> None:
@@ -153,6 +156,7 @@ class _Record(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     terms: dict[str, Any] | None = None
     passes: dict[str, PassCount] = {}
+    is_minimal: bool | None = None
 
 
 def _records(path: Path) -> list[_Record]:

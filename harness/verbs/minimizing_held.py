@@ -74,7 +74,9 @@ class HeldReduction(Generic[T]):
         """
         work = self.work
         try:
-            if not is_done:
+            if is_done:
+                self.is_minimal = work.folder.is_minimal
+            else:
                 await self._reduce()
             while strayed := self._strayed(now := await self._ask_all()):
                 if set(strayed) <= set(self.interest.fingerprint.checks):
