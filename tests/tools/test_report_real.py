@@ -172,3 +172,7 @@ def test_a_whole_report_is_ready_and_its_bundle_needs_nothing_of_ours(
     again = report(case, "--kernel", "crash.ptx", *NAMED, "--out", "again/whole", code=0)
     assert again["body"] in issue
     assert (case.folder / "again" / "whole" / "bundle.tar.gz").read_bytes() == bundle.read_bytes()
+    assert found["statements_checked"] == found["statements"] > 100
+    # Each of the two has its own log.
+    logs = Path(case.env["TRIAGE_HOME"]) / "bisections"
+    assert len(list(logs.glob("report-*-ptxas-*.jsonl"))) == 2
