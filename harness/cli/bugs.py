@@ -7,18 +7,23 @@ from dataclasses import asdict
 import click
 
 from harness.cli.main import CONTEXT
-from harness.cli.options import json_option
+from harness.cli.options import holds_option, json_option
 from harness.cli.output import print_json, results_console
 from harness.cli.results import open_results, read_results
+from harness.logic.followed import read_while
+from harness.logic.properties import Condition
 from harness.presentation.bugs import (
     bug_document,
     bugs_document,
+    held_document,
     record_document,
     render_bug,
     render_bugs,
+    render_held,
 )
 from harness.values.bug import HumanState, MachineState
-from harness.verbs.bugs import find_bug, join_bugs, list_bugs, set_state, workarounds_of
+from harness.values.errors import UsageError
+from harness.verbs.bugs import find_bug, join_bugs, list_bugs, list_held, set_state, workarounds_of
 from harness.verbs.rekey import rekey
 
 __all__ = ["command"]
@@ -30,11 +35,13 @@ Example:
   triage bugs set 3 reported https://github.com/triton-lang/triton/issues/9933
   triage bugs join 3 5 --because "the same reduced PTX"
   triage bugs rekey
+  triage bugs --while "n_regs<=32 and spill_stores>4096"
 
 Failures with equal signatures are one bug; its number never changes. A failure without words (an
 internal error, a crash that says nothing) is one bug for each kernel or PTX, until `join`: compared
 are the versions, targets and flags with which each was seen to fail and to work. What the results
-say of a bug is derived from them each time; what people say is kept."""
+say of a bug is derived from them each time; what people say is kept. With --while, the kernels and
+targets for which the condition ever held are listed, with the versions; they have no number."""
 _STATES = click.Choice([state.value for state in HumanState])
 
 
@@ -46,11 +53,19 @@ _STATES = click.Choice([state.value for state in HumanState])
     type=click.Choice([state.value for state in (*MachineState, *HumanState)]),
     help="Only bugs in this state, of the results or of people. Repeatable.",
 )
+@holds_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, *, states: tuple[str, ...], as_json: bool) -> None:
+def command(
+    ctx: click.Context, *, states: tuple[str, ...], condition: str | None, as_json: bool
+) -> None:
     """List the bugs that all results so far add up to."""
     if ctx.invoked_subcommand is not None:
+        return
+    if (asked := read_while(condition)) is not None:
+        if states:
+            raise UsageError("--state and --while: what meets a condition has no state")
+        _list_held(asked, as_json=as_json)
         return
     with read_results() as store:
         bugs = list_bugs(store)
@@ -60,6 +75,15 @@ def command(ctx: click.Context, *, states: tuple[str, ...], as_json: bool) -> No
         print_json(bugs_document(bugs))
     else:
         results_console().print(render_bugs(bugs))
+
+
+def _list_held(condition: Condition, *, as_json: bool) -> None:
+    with read_results() as store:
+        found = list_held(store, condition)
+    if as_json:
+        print_json(held_document(found, condition))
+    else:
+        results_console().print(render_held(found, condition))
 
 
 @command.command("show", context_settings=CONTEXT)

@@ -8,11 +8,11 @@ import click
 
 from harness.cli.amounts import Words, once
 from harness.cli.main import CONTEXT
-from harness.cli.options import json_option
+from harness.cli.options import holds_option, json_option
 from harness.cli.output import print_json, results_console
 from harness.cli.results import read_results
-from harness.presentation.histories import render_history
-from harness.values.row import SCHEMA
+from harness.logic.followed import read_while
+from harness.presentation.histories import history_document, render_history
 from harness.verbs.history import HistoryOptions, read_history
 
 __all__ = ["command"]
@@ -20,6 +20,10 @@ __all__ = ["command"]
 _EPILOG = """\b
 Example:
   triage history --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=8,num_stages=1
+  triage history --kernel mamba3_siso_bwd_dqkv --while "n_regs<=32 and spill_stores>4096"
+
+With --while, each row says if the condition holds: `no` is of a kernel that compiles, `other
+failure` of one that does not, - of what says nothing of the kernel.
 
 Nothing is compiled: it is what `triage compile` and `triage matrix run` found, the last result of
 each cell. In the sparklines a version is a character; x did not compile, · is not known."""
@@ -47,9 +51,11 @@ each cell. In the sparklines a version is a character; x did not compile, · is 
 )
 @click.option("--triton", metavar="X", help="Only this version, or specifier ('>=3.6').")
 @click.option("--ptxas", metavar="X", help="Only this version, or specifier ('>=13.1,<13.4').")
+@holds_option
 @json_option
 def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
     """Show one row a version of Triton and ptxas: verdict, registers and spills over time."""
+    condition = read_while(options["condition"])
     with read_results() as store:
         rows = read_history(
             store,
@@ -64,6 +70,6 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
             ),
         )
     if options["as_json"]:
-        print_json({"schema": SCHEMA, "cells": rows})
+        print_json(history_document(rows, condition))
     else:
-        results_console().print(render_history(rows))
+        results_console().print(render_history(rows, condition))

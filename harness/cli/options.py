@@ -11,7 +11,13 @@ import click
 from harness.cli.amounts import FiniteRange, Words, once
 from harness.effects.confinement import CONFINE, MODES, PASS_ENV, confinement_words, passed_names
 
-__all__ = ["execution_options", "json_option", "selection_options", "while_option"]
+__all__ = [
+    "execution_options",
+    "holds_option",
+    "json_option",
+    "selection_options",
+    "while_option",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,6 +28,13 @@ while_option = click.option(
     "condition",
     metavar="CONDITION",
     help='Follow this in the place of a failure: "n_regs<=32 and spill_stores>4096".',
+)
+
+holds_option = click.option(
+    "--while",
+    "condition",
+    metavar="CONDITION",
+    help='Show where this holds: "n_regs<=32 and spill_stores>4096".',
 )
 
 

@@ -11,11 +11,21 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.logic.bug_identity import signature_of
+from harness.logic.held import HeldAt
+from harness.logic.properties import Condition, spell
 from harness.values.bug import AffectedRange, Bug, BugRecord, HumanState, MachineState
 from harness.values.workaround import KeptWorkaround
 
-__all__ = ["bug_document", "bugs_document", "command_of", "record_document", "render_bug",
-           "render_bugs"]  # fmt: skip
+__all__ = [
+    "bug_document",
+    "bugs_document",
+    "command_of",
+    "held_document",
+    "record_document",
+    "render_bug",
+    "render_bugs",
+    "render_held",
+]
 
 _STYLES = {
     MachineState.REGRESSED: "bold red",
@@ -123,6 +133,51 @@ def render_bugs(bugs: Sequence[Bug]) -> RenderableType:
         )
     alike = [Text(line) for line in _alike(bugs)]
     return Group(table, *alike) if alike else table
+
+
+def held_document(found: Sequence[HeldAt], condition: Condition) -> dict[str, Any]:
+    """Where a condition holds, as `--json` prints it; what has a bug's name means the same."""
+    return {"schema": 1, "while": spell(condition), "held": [_held(each) for each in found]}
+
+
+def _held(each: HeldAt) -> dict[str, Any]:
+    story = each.story
+    return {
+        "kernel": each.kernel,
+        "target": each.target,
+        "numbers": each.numbers,
+        "cells": story.cells,
+        "cells_now": story.cells_now,
+        "first_seen": story.life.first_seen,
+        "last_seen": story.life.last_seen,
+        "ranges": story.ranges,
+        "example": {"cell": story.example.cell, "short": story.example.short},
+    }
+
+
+def render_held(found: Sequence[HeldAt], condition: Condition) -> RenderableType:
+    """One line a kernel and target: in how many cells, with which numbers and versions."""
+    if not found:
+        return Text(f"{spell(condition)} holds for no result")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title=spell(condition))
+    table.title_justify = "left"
+    for title in ("cells", "example", "kernel, target, numbers, versions"):
+        wraps = title.startswith("kernel")
+        table.add_column(
+            title,
+            justify="right" if title == "cells" else "left",
+            no_wrap=not wraps,
+            overflow="fold",
+        )
+    for each in found:
+        lines = (f"{each.kernel} · {each.target}", each.numbers)
+        versions = [f"{known.tool}: {_range(known)}" for known in each.story.ranges]
+        table.add_row(
+            f"{each.story.cells_now:,}/{each.story.cells:,}",
+            each.story.example.short,
+            "\n".join([*filter(None, lines), *versions]),
+        )
+    return table
 
 
 def _alike(bugs: Sequence[Bug]) -> list[str]:

@@ -4,31 +4,68 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from harness.logic.answers import Outcome
+from harness.logic.followed import Followed
+from harness.logic.held import Stretch, stretches
+from harness.logic.properties import Condition, spell
 from harness.presentation.tables import verdict_text
 from harness.values.kernel import Config
-from harness.values.row import Row
+from harness.values.row import SCHEMA, Row
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
 
-__all__ = ["render_history", "sparkline"]
+__all__ = ["history_document", "render_history", "sparkline"]
 
 _BARS = "▁▂▃▄▅▆▇█"
 _UNKNOWN = "·"
 _FAILED = "x"
+_HOLDS = {Outcome.SAME: "holds", Outcome.OK: "no", Outcome.OTHER: "other failure"}
 
 
-def render_history(rows: Sequence[Row]) -> RenderableType:
-    """A block for each kernel, launch, target and config, in the order of the rows."""
+def history_document(rows: Sequence[Row], condition: Condition | None = None) -> dict[str, Any]:
+    """As `--json` prints it: with a condition, also where it holds."""
+    document: dict[str, Any] = {"schema": SCHEMA, "cells": rows}
+    if condition is None:
+        return document
+    ranges = [_stretch(each) for each in stretches(rows, condition)]
+    return {**document, "while": spell(condition), "ranges": ranges}
+
+
+def _stretch(found: Stretch) -> dict[str, Any]:
+    first, last = found.rows[0], found.rows[-1]
+    return {
+        "kernel": first.kernel,
+        "launch": first.launch,
+        "config": first.config,
+        "target": first.target,
+        "first": {"triton": first.triton, "ptxas": first.ptxas},
+        "last": {"triton": last.triton, "ptxas": last.ptxas},
+        "cells": [row.cell for row in found.rows],
+        "words": found.words,
+    }
+
+
+def render_history(rows: Sequence[Row], condition: Condition | None = None) -> RenderableType:
+    """A block for each kernel, launch, target and config, in the order of the rows.
+
+    With a condition, it says where that holds.
+    """
     parts: list[RenderableType] = []
     for place, found in groupby(rows, key=_place):
         versions = list(found)
-        parts += [Text(place, style="bold"), *_sparklines(versions), _table(versions)]
+        parts += [Text(place, style="bold"), *_sparklines(versions)]
+        if condition:
+            held = stretches(versions, condition)
+            said = [each.words for each in held] or [f"{spell(condition)} holds with none of them"]
+            parts += [Text(f"  {line}") for line in said]
+        parts.append(_table(versions, condition))
     return Group(*parts)
 
 
@@ -83,7 +120,8 @@ def _sparklines(rows: Sequence[Row]) -> Iterator[Text]:
         yield Text(f"  {title:<10}{sparkline(values, failed)}  {span}")
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def _table(rows: Sequence[Row], condition: Condition | None) -> Table:
+    followed = Followed(condition=condition)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for title in (
         "cell",
@@ -97,6 +135,8 @@ def _table(rows: Sequence[Row]) -> Table:
     ):
         number = title in ("regs", "spill st", "spill ld", "occupancy")
         table.add_column(title, justify="right" if number else "left", no_wrap=True)
+    if condition:
+        table.add_column("--while", no_wrap=True)
     for row in rows:
         origin = " (bundled)" if row.ptxas_origin == BUNDLED else ""
         frozen = " frozen" if row.frozen else ""
@@ -107,6 +147,7 @@ def _table(rows: Sequence[Row]) -> Table:
             verdict_text(row.verdict).append(f" {row.code}" if row.code else ""),
             *(_number(each) for each in (row.n_regs, row.spill_stores, row.spill_loads)),
             "-" if row.occupancy is None else f"{row.occupancy:.1%}",
+            *([_HOLDS.get(followed.of(row), "-")] if condition else []),
         )
     return table
 

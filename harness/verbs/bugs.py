@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -14,18 +14,30 @@ from harness.logic.answers import is_failure
 from harness.logic.bug_histories import compare_histories
 from harness.logic.bug_identity import bug_key, signature_of
 from harness.logic.bugs import CLEAN_NIGHTS, Chronicle, Story, related
+from harness.logic.held import HeldAt, held_at
+from harness.logic.properties import Condition
 from harness.logic.signature import template
 from harness.values.bug import Bug, BugFacts, BugRecord, HumanState, Likeness
 from harness.values.errors import UsageError
+from harness.values.row import Row
 from harness.values.verdict import Signature
 from harness.values.workaround import KeptWorkaround
 from harness.verbs.diff import all_runs
 
-__all__ = ["find_bug", "join_bugs", "list_bugs", "record_run", "set_state", "workarounds_of"]
+__all__ = [
+    "find_bug",
+    "join_bugs",
+    "list_bugs",
+    "list_held",
+    "record_run",
+    "set_state",
+    "workarounds_of",
+]
 
 _MAX_WORDS = 2000
 
 _decode = msgspec.json.Decoder(BugFacts).decode
+_decode_row = msgspec.json.Decoder(Row).decode
 
 
 def record_run(store: Store) -> None:
@@ -65,6 +77,21 @@ def list_bugs(store: Store, *, clean_nights: int = CLEAN_NIGHTS) -> list[Bug]:
         for bug in found
     ]
     return sorted(found, key=lambda bug: bug.record.number)
+
+
+def list_held(store: Store, condition: Condition) -> list[HeldAt]:
+    """Each kernel and target of which a result meets the condition; nothing of it is stored.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    return held_at(_results(store), condition)
+
+
+def _results(store: Store) -> Iterator[tuple[int, BugFacts, Row]]:
+    for run in all_runs(store):
+        for stored in store.run_bodies(run.id):
+            yield run.id, _decode(stored.row), _decode_row(stored.row)
 
 
 def _joined(records: Mapping[int, BugRecord]) -> dict[int, list[BugRecord]]:

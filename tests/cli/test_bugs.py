@@ -63,6 +63,31 @@ def test_what_people_say_is_kept(triage: Triage, home: Path) -> None:
     assert document(triage, "set", "1", "untriaged")["bug"]["state"] == "untriaged"
 
 
+def test_kernels_for_which_a_condition_holds(triage: Triage, home: Path) -> None:
+    night(home, [row(triton="3.4.0"), row(triton="3.5.0", n_regs=255, spill_stores=616)])
+    night(home, [row(triton="3.6.0", n_regs=255, spill_stores=740), row(kernel="scan_bwd")])
+    night(home, [row(triton="3.8.0"), row("ptxas_ice", A, triton="3.7.0")])
+    found = document(triage, "--while", "spill_stores > 500")
+    (held,) = found["held"]
+    assert (found["while"], held["kernel"], held["target"]) == (
+        "spill_stores > 500",
+        "scan_fwd",
+        "sm_100a",
+    )
+    assert held["numbers"] == "255 registers, 616 - 740 B of spill stores"
+    assert (held["cells"], held["first_seen"], held["last_seen"]) == (2, 1, 2)
+    (triton,) = (each for each in held["ranges"] if each["tool"] == "Triton")
+    ends = ("last_good", "first_bad", "last_bad", "first_fixed")
+    assert [triton[name] for name in ends] == ["3.4.0", "3.5.0", "3.6.0", "3.8.0"]
+    shown = " ".join(triage("bugs", "--while", "spill_stores > 500").stdout.split())
+    assert "255 registers, 616 - 740 B of spill stores" in shown
+    assert "First bad: 3.5.0." in shown
+    # It is a question: no bug comes of it.
+    assert [bug["signature"] for bug in document(triage)["bugs"]] == [A]
+    assert "holds for no result" in triage("bugs", "--while", "stack > 1").stdout
+    assert triage("bugs", "--while", "stack > 1", "--state", "new").returncode == 2
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -60,6 +60,31 @@ def test_rows_are_those_of_every_command(triage: Triage, home: Path) -> None:
     assert document["cells"][1] == as_json(row("ptxas_ice", "s1", ptxas="13.1.80", code="C7907"))
 
 
+def test_it_says_where_a_condition_holds(triage: Triage, home: Path) -> None:
+    words = [*FIRST_BLOCK, "--launch", "default", "--while", "n_regs >= 96"]
+    lines = [" ".join(line.split()) for line in triage("history", *words).stdout.splitlines()]
+    assert lines[3:5] == [
+        "n_regs >= 96 holds with Triton 3.6.0, ptxas 13.0.88: 96 registers",
+        "n_regs >= 96 holds with Triton 3.6.0, ptxas 13.10.1: 128 registers",
+    ]
+    rows = [line for line in lines if line.startswith(tuple("0123456789abcdef")) and " 3." in line]
+    assert [line.endswith(" holds") for line in rows[:5]] == [False, True, False, True, False]
+    ends = (" no", " holds", " - other failure", " holds", " - -")
+    assert all(line.endswith(end) for line, end in zip(rows[:5], ends, strict=True))
+    document = msgspec.json.decode(triage("history", "--json", *words).stdout)
+    assert document["while"] == "n_regs >= 96"
+    first = document["ranges"][0]
+    assert (first["first"], first["last"], len(document["ranges"])) == (
+        {"triton": "3.6.0", "ptxas": "13.0.88"},
+        {"triton": "3.6.0", "ptxas": "13.0.88"},
+        2,
+    )
+    assert first["cells"] == [document["cells"][1]["cell"]]
+    # The launch with another chunk_size has none.
+    assert "n_regs >= 96 holds with none of them" in lines
+    assert triage("history", *words[:-1], "n_regs >= ").returncode == 2
+
+
 @pytest.mark.parametrize(
     ("words", "count"),
     [
