@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from harness.cli.main import CONTEXT
-from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, print_line, results_console, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words, spelled
@@ -21,6 +21,8 @@ from harness.effects.folders import write_atomically
 from harness.effects.locations import create_folder
 from harness.effects.store import Store
 from harness.logic.dossier import Dossier, Upstream, search_terms
+from harness.logic.followed import read_while
+from harness.logic.properties import spell
 from harness.presentation.minimizations import folder_files
 from harness.presentation.report_documents import report_document, report_page
 from harness.presentation.report_forms import REQUIRED
@@ -40,6 +42,7 @@ Example:
   triage report --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115 \\
       --for nvidia --out reports/c7907
   triage report --bug 3 --for triton
+  triage report --kernel slow.py --triton 3.6.0 --for triton --while "spill_stores>4096"
 
 Exit code 0: written, and ready to be filed. 1: written, but not ready; what is wrong is listed.
 4: this machine or a toolchain failed."""
@@ -61,6 +64,7 @@ Exit code 0: written, and ready to be filed. 1: written, but not ready; what is 
     help="Folder for issue.md and bundle.tar.gz. Default: reports/KERNEL-CELL.",
 )
 @click.option("--signature", metavar="KEY", help="The failure that is meant.")
+@while_option
 @click.option(
     "--minimized",
     type=click.Path(path_type=Path, file_okay=False),
@@ -87,6 +91,10 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     each statement of the issue is checked: the attached files are compiled again on the versions
     and with the flags that it names, and its numbers are judged again from stored evidence.
     """
+    read_while(options["condition"])
+    named = [name for name in ("signature", "bug") if options[name] is not None]
+    if options["condition"] is not None and named:
+        raise UsageError(f"--{named[0]} and --while: which one is meant?")
     with open_results() as store:
         words = _words(options, store)
         with status_console().status("preparing toolchains and sources"):
@@ -147,11 +155,15 @@ def _gathered(
 ) -> Dossier:
     # Where the file lies on this machine is nobody else's business.
     public = replace(words, kernel=Path(words.kernel).name)
+    condition = read_while(options["condition"])
+    asked_for = ["--for", options["upstream"]]
+    asked_for += ["--while", spell(condition)] if condition else []
     asked = GatherOptions(
         words=tuple(spelled(words)),
-        made_by=shlex.join(["triage", "report", *spelled(public), "--for", options["upstream"]]),
+        made_by=shlex.join(["triage", "report", *spelled(public), *asked_for]),
         upstream=Upstream(options["upstream"]),
         signature=options["signature"],
+        condition=condition,
         quick=options["quick"] or options["draft_duplicates"],
         minimized=lambda row: options["minimized"] or Path("minimized") / _slug(row),
     )

@@ -14,8 +14,9 @@ from harness.logic.claims import Place
 from harness.logic.collapse_evidence import CollapseEvidence
 from harness.logic.contrast import Contrast
 from harness.logic.fingerprint import Answer
-from harness.logic.followed import Followed, follow
+from harness.logic.followed import Followed, follow, measured
 from harness.logic.minimization import Minimization
+from harness.logic.properties import Condition, spell
 from harness.logic.survivorship import Survivors, survivors
 from harness.values.outcome import signal_name
 from harness.values.row import Row
@@ -87,7 +88,8 @@ class Dossier:
     manner of collect_env. `elsewhere` has the configs that fail on other versions of the tool in
     which it goes wrong: at both sides of a boundary, and on the newest. `ways` are the best
     workarounds first, as changes of `ways_from`, `patch` is one for the kernel's source. `collapse`
-    is there where ptxas keeps every block resident and spills for it.
+    is there where ptxas keeps every block resident and spills for it. `condition` is what is
+    reported in the place of a failure, where the user gave one.
     """
 
     case: Row
@@ -95,6 +97,7 @@ class Dossier:
     function: str
     is_ptx: bool = False
     summary: str
+    condition: Condition | None = None
     origin: Origin | None
     issue: str | None
     shown_by: str
@@ -120,13 +123,14 @@ class Dossier:
 
     @property
     def kind(self) -> VerdictKind:
-        """What became of the failing cell."""
-        return VerdictKind(self.case.verdict)
+        """What became of the failing cell; of what compiles, the condition says that it is poor."""
+        kind = VerdictKind(self.case.verdict)
+        return VerdictKind.SICK if self.condition and kind is VerdictKind.OK else kind
 
     @property
     def in_ptxas(self) -> bool:
         """Whether it goes wrong in ptxas, not before."""
-        return self.case.stage == "cubin"
+        return follow(self.case, condition=self.condition).stage == "cubin"
 
     @property
     def tool(self) -> str:
@@ -163,8 +167,18 @@ class Dossier:
     @property
     def followed(self) -> Followed:
         """What is reported: a failure, or for poor code the condition that its history follows."""
-        is_sick = self.kind is VerdictKind.SICK
-        return self.history.followed if is_sick and self.history else follow(self.case)
+        is_sick = self.kind is VerdictKind.SICK and self.condition is None
+        if is_sick and self.history:
+            return self.history.followed
+        return follow(self.case, condition=self.condition)
+
+    @property
+    def reason(self) -> str:
+        """What the failing cell says; with a condition, that one and the numbers."""
+        if self.condition is None:
+            return self.case.reason
+        numbers = measured(self.followed.fields, [self.case])
+        return f"{spell(self.condition)} ({numbers or self.case.reason})"
 
     @property
     def failing(self) -> tuple[Row, ...]:

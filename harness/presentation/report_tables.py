@@ -10,6 +10,7 @@ from harness.logic.bisect_report import BisectReport
 from harness.logic.claims import Claim, Kind, Ledger, Place, gives, has_figures
 from harness.logic.contrast import Contrast
 from harness.logic.dossier import Dossier
+from harness.logic.followed import measured
 from harness.presentation.templates import config_label, markdown_cell
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
@@ -93,9 +94,13 @@ def _smallest(d: Dossier) -> _Column:
 def _words(d: Dossier, row: Row) -> str:
     """A cell of the table of versions."""
     kind, outcome = VerdictKind(row.verdict), d.outcome(row)
+    same = " (this failure)" if outcome is Outcome.SAME else ""
+    if d.condition and kind.compiles:
+        same = " (holds)" if outcome is Outcome.SAME else ""
+        numbers = measured(d.followed.fields, [row])
+        return markdown_cell(f"{row.verdict}{same}: {numbers or row.reason}")
     if kind is VerdictKind.OK:
         return "compiles"
-    same = " (this failure)" if outcome is Outcome.SAME else ""
     return markdown_cell(f"{row.verdict}{same}: {row.reason}")
 
 

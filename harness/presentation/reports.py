@@ -12,6 +12,7 @@ from harness.logic.bisection import Boundary
 from harness.logic.claims import Claim, Issue, Kind, Ledger, ends_so, gives, has_figures
 from harness.logic.contrast import Contrast
 from harness.logic.dossier import Attachment, Dossier, Upstream
+from harness.logic.properties import spell
 from harness.logic.ptx_defined import count_unwritten
 from harness.logic.report_gate import without_folders
 from harness.presentation.bisections import report_line, stage_lines
@@ -59,6 +60,8 @@ class View:
         said = observed_words(d.kind)
         if d.in_ptxas:
             said = escaped(self.message.removeprefix("ptxas ").removesuffix(", saying nothing"))
+        if d.condition:
+            said = f"{observed_words(d.kind)}: {escaped(self.message)}"
         if self.upstream is Upstream.TRITON and (title := collapse_title(self.ledger, d)):
             return title
         if d.kind is VerdictKind.SICK:
@@ -72,8 +75,8 @@ class View:
         """The failure in its own words."""
         d = self.d
         quotes = d.kind is VerdictKind.REJECTED or (d.in_ptxas and d.kind is not VerdictKind.SICK)
-        found = re.search(r": (.+)", d.case.reason) if quotes else None
-        return found[1] if found else d.case.reason
+        found = re.search(r": (.+)", d.reason) if quotes and not d.condition else None
+        return found[1] if found else d.reason
 
     def _since(self) -> str:
         """When it began and ended, where that holds for every config that fails alike."""
@@ -242,7 +245,9 @@ class View:
         elif found.level == "ptx" and count_unwritten(found.text) == 0:
             undefined = " Every register is written before it is read."
             claims.append(Claim(kind=Kind.UNWRITTEN, file=self.minimal_name, expected=0))
-        said = f"{sizes}; every step kept the signature of the failure{checked}.{undefined}"
+        asked = found.fingerprint.condition
+        kept = f"`{spell(asked)}`" if asked else "the signature of the failure"
+        said = f"{sizes}; every step kept {kept}{checked}.{undefined}"
         return self.ledger.say(said, *claims)
 
     @property

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.effects.store import Store
 from harness.logic.claims import Place
+from harness.logic.properties import Condition
 from harness.values.errors import TriageError
 from harness.values.kernel import Config
 from harness.values.row import Row
@@ -24,7 +25,8 @@ __all__ = ["Bench", "compile_places"]
 class Bench:
     """Where the files lie and how to compile them: `case` is the failing cell they are to show.
 
-    Nothing that is compiled is taken from `store`; `seconds` is how long all of it may take.
+    With a `condition`, it is what the case shows in the place of a failure. Nothing that is
+    compiled is taken from `store`; `seconds` is how long all of it may take.
     """
 
     folder: Path
@@ -32,6 +34,7 @@ class Bench:
     store: Store
     how: CompileOptions
     seconds: float
+    condition: Condition | None = None
 
 
 async def compile_places(bench: Bench, places: Sequence[Place]) -> dict[Place, Row]:
@@ -74,7 +77,9 @@ async def _compiled(bench: Bench, group: Sequence[Place]) -> dict[Place, Row]:
     if first.flag or first.target != bench.case.target:
         axis = "flag" if first.flag else "target"
         selection = _selection(bench, first, bench.case.target)
-        found = await contrast(selection, bench.store, bench.how, axis, None, _silent)
+        found = await contrast(
+            selection, bench.store, bench.how, axis, None, _silent, condition=bench.condition
+        )
         rows = {point.label: point.row for point in found.points}
         labels = {place: place.flag or place.target for place in group}
         return {place: row for place, label in labels.items() if (row := rows.get(label))}

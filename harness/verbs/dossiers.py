@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import platform
 import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
-import harness
 from harness.effects import toolchains
 from harness.effects.bisect_log import Asked, BisectLog
 from harness.effects.locations import home_dir
-from harness.effects.package_facts import package_license
-from harness.effects.process import run_tool
-from harness.effects.store import ResultRecord, Store
+from harness.effects.store import Store
+from harness.logic.answers import Outcome
 from harness.logic.bisect_report import BisectReport
 from harness.logic.blame_words import Blame
 from harness.logic.collapse import collapse_of
 from harness.logic.collapse_evidence import CollapseEvidence
 from harness.logic.contrast import Contrast
-from harness.logic.dossier import Dossier, Missing, Origin, Upstream, Way
+from harness.logic.dossier import Dossier, Missing, Upstream, Way
+from harness.logic.followed import Followed, follow
 from harness.logic.minimization import Minimization, Uninteresting
-from harness.logic.tracebacks import as_the_user_sees_it
+from harness.logic.properties import Condition, spell
 from harness.logic.workaround_report import Candidate, WorkaroundReport
 from harness.values.errors import (
     CaptureError,
@@ -37,8 +32,7 @@ from harness.values.errors import (
     TriageError,
     UsageError,
 )
-from harness.values.kernel import Config, ConfigFilter, Repro
-from harness.values.outcome import Assembly, Lowering
+from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind
 from harness.verbs.bisecting import BisectOptions, bisect_versions
@@ -46,6 +40,7 @@ from harness.verbs.blaming import BlameOptions, find_blame
 from harness.verbs.collapse_lifting import study_collapse
 from harness.verbs.compile import CompileOptions, Progress, compile_selections
 from harness.verbs.contrasting import contrast
+from harness.verbs.dossier_facts import environment_of, log_of, origin_of, ptxas_facts
 from harness.verbs.minimizing import minimize
 from harness.verbs.minimizing_work import MinimizeOptions, Watch
 from harness.verbs.selection import Selection
@@ -61,14 +56,16 @@ class GatherOptions:
     """What to gather and how long.
 
     `words` are those that select the case on the command line, `upstream` is whom the report is
-    for. `quick` leaves out what takes more than seconds, `minimized` is the folder of the
-    reduction, which gets `seconds` if it does not exist yet.
+    for. With a `condition`, what is reported is that in the place of a failure. `quick` leaves out
+    what takes more than seconds, `minimized` is the folder of the reduction, which gets `seconds`
+    if it does not exist yet.
     """
 
     words: tuple[str, ...]
     made_by: str
     upstream: Upstream
     signature: str | None = None
+    condition: Condition | None = None
     quick: bool = False
     minimized: Callable[[Row], Path]
     seconds: float = 600.0
@@ -87,7 +84,10 @@ class _Gathering:
         self, what: str, command: str, work: Callable[[], Awaitable[T]], *, slow: bool = True
     ) -> T | None:
         """Compute one piece of the report, or note that it is missing, why, and how to get it."""
-        line = shlex.join(["triage", *shlex.split(command), *self.options.words])
+        condition = self.options.condition
+        # A workaround is for whatever is wrong with the kernel.
+        asked = ["--while", spell(condition)] if condition and command != "workaround" else []
+        line = shlex.join(["triage", *shlex.split(command), *self.options.words, *asked])
         why = "left out by --quick"
         if not (slow and self.options.quick):
             self.tell(what)
@@ -120,8 +120,8 @@ async def gather(
     tell("every config")
     every = replace(selection, config=ConfigFilter())
     rows = (await compile_selections([every], store, how, Progress())).rows
-    case = _case(selection, rows, options.signature)
-    _check_upstream(selection, case, options.upstream)
+    case = _case(selection, rows, options)
+    _check_upstream(selection, case, options)
     mine = replace(selection, config=_only(case, rows))
     dossier = await _histories(work, mine, _begin(work, case, rows))
     found = None
@@ -144,14 +144,13 @@ async def gather(
 
 async def _histories(work: _Gathering, mine: Selection, dossier: Dossier) -> Dossier:
     """The dossier with what happens along ptxas, its flags, other targets, and along Triton."""
-    case = dossier.case
     if dossier.in_ptxas:
         dossier = replace(
             dossier,
             along_ptxas=await work.piece(
                 "the history along ptxas",
                 "bisect --axis ptxas",
-                lambda: _bisect(work, mine, case, "ptxas"),
+                lambda: _bisect(work, mine, dossier, "ptxas"),
             ),
             flags=await work.piece(
                 "ptxas' flags, one at a time",
@@ -167,17 +166,24 @@ async def _histories(work: _Gathering, mine: Selection, dossier: Dossier) -> Dos
         along_triton = await work.piece(
             "the history along Triton",
             "bisect --axis triton",
-            lambda: _bisect(work, mine, case, "triton"),
+            lambda: _bisect(work, mine, dossier, "triton"),
         )
         dossier = replace(dossier, along_triton=along_triton)
     return dossier
 
 
-def _case(selection: Selection, rows: tuple[Row, ...], signature: str | None) -> Row:
-    """The first failing row of those that were selected."""
+def _case(selection: Selection, rows: tuple[Row, ...], options: GatherOptions) -> Row:
+    """The first failing row of those that were selected, or the first that meets the condition."""
+    condition, signature = options.condition, options.signature
     found = [row for row in rows if _selected(selection, row)]
     if not found:
         raise EmptySelectionError("--config matches none of the configs")
+    if condition:
+        followed = Followed(condition=condition)
+        held = [row for row in found if followed.of(row) is Outcome.SAME]
+        if not held:
+            raise UsageError(f"--while holds for none of the {len(found)} selected cells")
+        return held[0]
     told = [row for row in found if row.signature and not VerdictKind(row.verdict).tells_nothing]
     for row in told:
         if signature in (None, row.signature):
@@ -186,18 +192,19 @@ def _case(selection: Selection, rows: tuple[Row, ...], signature: str | None) ->
     raise UsageError(f"none of the {len(found)} cells that were selected fails{meant}")
 
 
-def _check_upstream(selection: Selection, case: Row, upstream: Upstream) -> None:
+def _check_upstream(selection: Selection, case: Row, options: GatherOptions) -> None:
     """Refuse a report to somebody whose program never ran, or did what it should.
 
     Raises:
         UsageError: it says to whom to report instead.
     """
-    if upstream is Upstream.NVIDIA and case.stage != Stage.CUBIN.value:
+    stage = follow(case, condition=options.condition).stage
+    if options.upstream is Upstream.NVIDIA and stage != Stage.CUBIN.value:
         raise UsageError(
             f"--for nvidia: this is no failure of ptxas: {case.verdict} in stage {case.stage}, "
             "before ptxas has the kernel; report it with --for triton"
         )
-    if upstream is Upstream.TRITON and selection.repro.ptx:
+    if options.upstream is Upstream.TRITON and selection.repro.ptx:
         raise UsageError(
             f"--for triton: Triton has no part in it: {selection.repro.name} is PTX, and "
             f"ptxas {case.ptxas} fails on it; report it with --for nvidia"
@@ -219,7 +226,7 @@ def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
     """What needs no more work than to be looked up."""
     selection, repro = work.selection, work.selection.repro
     record = next(each for each in work.store.find_cells(case.cell) if each.cell == case.cell)
-    banner, package = _ptxas(selection, case)
+    banner, package = ptxas_facts(selection, case)
     words = shlex.join(["triage", "compile", *work.options.words])
     return Dossier(
         case=case,
@@ -227,86 +234,42 @@ def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
         function=repro.kernel or case.kernel.rpartition("::")[2],
         is_ptx=repro.ptx is not None,
         summary=repro.summary,
-        origin=_origin(repro),
+        condition=work.options.condition,
+        origin=origin_of(repro),
         issue=repro.issue,
         shown_by=words,
         made_by=work.options.made_by,
         rows=rows,
-        log=_log(work.store, record),
+        log=log_of(work.store, record),
         banner=banner,
         ptxas_package=package,
-        environment=_environment(case),
+        environment=environment_of(case),
     )
 
 
-def _ptxas(selection: Selection, case: Row) -> tuple[str, str | None]:
-    """What the failing ptxas says of its version, and the distribution that carries it."""
-    if not case.ptxas_flags:
-        return "", None  # it never ran
-    carried = {str(version): name for version, name in toolchains.available_ptxas()}
-    tools = [each for each in selection.ptxas if each and each.version == case.ptxas]
-    if not tools and case.ptxas in carried:
-        tools = [toolchains.install_ptxas(case.ptxas)]
-    banner = run_tool([tools[0].path, "--version"], timeout=30).stdout if tools else ""
-    return banner, carried.get(case.ptxas)
-
-
-def _origin(repro: Repro) -> Origin | None:
-    source = repro.source
-    if source is None:
-        return None
-    pin = source.pin
-    return Origin(
-        package=pin.package,
-        version=pin.version,
-        sha256=pin.sha256,
-        module=source.module,
-        license=package_license(pin.package, pin.version, pin.sha256),
-    )
-
-
-def _log(store: Store, record: ResultRecord) -> str:
-    """What the compiler that failed printed: ptxas where it was run, else Triton."""
-    kept = store.get_evidence("assemble", record.evidence.get("assemble", ""))
-    if kept:
-        assembly = msgspec.json.decode(kept.body, type=Assembly)
-        return f"{assembly.stderr}{assembly.stdout}"
-    kept = store.get_evidence("lower", record.evidence.get("lower", ""))
-    if kept is None:
-        return ""
-    lowering = msgspec.json.decode(kept.body, type=Lowering)
-    if lowering.error is None:
-        return lowering.log
-    return as_the_user_sees_it(lowering.error.traceback) or lowering.error.message
-
-
-def _environment(case: Row) -> dict[str, str]:
-    """In the manner of collect_env, with the ptxas if it ran; a GPU has no part in it."""
-    ptxas = {
-        "ptxas version": f"{case.ptxas} ({case.ptxas_origin})",
-        "ptxas flags": shlex.join(case.ptxas_flags),
-    }
-    return {
-        "Triton version": case.triton or "none: the input is PTX",
-        **(ptxas if case.ptxas_flags else {}),
-        "target": case.target,
-        "PyTorch version": metadata.version("torch"),
-        "Python version": platform.python_version(),
-        "OS": f"{platform.system()} {platform.machine()}, {platform.libc_ver()[0]} "
-        f"{platform.libc_ver()[1]}",
-        "GPU": "none; it is compiled only",
-        "kernel-triage version": harness.__version__,
-    }
-
-
-async def _bisect(work: _Gathering, mine: Selection, case: Row, axis: str) -> BisectReport:
+async def _bisect(work: _Gathering, mine: Selection, dossier: Dossier, axis: str) -> BisectReport:
+    case, condition = dossier.case, dossier.condition
     asked = Asked(axis=axis, selection={}, options={})
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
     name = f"report-{case.short}-{axis}-{stamp}.jsonl"
     log = BisectLog.begin(home_dir() / "bisections" / name, asked)
-    # Where a version was named, it is the one that fails; the focus must not be left to the index.
-    options = BisectOptions(axis=axis, signature=work.options.signature, repeat=3)
+    options = BisectOptions(
+        axis=axis,
+        bad=_on_axis(case, axis),
+        signature=work.options.signature,
+        condition=spell(condition) if condition else None,
+        repeat=3,
+    )
     return await bisect_versions(mine, work.store, work.how, options, _silent, log)
+
+
+def _on_axis(case: Row, axis: str) -> str | None:
+    """The case's own version, where the axis has it: no graver failure of another one is meant."""
+    if axis == "triton":
+        mine, known = case.triton, [str(version) for version in toolchains.available_triton()]
+    else:
+        mine, known = case.ptxas, [str(version) for version, _ in toolchains.available_ptxas()]
+    return mine if mine in known else None
 
 
 async def _elsewhere(
@@ -334,7 +297,16 @@ async def _elsewhere(
 
 
 async def _contrast(work: _Gathering, mine: Selection, axis: str) -> Contrast:
-    return await contrast(mine, work.store, work.how, axis, work.options.signature, _silent)
+    options = work.options
+    return await contrast(
+        mine,
+        work.store,
+        work.how,
+        axis,
+        options.signature,
+        _silent,
+        condition=options.condition,
+    )
 
 
 async def _collapse(work: _Gathering, every: Selection, case: Row) -> CollapseEvidence | None:
@@ -349,7 +321,8 @@ async def _collapse(work: _Gathering, every: Selection, case: Row) -> CollapseEv
 
 
 async def _blame(work: _Gathering, mine: Selection, case: Row) -> Blame:
-    options = BlameOptions(signature=case.signature)
+    condition = work.options.condition
+    options = BlameOptions(signature=None if condition else case.signature, condition=condition)
     report = await find_blame(mine, work.store, work.how, options, _silent)
     return report.blame
 
@@ -359,6 +332,7 @@ async def _minimize(work: _Gathering, mine: Selection, case: Row) -> Minimizatio
     options = MinimizeOptions(
         folder_of=lambda _: folder,
         resume=(folder / "log.jsonl").exists(),
+        condition=work.options.condition,
         seconds=work.options.seconds,
     )
     found = await minimize(mine, work.store, work.how, options, Watch(tell=work.tell))

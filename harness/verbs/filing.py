@@ -116,6 +116,7 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
         bench = Bench(
             folder=inside,
             case=dossier.case,
+            condition=dossier.condition,
             store=store,
             how=replace(filing.how, use_cache=False),
             seconds=filing.seconds,

@@ -16,12 +16,16 @@ from report_cases import (
     evidence,
 )
 
+from harness.logic.answers import Outcome
 from harness.logic.claims import Trial, prove
 from harness.logic.dossier import Upstream, search_terms
+from harness.logic.followed import Followed
+from harness.logic.properties import parse_condition
 from harness.logic.report_gate import Private, inspect_report
 from harness.logic.tracebacks import as_the_user_sees_it
 from harness.presentation.report_documents import report_document, report_page
 from harness.presentation.report_forms import REQUIRED, observed_words
+from harness.presentation.report_impact import escaped
 from harness.presentation.reports import render_report
 from harness.values.verdict import VerdictKind
 
@@ -104,6 +108,38 @@ def test_poor_code_is_reported_with_its_numbers_and_the_version_without_them() -
         # The form of a project says who is affected, not what is expected.
         is_project = upstream is Upstream.PROJECT
         assert ("Expected: what ptxas 13.0.88 gives: compiled." in issue) is not is_project
+
+
+def test_code_that_compiles_is_reported_by_a_condition() -> None:
+    condition = parse_condition("spill_stores > 100")
+    good = replace(FINE, verdict="ok", reason="compiled", n_regs=64, spill_stores=0, cell="good")
+    bad = replace(good, n_regs=32, spill_stores=740, cell="bad")
+    history = replace(
+        evidence("ptxas", VERSIONS, "++xx", bad),
+        followed=Followed(condition=condition),
+        rows={0: good, 1: good, 2: bad, 3: bad},
+    ).report()
+    dossier = replace(
+        IN_PTXAS,
+        case=bad,
+        rows=(bad,),
+        along_ptxas=history,
+        along_triton=None,
+        minimized=None,
+        flags=None,
+        condition=condition,
+    )
+    assert (dossier.kind, dossier.in_ptxas) == (VerdictKind.SICK, True)
+    assert dossier.outcome(good) is Outcome.OK
+    issue = render_report(dossier, Upstream.NVIDIA)
+    holds = "spill_stores > 100 (32 registers, 740 B of spill stores)"
+    words = f"_scan_kernel compiles to poor code: {escaped(holds)}"
+    assert issue.text.startswith(f"# Triton 3.6.0 and ptxas 13.1.80: {words} on sm_100a")
+    assert "ok (holds): 32 registers, 740 B of spill stores" in issue.text
+    assert "ok: 64 registers, 0 B of spill stores" in issue.text
+    files = {file.name: file.data for file in dossier.attachments}
+    trial = Trial(files=files, stored={"bad": bad, "good": good})
+    assert prove(issue.claims, trial, issue.text).false == ()
 
 
 def test_a_title_says_fixed_only_of_every_config_that_fails() -> None:
