@@ -23,6 +23,7 @@ from harness.effects.bisect_log import Asked, BisectLog
 from harness.effects.locations import home_dir
 from harness.logic.bisect_report import BisectReport
 from harness.logic.followed import read_while
+from harness.logic.versions import require_supported_triton
 from harness.presentation.bisections import TOOLS, bisect_document, render_bisection
 from harness.presentation.contrasts import contrast_document, render_contrast
 from harness.values.errors import ConfigurationError, UsageError
@@ -131,6 +132,9 @@ def _check(options: dict[str, Any]) -> None:
     read_while(options["condition"])
     if options["script"] is not None and not options["script"].strip():
         raise UsageError("--script is empty: give the command that tests one version")
+    if options["axis"] == "triton":
+        for version in filter(None, (options["bad"], options["good"])):
+            require_supported_triton(version)
     asked = [f"--{name}" for name in ("signature", "script") if options[name] is not None]
     asked += ["--while"] if options["condition"] is not None else []
     if len(asked) > 1:

@@ -15,7 +15,6 @@ from harness.logic.bisection import Finding, Probe, conclude
 from harness.logic.followed import Followed, follow, gravest, is_followable, read_while
 from harness.logic.properties import Condition
 from harness.logic.trust import Tally, runs_to_trust
-from harness.logic.versions import require_supported_triton
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row
@@ -131,8 +130,6 @@ class Search:
         for index, known in enumerate(self.axis.versions):
             if known in wanted:
                 return index
-        if self.axis.name == "triton":
-            require_supported_triton(version)
         raise UsageError(f"--{option} {version}: there is no such {self.axis.name}")
 
     @property

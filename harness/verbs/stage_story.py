@@ -17,7 +17,7 @@ from harness.values.toolchain import Triton
 from harness.values.verdict import Stage, VerdictKind
 from harness.verbs.cells import Evaluated, PlannedCell
 
-__all__ = ["tell_stages"]
+__all__ = ["llvm_of", "tell_stages"]
 
 # The debug paths in Triton's library name the LLVM that it was built with, by commit.
 _LLVM = re.compile(rb"llvm-project[ /]([0-9a-f]{8})[0-9a-f]{0,32}|llvm-([0-9a-f]{8})-[a-z]")
@@ -97,11 +97,11 @@ def _bundled(cell: PlannedCell) -> str | None:
 
 
 def _llvm(cell: PlannedCell) -> str | None:
-    return _llvm_of(cell.launch.triton) if cell.launch else None
+    return llvm_of(cell.launch.triton) if cell.launch else None
 
 
 @lru_cache(maxsize=16)
-def _llvm_of(triton: Triton) -> str | None:
+def llvm_of(triton: Triton) -> str | None:
     """The commit of the LLVM that a Triton was built with, where its library names it."""
     package = toolchains.package_of(triton)
     for library in sorted(package.glob("_C/libtriton*.so")) if package else []:

@@ -15,6 +15,7 @@ from harness.effects.ptxas_help import options_of
 from harness.effects.store import Store
 from harness.logic.ptx_edits import EDITS
 from harness.logic.ptxas_options import PtxasOption
+from harness.logic.versions import OLDEST_TRITON
 from harness.logic.workaround_choice import is_gain, rank_key
 from harness.logic.workarounds import (
     Kind,
@@ -33,8 +34,6 @@ __all__ = ["explore", "usable_tritons"]
 
 _BEAM = 2
 _ROUNDS = 3
-# Before that, Triton's capture works differently; see the README.
-_OLDEST_TRITON = Version("3.2")
 # Of the time that is left: what a kernel is given changes more than anything about its compiler.
 _SHARES = {
     Kind.FLAGS: 3,
@@ -245,7 +244,7 @@ async def usable_tritons(besides: str) -> list[str]:
         TriageError: what there is cannot be found out.
     """
     available = await asyncio.to_thread(toolchains.available_triton)
-    usable = [version for version in available if version >= _OLDEST_TRITON]
+    usable = [version for version in available if version >= OLDEST_TRITON]
     return newest_of_each_minor(usable, _installed("triton"), besides=besides)
 
 

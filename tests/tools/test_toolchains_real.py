@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from harness.effects.ptxas_description import describe_ptxas
 from harness.effects.sources import fetch_sdist, fetch_wheel
 from harness.logic.versions import parse_banner
 from harness.values.errors import UsageError
+from harness.verbs.stage_story import llvm_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +37,12 @@ def test_ptxas(toolchain_cache: Path, version: str, project: str) -> None:
     assert sum(path.stat().st_size for path in folder.rglob("*")) < 100 << 20
     assert describe_ptxas(ptxas.path, project) == ptxas
     assert toolchains.verify(f"ptxas-{version}").executable_sha256 == ptxas.sha256
+
+
+def test_the_llvm_of_the_installed_triton_is_named() -> None:
+    found = llvm_of(toolchains.installed_triton())
+    assert found is not None
+    assert re.fullmatch("[0-9a-f]{8}", found)
 
 
 def test_triton(toolchain_cache: Path) -> None:
