@@ -41,8 +41,8 @@ def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str], given: by
         files[f"min{found.suffix}"] = (found.text.encode(), "the smallest input that shows it")
     if given:
         files["original.ptx"] = (given, "the input as it was given, byte for byte")
-    elif dossier.case.ptx_sha256 and dossier.in_ptxas:
-        text = store.artifacts.get(dossier.case.ptx_sha256).decode(errors="replace")
+    elif dossier.in_ptxas and (sha256 := _followed_ptx(dossier)):
+        text = store.artifacts.get(sha256).decode(errors="replace")
         what = f"the PTX that Triton {dossier.case.triton} generates, without debug information"
         files["original.ptx"] = (without_debug(text).encode() + b"\n", what)
     if found and found.suffix != ".ptx":
@@ -52,6 +52,16 @@ def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str], given: by
         if script in scripts:
             files[script] = (scripts[script].encode(), _SCRIPTS[script])
     return _with(dossier, files)
+
+
+def _followed_ptx(dossier: Dossier) -> str | None:
+    """The PTX that the history gave to every ptxas; else that of the case.
+
+    For another ptxas, Triton writes another `.version`, which older ones refuse.
+    """
+    history = dossier.along_ptxas
+    row = history.rows.get(dossier.case.ptxas) if history else None
+    return row.ptx_sha256 if row else dossier.case.ptx_sha256
 
 
 def with_log(dossier: Dossier) -> Dossier:

@@ -21,7 +21,7 @@ from harness.values.bug import HumanState
 from harness.values.outcome import Lowering, ProcessEnd, RaisedError
 from harness.values.target import Target
 from harness.verbs.bugs import list_bugs, set_state
-from harness.verbs.rekey import rekey
+from harness.verbs.rekey import rekey, row_of_evidence
 
 pytest_plugins = ("store_fixtures",)
 
@@ -140,3 +140,18 @@ def test_an_interrupted_rekey_changes_nothing(
     with pytest.raises(KeyboardInterrupt):
         rekey(store)
     assert set(keys(store)) == {OLD, OLDER}
+
+
+def test_a_row_that_was_tampered_with_is_not_what_its_evidence_gives(store: Store) -> None:
+    """Numbers and verdict of a stored result are checked against what they were judged from."""
+    run = store.begin_run("x")
+    found = row("ok", None, spill_stores=12)
+    store.put_evidence("lower", "kept", msgspec.json.encode(lowering("pass P failed")), {})
+    store.put_result(run, replace(record_of(found), evidence={"lower": "kept"}))
+    judged = row_of_evidence(store, found.cell)
+    assert judged
+    assert (judged.verdict, judged.signature) == ("pass_failure", key_of("pass P failed"))
+    assert judged.spill_stores is None
+    assert row_of_evidence(store, "no such cell") is None
+    store.drop_evidence("lower", "kept")
+    assert row_of_evidence(store, found.cell) is None

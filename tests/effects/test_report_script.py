@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
+from report_cases import IN_PTXAS
+
 from harness.effects.process import ResourceLimits
-from harness.verbs.reporting import run_script, script_defects
+from harness.effects.store import Store
+from harness.verbs.reporting import attach, run_script, script_defects
+
+pytest_plugins = ("store_fixtures",)
 
 LIMITS = ResourceLimits(timeout=60.0, memory=128 << 20, file_size=1 << 20)
 
@@ -48,3 +56,25 @@ def test_secrets_stay_here_and_nothing_stays_behind(
     assert run(tmp_path, script) == (False, "")
     time.sleep(5)
     assert not mark.exists()
+
+
+def test_the_ptx_that_is_attached_is_the_one_of_the_history(store: Store) -> None:
+    """For another ptxas Triton writes another `.version`, which the last good one refuses."""
+    history = IN_PTXAS.along_ptxas
+    assert history
+    tried, other = (store.artifacts.put(f".version {v}\n".encode()) for v in ("8.8", "9.1"))
+    failing = IN_PTXAS.case.ptxas
+    rows = {**history.rows, failing: replace(history.rows[failing], ptx_sha256=tried)}
+    dossier = replace(
+        IN_PTXAS,
+        case=replace(IN_PTXAS.case, ptx_sha256=other),
+        along_ptxas=replace(history, rows=rows),
+        attachments=(),
+    )
+    found = {file.name: file.data for file in attach(dossier, store, {}, b"").attachments}
+    assert found["original.ptx"].strip() == b".version 8.8"
+    alone = replace(dossier, along_ptxas=None)
+    found = {file.name: file.data for file in attach(alone, store, {}, b"").attachments}
+    assert found["original.ptx"].strip() == b".version 9.1"
+    given = {file.name: file.data for file in attach(dossier, store, {}, b"mine").attachments}
+    assert given["original.ptx"] == b"mine"
