@@ -38,7 +38,7 @@ Example:
   triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
   triage compile --kernel 'mamba2_*' --sm 80 --sm 90a --sm 100a --sm 120a
 
-Exit code 0: every config compiles. 1: some do not work. 4: some could not be told."""
+Exit code 0: every config compiles. 1: some do not work. 4: some could not be determined."""
 
 
 @click.command("compile", context_settings=CONTEXT, epilog=_EPILOG)

@@ -23,7 +23,7 @@ Example:
   triage diff 12 15 --all
 
 Exit code 0: nothing got worse. 1: a regression, another signature, a metric that got worse, or a
-cell whose own runs disagree. 4: something that was known could not be told. 5: only fixes, with
+cell whose own runs disagree. 4: something known could not be determined. 5: only fixes, with
 --strict-fixed."""
 
 

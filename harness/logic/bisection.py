@@ -47,7 +47,7 @@ class Boundary:
     """Between `before` and `after`, which were probed, the failure came or went.
 
     `holes` lie between and could not be tested; `unprobed` lie between and were not tried. With
-    either, the change happened at one of them or at `after`: nobody knows at which.
+    either, the change happened at one of them or at `after`: it is not known at which.
     """
 
     before: int

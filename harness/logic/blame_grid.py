@@ -89,7 +89,7 @@ class Trial:
 
     @property
     def changed(self) -> bool:
-        """Whether the failure came or went; what could not be told, or fails otherwise, did not."""
+        """Whether the failure came or went; what is not known, or fails otherwise, did not."""
         return {self.before, self.after} == {Outcome.SAME, Outcome.OK}
 
 
@@ -104,7 +104,7 @@ class Grid:
 
     @property
     def is_raw(self) -> bool:
-        """PTX from nobody knows where."""
+        """PTX of which the origin is not known."""
         return not any(line.tritons for line in self.lines)
 
     def by_triton(self) -> list[Line]:

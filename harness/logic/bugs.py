@@ -1,9 +1,9 @@
 """Bugs from results: failures with one signature are one bug, and what has become of it.
 
 A bug lives at *places* (kernel, launch, config, target). At each, what counts is the newest
-version of the tool at fault that could be told: the *head* of its line. A bug that is in ptxas
+version of the tool at fault that gave an answer: the *head* of its line. A bug that is in ptxas
 13.1 and not in 13.3 is fixed, however often 13.1 is run again; one that 13.4 has again has
-regressed. A version that cannot be told moves nothing.
+regressed. A version that gives no answer moves nothing.
 """
 
 from __future__ import annotations
@@ -307,7 +307,7 @@ class Chronicle:
         return {line: results for line, results in lines.items() if line in had}
 
     def _range(self, bug: int, tool: str) -> AffectedRange | None:
-        """Which versions of the tool have it; what was told last counts for those without it."""
+        """Which versions of the tool have it; the last answer counts for those without it."""
         bad: set[str] = set()
         told: dict[str, set[Seen]] = defaultdict(set)
         for place in self._places[bug]:

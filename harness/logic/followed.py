@@ -248,27 +248,27 @@ def sickness_of(
     if name == "occupancy":
         best = max(known, key=lambda each: _number(each, name), default=None)
         condition = Comparison(field=name, operator="<=", value=round(value, 6))
-        told = "as low as in the row that is followed"
-        return Sickness(condition=condition, words=_with_best(told, best, (name,)), best=best)
+        words = "as low as in the row that is followed"
+        return Sickness(condition=condition, words=_with_best(words, best, (name,)), best=best)
     best = min(known, key=lambda each: _number(each, name), default=None)
     floor = thresholds.spill_bytes // 16
     least = max(_number(best, name), floor) if best else value
     for factor in thresholds.worse:
         if value >= factor * least:
             bound = int(factor * least)
-            told = f"{factor} times the best toolchain or worse"
+            words = f"{factor} times the best toolchain or worse"
             break
     else:
         bound = int(-(-value // 2))
-        told = "half of what the row that is followed has, or worse"
+        words = "half of what the row that is followed has, or worse"
     condition = Comparison(field=name, operator=">=", value=bound)
-    return Sickness(condition=condition, words=_with_best(told, best, ("n_regs", name)), best=best)
+    return Sickness(condition=condition, words=_with_best(words, best, ("n_regs", name)), best=best)
 
 
-def _with_best(told: str, best: Row | None, names: Sequence[str]) -> str:
+def _with_best(words: str, best: Row | None, names: Sequence[str]) -> str:
     if best is None:
-        return told
-    return f"{told}; the best, {toolchain_of(best)}: {measured(names, [best])}"
+        return words
+    return f"{words}; the best, {toolchain_of(best)}: {measured(names, [best])}"
 
 
 def severity(row: Row, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> float:

@@ -204,5 +204,5 @@ def _headline(rows: Sequence[Row]) -> str:
     if failed:
         parts.append(f"{failed} {'does' if failed == 1 else 'do'} not work")
     if unknown:
-        parts.append(f"{len(unknown)} could not be told")
+        parts.append(f"{len(unknown)} could not be determined")
     return f"{total} config{'s' if total != 1 else ''}: " + "; ".join(parts) + "."

@@ -27,7 +27,7 @@ _STYLES = {
 _QUIET_WORDS = {
     Kind.SAME_OK: "compile as before",
     Kind.SAME_FAIL: "fail as before",
-    Kind.SAME_UNTOLD: "could not be told, as before",
+    Kind.SAME_UNTOLD: "could not be determined, as before",
     Kind.EXPECTED: "fail as expected",
 }
 

@@ -39,7 +39,7 @@ def contrast_words(found: Contrast) -> list[str]:
         ("Fails alike", (Outcome.SAME,)),
         ("Works", (Outcome.OK,)),
         ("Fails in another way", (Outcome.OTHER,)),
-        ("Cannot be told", (Outcome.UNTESTABLE, Outcome.INFRA)),
+        ("Cannot be determined", (Outcome.UNTESTABLE, Outcome.INFRA)),
     ):
         labels = found.labels(*outcomes)
         if labels:
@@ -53,7 +53,7 @@ def _carrier_words(carrier: Carrier) -> str:
         for values, words in (
             (carrier.fails, "fail" if len(carrier.fails) > 1 else "fails"),
             (carrier.works, "work" if len(carrier.works) > 1 else "works"),
-            (carrier.other, "cannot tell"),
+            (carrier.other, "could not be determined"),
         )
         if values
     ]

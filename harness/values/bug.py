@@ -114,7 +114,7 @@ class AffectedRange:
     """The versions of one tool that have a bug, in all places taken together.
 
     None where no tested version is beyond it: it was in the oldest, or is in the newest.
-    `clean_between` lie between the first and the last bad one; `untestable` could not be told, and
+    `clean_between` lie between the first and the last bad one; `untestable` gave no answer, and
     lie between the last good and the first fixed one.
     """
 

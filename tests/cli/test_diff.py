@@ -152,7 +152,7 @@ def test_the_same_night_twice_says_nothing(triage: Triage, home: Path) -> None:
     assert done.returncode == 0
     assert done.stdout == (
         "run 1 -> run 2: nothing changed (5 compile as before, 4 fail as before, "
-        "1 could not be told, as before)\n"
+        "1 could not be determined, as before)\n"
     )
 
 
