@@ -96,27 +96,31 @@ def _newest(ledger: Ledger, d: Dossier) -> str:
     newest = d.newest
     if newest is None or d.history is None:
         return ""
+    tool, is_poor = f"{d.tool} {newest}", d.followed.condition is not None
     if newest == d.version:
-        said = f"It fails with {d.tool} {newest}, the newest that was tried."
+        said = f"{tool} is the newest that was tried."
         return ledger.say(said, has_figures(d.history.rows[newest]))
-    tool = f"{d.tool} {newest}, the newest that was tried"
+    tool += ", the newest that was tried"
     if len(d.rows) == 1 or d.lifted(newest) is None:
         row = d.history.rows[newest]
         words = {Outcome.OK: "compiles it", Outcome.SAME: "fails in the same way"}
+        if is_poor:
+            words = {Outcome.OK: "compiles it to better code", Outcome.SAME: "is no better"}
         does = words.get(d.outcome(row), f"ends with {row.verdict}")
         here = "" if len(d.rows) == 1 else f" (config `{config_label(d.case)}`)"
         return ledger.say(f"{tool}, {does}{here}.", has_figures(row))
     works, fails = d.lifted(newest) or ([], [])
     claims = [has_figures(row) for row in (*works, *fails)]
+    better = " to better code" if is_poor else ""
     if not fails:
         number = f"all {len(works)}" if len(works) > 1 else "it"
-        return ledger.say(f"With {tool}, {number} compile.", *claims)
+        return ledger.say(f"With {tool}, {number} compile{better}.", *claims)
     reasons = "; ".join(dict.fromkeys(row.reason for row in fails[:3]))
     if not works:
-        said = f"With {tool}, none of them compiles: {escaped(reasons)}."
+        said = f"With {tool}, none of them compiles{better}: {escaped(reasons)}."
     else:
         said = (
-            f"With {tool}, {len(works)} of these {len(d.failing)} compile and "
+            f"With {tool}, {len(works)} of these {len(d.failing)} compile{better} and "
             f"{len(fails)} do not: {escaped(reasons)}."
         )
     return ledger.say(said, *claims)
