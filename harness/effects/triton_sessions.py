@@ -366,8 +366,8 @@ async def _captured(hello: asyncio.Future[Peer], file: Path) -> tuple[Peer, Capt
         return peer, msgspec.convert(event.get("captured"), Capture)
     except msgspec.ValidationError as error:
         raise CaptureError(
-            f"{file}: what the launch code's process says of its launches makes no sense "
-            f"({error}); does the launch code change modules of Python?"
+            f"{file}: the launch code interferes: what its process says of its launches makes no "
+            f"sense ({error}); does it change modules of Python?"
         ) from error
 
 

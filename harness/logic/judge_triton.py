@@ -112,8 +112,12 @@ def _judge_pass(error: RaisedError, stage: Stage, log: str) -> Verdict:
     crash = crash_words(log) if PASS_FAILED.search(error.message) else ""
     if TRITON_UNKNOWN_CAPABILITY.search(crash):
         return _unsupported(stage, crash)
-    # MLIR recovers from a crash of a pass and reports that it failed: what crashed tells why.
-    said = crash or first_error(log) or essence(error)
+    # MLIR recovers from a crash of a pass and reports that it failed: what crashed tells why, and
+    # so does the diagnostic before it: one assertion checks all that makes an attribute valid.
+    diagnostic = first_error(log)
+    said = crash or diagnostic or essence(error)
+    if crash and diagnostic and not is_generic(diagnostic) and not is_crash(diagnostic):
+        said = f"{crash} after: {diagnostic}"
     where = f"pass {culprit}" if culprit else f"stage {stage.value}"
     reason = f"{where} {'crashed' if crash else 'failed'}: {said}"
     if is_generic(said):

@@ -71,7 +71,9 @@ def option_cases() -> Iterator[Case]:
 def _of_option(path: tuple[str, ...], where: str, option: click.Option) -> Iterator[Case]:
     name = option.opts[0]
     if option.is_flag:
-        yield Case(id=f"{where} {name}=1", words=(*path, f"{name}=1"), code=2, says=name)
+        # click reads what follows a short flag as more short options.
+        said = name if name.startswith("--") else "-="
+        yield Case(id=f"{where} {name}=1", words=(*path, f"{name}=1"), code=2, says=said)
         return
     yield Case(id=f"{where} {name} alone", words=(*path, name), code=2, says=name)
     before = _BEFORE.get(where, ()) if name == "--budget" else ()

@@ -53,6 +53,7 @@ def pair(triage: Triage) -> Triage:
     (triage.folder / "repros" / "pair" / "repro.yaml").write_text(REPRO)
     broken = triage.folder / "repros" / "own_broken" / "repro.yaml"
     broken.write_text("kernel: k\ntriton: 3.6.0\ntargets: [90a]\n")
+    triage.env["TRIAGE_CONFINE"] = "off"  # the launch counts its captures in a file beside it
     return triage
 
 

@@ -52,6 +52,7 @@ def test_what_a_launch_reads_decides_whether_it_is_captured_again(triage: Triage
         (triage.folder / name).mkdir()
         (triage.folder / name / "widths.py").write_text(f"FACTOR = {factor}\n")
     triage.env["PYTHONPATH"] = f"{ours}:{triage.folder / 'one'}"
+    triage.env["TRIAGE_PASS_ENV"] = "MY_DIM"
     assert _block(triage) == (64, False)
     # Nothing of the launch's.
     triage.env["FORCE_COLOR"] = "1"
