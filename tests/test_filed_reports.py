@@ -19,6 +19,7 @@ FILED = {
     "c7907-newest": Upstream.NVIDIA,
     "trap-stub": Upstream.TRITON,
     "mamba-904": Upstream.PROJECT,
+    "register-collapse": Upstream.TRITON,
 }
 
 
