@@ -61,7 +61,7 @@ class MissingArtifactError(UnusableArtifactError):
 
 
 class DamagedArtifactError(UnusableArtifactError):
-    """The file was truncated or changed. It has been deleted, so that `put` writes it anew."""
+    """The file was truncated or changed. It has been deleted, so that `put` writes it again."""
 
 
 def disk_failure(path: Path, error: OSError) -> StorageError:

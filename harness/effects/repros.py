@@ -130,7 +130,7 @@ def find_kernel(text: str) -> Repro:
     """The one repro that `--kernel TEXT` means.
 
     Raises:
-        UsageError: nothing has that name (near ones are told), several have, or the file cannot
+        UsageError: nothing has that name (near ones are named), several have, or the file cannot
             be used.
     """
     found = find_kernels(text)
@@ -145,7 +145,7 @@ def find_kernels(text: str) -> list[Repro]:
     """The repros that `--kernel TEXT` means: a name, a pattern, a folder of several; or a file.
 
     Raises:
-        UsageError: nothing has that name (near ones are told), or the file cannot be used.
+        UsageError: nothing has that name (near ones are named), or the file cannot be used.
     """
     path, colons, kernel = text.partition("::")
     if colons and not kernel:

@@ -46,7 +46,7 @@ _WORDLESS = re.compile(
 
 
 def is_wordless(signature: Signature) -> bool:
-    """Whether a failure says nothing by which it could be told from another one of its kind."""
+    """Whether a failure says nothing that separates it from another one of its kind."""
     return _WORDLESS.fullmatch(signature.template) is not None
 
 

@@ -139,7 +139,7 @@ class Dossier:
 
     @property
     def history_axis(self) -> str:
-        """The axis along which its history is told.
+        """The axis of its history.
 
         Poor code comes from either compiler: it is the one whose versions differ.
         """

@@ -41,7 +41,7 @@ _UNIT = 1024
 
 
 def spill_bytes_per_block(row: Row) -> int | None:
-    """Bytes that one block stores to and loads from local memory for want of registers."""
+    """Bytes that one block stores to and loads from local memory where registers do not suffice."""
     if row.spill_stores is None or row.spill_loads is None or not row.threads:
         return None
     return (row.spill_stores + row.spill_loads) * row.threads

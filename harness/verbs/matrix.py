@@ -91,7 +91,7 @@ class MatrixReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every cell was told of."""
+        """Whether every cell has a result."""
         infra = self.verdicts[VerdictKind.INFRA.value]
         return not (self.skipped or self.skipped_captures or self.failures or infra)
 

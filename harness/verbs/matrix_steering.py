@@ -43,7 +43,7 @@ class MatrixSteering(Steering):
 
     `run` is None where nothing is to be stored. `excluded` has the cells that were left out, with
     the reason, `settled` those that are done; `skipped` cells and `skipped_captures` were not
-    begun, for want of time. `versions` are those of every ptxas, the bundled ones too.
+    begun, as the time was up. `versions` are those of every ptxas, the bundled ones too.
     """
 
     bench: Workbench

@@ -168,7 +168,7 @@ class Steering:
         return False
 
     def left(self, cells: Sequence[PlannedCell] | None) -> None:
-        """These were not begun, for want of time; None: a capture, whose cells are not known."""
+        """These were not begun, as the time was up; None: a capture, whose cells are not known."""
 
 
 @dataclass(slots=True, kw_only=True)
