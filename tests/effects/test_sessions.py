@@ -328,7 +328,12 @@ def test_neighbours_of_a_config_that_kills_the_compiler_keep_their_results(
         )
         file = KERNELS / "trouble.py"
         code = LaunchCode(
-            file=file, function="launch", overrides={}, paths=(), bare=(), identity={"file": "1"}
+            file=file,
+            function="launch",
+            overrides={},
+            paths=(),
+            bare=(),
+            identity={"file": file.read_text()},
         )
         limits = limits_of(80)
         assert limits
@@ -384,7 +389,12 @@ def test_a_launch_that_differs_for_no_reason_that_is_seen_is_captured_again(
     assert "BLOCK=block" in text
     file.write_text(f"import time\n{text.replace('BLOCK=block', 'BLOCK=time.time_ns() % 2**60')}")
     code = LaunchCode(
-        file=file, function="launch", overrides={}, paths=(), bare=(), identity={"file": "1"}
+        file=file,
+        function="launch",
+        overrides={},
+        paths=(),
+        bare=(),
+        identity={"file": file.read_text()},
     )
     target, triton, limits = Target.parse("sm_80"), installed_triton(), limits_of(80)
     assert limits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -139,7 +140,8 @@ def test_a_compile_time_explosion_ends_in_time(module_triage: Triage) -> None:
 def test_memory_is_limited(module_triage: Triage) -> None:
     row = one(module_triage, "out_of_memory", *SMALL, code=exit_code("out_of_memory"))
     assert (row["verdict"], row["stage"]) == ("out_of_memory", "cubin")
-    assert "ptxas was killed at 1.0 GiB" in row["reason"]
+    # The supervisor looks every so often, so what it finds is a little over the limit.
+    assert re.search(r"ptxas was killed at 1\.[0-4] GiB", row["reason"]), row["reason"]
     near = one(module_triage, "out_of_memory", *SMALL, "--set", "registers=1000", code=0)
     assert near["verdict"] == "ok"
 
