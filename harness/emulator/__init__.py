@@ -1,0 +1,1 @@
+"""Executes PTX on the CPU with numpy, as the PTX ISA says: no GPU, no ptxas."""
