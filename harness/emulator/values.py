@@ -1,0 +1,224 @@
+"""What the emulator is given and what it answers: launches, schedules, limits, outcomes.
+
+Sizes and offsets are in bytes unless a name says otherwise; grids, blocks and clusters are
+(x, y, z).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "Allocation",
+    "Argument",
+    "Budget",
+    "Bytes",
+    "Checks",
+    "Fault",
+    "Launch",
+    "Null",
+    "Outcome",
+    "Place",
+    "Pointer",
+    "Race",
+    "Scalar",
+    "Schedule",
+    "TensorMap",
+    "TensorMapArgument",
+    "Uninitialised",
+]
+
+Bytes = npt.NDArray[np.uint8]
+
+FaultKind = Literal["memory_fault", "hang", "trap"]
+RaceSpace = Literal["global", "shared", "local", "tensor_memory"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Allocation:
+    """One buffer of global memory.
+
+    `data` is a one-dimensional array of bytes; the machine copies it and never writes to it.
+    `written`, where given, has one bool a byte: whether anything has written this byte before the
+    launch. Without it every byte counts as written; an output that starts as garbage has it False.
+    """
+
+    name: str
+    data: Bytes
+    written: npt.NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scalar:
+    """An argument by value: its bytes, little-endian, as wide as the parameter."""
+
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointer:
+    """The address of a byte of an allocation, by its number in the launch."""
+
+    allocation: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """A pointer to nothing: address 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorMap:
+    """What `cuTensorMapEncodeTiled` is given (CUDA driver API, "Tensor Map Object Management").
+
+    Dimensions are innermost first. `element` is one of u8, u16, u32, s32, u64, s64, f16, f32, f64,
+    bf16, f32_ftz, tf32, tf32_ftz. `sizes` and `box` are in elements; `strides` in bytes for every
+    dimension but the innermost, so one fewer than `sizes`. `swizzle` is 0, 32, 64 or 128 bytes,
+    `interleave` 0, 16 or 32 bytes. `nan_fill`: elements out of bounds are read as a NaN, not zero.
+    """
+
+    allocation: int
+    offset: int = 0
+    element: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    interleave: int = 0
+    swizzle: int = 0
+    nan_fill: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorMapArgument:
+    """A tensor map, for a parameter of 128 bytes or for one that is a pointer to such."""
+
+    tensor_map: TensorMap
+
+
+Argument = Scalar | Pointer | Null | TensorMapArgument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One launch of an entry of a PTX module.
+
+    `entry` None is the only entry of the module. `arguments` are in the order of its parameters;
+    trailing pointer parameters without an argument are null. `dynamic_shared` is the size of the
+    `.extern .shared` array.
+    """
+
+    ptx: str
+    entry: str | None = None
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    dynamic_shared: int = 0
+    allocations: tuple[Allocation, ...] = ()
+    arguments: tuple[Argument, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """In which order warps run and when asynchronous operations take effect.
+
+    `lockstep`: all warps together. `first`, `last`, `random`: each warp runs to its next wait, the
+    first, the last or a random one first. `early`: at issue; `late`: not before a wait orders it;
+    `random`: anywhere between. `seed` decides what is random, `garbage` what registers and memory
+    that nothing wrote hold.
+    """
+
+    warps: Literal["lockstep", "first", "last", "random"] = "lockstep"
+    completion: Literal["early", "late", "random"] = "early"
+    seed: int = 0
+    garbage: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a run may cost: instructions are of threads; `max_memory` is in bytes.
+
+    Of a larger grid the first `max_ctas` CTAs are run, and the outcome says so.
+    """
+
+    max_instructions: int = 20_000_000_000
+    max_ctas: int = 65_536
+    max_memory: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """What is looked for besides faults. `validity`: reads of what nothing wrote."""
+
+    races: bool = False
+    validity: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A line of the PTX (from 1), its instruction, and `file:line` of the source where known."""
+
+    ptx_line: int
+    instruction: str
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What ended the run: `what` is a sentence that says where and why."""
+
+    kind: FaultKind
+    what: str
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """Two accesses to the same bytes that nothing orders; at least one of them writes.
+
+    `kind` is `write-write`, `write-read` or `read-write`, in the order of `first` and `second` as
+    they ran. `formal`: ordered, but not across proxies as the memory model asks for.
+    """
+
+    kind: Literal["write-write", "write-read", "read-write"]
+    space: RaceSpace
+    formal: bool
+    first: Place
+    second: Place
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uninitialised:
+    """A read of bytes that nothing wrote; `count` threads did."""
+
+    space: str
+    place: Place
+    count: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a run.
+
+    `allocations` are the buffers afterwards, in the order of the launch. `not_run` says why nothing
+    was executed (then all else is empty): an opcode that is not known, by its whole name, for
+    instance; `unknown` lists all of these. `executed` counts instructions of threads; `ctas` those
+    that ran, of `ctas_of` in the grid.
+    """
+
+    allocations: tuple[Allocation, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    races: tuple[Race, ...] = ()
+    uninitialised: tuple[Uninitialised, ...] = ()
+    not_run: str | None = None
+    executed: int = 0
+    ctas: int = 0
+    ctas_of: int = 0
+    unknown: tuple[str, ...] = ()
