@@ -10,9 +10,8 @@ from harness.effects.process import scratch_disk
 from harness.effects.tool_damage import check_ptxas
 from harness.effects.workbench import Kept, content_key, has_died, still_valid
 from harness.logic.cubin import Cubin, CubinError, read_cubin
-from harness.logic.ptx import PtxError, PtxFacts, body_sha256, read_ptx, retarget
+from harness.logic.ptx import retarget
 from harness.logic.sass import InstructionMix, mixes
-from harness.logic.ttir import lost_assembly, read_effects
 from harness.values.outcome import Assembly
 
 if TYPE_CHECKING:
@@ -24,38 +23,17 @@ if TYPE_CHECKING:
 __all__ = [
     "Inspection",
     "PtxInput",
-    "PtxReading",
     "assemble",
     "inspect_cubin",
     "is_cubin",
-    "read_stored_ptx",
     "read_stream",
-    "read_texts",
 ]
 
-# Goes up when a reader learns something, so that stored readings are made again.
+# Goes up when a reader learns something, so that stored inspections are computed again.
 _RULE = 4
 
 _MAX_TEXT = 1 << 20
 _ELF = b"\x7fELF"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PtxReading:
-    """What the parent reads off one PTX, and off the IR it came from.
-
-    `ttir_effects` counts the IR's operations that can be observed, None without IR; `has_trap`,
-    `unknown_effects` and `lost_assembly` are as in `harness.logic.ttir`. `problem` says why the PTX
-    could not be read.
-    """
-
-    facts: PtxFacts | None
-    body_sha256: str
-    ttir_effects: int | None = None
-    has_trap: bool = False
-    unknown_effects: tuple[str, ...] = ()
-    lost_assembly: tuple[str, ...] = ()
-    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,41 +56,6 @@ class PtxInput:
     body_sha256: str
     version: str
     target: str | None = None
-
-
-def read_stored_ptx(
-    bench: Workbench, ptx: str, ttir: str | None, entry: str | None = None
-) -> Kept[PtxReading]:
-    """Read a stored PTX, by sha256, beside the stored TTIR that it was made from.
-
-    Raises:
-        UnusableArtifactError: one of them is damaged and has to be made again.
-    """
-    key = content_key(ptx=ptx, ttir=ttir, entry=entry, rule=_RULE)
-    kept = bench.find("ptx", key, PtxReading)
-    if kept:
-        return kept
-    text = bench.store.artifacts.get(ptx).decode(errors="replace")
-    source = bench.store.artifacts.get(ttir).decode(errors="replace") if ttir else None
-    return bench.keep("ptx", key, read_texts(text, source, entry), {})
-
-
-def read_texts(ptx: str, ttir: str | None, entry: str | None = None) -> PtxReading:
-    """Read a PTX beside the TTIR that it was made from."""
-    try:
-        facts, problem = read_ptx(ptx, entry), None
-    except PtxError as error:
-        facts, problem = None, str(error)
-    effects = read_effects(ttir) if ttir else None
-    return PtxReading(
-        facts=facts,
-        body_sha256=body_sha256(ptx),
-        ttir_effects=effects.count if effects else None,
-        has_trap=effects.has_trap if effects else False,
-        unknown_effects=effects.unknown if effects else (),
-        lost_assembly=lost_assembly(ttir, ptx) if ttir else (),
-        problem=problem,
-    )
 
 
 async def assemble(

@@ -22,6 +22,7 @@ from harness.effects.sources import fetch_sdist, fetch_wheel, is_fetched
 from harness.effects.triton_sessions import (
     CaptureRequest,
     child_code_sha256,
+    sessions_of,
 )
 from harness.effects.workbench import Kept, content_key, has_died, still_valid
 from harness.values.errors import ConfigurationError, InfrastructureError
@@ -198,7 +199,7 @@ async def capture(
         kept = _if_true(bench.find("capture", key, Capture), triton)
         if kept is None:
             async with bench.slot():
-                value = await bench.sessions.capture(key, triton, request)
+                value = await sessions_of(bench).capture(key, triton, request)
             kept = (
                 Kept(value=value, key=key, artifacts={}, cached=False)
                 if value.error
@@ -302,7 +303,7 @@ async def _lower_once(
 ) -> tuple[Lowering, dict[str, str]]:
     async with bench.slot(alone=alone):
         await _meet_again(bench, launch, record)
-        done = await bench.sessions.lower(
+        done = await sessions_of(bench).lower(
             launch.capture.key,
             launch.triton,
             launch.request,
@@ -326,7 +327,7 @@ async def _meet_again(bench: Workbench, launch: CapturedLaunch, record: LaunchFa
     if not launch.capture.cached:
         return
     key = launch.capture.key
-    value = await bench.sessions.capture(key, launch.triton, launch.request)
+    value = await sessions_of(bench).capture(key, launch.triton, launch.request)
     if any(each.key == record.key for each in value.records):
         return
     if not value.error:

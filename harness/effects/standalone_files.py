@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.effects.assembling import read_texts
 from harness.effects.lowering import read_lowering, stage_file
 from harness.effects.process import scratch_disk
+from harness.effects.ptx_reading import read_texts
+from harness.effects.triton_sessions import sessions_of
 from harness.logic.inlining import inline
 from harness.values.errors import UsageError
 from harness.values.standalone import Export, Standalone
@@ -21,9 +22,9 @@ from harness.values.standalone import Export, Standalone
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harness.effects.assembling import PtxReading
     from harness.effects.lowering import CapturedLaunch
     from harness.effects.process import ResourceLimits
+    from harness.effects.ptx_reading import PtxReading
     from harness.effects.triton_sessions import LowerResult
     from harness.effects.workbench import Workbench
     from harness.values.outcome import LaunchFacts, Lowering
@@ -56,7 +57,7 @@ async def export_launch(
         InfrastructureError: the child could not be kept alive.
     """
     async with bench.slot():
-        done = await bench.sessions.export(
+        done = await sessions_of(bench).export(
             launch.capture.key,
             launch.triton,
             launch.request,
@@ -104,7 +105,7 @@ async def lower_text(
             bare=(),
         )
         async with bench.slot():
-            done = await bench.sessions.compile_file(
+            done = await sessions_of(bench).compile_file(
                 launch.triton,
                 request,
                 ptxas=ptxas.path if ptxas else None,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from harness.effects.peers import JobEnd
     from harness.effects.process import Hub, Peer, ResourceLimits
+    from harness.effects.workbench import Workbench
     from harness.values.limits import Limits
     from harness.values.toolchain import Triton
 
@@ -35,6 +36,7 @@ __all__ = [
     "LowerResult",
     "TritonSessions",
     "child_code_sha256",
+    "sessions_of",
 ]
 
 _GOODBYE_SECONDS = 5.0
@@ -121,6 +123,12 @@ class _Session:
 
 def _most_of_the_memory() -> int:
     return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 0.8)
+
+
+def sessions_of(bench: Workbench) -> TritonSessions:
+    """The living captures of a bench, which are Triton's."""
+    assert isinstance(bench.sessions, TritonSessions)
+    return bench.sessions
 
 
 class TritonSessions:

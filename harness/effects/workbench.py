@@ -10,7 +10,7 @@ import json
 import signal
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from harness.effects.process import Hub, ResourceLimits
     from harness.effects.store import Store
-    from harness.effects.triton_sessions import TritonSessions
     from harness.values.outcome import ProcessEnd
 
 __all__ = [
     "Kept",
+    "Sessions",
     "TimeIsUpError",
     "Workbench",
     "content_key",
@@ -41,6 +41,13 @@ T = TypeVar("T")
 
 class TimeIsUpError(Exception):
     """The time that a run was given is over: nothing new is begun. Says nothing of the cell."""
+
+
+class Sessions(Protocol):
+    """Living captures of launch code; which front end they belong to is that front end's matter."""
+
+    async def close(self, key: str) -> None:
+        """End one session, if it is open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +70,7 @@ class Workbench:
 
     hub: Hub
     store: Store
-    sessions: TritonSessions
+    sessions: Sessions
     jobs: int
     limits: ResourceLimits
     use_cache: bool = True

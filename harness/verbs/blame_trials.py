@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from harness.effects.assembling import PtxInput, PtxReading, assemble
+from harness.effects.assembling import PtxInput, assemble
+from harness.effects.ptx_reading import PtxReading
 from harness.effects.workbench import Workbench
 from harness.logic.answers import Outcome
 from harness.logic.blame_grid import Trial, Varied

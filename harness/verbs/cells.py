@@ -5,15 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 
 from harness.effects.artifacts import UnusableArtifactError
-from harness.effects.assembling import (
-    Inspection,
-    PtxInput,
-    PtxReading,
-    assemble,
-    inspect_cubin,
-    read_stored_ptx,
-)
+from harness.effects.assembling import Inspection, PtxInput, assemble, inspect_cubin
 from harness.effects.lowering import CapturedLaunch, lower
+from harness.effects.ptx_reading import PtxReading, read_stored_ptx
 from harness.effects.workbench import Kept, Workbench
 from harness.logic.judge import CellEvidence, judge
 from harness.logic.occupancy import Occupancy, theoretical_occupancy

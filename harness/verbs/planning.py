@@ -10,7 +10,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from harness.effects import toolchains
-from harness.effects.assembling import read_stored_ptx
 from harness.effects.launch_environment import child_environment
 from harness.effects.lowering import (
     CapturedLaunch,
@@ -20,6 +19,7 @@ from harness.effects.lowering import (
     has_launch_code,
     stored_capture,
 )
+from harness.effects.ptx_reading import read_stored_ptx
 from harness.effects.ptxas_description import describe_ptxas
 from harness.effects.reads import withheld
 from harness.effects.regular_files import read_regular

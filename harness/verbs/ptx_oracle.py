@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from harness.effects.assembling import Inspection, PtxReading
+from harness.effects.assembling import Inspection
 from harness.effects.oracle import assemble_text, run_predicate
 from harness.effects.process import Hub, ResourceLimits
+from harness.effects.ptx_reading import PtxReading
 from harness.logic.fingerprint import Reaction
 from harness.logic.judge import CellEvidence, judge
 from harness.logic.ptx import PtxError, PtxFacts, read_ptx

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from harness.effects.assembling import Inspection, PtxReading
+from harness.effects.assembling import Inspection
+from harness.effects.ptx_reading import PtxReading
 from harness.effects.store import Evidence, ResultRecord, Store
 from harness.logic.answers import is_failure
 from harness.logic.bug_identity import bug_key

@@ -9,6 +9,7 @@ from functools import lru_cache
 from harness.effects import toolchains
 from harness.effects.artifacts import UnusableArtifactError
 from harness.effects.process import scratch_disk
+from harness.effects.triton_sessions import sessions_of
 from harness.effects.workbench import Workbench
 from harness.logic.ir_difference import STAGES, StageStory, compare_stages, first_trap
 from harness.logic.pass_dump import follow_passes
@@ -61,7 +62,7 @@ async def _failing_pass(
     if not traps and (done.row.stage == Stage.PTX.value or "LLVM ERROR" in done.row.reason):
         return None
     async with bench.slot():
-        again = await bench.sessions.lower(
+        again = await sessions_of(bench).lower(
             plan.launch.capture.key,
             plan.launch.triton,
             plan.launch.request,

@@ -14,13 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.effects.artifacts import DamagedArtifactError
-from harness.effects.assembling import (
-    PtxInput,
-    assemble,
-    inspect_cubin,
-    read_stored_ptx,
-)
+from harness.effects.assembling import PtxInput, assemble, inspect_cubin
 from harness.effects.process import FILE_SIZE, Hub, ResourceLimits
+from harness.effects.ptx_reading import read_stored_ptx
 from harness.effects.store import Store
 from harness.effects.triton_sessions import TritonSessions
 from harness.effects.workbench import Workbench, has_died, still_valid
