@@ -1,0 +1,1 @@
+"""Numbers as PTX registers hold them: formats, conversions, arithmetic with one rounding."""

@@ -1,0 +1,299 @@
+"""Floating-point arithmetic on bits, with one rounding, as PTX instructions do it.
+
+Registers come and go as unsigned arrays of any shape: uint16 for f16 and bf16, uint32 for f32,
+uint64 for f64. Sources: PTX ISA 9.7.3 (f32, f64), 9.7.4 (half precision), 9.7.5 (mixed).
+
+How each is exact: a product of two f32 fits in float64; a sum of two float64 is rounded to odd
+(`odd_sum`), so that the rounding to the format that follows is the only one; a float64 quotient
+or root carries more than twice the bits of an f32, so that rounding it again is innocent
+(Figueroa, "When is double rounding innocuous?", 1995). f64 itself is in `double`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.emulator.numbers import double
+from harness.emulator.numbers.formats import (
+    FORMATS,
+    Bits,
+    Float64,
+    canonical_nan,
+    from_float64,
+    odd_sum,
+    to_float32,
+    to_float64,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+__all__ = [
+    "add",
+    "divide",
+    "extremum",
+    "flush",
+    "fma",
+    "magnitude_sign",
+    "multiply",
+    "negate",
+    "packed",
+    "square_root",
+    "subtract",
+]
+
+
+def flush(bits: Bits, name: str) -> Bits:
+    """Subnormal numbers as zero of the same sign (`.ftz`), for f32, f16 and bf16."""
+    form = FORMATS[name]
+    kind = bits.dtype.type
+    sign = kind(1 << form.sign_shift)
+    exponent = kind(form.nan & ~((1 << form.mantissa) - 1)) if form.nan else kind(0)
+    return np.where((bits & exponent) == 0, bits & sign, bits)
+
+
+def _finish(bits: Bits, name: str, *, ftz: bool, sat: bool, relu: bool) -> Bits:
+    if ftz:
+        bits = flush(bits, name)
+    if sat or relu:
+        bits = from_float64(to_float64(bits, name), name, sat=sat, relu=relu)
+    return bits
+
+
+def _settle(values: Float64, name: str, rounding: str, *, ftz: bool, sat: bool, relu: bool) -> Bits:
+    bits = from_float64(values, name, rounding, sat=sat, relu=relu)
+    return flush(bits, name) if ftz else bits
+
+
+def _narrow(value: NDArray[np.float32], name: str) -> Bits:
+    """A float32 result as bits, every NaN the canonical one."""
+    bits: Bits = value.view(np.uint32)
+    nan = np.isnan(value)
+    return np.where(nan, np.uint32(canonical_nan(name)), bits) if nan.any() else bits
+
+
+def _zero_of_sum(a: Float64, b: Float64, total: Float64, rounding: str) -> Float64:
+    """An exact zero from two numbers of opposite sign is -0 in `.rm`, +0 elsewhere."""
+    if rounding != "rm":
+        return total
+    return np.where((total == 0) & (np.signbit(a) != np.signbit(b)), -0.0, total)
+
+
+def add(
+    name: str,
+    a: Bits,
+    b: Bits,
+    *,
+    rounding: str = "rn",
+    ftz: bool = False,
+    sat: bool = False,
+    relu: bool = False,
+) -> Bits:
+    """`add{.rnd}{.ftz}{.sat}` on f16, bf16, f32 or f64."""
+    if ftz:
+        a, b = flush(a, name), flush(b, name)
+    with np.errstate(all="ignore"):
+        if name == "f32" and rounding == "rn":
+            bits = _narrow(to_float32(a, name) + to_float32(b, name), name)
+            return _finish(bits, name, ftz=ftz, sat=sat, relu=relu)
+        if name == "f64":
+            bits = double.add(a, b, rounding)
+            return _finish(bits, name, ftz=False, sat=sat, relu=relu)
+        x, y = to_float64(a, name), to_float64(b, name)
+        total = _zero_of_sum(x, y, odd_sum(x, y), rounding)
+    return _settle(total, name, rounding, ftz=ftz, sat=sat, relu=relu)
+
+
+def negate(name: str, a: Bits) -> Bits:
+    """The sign bit turned over, of NaN too."""
+    turned: Bits = a ^ a.dtype.type(1 << FORMATS[name].sign_shift)
+    return turned
+
+
+def subtract(
+    name: str,
+    a: Bits,
+    b: Bits,
+    *,
+    rounding: str = "rn",
+    ftz: bool = False,
+    sat: bool = False,
+    relu: bool = False,
+) -> Bits:
+    """`sub{.rnd}{.ftz}{.sat}`: a - b."""
+    return add(name, a, negate(name, b), rounding=rounding, ftz=ftz, sat=sat, relu=relu)
+
+
+def multiply(
+    name: str,
+    a: Bits,
+    b: Bits,
+    *,
+    rounding: str = "rn",
+    ftz: bool = False,
+    sat: bool = False,
+    relu: bool = False,
+) -> Bits:
+    """`mul{.rnd}{.ftz}{.sat}` on f16, bf16, f32 or f64."""
+    if ftz:
+        a, b = flush(a, name), flush(b, name)
+    with np.errstate(all="ignore"):
+        if name == "f32" and rounding == "rn":
+            bits = _narrow(to_float32(a, name) * to_float32(b, name), name)
+            return _finish(bits, name, ftz=ftz, sat=sat, relu=relu)
+        if name == "f64":
+            bits = double.multiply(a, b, rounding)
+            return _finish(bits, name, ftz=False, sat=sat, relu=relu)
+        product = to_float64(a, name) * to_float64(b, name)
+    return _settle(product, name, rounding, ftz=ftz, sat=sat, relu=relu)
+
+
+def _fma_nearest32(product: Float64, c: Float64) -> Bits:
+    """Round product + c to f32, nearest even.
+
+    The float64 sum decides, except where it lies on the middle between two f32 (or near the
+    subnormal ones): there it is rounded to odd first.
+    """
+    total = product + c
+    halfway = (total.view(np.uint64) & np.uint64(0x1FFF_FFFF)) == np.uint64(0x1000_0000)
+    doubtful = halfway | (np.abs(total) < 2.0**-126)
+    if doubtful.any():
+        product, c = np.broadcast_arrays(product, c)
+        total[doubtful] = odd_sum(product[doubtful], c[doubtful])
+    return _narrow(total.astype(np.float32), "f32")
+
+
+def fma(
+    name: str,
+    a: Bits,
+    b: Bits,
+    c: Bits,
+    *,
+    rounding: str = "rn",
+    ftz: bool = False,
+    sat: bool = False,
+    relu: bool = False,
+) -> Bits:
+    """`fma.rnd{.ftz}{.sat}{.relu}`: a * b + c with infinite precision, rounded once."""
+    if ftz:
+        a, b, c = flush(a, name), flush(b, name), flush(c, name)
+    with np.errstate(all="ignore"):
+        if name == "f64":
+            bits = double.fma(a, b, c, rounding)
+            return _finish(bits, name, ftz=False, sat=sat, relu=relu)
+        product = np.atleast_1d(to_float64(a, name) * to_float64(b, name))
+        addend = to_float64(c, name)
+        if name == "f32" and rounding == "rn":
+            bits = _fma_nearest32(product, addend).reshape(
+                np.broadcast_shapes(a.shape, b.shape, c.shape)
+            )
+            return _finish(bits, name, ftz=ftz, sat=sat, relu=relu)
+        total = _zero_of_sum(product, addend, odd_sum(product, addend), rounding)
+    total = total.reshape(np.broadcast_shapes(a.shape, b.shape, c.shape))
+    return _settle(total, name, rounding, ftz=ftz, sat=sat, relu=relu)
+
+
+def divide(name: str, a: Bits, b: Bits, *, rounding: str = "rn", ftz: bool = False) -> Bits:
+    """`div.rnd{.ftz}` on f32 or f64: IEEE 754, not the approximate one."""
+    if ftz:
+        a, b = flush(a, name), flush(b, name)
+    with np.errstate(all="ignore"):
+        if name == "f64":
+            return double.divide(a, b, rounding)
+        quotient = to_float64(a, name) / to_float64(b, name)
+    return _settle(quotient, name, rounding, ftz=ftz, sat=False, relu=False)
+
+
+def square_root(name: str, a: Bits, *, rounding: str = "rn", ftz: bool = False) -> Bits:
+    """`sqrt.rnd{.ftz}` on f32 or f64."""
+    if ftz:
+        a = flush(a, name)
+    with np.errstate(all="ignore"):
+        if name == "f64":
+            return double.square_root(a, rounding)
+        root = np.sqrt(to_float64(a, name))
+    return _settle(root, name, rounding, ftz=ftz, sat=False, relu=False)
+
+
+def magnitude_sign(name: str, a: Bits, b: Bits) -> tuple[Bits, Bits, Bits]:
+    """For `.xorsign.abs`: both operands without sign, and the exclusive or of their signs."""
+    sign = a.dtype.type(1 << FORMATS[name].sign_shift)
+    return a & ~sign, b & ~sign, (a ^ b) & sign
+
+
+def extremum(
+    name: str,
+    a: Bits,
+    b: Bits,
+    *others: Bits,
+    largest: bool,
+    ftz: bool = False,
+    nan: bool = False,
+    xorsign: bool = False,
+) -> Bits:
+    """`min` or `max`, of two operands or three (PTX ISA 9.7.3.11 and 9.7.3.12).
+
+    -0 is less than +0. A NaN loses against a number unless `nan` (`.NaN`) is set; two NaN give
+    the canonical one. With `xorsign` the magnitudes compete, and the signs are multiplied.
+    """
+    form = FORMATS[name]
+    operands = [flush(x, name) if ftz else x for x in (a, b, *others)]
+    kind = a.dtype.type
+    sign = kind(1 << form.sign_shift)
+    signs = kind(0)
+    if xorsign:
+        signs = operands[0] & sign
+        for other in operands[1:]:
+            signs = signs ^ (other & sign)
+        operands = [x & ~sign for x in operands]
+    best = operands[0]
+    for other in operands[1:]:
+        best = _better(name, best, other, largest=largest, nan=nan)
+    if not xorsign:
+        return best
+    magnitude = best & ~sign
+    infinity = kind(form.top + 1)
+    return np.where(magnitude > infinity, best, magnitude | signs)
+
+
+def _better(name: str, a: Bits, b: Bits, *, largest: bool, nan: bool) -> Bits:
+    form = FORMATS[name]
+    kind = a.dtype.type
+    sign = kind(1 << form.sign_shift)
+    infinity = kind(form.top + 1)
+    # Codes with the sign turned into an order: -inf < ... < -0 < +0 < ... < inf.
+    order_a = np.where(a & sign, ~a, a | sign)
+    order_b = np.where(b & sign, ~b, b | sign)
+    first = order_a >= order_b if largest else order_a <= order_b
+    chosen = np.where(first, a, b)
+    nan_a, nan_b = (a & ~sign) > infinity, (b & ~sign) > infinity
+    if not (nan_a.any() or nan_b.any()):
+        return chosen
+    if not nan:
+        chosen = np.where(nan_a, b, np.where(nan_b, a, chosen))
+    lost = (nan_a | nan_b) if nan else (nan_a & nan_b)
+    return np.where(lost, kind(canonical_nan(name)), chosen)
+
+
+def packed(operation: Callable[..., Bits], width: int, *operands: Bits) -> Bits:
+    """Apply an operation to each part of packed registers (f16x2, bf16x2, f32x2).
+
+    Args:
+        operation: takes and returns unsigned arrays of one part.
+        width: bits of one part; the registers are a whole number of parts wide.
+        operands: unsigned registers of one type and shape.
+
+    Returns:
+        Registers as the operands.
+    """
+    part = np.dtype(f"u{width // 8}")
+    registers = np.broadcast_arrays(*operands)
+    whole = registers[0].dtype
+    parts = [np.ascontiguousarray(r)[..., None].view(part) for r in registers]
+    result = partial(operation)(*parts)
+    return np.ascontiguousarray(result).view(whole)[..., 0]
