@@ -29,6 +29,7 @@ from harness.child.exporting import export_to
 from harness.child.ir_files import is_ir, read_ir
 from harness.child.jobs import Limits
 from harness.child.lowering import lower, picked_ptxas
+from harness.child.postponed import postpone_torch
 from harness.child.reads import Reads
 from harness.child.recording import Recorder
 from harness.child.sources import describe_error, run_launch, stand_aside
@@ -172,6 +173,7 @@ def _warm_up(version: str) -> None:
         module = sys.modules.get(name)
         if hasattr(module, "triton_key"):
             module.triton_key = lambda: version  # type: ignore[union-attr]
+    postpone_torch()
     gc.freeze()
     gc.enable()
 
