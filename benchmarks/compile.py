@@ -29,9 +29,9 @@ from typing import Any
 
 import msgspec
 
-from harness.effects.lowering import fetch_launch_code
-from harness.effects.repros import find_kernel
-from harness.effects.toolchains import install_triton
+from harness.frontends.triton.lower import fetch_launch_code
+from harness.repros.find import find_kernel
+from harness.toolchains.installed import install_triton
 from harness.values.outcome import Capture
 from harness.values.target import Target
 

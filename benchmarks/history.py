@@ -21,10 +21,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.effects.store import ResultRecord, Store
+from harness.cells.evaluate import Evaluated
+from harness.cells.run import record_of
+from harness.store.store import ResultRecord, Store
 from harness.values.row import Row
-from harness.verbs.cells import Evaluated
-from harness.verbs.work import record_of
 
 TRITONS = ("3.5.1", "3.6.0", "3.7.1", "3.8.0", "3.9.0")
 PTXAS = ("12.8.93", "12.9.86", "13.0.88", "13.1.115", "13.2.86", "13.3.73", "13.4.92", "13.5.37")

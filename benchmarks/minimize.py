@@ -23,9 +23,9 @@ from typing import Any
 
 import msgspec
 
-from harness.effects.toolchains import install_ptxas
-from harness.logic.ptx import retarget
-from harness.logic.ptx_reduction import count_instructions
+from harness.minimize.ptx.order import count_instructions
+from harness.ptx.facts import retarget
+from harness.toolchains.installed import install_ptxas
 
 CORES = len(os.sched_getaffinity(0))
 # Counts its runs, one byte each, and then is the oracle.

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import msgspec
 
-from harness.effects.process import run_tool
-from harness.effects.toolchains import install_ptxas
-from harness.logic.collapse import collapse_of, is_lifted
-from harness.logic.occupancy import theoretical_occupancy
-from harness.logic.ptx import read_ptx
-from harness.logic.ptxas_log import parse_ptxas_log
+from harness.collapse.facts import collapse_of, is_lifted
+from harness.processes.hub import run_tool
+from harness.ptx.facts import read_ptx
+from harness.ptxas.log import parse_ptxas_log
+from harness.ptxas.occupancy import theoretical_occupancy
+from harness.toolchains.installed import install_ptxas
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.target import Target

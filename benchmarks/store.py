@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.effects.store import ResultRecord, Store
+from harness.store.store import ResultRecord, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,9 +1,11 @@
-"""The layers of the house: imports only go down, and one module spawns processes."""
+"""The rooms of the house: imports only go down, and one module spawns processes."""
 
 from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -15,39 +17,177 @@ MODULES = sorted(
     path for path in PACKAGE.rglob("*.py") if "data" not in path.relative_to(PACKAGE).parts
 )
 
-# Layer -> the layers below that it may import.
-ALLOWED = {
-    "values": {"values"},
-    "logic": {"values", "logic"},
-    "emulator": {"values", "logic", "emulator"},
-    "effects": {"values", "logic", "emulator", "effects"},
-    "child": {"child"},
-    "verbs": {"values", "logic", "emulator", "effects", "verbs"},
-    "presentation": {"values", "logic", "presentation"},
-    "cli": {"values", "logic", "effects", "verbs", "presentation", "cli"},
+# The rooms of the house, each a package. A module imports from its own room and from those before.
+ORDER = (
+    "values",
+    "children",
+    "files",
+    "processes",
+    "packages",
+    "toolchains",
+    "store",
+    "ptx",
+    "emulator",
+    "ptxas",
+    "bench",
+    "frontends/triton",
+    "frontends/triton/child",
+    "judging",
+    "tables",
+    "repros",
+    "matrix",
+    "cells",
+    "bisect",
+    "collapse",
+    "minimize/reduction",
+    "minimize/ptx",
+    "minimize/python",
+    "minimize/ttgir",
+    "minimize/launch",
+    "minimize",
+    "workarounds",
+    "blame",
+    "changes",
+    "bugs",
+    "history",
+    "report",
+    "check",
+    "nights",
+    "cli",
+)
+# Where the standard library, torch and the compiler of the child are all that there is.
+INSIDE_CHILDREN = {"children": set(), "frontends/triton/child": {"torch", "triton"}}
+# Rooms in which every module may touch the world.
+WORLDLY_ROOMS = {
+    "bench",
+    "children",
+    "cli",
+    "files",
+    "frontends/triton",
+    "frontends/triton/child",
+    "packages",
+    "processes",
+    "repros",
+    "store",
+    "toolchains",
 }
-# Read by both sides of a child's pipe: one definition of what is written down and compared.
-SHARED = {"harness.child.read_facts"}
+# Elsewhere, the modules that may. What is named in neither table is pure, or pure but for the
+# exceptions that the table below gives to those that order the work of others.
+TOUCHES = {
+    "ptxas": {"help"},
+    "matrix": {"file"},
+    "cells": {"compile", "save"},
+    "bisect": {"log", "predicate", "stages"},
+    "minimize/reduction": {"folder", "progress"},
+    "minimize/ptx": {"run"},
+    "minimize": {"levels", "run"},
+    "workarounds": {"patch", "proof", "run", "search", "trials"},
+    "changes": {"diff"},
+    "bugs": {"list"},
+    "history": {"export"},
+    "report": {"attached", "facts", "filing", "gather", "run"},
+    "nights": {"run", "steering"},
+}
+# These await what others do, and touch nothing themselves: of the world they may import asyncio.
+ORCHESTRATES = {
+    "cells": {"evaluate", "plan", "reuse", "run", "selection"},
+    "bisect": {"axes", "neighbours", "probing", "run", "state"},
+    "collapse": {"lifting"},
+    "minimize/reduction": {
+        "ask_ptxas",
+        "ask_triton",
+        "held",
+        "interest",
+        "references",
+        "subject",
+        "texts",
+    },
+    "minimize/ptx": {"references", "work"},
+    "minimize/python": {"run"},
+    "minimize/ttgir": {"run"},
+    "minimize/launch": {"run"},
+    "workarounds": {"numerics", "paste"},
+    "blame": {"columns", "lines", "pairs", "run", "trials"},
+    "bugs": {"rekey"},
+    "history": {"run"},
+    "check": {"run"},
+    "nights": {"listing", "merge", "plan"},
+}
+# Pure modules of rooms that are worldly as a whole: what they say is decided, not looked up.
+PURE_AMONG_WORLDLY = {
+    "packages": {"versions"},
+    "store": {"bug_identity"},
+    "frontends/triton": {
+        "inline",
+        "ir_text",
+        "knobs",
+        "one_file",
+        "pass_dump",
+        "tracebacks",
+        "ttir",
+    },
+}
 STDLIB = set(sys.stdlib_module_names)
-THIRD_PARTY = {
-    "values": {"packaging"},
-    "logic": {"packaging", "elftools", "libcst", "markdown_it"},
-    "emulator": {"numpy", "ml_dtypes"},
-    "child": {"torch", "triton"},
-    "presentation": {"rich", "jinja2", "markdown_it"},
+# Third-party packages that pure modules use: they parse and print.
+PURE_PACKAGES = {
+    "packaging",
+    "elftools",
+    "libcst",
+    "markdown_it",
+    "rich",
+    "jinja2",
+    "numpy",
+    "ml_dtypes",
 }
-# What touches the world, and so must not be imported by values and logic.
 WORLDLY = {
-    "subprocess",
+    "asyncio",
+    "click",
+    "ctypes",
+    "fcntl",
+    "filelock",
+    "mmap",
+    "os",
+    "platform",
+    "platformdirs",
+    "requests",
+    "selectors",
+    "shutil",
     "socket",
     "sqlite3",
-    "asyncio",
-    "shutil",
+    "subprocess",
+    "tarfile",
     "tempfile",
+    "threading",
     "time",
-    "os",
-    "click",
+    "zipfile",
 }
+# Methods of `Path` that look at the disk, or change it.
+DISK = {
+    "chmod",
+    "exists",
+    "glob",
+    "is_dir",
+    "is_file",
+    "is_symlink",
+    "iterdir",
+    "lstat",
+    "mkdir",
+    "read_bytes",
+    "read_text",
+    "rename",
+    "rglob",
+    "rmdir",
+    "stat",
+    "symlink_to",
+    "touch",
+    "unlink",
+    "write_bytes",
+    "write_text",
+}
+# Templates are part of the program, as code is; the loader looks for the folder that holds them.
+READS_ITS_OWN = {"tables/templates"}
+MOST_MODULES = 22
+MOST_LINES = 500
 SPAWNS = {
     "create_subprocess_exec",
     "create_subprocess_shell",
@@ -69,16 +209,33 @@ PATCH_RELEASES = {
 }
 EXTRACTS = {"extract", "extractall", "unpack_archive"}
 MAY_SPAWN = {
-    Path("effects/process.py"),
+    Path("processes/hub.py"),
     # Forks jobs inside the child; and looks like `subprocess` to a foreign compiler.
-    Path("child/supervisor.py"),
-    Path("child/lowering.py"),
+    Path("children/supervisor.py"),
+    Path("frontends/triton/child/lowering.py"),
 }
 
 
-def layer_of(path: Path) -> str:
-    parts = path.relative_to(PACKAGE).parts
-    return parts[0] if len(parts) > 1 else ""
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parent.as_posix().removeprefix(".")
+
+
+def kind_of(path: Path) -> str:
+    """Pure, orchestrating, or worldly."""
+    room = room_of(path)
+    if path.stem in TOUCHES.get(room, ()):
+        return "worldly"
+    if path.stem in ORCHESTRATES.get(room, ()):
+        return "orchestrating"
+    if room in WORLDLY_ROOMS and path.stem not in PURE_AMONG_WORLDLY.get(room, ()):
+        return "worldly"
+    return "pure"
+
+
+def module_at(name: str) -> Path | None:
+    """The file of one of our modules; None for what is not ours, and for a package."""
+    path = PACKAGE.parent.joinpath(*name.split(".")).with_suffix(".py")
+    return path if name.startswith("harness.") and path.is_file() else None
 
 
 def imports_of(path: Path) -> list[str]:
@@ -88,32 +245,101 @@ def imports_of(path: Path) -> list[str]:
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            names.append(node.module or "")
+            module = node.module or ""
+            submodules = [f"{module}.{alias.name}" for alias in node.names]
+            ours = [name for name in submodules if module_at(name)]
+            names += ours or [module]
     return names
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+IN_ROOMS = [path for path in MODULES if room_of(path) and path.stem != "__init__"]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(PACKAGE))
+
+
+def test_every_room_is_in_the_order() -> None:
+    assert {room_of(path) for path in IN_ROOMS} == set(ORDER)
+    for table in (TOUCHES, ORCHESTRATES, PURE_AMONG_WORLDLY):
+        named = {f"{room}/{stem}" for room, stems in table.items() for stem in stems}
+        assert named <= {name_of(path).removesuffix(".py") for path in IN_ROOMS}
+
+
+@pytest.mark.parametrize("path", IN_ROOMS, ids=name_of)
 def test_imports_only_go_down(path: Path) -> None:
-    layer = layer_of(path)
-    if not layer:
+    room = room_of(path)
+    allowed = set(ORDER[: ORDER.index(room) + 1])
+    for name in imports_of(path):
+        if imported := module_at(name):
+            assert room_of(imported) in allowed, f"{room} must not import {name}"
+        elif name.startswith("harness."):
+            raise AssertionError(f"{name} is a room, not a module of one")
+
+
+@pytest.mark.parametrize("path", IN_ROOMS, ids=name_of)
+def test_what_runs_in_a_child_imports_nothing_of_ours(path: Path) -> None:
+    packages = INSIDE_CHILDREN.get(room_of(path))
+    if packages is None:
         return
     for name in imports_of(path):
-        head, *rest = name.split(".")
-        if head == "harness":
-            may = name in SHARED or not rest or rest[0] in ALLOWED[layer]
-            assert may, f"{layer} must not import {name}"
-        elif head not in STDLIB:
-            allowed = THIRD_PARTY.get(layer)
-            assert allowed is None or head in allowed, f"{layer} must not import {name}"
+        imported = module_at(name)
+        if imported:
+            assert room_of(imported) in INSIDE_CHILDREN, f"a child must not import {name}"
+        else:
+            head = name.split(".")[0]
+            assert head in STDLIB | packages | {"__future__"}, f"{head} may be missing in a child"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [path for path in MODULES if layer_of(path) in ("values", "logic", "emulator")],
-    ids=lambda path: str(path.relative_to(PACKAGE)),
-)
-def test_values_and_logic_touch_nothing(path: Path) -> None:
-    assert not WORLDLY & {name.split(".")[0] for name in imports_of(path)}
+def test_no_imports_go_in_a_circle() -> None:
+    graph = {
+        path: {found for name in imports_of(path) if (found := module_at(name))} for path in MODULES
+    }
+    assert sum(map(len, graph.values())) > len(graph)
+    TopologicalSorter(graph).prepare()
+
+
+@pytest.mark.parametrize("path", IN_ROOMS, ids=name_of)
+def test_pure_modules_touch_nothing(path: Path) -> None:
+    kind = kind_of(path)
+    if kind == "worldly":
+        return
+    names = imports_of(path)
+    heads = {name.split(".")[0] for name in names}
+    awaits = {"asyncio"} if kind == "orchestrating" else set()
+    assert not (WORLDLY - awaits) & heads
+    if f"{room_of(path)}/{path.stem}" not in READS_ITS_OWN:
+        assert not DISK & set(methods_called(path))
+    if kind == "orchestrating":
+        return
+    for name in names:
+        if imported := module_at(name):
+            assert kind_of(imported) == "pure", f"{name} is not pure"
+        else:
+            assert name.split(".")[0] in STDLIB | PURE_PACKAGES | {"harness"}, name
+
+
+def methods_called(path: Path) -> list[str]:
+    calls = [n.func for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+    return [f.attr for f in calls if isinstance(f, ast.Attribute)] + [
+        f.id for f in calls if isinstance(f, ast.Name) and f.id == "open"
+    ]
+
+
+def test_no_room_is_too_full_and_no_module_too_long() -> None:
+    rooms = Counter(room_of(path) for path in IN_ROOMS if room_of(path) != "cli")
+    assert {room: n for room, n in rooms.items() if n > MOST_MODULES} == {}
+    lengths = {name_of(path): path.read_text().count("\n") for path in MODULES}
+    assert {name: n for name, n in lengths.items() if n > MOST_LINES} == {}
+
+
+def test_no_class_name_means_two_things() -> None:
+    homes: dict[str, set[str]] = {}
+    for path in IN_ROOMS:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, set()).add(name_of(path))
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}
 
 
 def test_one_module_spawns_processes() -> None:
@@ -132,17 +358,16 @@ def test_one_module_spawns_processes() -> None:
             if isinstance(node, ast.ImportFrom) and node.module == "subprocess":
                 spawning.add(path.relative_to(PACKAGE))
     assert spawning <= MAY_SPAWN
-    assert Path("effects/process.py") in spawning
+    assert Path("processes/hub.py") in spawning
 
 
 def test_no_module_is_named_after_the_standard_library_or_after_nothing() -> None:
     empty_words = {"utils", "common", "helpers", "manager", "misc"}
     for path in MODULES:
-        if layer_of(path) in ("cli", "verbs"):
-            # Named after the verbs of the command line; never run by path.
-            assert path.stem not in empty_words
-            continue
-        assert path.stem.startswith("__") or path.stem not in STDLIB | empty_words, path
+        assert path.stem not in empty_words
+        # A child may be run by path, with its folder first on the module path.
+        if room_of(path) in INSIDE_CHILDREN:
+            assert path.stem.startswith("__") or path.stem not in STDLIB, path
 
 
 def test_every_module_says_what_it_is_and_what_it_offers() -> None:
@@ -157,7 +382,7 @@ def test_every_module_says_what_it_is_and_what_it_offers() -> None:
             for t in (n.targets if isinstance(n, ast.Assign) else [n.target])
             if isinstance(t, ast.Name)
         }
-        if defines and layer_of(path):
+        if defines and room_of(path):
             assert "__all__" in names or path.name == "supervisor.py", f"{path} has no __all__"
 
 

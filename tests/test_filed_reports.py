@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.logic.dossier import Upstream
-from harness.logic.report_gate import Private, inspect_report
-from harness.presentation.report_forms import REQUIRED
+from harness.report.dossier import Upstream
+from harness.report.forms import REQUIRED
+from harness.report.gate import Private, inspect_report
 
 REPORTS = Path(__file__).parent.parent / "reports"
 FILED = {

@@ -12,6 +12,14 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from harness.bisect.axes import VERSION_AXES
+from harness.bisect.contrast_words import contrast_document, render_contrast
+from harness.bisect.log import Asked, BisectLog
+from harness.bisect.neighbours import CONTRAST_AXES, contrast
+from harness.bisect.report import BisectReport
+from harness.bisect.run import BisectOptions, bisect_versions
+from harness.bisect.words import TOOLS, bisect_document, render_bisection
+from harness.cells.selection import Selection, SelectionOptions, select
 from harness.cli.amounts import Words
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
@@ -19,20 +27,12 @@ from harness.cli.output import print_json, results_console, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words, spelled
 from harness.cli.steps_progress import show_steps
-from harness.effects.bisect_log import Asked, BisectLog
-from harness.effects.locations import home_dir
-from harness.logic.bisect_report import BisectReport
-from harness.logic.followed import read_while
-from harness.logic.versions import require_supported_triton
-from harness.presentation.bisections import TOOLS, bisect_document, render_bisection
-from harness.presentation.contrasts import contrast_document, render_contrast
+from harness.files.locations import home_dir
+from harness.judging.followed import read_while
+from harness.packages.versions import require_supported_triton
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.verbs.axes import VERSION_AXES
-from harness.verbs.bisecting import BisectOptions, bisect_versions
-from harness.verbs.contrasting import CONTRAST_AXES, contrast
-from harness.verbs.selection import Selection, SelectionOptions, select
 
 __all__ = ["command"]
 

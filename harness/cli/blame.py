@@ -8,23 +8,23 @@ from typing import Any
 
 import click
 
+from harness.blame.grid import Cell, Line
+from harness.blame.ground import Culprit
+from harness.blame.run import BlameOptions, BlameReport, find_blame
+from harness.blame.table import render_blame
+from harness.blame.words import Wanted
+from harness.cells.selection import Selection, SelectionOptions, select
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.cli.steps_progress import show_steps
-from harness.logic.blame import Culprit
-from harness.logic.blame_grid import Cell, Line
-from harness.logic.blame_words import Wanted
-from harness.logic.followed import read_while
-from harness.logic.properties import spell
-from harness.presentation.blames import render_blame
+from harness.judging.conditions import spell
+from harness.judging.followed import read_while
 from harness.values.errors import UsageError
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
-from harness.verbs.blaming import BlameOptions, BlameReport, find_blame
-from harness.verbs.selection import Selection, SelectionOptions, select
 
 __all__ = ["command"]
 

@@ -6,13 +6,9 @@ from dataclasses import asdict
 
 import click
 
-from harness.cli.main import CONTEXT
-from harness.cli.options import holds_option, json_option
-from harness.cli.output import print_json, results_console
-from harness.cli.results import open_results, read_results
-from harness.logic.followed import read_while
-from harness.logic.properties import Condition
-from harness.presentation.bugs import (
+from harness.bugs.list import find_bug, join_bugs, list_bugs, list_held, set_state, workarounds_of
+from harness.bugs.rekey import rekey
+from harness.bugs.words import (
     bug_document,
     bugs_document,
     held_document,
@@ -21,10 +17,14 @@ from harness.presentation.bugs import (
     render_bugs,
     render_held,
 )
+from harness.cli.main import CONTEXT
+from harness.cli.options import holds_option, json_option
+from harness.cli.output import print_json, results_console
+from harness.cli.results import open_results, read_results
+from harness.judging.conditions import Condition
+from harness.judging.followed import read_while
 from harness.values.bug import HumanState, MachineState
 from harness.values.errors import UsageError
-from harness.verbs.bugs import find_bug, join_bugs, list_bugs, list_held, set_state, workarounds_of
-from harness.verbs.rekey import rekey
 
 __all__ = ["command"]
 

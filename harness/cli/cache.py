@@ -10,7 +10,7 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console
 from harness.cli.results import open_results, read_results
-from harness.effects.locations import home_path
+from harness.files.locations import home_path
 
 __all__ = ["command"]
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import click
 
+from harness.cells.selection import select_all
+from harness.check.run import check_selections
+from harness.check.table import render_checks
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.presentation.checks import render_checks
 from harness.values.check import Agreement, CheckRow
 from harness.values.row import SCHEMA
-from harness.verbs.check import check_selections
-from harness.verbs.selection import select_all
 
 __all__ = ["command"]
 

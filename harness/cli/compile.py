@@ -11,24 +11,24 @@ from typing import Any
 import click
 from rich.text import Text
 
+from harness.cells.compile import CompileReport, compile_selections
+from harness.cells.next_steps import next_steps
+from harness.cells.save import save_cells
+from harness.cells.selection import SelectionOptions, select_all
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_text, results_console, status_console
 from harness.cli.progress import show_progress
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.logic.next_steps import next_steps
-from harness.logic.summary import summarize
-from harness.logic.survivorship import group_rows, survivors
-from harness.presentation.markdown import rows_as_markdown, summary_as_markdown
-from harness.presentation.summaries import render_summary
-from harness.presentation.tables import render_rows
+from harness.tables.markdown import rows_as_markdown, summary_as_markdown
+from harness.tables.rows import render_rows
+from harness.tables.summaries import render_summary
+from harness.tables.summary import summarize
+from harness.tables.survivors import group_rows, survivors
 from harness.values.errors import UsageError
 from harness.values.row import SCHEMA
 from harness.values.verdict import VerdictKind
-from harness.verbs.compile import CompileReport, compile_selections
-from harness.verbs.save import save_cells
-from harness.verbs.selection import SelectionOptions, select_all
 
 __all__ = ["command"]
 

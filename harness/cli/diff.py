@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
+from harness.changes.diff import choose_runs, compare_runs, expectations_of
+from harness.changes.words import changes_document, render_changes
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.results import read_results
-from harness.presentation.changes import changes_document, render_changes
 from harness.values.errors import UsageError
-from harness.verbs.diff import choose_runs, compare_runs, expectations_of
 
 __all__ = ["command"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 from rich.text import Text
 
+from harness.cli.doctor_checks import examine
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console
-from harness.verbs.doctor import examine
 
 __all__ = ["command"]
 

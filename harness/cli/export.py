@@ -8,15 +8,15 @@ from pathlib import Path
 
 import click
 
+from harness.changes.diff import all_runs, find_run
 from harness.cli.main import CONTEXT
 from harness.cli.output import print_bytes, status_console
 from harness.cli.results import read_results
 from harness.cli.streams import reader_is_gone
-from harness.effects.export_files import FORMATS, TEXT_FORMATS
-from harness.effects.store import RunRecord, Store
+from harness.history.export import export_file, export_stream
+from harness.store.export import FORMATS, TEXT_FORMATS
+from harness.store.store import RunRecord, Store
 from harness.values.errors import EmptySelectionError, UsageError
-from harness.verbs.diff import all_runs, find_run
-from harness.verbs.export import export_file, export_stream
 
 __all__ = ["command"]
 

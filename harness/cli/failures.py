@@ -11,8 +11,8 @@ import click
 
 from harness.cli.main import cli
 from harness.cli.output import print_json, print_note
-from harness.logic.shown import shown, shown_in_a_line
 from harness.values.errors import InfrastructureError, OutputError, TriageError
+from harness.values.shown import shown, shown_in_a_line
 
 __all__ = ["tell"]
 

@@ -11,9 +11,9 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import holds_option, json_option
 from harness.cli.output import print_json, results_console
 from harness.cli.results import read_results
-from harness.logic.followed import read_while
-from harness.presentation.histories import history_document, render_history
-from harness.verbs.history import HistoryOptions, read_history
+from harness.history.run import HistoryOptions, read_history
+from harness.history.table import history_document, render_history
+from harness.judging.followed import read_while
 
 __all__ = ["command"]
 

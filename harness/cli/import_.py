@@ -10,7 +10,7 @@ from packaging.version import Version
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console, status_console
-from harness.effects.imports import read_leftovers, write_repro
+from harness.repros.cache_folders import read_leftovers, write_repro
 from harness.values.errors import EmptySelectionError
 
 __all__ = ["command"]

@@ -12,7 +12,7 @@ from rich.table import Table
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console, status_console
-from harness.effects.repros import list_repros
+from harness.repros.find import list_repros
 from harness.values.kernel import Repro
 
 __all__ = ["command"]

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from harness.cells.run import CompileOptions
+from harness.changes.words import changes_document, render_changes
 from harness.cli.amounts import SECONDS, Words, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.matrix_merge import merge
@@ -25,16 +27,14 @@ from harness.cli.output import (
 )
 from harness.cli.results import open_results
 from harness.cli.running import run_to_the_end
-from harness.effects.matrix_file import find_matrix_file, read_matrix
-from harness.logic.cell_selectors import parse_selector
-from harness.logic.matrix import Shard
-from harness.presentation.changes import changes_document, render_changes
+from harness.matrix.file import find_matrix_file, read_matrix
+from harness.matrix.rules import Shard
+from harness.matrix.selectors import parse_selector
+from harness.nights.listing import Estimate, Listing, list_matrix
+from harness.nights.run import MatrixOptions, MatrixReport, make_plan, run_matrix
 from harness.values.errors import UsageError
 from harness.values.matrix import Matrix
 from harness.values.row import SCHEMA
-from harness.verbs.matrix import MatrixOptions, MatrixReport, make_plan, run_matrix
-from harness.verbs.matrix_listing import Estimate, Listing, list_matrix
-from harness.verbs.work import CompileOptions
 
 __all__ = ["command"]
 

@@ -11,7 +11,7 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.results import open_results
-from harness.verbs.merging import merge_stores
+from harness.nights.merge import merge_stores
 
 __all__ = ["merge"]
 

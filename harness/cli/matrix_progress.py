@@ -14,9 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from harness.cells.run import RunProgress
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
-from harness.verbs.work import Progress
 
 __all__ = ["show_matrix_progress"]
 
@@ -74,8 +74,8 @@ class _State:
         )
 
     @property
-    def progress(self) -> Progress:
-        return Progress(planned=self.plan, done=self.finish, work=self.work)
+    def progress(self) -> RunProgress:
+        return RunProgress(planned=self.plan, done=self.finish, work=self.work)
 
 
 class _View:
@@ -99,7 +99,7 @@ class _View:
 
 
 @contextlib.contextmanager
-def show_matrix_progress(console: Console) -> Iterator[Progress]:
+def show_matrix_progress(console: Console) -> Iterator[RunProgress]:
     """What to hand to a run; the display lives as long as the block."""
     state = _State()
     if console.is_terminal:
@@ -109,7 +109,7 @@ def show_matrix_progress(console: Console) -> Iterator[Progress]:
         yield _plain(console, state)
 
 
-def _plain(console: Console, state: _State) -> Progress:
+def _plain(console: Console, state: _State) -> RunProgress:
     last = time.monotonic()
 
     def done(row: Row) -> None:
@@ -119,4 +119,4 @@ def _plain(console: Console, state: _State) -> Progress:
             last = time.monotonic()
             console.print(state.words, soft_wrap=True)
 
-    return Progress(planned=state.plan, done=done, work=state.work)
+    return RunProgress(planned=state.plan, done=done, work=state.work)

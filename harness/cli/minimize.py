@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from harness.cells.selection import Selection, select
 from harness.cli.amounts import SECONDS, Words, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.minimize_progress import watch_reduction
@@ -18,15 +19,14 @@ from harness.cli.options import execution_options, json_option, selection_option
 from harness.cli.output import command_line, print_json, results_console, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.effects.minimized_folder import MinimizedFolder
-from harness.logic.minimization import Ending, Minimization, Uninteresting
-from harness.logic.properties import parse_condition, spell
-from harness.presentation.minimizations import MEASURES, folder_files, render_minimization
+from harness.judging.conditions import parse_condition, spell
+from harness.minimize.reduction.folder import MinimizedFolder
+from harness.minimize.reduction.progress import MinimizeOptions
+from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
+from harness.minimize.reduction.words import MEASURES, folder_files, render_minimization
+from harness.minimize.run import LEVELS, minimize
 from harness.values.errors import UsageError
 from harness.values.row import Row
-from harness.verbs.minimizing import LEVELS, minimize
-from harness.verbs.minimizing_work import MinimizeOptions
-from harness.verbs.selection import Selection, select
 
 __all__ = ["command"]
 

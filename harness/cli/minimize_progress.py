@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from harness.logic.minimization import Size
-from harness.presentation.minimizations import MEASURES
-from harness.verbs.minimizing_work import Step, Watch
+from harness.minimize.reduction.progress import ReductionStep, Watch
+from harness.minimize.reduction.result import Size
+from harness.minimize.reduction.words import MEASURES
 
 __all__ = ["watch_reduction"]
 
@@ -44,7 +44,7 @@ class _View:
     def __init__(self) -> None:
         self._name = self._level = ""
         self._first: Size | None = None
-        self._last: Step | None = None
+        self._last: ReductionStep | None = None
         self._stage = ""
         self._started = time.monotonic()
 
@@ -54,7 +54,7 @@ class _View:
     def began(self, name: str, level: str, size: Size) -> None:
         self._name, self._level, self._first = name, level, size
 
-    def step(self, step: Step) -> None:
+    def step(self, step: ReductionStep) -> None:
         self._last, self._stage = step, ""
 
     def render(self) -> Table:
@@ -91,7 +91,7 @@ class _Plain:
         self._level = level
         self._console.print(f"{name}: {_extent(size, level)}, {size.bytes:,} bytes", soft_wrap=True)
 
-    def step(self, step: Step) -> None:
+    def step(self, step: ReductionStep) -> None:
         if time.monotonic() - self._told < _PLAIN_SECONDS:
             return
         self._told = time.monotonic()

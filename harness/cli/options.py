@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from harness.cli.amounts import FiniteRange, Words, once
-from harness.effects.confinement import CONFINE, MODES, PASS_ENV, confinement_words, passed_names
+from harness.processes.confinement import CONFINE, MODES, PASS_ENV, confinement_words, passed_names
 
 __all__ = [
     "execution_options",

@@ -19,7 +19,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from harness.cli.streams import reader_is_gone
-from harness.logic.shown import shown, shown_in_a_line
+from harness.values.shown import shown, shown_in_a_line
 
 __all__ = [
     "command_line",

@@ -18,8 +18,8 @@ from rich.progress import (
     Progress as Bar,
 )
 
+from harness.cells.compile import RunProgress
 from harness.values.row import Row
-from harness.verbs.compile import Progress
 
 __all__ = ["show_progress"]
 
@@ -27,7 +27,7 @@ _PLAIN_SECONDS = 15.0
 
 
 @contextlib.contextmanager
-def show_progress(console: Console) -> Iterator[Progress]:
+def show_progress(console: Console) -> Iterator[RunProgress]:
     """What to hand to a run; the display lives as long as the block."""
     if console.is_terminal:
         with _bar(console) as progress:
@@ -38,7 +38,7 @@ def show_progress(console: Console) -> Iterator[Progress]:
 
 
 @contextlib.contextmanager
-def _bar(console: Console) -> Iterator[Progress]:
+def _bar(console: Console) -> Iterator[RunProgress]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -63,11 +63,11 @@ def _bar(console: Console) -> Iterator[Progress]:
             found = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
             bar.update(task, advance=1, found=found)
 
-        yield Progress(capturing=capturing, planned=planned, done=done)
+        yield RunProgress(capturing=capturing, planned=planned, done=done)
 
 
 @contextlib.contextmanager
-def _plain(console: Console) -> Iterator[Progress]:
+def _plain(console: Console) -> Iterator[RunProgress]:
     """A line now and then, and a last one where any was printed: it says that all are done."""
     state = {"planned": 0, "done": 0, "printed": 0}
     last = time.monotonic()
@@ -86,6 +86,6 @@ def _plain(console: Console) -> Iterator[Progress]:
             last = time.monotonic()
             say()
 
-    yield Progress(planned=planned, done=done)
+    yield RunProgress(planned=planned, done=done)
     if 0 < state["printed"] < state["done"]:
         say()

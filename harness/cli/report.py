@@ -12,28 +12,28 @@ from typing import Any
 
 import click
 
+from harness.bugs.list import find_bug, list_bugs
+from harness.cells.selection import Selection, SelectionOptions, select
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, print_line, results_console, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words, spelled
-from harness.effects.folders import write_atomically
-from harness.effects.locations import create_folder
-from harness.effects.store import Store
-from harness.logic.dossier import Dossier, Upstream, search_terms
-from harness.logic.followed import read_while
-from harness.logic.properties import spell
-from harness.presentation.minimizations import folder_files
-from harness.presentation.report_documents import report_document, report_page
-from harness.presentation.report_forms import REQUIRED
-from harness.presentation.reports import render_report
+from harness.files.locations import create_folder
+from harness.files.whole_folders import write_atomically
+from harness.judging.conditions import spell
+from harness.judging.followed import read_while
+from harness.minimize.reduction.words import folder_files
+from harness.report.documents import report_document, report_page
+from harness.report.dossier import Dossier, Upstream, search_terms
+from harness.report.filing import Filed, Filing, file_report
+from harness.report.forms import REQUIRED
+from harness.report.gather import GatherOptions, gather
+from harness.report.issue import render_report
+from harness.report.run import attach
+from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.row import Row
-from harness.verbs.bugs import find_bug, list_bugs
-from harness.verbs.dossiers import GatherOptions, gather
-from harness.verbs.filing import Filed, Filing, file_report
-from harness.verbs.reporting import attach
-from harness.verbs.selection import Selection, SelectionOptions, select
 
 __all__ = ["command"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from harness.cli.output import print_note
-from harness.effects.locations import home_dir, home_path
-from harness.effects.store import Store
+from harness.files.locations import home_dir, home_path
+from harness.store.store import Store
 
 __all__ = ["open_results", "read_results"]
 

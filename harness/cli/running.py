@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
+from harness.cells.compile import CompileOptions
+from harness.cells.selection import SelectionOptions
 from harness.cli.output import command_line
-from harness.verbs.compile import CompileOptions
-from harness.verbs.selection import SelectionOptions
 
 __all__ = ["compile_options", "run_to_the_end", "selection_words", "spelled"]
 

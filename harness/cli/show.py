@@ -8,8 +8,8 @@ import msgspec
 from harness.cli.main import CONTEXT
 from harness.cli.output import print_bytes, print_json
 from harness.cli.results import read_results
-from harness.effects.evidence_files import STAGES, stage_bytes
-from harness.effects.store import ResultRecord, Store
+from harness.store.stages import STAGES, stage_bytes
+from harness.store.store import ResultRecord, Store
 from harness.values.errors import EmptySelectionError, UsageError
 
 __all__ = ["command"]

@@ -11,8 +11,9 @@ from rich.table import Table
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, print_line, print_note, results_console
-from harness.effects import toolchain_marker, toolchains
-from harness.effects.locations import cache_dir
+from harness.files.locations import cache_dir
+from harness.toolchains import installed as toolchains
+from harness.toolchains import marker as toolchain_marker
 from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
 
 __all__ = ["command"]

@@ -7,18 +7,18 @@ from typing import Any
 
 import click
 
+from harness.cells.selection import Selection, select
 from harness.cli.amounts import SECONDS, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.logic.workaround_report import WorkaroundReport
-from harness.logic.workarounds import Kind
-from harness.presentation.workarounds import render_workarounds, workaround_document
 from harness.values.errors import StorageError, UsageError
-from harness.verbs.selection import Selection, select
-from harness.verbs.workaround import WorkaroundOptions, find_workarounds
+from harness.workarounds.result import WorkaroundReport
+from harness.workarounds.run import WorkaroundOptions, find_workarounds
+from harness.workarounds.settings import SettingKind
+from harness.workarounds.table import render_workarounds, workaround_document
 
 __all__ = ["command"]
 
@@ -44,7 +44,7 @@ a toolchain that cannot be had."""
     "--change",
     "kinds",
     multiple=True,
-    type=click.Choice([kind.value for kind in Kind]),
+    type=click.Choice([kind.value for kind in SettingKind]),
     help="What may be changed. Repeatable. Default: all of these.",
 )
 @click.option(
@@ -72,7 +72,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     asked = WorkaroundOptions(
         budget=_budget(options["budget"]),
         at_most=options["most"],
-        kinds=tuple(Kind(word) for word in options["kinds"]) or tuple(Kind),
+        kinds=tuple(SettingKind(word) for word in options["kinds"]) or tuple(SettingKind),
     )
     _check_folder(options["patch"])
     selection = _selected(options)

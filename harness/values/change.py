@@ -9,10 +9,10 @@ from enum import Enum, IntEnum
 from harness.values.kernel import Scalar
 from harness.values.matrix import Expectation
 
-__all__ = ["Change", "Changes", "Facts", "Kind", "Severity", "Step", "Surprise"]
+__all__ = ["Change", "ChangeKind", "Changes", "Facts", "MetricStep", "Severity", "Surprise"]
 
 
-class Kind(str, Enum):
+class ChangeKind(str, Enum):
     """What became of one cell since the older run; every cell of either run has exactly one."""
 
     REGRESSED = "regressed"
@@ -33,17 +33,27 @@ class Kind(str, Enum):
     @property
     def is_quiet(self) -> bool:
         """Nothing that a reader of the nightly diff wants to be told."""
-        return self in (Kind.SAME_OK, Kind.SAME_FAIL, Kind.SAME_UNTOLD, Kind.EXPECTED)
+        return self in (
+            ChangeKind.SAME_OK,
+            ChangeKind.SAME_FAIL,
+            ChangeKind.SAME_UNTOLD,
+            ChangeKind.EXPECTED,
+        )
 
     @property
     def is_bad(self) -> bool:
         """Something got worse, or is not the failure that it was."""
-        return self in (Kind.REGRESSED, Kind.MUTATED, Kind.METRIC_WORSE, Kind.FLAKY)
+        return self in (
+            ChangeKind.REGRESSED,
+            ChangeKind.MUTATED,
+            ChangeKind.METRIC_WORSE,
+            ChangeKind.FLAKY,
+        )
 
     @property
     def is_gap(self) -> bool:
         """What was known before cannot be told now."""
-        return self in (Kind.UNTESTABLE, Kind.INFRA, Kind.MISSING)
+        return self in (ChangeKind.UNTESTABLE, ChangeKind.INFRA, ChangeKind.MISSING)
 
 
 class Severity(IntEnum):
@@ -107,7 +117,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class MetricStep:
     """A number (or the health, `ok` or `sick`) that is not what it was."""
 
     metric: str
@@ -126,10 +136,10 @@ class Change:
     the same as there is `new` none the less.
     """
 
-    kind: Kind
+    kind: ChangeKind
     older: Facts | None
     newer: Facts | None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[MetricStep, ...] = ()
     since: str | None = None
     expectation: Expectation | None = None
 
@@ -163,7 +173,7 @@ class Changes:
 
     older: int | None
     newer: int
-    counts: Mapping[Kind, int] = field(default_factory=dict)
+    counts: Mapping[ChangeKind, int] = field(default_factory=dict)
     changes: tuple[Change, ...] = ()
     informational: tuple[Change, ...] = ()
     surprises: tuple[Surprise, ...] = ()
@@ -172,8 +182,8 @@ class Changes:
 
     def exit_code(self, *, strict_fixed: bool = False) -> int:
         """As the command line: 1 worse, 4 something could not be told, 5 fixes where strict."""
-        if any(self.counts.get(kind) for kind in Kind if kind.is_bad):
+        if any(self.counts.get(kind) for kind in ChangeKind if kind.is_bad):
             return 1
-        if any(self.counts.get(kind) for kind in Kind if kind.is_gap):
+        if any(self.counts.get(kind) for kind in ChangeKind if kind.is_gap):
             return 4
-        return 5 if strict_fixed and (self.counts.get(Kind.FIXED) or self.surprises) else 0
+        return 5 if strict_fixed and (self.counts.get(ChangeKind.FIXED) or self.surprises) else 0

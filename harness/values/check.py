@@ -15,7 +15,7 @@ __all__ = [
     "Interpretation",
     "LaunchComparison",
     "Operations",
-    "Variant",
+    "SameProgram",
 ]
 
 
@@ -28,13 +28,14 @@ class Agreement(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
+class SameProgram:
     """Configs that are one program to the interpreter.
 
     `suspect` is what reading the source says of them at these sizes. `group` 0 is the one that the
     others are held to, None where `error` says why there is no result. The measures
-    (`harness.child.measures`) are of the worst tensor against group 0, None where they are infinite
-    or where there is nothing to measure; `allowed` is the most that `stable_max_rel` may be.
+    (`distances` in Triton's child) are of the worst tensor against group 0, None where they are
+    infinite or where there is nothing to measure; `allowed` is the most that `stable_max_rel` may
+    be.
     """
 
     configs: list[dict[str, Scalar]]
@@ -58,7 +59,7 @@ class LaunchComparison:
 
     kernel: str
     level: str
-    variants: list[Variant]
+    variants: list[SameProgram]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Config",
     "ConfigFilter",
+    "KernelSource",
+    "LaunchParameter",
     "LaunchSpec",
     "Operation",
-    "Parameter",
     "Pin",
     "Repro",
     "Scalar",
-    "Source",
 ]
 
 Scalar = bool | int | float | str
@@ -40,7 +40,7 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class KernelSource:
     """Where a kernel's code comes from: a pinned sdist, and the module in it that is wanted."""
 
     pin: Pin
@@ -48,7 +48,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class LaunchParameter:
     """A keyword of a launch function; its default fixes its type.
 
     Where the default is an expression, `default` is its text and the parameter is not `settable`;
@@ -124,7 +124,7 @@ class LaunchSpec:
 
     name: str
     function: str | None
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[LaunchParameter, ...] = ()
     line: int = 1
     file: Path | None = None
 
@@ -164,7 +164,7 @@ class Repro:
     folder: Path
     file: Path
     launches: tuple[LaunchSpec, ...] = ()
-    source: Source | None = None
+    source: KernelSource | None = None
     requires: tuple[Pin, ...] = ()
     issue: str | None = None
     summary: str = ""

@@ -23,9 +23,9 @@ __all__ = [
     "Expectation",
     "Extra",
     "Matrix",
+    "MatrixVariant",
     "Override",
     "Selector",
-    "Variant",
     "VersionChoice",
 ]
 
@@ -123,7 +123,7 @@ class Excluded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
+class MatrixVariant:
     """One config, listed by the tuner or not, and words that ptxas is given besides."""
 
     config: Config
@@ -145,7 +145,7 @@ class Extra:
     targets: tuple[Target, ...] = ()
     triton: str | None = None
     ptxas: str | None = None
-    variant: Variant | None = None
+    variant: MatrixVariant | None = None
     line: int | None = None
 
 

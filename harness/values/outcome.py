@@ -1,4 +1,4 @@
-"""Raw evidence: how a process ended and what it left behind. Meaning is `harness.logic.judge`'s."""
+"""Raw evidence: how a process ended and what it left behind. Meaning is `judge`'s."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Binding", "Constant", "Definition", "Export", "Launch", "Standalone"]
+__all__ = ["Binding", "Constant", "Definition", "Export", "FileLaunch", "Standalone"]
 
 Path = tuple[str | int, ...]
 
@@ -68,7 +68,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class FileLaunch:
     """How `kernel` is compiled; all values are Python expressions.
 
     `constants` and `attributes` name arguments by path: the argument's name, and the positions
@@ -89,4 +89,4 @@ class Standalone:
     """A file in two parts: `code` has imports, constants, helpers and the kernel."""
 
     code: str
-    launch: Launch
+    launch: FileLaunch

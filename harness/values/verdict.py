@@ -1,4 +1,4 @@
-"""Verdicts: what an outcome means. Judged by `harness.logic.judge` from evidence alone."""
+"""Verdicts: what an outcome means. Judged by `harness.judging.judge` from evidence alone."""
 
 from __future__ import annotations
 

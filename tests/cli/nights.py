@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from harness.effects.store import ResultRecord, Store
+from harness.cells.evaluate import Evaluated
+from harness.cells.run import record_of
+from harness.store.store import ResultRecord, Store
 from harness.values.cell import CellId
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.verbs.cells import Evaluated
-from harness.verbs.work import record_of
 
 
 def row(

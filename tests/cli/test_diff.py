@@ -11,7 +11,7 @@ import pytest
 from conftest import Triage
 from nights import night, row
 
-from harness.effects.store import Store
+from harness.store.store import Store
 from harness.values.workaround import KeptWorkaround
 
 FIRST = [

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.effects.store import ResultRecord, Store
+from harness.store.store import ResultRecord, Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def python(script: str, *arguments: object) -> subprocess.Popen[str]:
 BUSY_WRITER = """
     import sys
     from pathlib import Path
-    from harness.effects.store import ResultRecord, Store
+    from harness.store.store import ResultRecord, Store
     home, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     with Store.open(home) as store:
         run = store.begin_run(name)

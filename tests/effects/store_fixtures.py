@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.effects.store import Store
+from harness.store.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

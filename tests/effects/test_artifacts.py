@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.effects import artifacts as module
-from harness.effects.artifacts import (
+from harness.store import artifacts as module
+from harness.store.artifacts import (
     ArtifactStore,
     DamagedArtifactError,
     MissingArtifactError,
@@ -253,7 +253,7 @@ def test_write_that_fails_midway_leaves_nothing(store: ArtifactStore) -> None:
 WRITER = """
 import os, sys
 from pathlib import Path
-from harness.effects.artifacts import ArtifactStore
+from harness.store.artifacts import ArtifactStore
 store = ArtifactStore(Path(sys.argv[1]))
 print("ready", flush=True)
 while True:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.effects.artifacts import DamagedArtifactError
-from harness.effects.assembling import PtxInput, assemble, inspect_cubin
-from harness.effects.process import FILE_SIZE, Hub, ResourceLimits
-from harness.effects.ptx_reading import read_stored_ptx
-from harness.effects.store import Store
-from harness.effects.triton_sessions import TritonSessions
-from harness.effects.workbench import Workbench, has_died, still_valid
+from harness.bench.assemble import PtxInput, assemble, inspect_cubin
+from harness.bench.bench import Workbench, has_died, still_valid
+from harness.frontends.triton.ptx_reading import read_stored_ptx
+from harness.frontends.triton.sessions import TritonSessions
+from harness.processes.hub import FILE_SIZE, Hub, ResourceLimits
+from harness.store.artifacts import DamagedArtifactError
+from harness.store.store import Store
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 from harness.values.toolchain import Ptxas, Tool
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from harness.effects.workbench import Kept
+    from harness.bench.bench import Kept
     from harness.values.outcome import Assembly
 
 FAKE = Path(__file__).parent.parent / "fakes" / "ptxas"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.effects.bundles import pack, unpack
+from harness.packages.tarballs import pack, unpack
 from harness.values.errors import IntegrityError
 
 FILES = {"min.ptx": b".version 8.0\n", "repro.sh": b"#!/bin/sh\n"}

@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 from test_sessions import KERNELS, ROOMY, Children
 
-from harness.effects.confinement import confinement_words, held_parts
-from harness.effects.process import Hub, run_tool
-from harness.effects.toolchains import installed_triton
-from harness.effects.triton_sessions import TritonSessions
+from harness.frontends.triton.sessions import TritonSessions
+from harness.processes.confinement import confinement_words, held_parts
+from harness.processes.hub import Hub, run_tool
+from harness.toolchains.installed import installed_triton
 from harness.values.errors import CaptureError
 
 pytestmark = pytest.mark.tools

@@ -9,9 +9,9 @@ import pytest
 import uv
 from packaging.version import Version
 
-from harness.effects import toolchains
-from harness.effects.toolchain_marker import MARKER
-from harness.verbs import doctor
+from harness.cli import doctor_checks as doctor
+from harness.toolchains import installed as toolchains
+from harness.toolchains.marker import MARKER
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.effects.imports import Leftovers, read_leftovers, write_repro
-from harness.effects.repros import find_kernel
+from harness.repros.cache_folders import Leftovers, read_leftovers, write_repro
+from harness.repros.find import find_kernel
 from harness.values.errors import UsageError
 
 TTIR = "module {\n  tt.func public @add(%x: !tt.ptr<f32>) {\n    tt.return\n  }\n}\n"

@@ -8,7 +8,7 @@ import pytest
 from local_index import LINUX, LocalIndex, tar, tool_wheel, wheel
 from packaging.version import Version
 
-from harness.effects import index
+from harness.packages import index
 from harness.values.errors import (
     ConfigurationError,
     InfrastructureError,
@@ -193,7 +193,7 @@ def test_import_brings_no_network_library() -> None:
     import subprocess
     import sys
 
-    code = "import harness.effects.toolchains, harness.effects.sources, sys; "
+    code = "import harness.toolchains.installed, harness.packages.sdists, sys; "
     code += "assert not {'requests', 'pypi_simple', 'torch'} & sys.modules.keys()"
     started = time.monotonic()
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.effects.knobs import knobs
-from harness.effects.toolchains import installed_package, installed_triton
-from harness.logic.knobs import NO_KNOBS, is_knob, listed_knobs
+from harness.frontends.triton.knobs import NO_KNOBS, is_knob, listed_knobs
+from harness.frontends.triton.settings import knobs
+from harness.toolchains.installed import installed_package, installed_triton
 from harness.values.toolchain import Triton
 
 

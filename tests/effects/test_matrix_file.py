@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.effects.matrix_file import find_matrix_file, matrix_schema, read_matrix
+from harness.matrix.file import find_matrix_file, matrix_schema, read_matrix
 from harness.values.errors import ConfigurationError
 
 ROOT = Path(__file__).parent.parent.parent

@@ -15,13 +15,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 from nights import night, record, row
 
-from harness.effects.merging import Merged
-from harness.effects.shards import NightPart
-from harness.effects.store import Store
+from harness.bugs.list import list_bugs, set_state
+from harness.nights.merge import MergeReport, merge_stores
+from harness.store.merge import Merged
+from harness.store.shards import NightPart
+from harness.store.store import Store
 from harness.values.bug import HumanState
 from harness.values.row import Row
-from harness.verbs.bugs import list_bugs, set_state
-from harness.verbs.merging import MergeReport, merge_stores
 
 A, B = "a" * 12, "b" * 12
 ROWS = [

@@ -15,11 +15,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 from nights import record, row
 
-from harness.effects.evidence_files import stage_bytes
-from harness.effects.store import Store
+from harness.nights.merge import MergeReport, merge_stores
+from harness.store.stages import stage_bytes
+from harness.store.store import Store
 from harness.values.row import Row
 from harness.values.workaround import KeptWorkaround
-from harness.verbs.merging import MergeReport, merge_stores
 
 PTX = b".version 8.0\n"
 LATER = 2000.0

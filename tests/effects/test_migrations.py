@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from store_cases import filled, one_line, raw
 
-from harness.effects import migrations
-from harness.effects.store import Store
+from harness.store import migrations
+from harness.store.store import Store
 from harness.values.errors import StorageError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.effects.output_files import write_output
-from harness.effects.regular_files import read_regular
+from harness.files.output_files import write_output
+from harness.files.regular_files import read_regular
 from harness.values.errors import ConfigurationError, StorageError, UsageError
 
 TEXT = b"results\n"

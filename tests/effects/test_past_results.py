@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from store_cases import raw, record
 
-from harness.effects.store import Store
+from harness.store.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.effects.store import ResultRecord
+    from harness.store.store import ResultRecord
 
 pytest_plugins = ["store_fixtures"]
 

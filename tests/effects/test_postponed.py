@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import harness
-from harness.child.postponed import postpone
+from harness.frontends.triton.child.postponed import postpone
 
 NAME = "a_postponed_package"
 
@@ -109,7 +109,7 @@ def test_what_has_no_source_is_left_alone(name: str) -> None:
 _LAUNCH = """
 import json, sys
 import torch
-from harness.child.postponed import postpone_torch
+from harness.frontends.triton.child.postponed import postpone_torch
 postpone_torch()
 heavy = ("sympy.core", "torch.fx.experimental.validator", "torch._dynamo.convert_frame")
 x = torch.empty(4, 6, device="meta")

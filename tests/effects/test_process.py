@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.effects.process import (
+from harness.processes.hub import (
     Hub,
     PeerGoneError,
     ResourceLimits,
@@ -264,7 +264,7 @@ def test_a_runner_that_is_killed_is_replaced(tmp_path: Path) -> None:
 CALLER = """
 import asyncio, os, sys
 from pathlib import Path
-from harness.effects.process import Hub, ResourceLimits
+from harness.processes.hub import Hub, ResourceLimits
 
 async def main():
     async with Hub() as hub:
@@ -397,7 +397,7 @@ def test_run_tool_limits_a_foreign_tool(tmp_path: Path) -> None:
 
 
 TOOL_USER = """
-from harness.effects.process import run_tool
+from harness.processes.hub import run_tool
 script = "echo $$ > pid.new; mv pid.new pid; exec sleep 1000"
 run_tool(["/bin/sh", "-c", f"setsid -w sh -c '{script}'; true"], timeout=1000)
 """

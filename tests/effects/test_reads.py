@@ -14,18 +14,18 @@ import msgspec
 import pytest
 
 import harness
-from harness.effects.reads import is_unchanged, withheld
+from harness.frontends.triton.reads import is_unchanged, withheld
 from harness.values.outcome import Reads
 
 # Runs a piece of launch code as the child of a capture does, and prints what it read.
 _CHILD = """
 import json, os, sys
-from harness.child.reads import Reads
+from harness.children.reads import ReadsWatch
 folder = sys.argv[1]
 sys.path[:0] = [folder + "/beside", folder + "/elsewhere"]
 os.chdir(folder)
 os.environ["OURS"] = "set by the child itself"
-reads = Reads([folder + "/own"], folder + "/launch.py")
+reads = ReadsWatch([folder + "/own"], folder + "/launch.py")
 reads.start()
 try:
     exec(compile(open(folder + "/launch.py").read(), folder + "/launch.py", "exec"), {})

@@ -14,14 +14,14 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 from nights import record as record_of
 from nights import row
 
-from harness.effects.store import Store
-from harness.logic.judge import CellEvidence, judge
-from harness.logic.signature import RULE
+from harness.bugs.list import list_bugs, set_state
+from harness.bugs.rekey import rekey, row_of_evidence
+from harness.judging.judge import CellEvidence, judge
+from harness.judging.signature import RULE
+from harness.store.store import Store
 from harness.values.bug import HumanState
 from harness.values.outcome import Lowering, ProcessEnd, RaisedError
 from harness.values.target import Target
-from harness.verbs.bugs import list_bugs, set_state
-from harness.verbs.rekey import rekey, row_of_evidence
 
 pytest_plugins = ("store_fixtures",)
 
@@ -131,7 +131,7 @@ def test_an_interrupted_rekey_changes_nothing(
     run = store.begin_run("x")
     keep(store, run, "pass P failed", OLD)
     keep(store, run, "unlike all else", OLDER, warps=8)
-    from harness.effects import rekeying
+    from harness.store import rejudge as rekeying
 
     def interrupted(*_: object) -> Any:
         raise KeyboardInterrupt

@@ -12,9 +12,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
 from report_cases import IN_PTXAS
 
-from harness.effects.process import ResourceLimits
-from harness.effects.store import Store
-from harness.verbs.reporting import attach, run_script, script_defects
+from harness.processes.hub import ResourceLimits
+from harness.report.run import attach, run_script, script_defects
+from harness.store.store import Store
 
 pytest_plugins = ("store_fixtures",)
 

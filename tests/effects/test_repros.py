@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.effects.launch_files import launches_of_repro, launches_of_script
-from harness.effects.repros import find_kernel, find_kernels, list_repros
-from harness.effects.yaml_files import FieldError, read_yaml
-from harness.logic.ptx import MAX_BYTES
+from harness.files.yaml_files import FieldError, read_yaml
+from harness.ptx.facts import MAX_BYTES
+from harness.repros.find import find_kernel, find_kernels, list_repros
+from harness.repros.launch_files import launches_of_repro, launches_of_script
 from harness.values.errors import ConfigurationError, UsageError
-from harness.values.kernel import Parameter
+from harness.values.kernel import LaunchParameter
 
 SHA = "0123456789abcdef" * 4
 PTX = ".version 8.0\n.target sm_90a\n.visible .entry first() { ret; }\n.entry second() { trap; }\n"
@@ -323,7 +323,7 @@ def test_defaults_of_parameters(tmp_path: Path) -> None:
         -1, 1.5, True, "x", None, "(1, 2)", "torch.bfloat16", "{[]: 1}", 3,
     ]  # fmt: skip
     assert (second.name, third.name, third.line) == ("b", "a2", 3)
-    assert second.parameters == (Parameter(name="q", default=1),)
+    assert second.parameters == (LaunchParameter(name="q", default=1),)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from store_cases import filled, one_line, python, raw, record
 
-from harness.effects import database, rescue
-from harness.effects import store as store_module
-from harness.effects.store import Store
+from harness.store import database
+from harness.store import salvage as rescue
+from harness.store import store as store_module
+from harness.store.store import Store
 from harness.values.errors import StorageError
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def test_other_process_lets_go_of_a_damaged_database(home: Path) -> None:
     script = """
         import sys, time
         from pathlib import Path
-        from harness.effects.store import Store
+        from harness.store.store import Store
         with Store.open(Path(sys.argv[1])) as store:
             run = store.begin_run("the other")
             print(run, flush=True)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.effects.scratch import Scratch, sweep_scratch
+from harness.processes.scratch import Scratch, sweep_scratch
 
 MAKE = """
 import os, signal, sys
-from harness.effects.scratch import Scratch
+from harness.processes.scratch import Scratch
 print(Scratch(sys.argv[1]).folder, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.effects.knobs import knobs
-from harness.effects.lowering import LaunchCode, capture, lower
-from harness.effects.process import Hub, ResourceLimits
-from harness.effects.ptxas_description import describe_ptxas
-from harness.effects.store import Store
-from harness.effects.toolchains import installed_triton
-from harness.effects.triton_sessions import CaptureRequest, TritonSessions
-from harness.effects.workbench import Workbench
+from harness.bench.bench import Workbench
+from harness.frontends.triton.lower import LaunchCode, capture, lower
+from harness.frontends.triton.sessions import CaptureRequest, TritonSessions
+from harness.frontends.triton.settings import knobs
+from harness.processes.hub import Hub, ResourceLimits
+from harness.store.store import Store
+from harness.toolchains.describe import describe_ptxas
+from harness.toolchains.installed import installed_triton
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.limits import limits_of
 from harness.values.outcome import Reads
@@ -29,7 +29,7 @@ from harness.values.toolchain import BUNDLED
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
-    from harness.effects.triton_sessions import LowerResult
+    from harness.frontends.triton.sessions import LowerResult
     from harness.values.outcome import Capture, Lowering
 
 pytestmark = pytest.mark.tools

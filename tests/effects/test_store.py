@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_cases import DAY, one_line, raw, record
 
-from harness.effects import store as module
-from harness.effects.artifacts import DamagedArtifactError
-from harness.effects.store import Store
+from harness.store import store as module
+from harness.store.artifacts import DamagedArtifactError
+from harness.store.store import Store
 from harness.values.errors import StorageError
 
 if TYPE_CHECKING:

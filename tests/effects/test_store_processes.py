@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from store_cases import BUSY_WRITER, filled, one_line, python, raw
 
-from harness.effects import connection
-from harness.effects.store import Store
+from harness.store import connection
+from harness.store.store import Store
 from harness.values.errors import StorageError
 
 if TYPE_CHECKING:

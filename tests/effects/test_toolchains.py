@@ -17,9 +17,13 @@ import pytest
 from local_index import LINUX, LocalIndex, Served, tool_wheel, triton_wheel, wheel
 from packaging.version import Version
 
-from harness.effects import folders, locations, toolchain_contents, toolchains, wheel_install
-from harness.effects.ptxas_description import describe_ptxas
-from harness.effects.toolchain_marker import MARKER, this_python
+from harness.files import locations
+from harness.files import whole_folders as folders
+from harness.packages import wheels as wheel_install
+from harness.toolchains import contents as toolchain_contents
+from harness.toolchains import installed as toolchains
+from harness.toolchains.describe import describe_ptxas
+from harness.toolchains.marker import MARKER, this_python
 from harness.values.errors import (
     InfrastructureError,
     IntegrityError,
@@ -30,7 +34,9 @@ from harness.values.errors import (
 
 pytest_plugins = ("local_index_fixtures",)
 
-INSTALL = "import sys; from harness.effects.toolchains import *; print(install_ptxas(sys.argv[1]))"
+INSTALL = (
+    "import sys; from harness.toolchains.installed import *; print(install_ptxas(sys.argv[1]))"
+)
 
 
 @pytest.fixture
@@ -529,8 +535,8 @@ def test_damaged_marker(served: LocalIndex, empty_cache: Path) -> None:
 
 
 READ_ONLY = """
-from harness.effects import toolchains
-from harness.effects.ptxas_description import describe_ptxas
+from harness.toolchains import installed as toolchains
+from harness.toolchains.describe import describe_ptxas
 from harness.values.errors import StorageError
 print(toolchains.install_ptxas("13.1.115").version, len(toolchains.list_installed()))
 print(describe_ptxas(toolchains.install_ptxas("13.1.115").path, "bundled").version)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from store_cases import BUSY_WRITER, DAY, python, raw, record
 
-from harness.effects import trim
-from harness.effects.store import Store
+from harness.store import trim
+from harness.store.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path

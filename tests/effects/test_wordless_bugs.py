@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from store_cases import raw
 
-from harness.effects.foreign_store import open_foreign
-from harness.effects.store import Store
-from harness.logic.signature import make_signature
+from harness.bugs.list import join_bugs, list_bugs, set_state
+from harness.cells.evaluate import Evaluated
+from harness.cells.run import record_of
+from harness.judging.signature import make_signature
+from harness.store.foreign import open_foreign
+from harness.store.store import Store
 from harness.values.bug import Bug, HumanState
 from harness.values.cell import CellId
 from harness.values.errors import UsageError
@@ -18,9 +21,6 @@ from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.verdict import Stage, VerdictKind
-from harness.verbs.bugs import join_bugs, list_bugs, set_state
-from harness.verbs.cells import Evaluated
-from harness.verbs.work import record_of
 
 if TYPE_CHECKING:
     from pathlib import Path

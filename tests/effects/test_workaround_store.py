@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from harness.effects.store import Store
+from harness.store.store import Store
 from harness.values.row import Row
 from harness.values.workaround import KeptWorkaround
 

@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from conftest import HERE, Triage
 
 from harness.cli.main import cli
-from harness.effects.process import Hub
-from harness.effects.store import Store
+from harness.processes.hub import Hub
+from harness.store.store import Store
 
 pytestmark = pytest.mark.tools
 

@@ -18,18 +18,18 @@ import msgspec
 import pytest
 from conftest import HERE, Triage
 
-from harness.effects.process import Hub
-from harness.effects.store import Store
-from harness.effects.toolchains import install_triton, installed_triton
-from harness.effects.triton_sessions import TritonSessions
-from harness.effects.workbench import Workbench
-from harness.logic.standalone import read_standalone, render
-from harness.verbs.cells import Evaluated, PlannedCell, evaluate
-from harness.verbs.compile import CompileOptions
-from harness.verbs.minimizing_source import export_source
-from harness.verbs.planning import plan_launch
-from harness.verbs.selection import Selection, SelectionOptions, select
-from harness.verbs.triton_oracle import TritonOracle
+from harness.bench.bench import Workbench
+from harness.cells.compile import CompileOptions
+from harness.cells.evaluate import Evaluated, PlannedCell, evaluate
+from harness.cells.plan import plan_launch
+from harness.cells.selection import Selection, SelectionOptions, select
+from harness.frontends.triton.one_file import read_standalone, render
+from harness.frontends.triton.sessions import TritonSessions
+from harness.minimize.python.run import export_source
+from harness.minimize.reduction.ask_triton import TritonOracle
+from harness.processes.hub import Hub
+from harness.store.store import Store
+from harness.toolchains.installed import install_triton, installed_triton
 
 pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("minimize-levels")]
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from conftest import Triage
 
-from harness.effects.store import Store
+from harness.store.store import Store
 from harness.values.outcome import Assembly
 
 pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("report")]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.version import Version
 
-from harness.effects import toolchains
-from harness.effects.process import run_tool
-from harness.effects.ptxas_description import describe_ptxas
-from harness.effects.sources import fetch_sdist, fetch_wheel
-from harness.logic.versions import parse_banner
+from harness.bisect.stages import llvm_of
+from harness.packages.sdists import fetch_sdist, fetch_wheel
+from harness.packages.versions import parse_banner
+from harness.processes.hub import run_tool
+from harness.toolchains import installed as toolchains
+from harness.toolchains.describe import describe_ptxas
 from harness.values.errors import UsageError
-from harness.verbs.stage_story import llvm_of
 
 if TYPE_CHECKING:
     from pathlib import Path

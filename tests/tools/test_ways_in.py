@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from conftest import HERE, Triage
 
-from harness.effects.toolchains import install_triton
+from harness.toolchains.installed import install_triton
 
 pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("ways-in")]
 

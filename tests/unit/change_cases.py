@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.logic.changes import compare
-from harness.values.change import Changes, Facts, Kind
+from harness.changes.compare import compare
+from harness.values.change import ChangeKind, Changes, Facts
 from harness.values.kernel import Config
 from harness.values.matrix import Expectation
 
@@ -59,10 +59,10 @@ def in_order(run: Iterable[Facts]) -> list[Facts]:
     return sorted(run, key=lambda each: each.cell)
 
 
-def told(changes: Changes) -> dict[str, Kind]:
+def told(changes: Changes) -> dict[str, ChangeKind]:
     """Cell to kind, of all that is said."""
     return {change.facts.cell: change.kind for change in changes.changes}
 
 
-def counted(changes: Changes) -> dict[Kind, int]:
+def counted(changes: Changes) -> dict[ChangeKind, int]:
     return {kind: count for kind, count in changes.counts.items() if count}

@@ -10,19 +10,26 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from harness.logic.answers import Outcome
-from harness.logic.bisect_report import Evidence
-from harness.logic.bisection import Probe
-from harness.logic.blame import Culprit, Ground
-from harness.logic.blame_words import Blame
-from harness.logic.contrast import Contrast, Point
-from harness.logic.dossier import Attachment, Dossier, Missing, Origin, Upstream, Way
-from harness.logic.fingerprint import Answer, Fingerprint
-from harness.logic.followed import follow
-from harness.logic.ir_difference import StageDifference, StageStory
-from harness.logic.minimization import Ending, Minimization, Size, VersionLine
-from harness.logic.trust import Tally
-from harness.presentation.reports import render_report
+from harness.bisect.confidence import Tally
+from harness.bisect.contrast import Contrast, Point
+from harness.bisect.ir_difference import StageDifference, StageStory
+from harness.bisect.report import ProbeEvidence
+from harness.bisect.search import Probe
+from harness.blame.ground import Culprit, Ground
+from harness.blame.words import Blame
+from harness.judging.answers import VerdictAnswer
+from harness.judging.followed import follow
+from harness.minimize.reduction.fingerprint import Answer, Fingerprint
+from harness.minimize.reduction.result import Ending, Minimization, Size, VersionLine
+from harness.report.dossier import (
+    Attachment,
+    Dossier,
+    KnownWorkaround,
+    Missing,
+    SourceOrigin,
+    Upstream,
+)
+from harness.report.issue import render_report
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.verdict import Signature, Stage, VerdictKind
@@ -81,11 +88,13 @@ def compiles(row: Row) -> Row:
     )
 
 
-def evidence(axis: str, versions: tuple[str, ...], letters: str, failing: Row) -> Evidence:
+def evidence(axis: str, versions: tuple[str, ...], letters: str, failing: Row) -> ProbeEvidence:
     words = {
-        "?": Probe(outcome=Outcome.UNTESTABLE, verdict="unsupported"),
-        "+": Probe(outcome=Outcome.OK, verdict="ok"),
-        "x": Probe(outcome=Outcome.SAME, verdict=failing.verdict, signature=failing.signature),
+        "?": Probe(outcome=VerdictAnswer.UNTESTABLE, verdict="unsupported"),
+        "+": Probe(outcome=VerdictAnswer.OK, verdict="ok"),
+        "x": Probe(
+            outcome=VerdictAnswer.SAME, verdict=failing.verdict, signature=failing.signature
+        ),
     }
     rows = {
         "?": replace(
@@ -94,7 +103,7 @@ def evidence(axis: str, versions: tuple[str, ...], letters: str, failing: Row) -
         "+": replace(FINE, verdict="ok", reason="compiled", spill_stores=0),
         "x": failing,
     }
-    return Evidence(
+    return ProbeEvidence(
         axis=axis,
         versions=versions,
         probes={index: words[letter] for index, letter in enumerate(letters)},
@@ -166,7 +175,7 @@ IN_PTXAS = Dossier(
     signature=signature(CRASH, Stage.CUBIN, "(C1234) Internal compiler error."),
     function="_scan_kernel",
     summary="A scan",
-    origin=Origin(
+    origin=SourceOrigin(
         package="some-package",
         version="1.2.3",
         sha256="a" * 64,
@@ -187,14 +196,14 @@ IN_PTXAS = Dossier(
         axis="flag",
         origin=CRASH,
         points=(
-            Point(label="-O0", outcome=Outcome.OK, reason="compiled", row=FINE),
-            Point(label="-O3", outcome=Outcome.SAME, reason=CRASH.reason, row=CRASH),
+            Point(label="-O0", outcome=VerdictAnswer.OK, reason="compiled", row=FINE),
+            Point(label="-O3", outcome=VerdictAnswer.SAME, reason=CRASH.reason, row=CRASH),
         ),
     ),
     targets=Contrast(
         axis="target",
         origin=CRASH,
-        points=(Point(label="sm_90a", outcome=Outcome.OK, reason="compiled", row=FINE),),
+        points=(Point(label="sm_90a", outcome=VerdictAnswer.OK, reason="compiled", row=FINE),),
     ),
     blame=Blame(
         culprit=Culprit.PTXAS,
@@ -203,7 +212,11 @@ IN_PTXAS = Dossier(
         reasons=("PTX identical on both sides: yes, so ptxas.",),
     ),
     minimized=MINIMIZED,
-    ways=(Way(change="ptxas 13.1.80 -> 13.3.33", row=FINE, evidence="not checked: same source"),),
+    ways=(
+        KnownWorkaround(
+            change="ptxas 13.1.80 -> 13.3.33", row=FINE, evidence="not checked: same source"
+        ),
+    ),
     ways_from=FINE,
     attachments=(
         attachment("min.ptx", PTX, "the smallest input that shows it"),

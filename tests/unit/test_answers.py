@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.logic.answers import COULD_NOT_TELL, Outcome, answer_of, is_failure, works
-from harness.logic.changes import UNTOLD
+from harness.changes.compare import UNTOLD
+from harness.judging.answers import COULD_NOT_TELL, VerdictAnswer, answer_of, is_failure, works
 from harness.values.verdict import VerdictKind
 
 OTHER_FAILURES = (
@@ -17,34 +17,34 @@ OTHER_FAILURES = (
 )
 
 
-def answer(kind: VerdictKind, signature: str | None, stage: str = "cubin") -> Outcome:
+def answer(kind: VerdictKind, signature: str | None, stage: str = "cubin") -> VerdictAnswer:
     return answer_of(kind, stage=stage, signature=signature, followed="followed")
 
 
 @pytest.mark.parametrize("kind", OTHER_FAILURES)
 def test_a_failure_answers_by_its_signature(kind: VerdictKind) -> None:
-    assert answer(kind, "followed") is Outcome.SAME
-    assert answer(kind, "another") is Outcome.OTHER
+    assert answer(kind, "followed") is VerdictAnswer.SAME
+    assert answer(kind, "another") is VerdictAnswer.OTHER
     assert is_failure(kind.value)
 
 
 @pytest.mark.parametrize("kind", sorted(COULD_NOT_TELL - {VerdictKind.INFRA}))
 def test_what_cannot_be_told_can_be_followed(kind: VerdictKind) -> None:
-    assert answer(kind, "followed") is Outcome.SAME
-    assert answer(kind, "another") is Outcome.UNTESTABLE
+    assert answer(kind, "followed") is VerdictAnswer.SAME
+    assert answer(kind, "another") is VerdictAnswer.UNTESTABLE
     assert not answer(kind, "another").moves_a_bound
     assert UNTOLD[kind.value].is_gap
 
 
 def test_a_machine_that_fails_us_is_never_the_failure() -> None:
-    assert answer(VerdictKind.INFRA, "followed") is Outcome.INFRA
-    assert answer(VerdictKind.INFRA, None) is Outcome.INFRA
+    assert answer(VerdictKind.INFRA, "followed") is VerdictAnswer.INFRA
+    assert answer(VerdictKind.INFRA, None) is VerdictAnswer.INFRA
 
 
 def test_sick_works_unless_sickness_is_followed_or_the_kernel_is_gone() -> None:
-    assert answer(VerdictKind.SICK, "another") is Outcome.OK
-    assert answer(VerdictKind.SICK, "followed") is Outcome.SAME
-    assert answer(VerdictKind.SICK, "another", stage="llir") is Outcome.OTHER
+    assert answer(VerdictKind.SICK, "another") is VerdictAnswer.OK
+    assert answer(VerdictKind.SICK, "followed") is VerdictAnswer.SAME
+    assert answer(VerdictKind.SICK, "another", stage="llir") is VerdictAnswer.OTHER
     assert not works(VerdictKind.SICK, "llir")
     otherwise = answer_of(
         VerdictKind.SICK,
@@ -53,11 +53,11 @@ def test_sick_works_unless_sickness_is_followed_or_the_kernel_is_gone() -> None:
         followed="followed",
         followed_kind=VerdictKind.SICK,
     )
-    assert otherwise is Outcome.OTHER
+    assert otherwise is VerdictAnswer.OTHER
 
 
 def test_ok_is_ok_whatever_is_asked() -> None:
-    assert answer(VerdictKind.OK, None) is Outcome.OK
+    assert answer(VerdictKind.OK, None) is VerdictAnswer.OK
     assert works(VerdictKind.OK, None)
 
 
@@ -68,5 +68,5 @@ def test_every_verdict_has_an_answer() -> None:
 
 def test_no_failure_without_a_signature_is_the_one_that_is_followed() -> None:
     assert answer_of(VerdictKind.REJECTED, stage="ttir", signature=None, followed=None) is (
-        Outcome.OTHER
+        VerdictAnswer.OTHER
     )

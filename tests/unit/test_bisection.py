@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.logic.answers import Outcome
-from harness.logic.bisection import Finding, Probe, conclude, next_probes
+from harness.bisect.search import Finding, Probe, conclude, next_probes
+from harness.judging.answers import VerdictAnswer
 
 WORDS = {
-    "+": Outcome.OK,
-    "x": Outcome.SAME,
-    "o": Outcome.OTHER,
-    "?": Outcome.UNTESTABLE,
-    "!": Outcome.INFRA,
+    "+": VerdictAnswer.OK,
+    "x": VerdictAnswer.SAME,
+    "o": VerdictAnswer.OTHER,
+    "?": VerdictAnswer.UNTESTABLE,
+    "!": VerdictAnswer.INFRA,
 }
 
 
@@ -168,10 +168,10 @@ def test_the_ends_are_verified_before_anything_between() -> None:
 
 def test_signatures_keep_segments_apart() -> None:
     answers = [
-        Probe(outcome=Outcome.OTHER, verdict="compiler_crash", signature="a"),
-        Probe(outcome=Outcome.OK, verdict="ok"),
-        Probe(outcome=Outcome.SAME, verdict="ptxas_ice", signature="b"),
-        Probe(outcome=Outcome.OK, verdict="ok"),
+        Probe(outcome=VerdictAnswer.OTHER, verdict="compiler_crash", signature="a"),
+        Probe(outcome=VerdictAnswer.OK, verdict="ok"),
+        Probe(outcome=VerdictAnswer.SAME, verdict="ptxas_ice", signature="b"),
+        Probe(outcome=VerdictAnswer.OK, verdict="ok"),
     ]
     found = conclude(4, dict(enumerate(answers)))
     assert [part.probe for part in found.segments] == answers

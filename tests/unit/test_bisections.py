@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from harness.logic.answers import Outcome
-from harness.logic.bisect_report import BisectReport, Evidence, spans
-from harness.logic.bisection import Probe
-from harness.logic.followed import Followed, follow, read_while
-from harness.logic.trust import Tally
-from harness.presentation.bisections import bisect_document, report_line
+from harness.bisect.confidence import Tally
+from harness.bisect.report import BisectReport, ProbeEvidence, spans
+from harness.bisect.search import Probe
+from harness.bisect.words import bisect_document, report_line
+from harness.judging.answers import VerdictAnswer
+from harness.judging.followed import Followed, follow, read_while
 from harness.values.row import Row
 
 VERSIONS = tuple(f"13.{minor}.0" for minor in range(6))
@@ -59,7 +59,7 @@ def report(letters: str, followed: Followed | None = None, axis: str = "ptxas") 
         if letter != "."
     }
     followed = followed or follow(ICE)
-    return Evidence(
+    return ProbeEvidence(
         axis=axis,
         versions=VERSIONS[: len(letters)],
         probes={
@@ -68,7 +68,7 @@ def report(letters: str, followed: Followed | None = None, axis: str = "ptxas") 
         },
         rows=rows,
         tallies={
-            index: Tally(failures=5 * (followed.of(each) is Outcome.SAME), runs=5)
+            index: Tally(failures=5 * (followed.of(each) is VerdictAnswer.SAME), runs=5)
             for index, each in rows.items()
         },
         followed=followed,

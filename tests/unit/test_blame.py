@@ -9,28 +9,33 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from harness.logic.answers import Outcome
-from harness.logic.blame import Culprit, Ground, culprit_of
-from harness.logic.blame_choices import (
+from harness.blame.choices import (
     one_of_each_minor,
     order_for_others,
     order_for_the_first,
     worth_trying,
 )
-from harness.logic.blame_grid import Cell, Grid, Line, Trial, Varied, fold
-from harness.logic.blame_words import Blame, Wanted, blame
-from harness.logic.followed import Followed, follow
-from harness.logic.ptx import read_ptx
-from harness.logic.ptx_variants import harmless_variants, rename_entry
+from harness.blame.grid import Cell, Grid, Line, PairTrial, Varied, fold
+from harness.blame.ground import Culprit, Ground, culprit_of
+from harness.blame.words import Blame, Wanted, blame
+from harness.judging.answers import VerdictAnswer
+from harness.judging.followed import Followed, follow
+from harness.ptx.facts import read_ptx
+from harness.ptx.variants import harmless_variants, rename_entry
 from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind
 
 PTXAS = ("12.9.86", "13.0.88", "13.1.115", "13.3.33")
 TRITONS = ("3.5.1", "3.6.0", "3.8.0")
-SAME, OK, OTHER, HOLE = Outcome.SAME, Outcome.OK, Outcome.OTHER, Outcome.UNTESTABLE
-WORDS = {"x": SAME, "+": OK, "o": OTHER, "?": HOLE, "!": Outcome.INFRA}
+SAME, OK, OTHER, HOLE = (
+    VerdictAnswer.SAME,
+    VerdictAnswer.OK,
+    VerdictAnswer.OTHER,
+    VerdictAnswer.UNTESTABLE,
+)
+WORDS = {"x": SAME, "+": OK, "o": OTHER, "?": HOLE, "!": VerdictAnswer.INFRA}
 # How each outcome is told, besides by the failure itself.
-VERDICTS = {OK: "ok", OTHER: "pass_failure", HOLE: "unsupported", Outcome.INFRA: "infra"}
+VERDICTS = {OK: "ok", OTHER: "pass_failure", HOLE: "unsupported", VerdictAnswer.INFRA: "infra"}
 
 ICE = Followed(kind=VerdictKind.PTXAS_ICE, stage="cubin", signature="f")
 REFUSAL = Followed(kind=VerdictKind.PTXAS_ERROR, stage="cubin", signature="f")
@@ -44,7 +49,7 @@ SLOW = Followed(kind=VerdictKind.TIMEOUT, stage="cubin", signature="f")
 BEYOND = Followed(kind=VerdictKind.UNSUPPORTED, stage="cubin", signature="f")
 
 
-def cell(outcome: Outcome, focus: Followed) -> Cell:
+def cell(outcome: VerdictAnswer, focus: Followed) -> Cell:
     verdict = focus.kind.value if outcome is SAME else VERDICTS[outcome]
     return Cell(outcome=outcome, verdict=verdict, reason="because", stage=focus.stage)
 
@@ -69,12 +74,12 @@ def stopped(letter: str, focus: Followed, *, triton: str) -> Line:
     return Line(tritons=(triton,), stopped=cell(WORDS[letter], focus))
 
 
-def judged(focus: Followed, *lines: Line, trials: Sequence[Trial] = ()) -> Blame:
+def judged(focus: Followed, *lines: Line, trials: Sequence[PairTrial] = ()) -> Blame:
     return blame(Grid(lines=lines, ptxas=PTXAS, focus=focus, trials=tuple(trials)))
 
 
-def trial(varied: Varied, before: Outcome, after: Outcome) -> Trial:
-    return Trial(
+def trial(varied: Varied, before: VerdictAnswer, after: VerdictAnswer) -> PairTrial:
+    return PairTrial(
         what="varied",
         varied=varied,
         triton="3.6.0",
@@ -215,7 +220,7 @@ def test_what_comes_out_otherwise_when_it_is_run_again_is_not_told() -> None:
 def test_a_failure_of_another_kind_and_what_is_sick_besides() -> None:
     assert ICE.outcome(VerdictKind.SICK, "cubin", "s") is OK
     assert ICE.outcome(VerdictKind.OUT_OF_RESOURCES, "launch", "s") is OTHER
-    assert ICE.outcome(VerdictKind.TIMEOUT, "cubin", "s") is Outcome.UNTESTABLE
+    assert ICE.outcome(VerdictKind.TIMEOUT, "cubin", "s") is VerdictAnswer.UNTESTABLE
     assert SPILLS.outcome(VerdictKind.SICK, "cubin", "s") is OTHER
     # Written away: not what the source says, so it does not work either.
     assert STUB.outcome(VerdictKind.SICK, "llir", "s") is OTHER
@@ -252,7 +257,7 @@ def grids(draw: st.DrawFn) -> Grid:
                 trial,
                 st.sampled_from(list(Varied)),
                 st.sampled_from([SAME, OK]),
-                st.sampled_from(list(Outcome)),
+                st.sampled_from(list(VerdictAnswer)),
             ),
             max_size=2,
         )

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from harness.logic.bug_histories import Place, compare_histories
-from harness.logic.bug_identity import bug_key, identities, is_wordless, signature_of
-from harness.logic.signature import make_signature
+from harness.bugs.histories import HistoryPlace, compare_histories
+from harness.judging.signature import make_signature
+from harness.store.bug_identity import bug_key, identities, is_wordless, signature_of
 from harness.values.bug import BugFacts
 from harness.values.verdict import Signature, Stage, VerdictKind
 
@@ -82,8 +82,8 @@ def test_the_key_where_the_parts_of_a_signature_were_not_kept() -> None:
     assert bug_key(replace(facts, signature=None), None) is None
 
 
-def place(version: str, flags: str = "", target: str = "sm_100a") -> Place:
-    return Place("ptxas", version, flags, target)
+def place(version: str, flags: str = "", target: str = "sm_100a") -> HistoryPlace:
+    return HistoryPlace("ptxas", version, flags, target)
 
 
 HISTORY = {place("12.9.86"): False, place("13.1.80"): True, place("13.3.33"): False}
@@ -114,7 +114,9 @@ def test_histories_that_differ_say_where() -> None:
         ({place("13.1.80", "-O1"): False}, "no version was tried with both"),
     ],
 )
-def test_without_a_version_that_works_nothing_is_told(other: dict[Place, bool], said: str) -> None:
+def test_without_a_version_that_works_nothing_is_told(
+    other: dict[HistoryPlace, bool], said: str
+) -> None:
     told = compare_histories((1, HISTORY), (2, other))
     assert told.agrees is None
     assert said in told.words

@@ -9,8 +9,8 @@ from change_cases import facts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.logic.answers import is_failure
-from harness.logic.bugs import Chronicle, lifecycle, related
+from harness.bugs.life import Chronicle, lifecycle, related
+from harness.judging.answers import is_failure
 from harness.values.bug import BugFacts, MachineState, Seen, Sighting
 from harness.values.verdict import VerdictKind
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.logic.cell_selectors import make_selector, parse_selector, read_specifiers
+from harness.matrix.selectors import make_selector, parse_selector, read_specifiers
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.matrix import Coordinates

@@ -5,10 +5,10 @@ from dataclasses import replace
 from change_cases import compared, facts
 from rich.console import Console
 
-from harness.logic.change_groups import group_changes
-from harness.presentation.changes import changes_document, render_changes
-from harness.presentation.histories import sparkline
-from harness.values.change import Changes, Facts, Kind
+from harness.changes.groups import group_changes
+from harness.changes.words import changes_document, render_changes
+from harness.history.table import sparkline
+from harness.values.change import ChangeKind, Changes, Facts
 from harness.values.matrix import Expectation, Selector
 
 
@@ -28,8 +28,8 @@ def test_failures_are_grouped_by_signature_the_largest_first() -> None:
     newer = [broken(each, "s1" if each.kernel == "a" else "s2") for each in older]
     found = group_changes(compared(older, newer).changes)
     assert [(group.kind, len(group.changes)) for group in found] == [
-        (Kind.REGRESSED, 10),
-        (Kind.REGRESSED, 2),
+        (ChangeKind.REGRESSED, 10),
+        (ChangeKind.REGRESSED, 2),
     ]
     assert found[0].where.startswith("5 kernels · default · sm_100a · Triton 3.6.0 · ptxas 13.1")
     assert found[1].where.startswith("a · ")
@@ -46,9 +46,9 @@ def test_metrics_are_grouped_by_the_step_that_decides() -> None:
     ]
     found = group_changes(compared(older, newer).changes)
     assert [(group.kind, group.what) for group in found] == [
-        (Kind.METRIC_WORSE, "spills 0 B -> 16 B to 48 B"),
-        (Kind.METRIC_WORSE, "n_regs 64 -> 128"),
-        (Kind.METRIC_BETTER, "n_regs 64 -> 40"),
+        (ChangeKind.METRIC_WORSE, "spills 0 B -> 16 B to 48 B"),
+        (ChangeKind.METRIC_WORSE, "n_regs 64 -> 128"),
+        (ChangeKind.METRIC_BETTER, "n_regs 64 -> 40"),
     ]
 
 
@@ -94,8 +94,8 @@ def test_a_flaky_cell_says_what_the_worst_of_its_runs_was() -> None:
 
 def test_the_document_has_every_kind_that_is_told() -> None:
     document = changes_document(compared([], []))
-    assert set(document["counts"]) == {kind.value for kind in Kind}
-    assert set(document["changes"]) == {kind.value for kind in Kind if not kind.is_quiet}
+    assert set(document["counts"]) == {kind.value for kind in ChangeKind}
+    assert set(document["changes"]) == {kind.value for kind in ChangeKind if not kind.is_quiet}
     assert "informational" not in document
     assert changes_document(compared([], []), informational=True)["informational"] == []
 

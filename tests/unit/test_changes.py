@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
-from harness.logic.changes import compare
-from harness.values.change import Facts, Kind, Severity
+from harness.changes.compare import compare
+from harness.values.change import ChangeKind, Facts, Severity
 from harness.values.kernel import ConfigFilter
 from harness.values.matrix import Expectation, Selector
 
@@ -21,27 +21,27 @@ FAILS = facts("ptxas_ice", "s1")
 @pytest.mark.parametrize(
     ("older", "newer", "kind"),
     [
-        (OK, FAILS, Kind.REGRESSED),
-        (facts("sick"), FAILS, Kind.REGRESSED),
-        (FAILS, OK, Kind.FIXED),
-        (FAILS, facts("sick"), Kind.FIXED),
-        (FAILS, facts("ptxas_ice", "s2"), Kind.MUTATED),
-        (FAILS, facts("compiler_crash", "s3"), Kind.MUTATED),
-        (FAILS, FAILS, Kind.SAME_FAIL),
-        (OK, OK, Kind.SAME_OK),
-        (OK, facts("unsupported"), Kind.UNTESTABLE),
-        (OK, facts("timeout", "t"), Kind.UNTESTABLE),
-        (FAILS, facts("out_of_memory", "m"), Kind.UNTESTABLE),
-        (OK, facts("infra"), Kind.INFRA),
-        (FAILS, facts("infra"), Kind.INFRA),
+        (OK, FAILS, ChangeKind.REGRESSED),
+        (facts("sick"), FAILS, ChangeKind.REGRESSED),
+        (FAILS, OK, ChangeKind.FIXED),
+        (FAILS, facts("sick"), ChangeKind.FIXED),
+        (FAILS, facts("ptxas_ice", "s2"), ChangeKind.MUTATED),
+        (FAILS, facts("compiler_crash", "s3"), ChangeKind.MUTATED),
+        (FAILS, FAILS, ChangeKind.SAME_FAIL),
+        (OK, OK, ChangeKind.SAME_OK),
+        (OK, facts("unsupported"), ChangeKind.UNTESTABLE),
+        (OK, facts("timeout", "t"), ChangeKind.UNTESTABLE),
+        (FAILS, facts("out_of_memory", "m"), ChangeKind.UNTESTABLE),
+        (OK, facts("infra"), ChangeKind.INFRA),
+        (FAILS, facts("infra"), ChangeKind.INFRA),
         # What could not be told before is no fix, and no regression.
-        (facts("timeout", "t"), OK, Kind.NEW),
-        (facts("unsupported"), FAILS, Kind.NEW),
-        (facts("infra"), OK, Kind.NEW),
-        (facts("infra"), facts("timeout", "t"), Kind.SAME_UNTOLD),
+        (facts("timeout", "t"), OK, ChangeKind.NEW),
+        (facts("unsupported"), FAILS, ChangeKind.NEW),
+        (facts("infra"), OK, ChangeKind.NEW),
+        (facts("infra"), facts("timeout", "t"), ChangeKind.SAME_UNTOLD),
     ],
 )
-def test_a_cell_that_both_runs_have(older: Facts, newer: Facts, kind: Kind) -> None:
+def test_a_cell_that_both_runs_have(older: Facts, newer: Facts, kind: ChangeKind) -> None:
     changes = compared([older], [newer])
     assert counted(changes) == {kind: 1}
     assert told(changes) == ({} if kind.is_quiet else {newer.cell: kind})
@@ -49,7 +49,7 @@ def test_a_cell_that_both_runs_have(older: Facts, newer: Facts, kind: Kind) -> N
 
 def test_missing_is_never_fixed() -> None:
     changes = compared([FAILS, facts(warps=8)], [facts(warps=8)])
-    assert told(changes) == {FAILS.cell: Kind.MISSING}
+    assert told(changes) == {FAILS.cell: ChangeKind.MISSING}
 
 
 def test_each_planted_change_is_what_it_is_and_nothing_else_is() -> None:
@@ -71,13 +71,13 @@ def test_each_planted_change_is_what_it_is_and_nothing_else_is() -> None:
     newer = [planted.get(each.cell, each) for each in older if each.cell not in gone]
     changes = compared(older, newer)
     assert told(changes) == {
-        broken.cell: Kind.REGRESSED,
-        fixed.cell: Kind.FIXED,
-        other.cell: Kind.MUTATED,
-        spills.cell: Kind.METRIC_WORSE,
-        **dict.fromkeys(gone, Kind.MISSING),
+        broken.cell: ChangeKind.REGRESSED,
+        fixed.cell: ChangeKind.FIXED,
+        other.cell: ChangeKind.MUTATED,
+        spills.cell: ChangeKind.METRIC_WORSE,
+        **dict.fromkeys(gone, ChangeKind.MISSING),
     }
-    (step,) = next(each for each in changes.changes if each.kind is Kind.METRIC_WORSE).steps
+    (step,) = next(each for each in changes.changes if each.kind is ChangeKind.METRIC_WORSE).steps
     assert (step.metric, step.older, step.newer) == ("spills", 0, 16)
     assert step.severity is Severity.SPILLS_BEGIN
     assert sum(changes.counts.values()) == len(older)
@@ -86,17 +86,17 @@ def test_each_planted_change_is_what_it_is_and_nothing_else_is() -> None:
 def test_a_cell_whose_own_runs_disagree_is_flaky_and_said_once() -> None:
     flaky = facts(attempts=2)
     died_twice = facts("compiler_crash", "s1", attempts=2, signal=11)
-    assert told(compared([OK], [flaky])) == {OK.cell: Kind.FLAKY}
-    assert told(compared([flaky], [died_twice])) == {OK.cell: Kind.FLAKY}
+    assert told(compared([OK], [flaky])) == {OK.cell: ChangeKind.FLAKY}
+    assert told(compared([flaky], [died_twice])) == {OK.cell: ChangeKind.FLAKY}
     assert not told(compared([flaky], [flaky]))
-    assert told(compared([OK], [replace(FAILS, flaky=True)])) == {OK.cell: Kind.FLAKY}
-    assert told(compared([OK], [died_twice])) == {OK.cell: Kind.REGRESSED}
+    assert told(compared([OK], [replace(FAILS, flaky=True)])) == {OK.cell: ChangeKind.FLAKY}
+    assert told(compared([OK], [died_twice])) == {OK.cell: ChangeKind.REGRESSED}
 
 
 # --- the last result that told something -------------------------------------------------------
 
 
-def after_hole(older: list[Facts], newer: Facts, known: Mapping[str, Facts]) -> list[Kind]:
+def after_hole(older: list[Facts], newer: Facts, known: Mapping[str, Facts]) -> list[ChangeKind]:
     asked: list[str] = []
 
     def earlier(cells: Sequence[str]) -> Mapping[str, Facts]:
@@ -110,10 +110,10 @@ def after_hole(older: list[Facts], newer: Facts, known: Mapping[str, Facts]) -> 
 
 @pytest.mark.parametrize("older", [[facts("infra")], []])
 def test_a_hole_in_history_hides_no_change(older: list[Facts]) -> None:
-    assert after_hole(older, FAILS, {OK.cell: OK}) == [Kind.REGRESSED]
-    assert after_hole(older, OK, {OK.cell: FAILS}) == [Kind.FIXED]
-    assert after_hole(older, OK, {OK.cell: OK}) == [Kind.NEW]
-    assert after_hole(older, OK, {}) == [Kind.NEW]
+    assert after_hole(older, FAILS, {OK.cell: OK}) == [ChangeKind.REGRESSED]
+    assert after_hole(older, OK, {OK.cell: FAILS}) == [ChangeKind.FIXED]
+    assert after_hole(older, OK, {OK.cell: OK}) == [ChangeKind.NEW]
+    assert after_hole(older, OK, {}) == [ChangeKind.NEW]
 
 
 # --- new versions ------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_a_new_version_that_breaks_what_the_one_before_compiled_is_a_regression(
     older = versions(("12.9.86", "ptxas_ice"), ("13.0.88", "ok"))
     newer = [*older, *versions(("13.1.80", "ptxas_ice"))]
     (change,) = compared(older, newer).changes
-    assert change.kind is Kind.REGRESSED
+    assert change.kind is ChangeKind.REGRESSED
     assert change.since == "ptxas 13.1.80 after 13.0.88"
     assert change.older == older[1]
 
@@ -138,14 +138,14 @@ def test_a_new_version_that_breaks_what_the_one_before_compiled_is_a_regression(
 @pytest.mark.parametrize(
     ("before", "now", "kind"),
     [
-        ("ptxas_ice", "ok", Kind.FIXED),
-        ("ptxas_ice", "compiler_crash", Kind.MUTATED),
-        ("ptxas_ice", "ptxas_ice", Kind.NEW),
-        ("ok", "ok", Kind.NEW),
-        ("ok", "unsupported", Kind.NEW),
+        ("ptxas_ice", "ok", ChangeKind.FIXED),
+        ("ptxas_ice", "compiler_crash", ChangeKind.MUTATED),
+        ("ptxas_ice", "ptxas_ice", ChangeKind.NEW),
+        ("ok", "ok", ChangeKind.NEW),
+        ("ok", "unsupported", ChangeKind.NEW),
     ],
 )
-def test_a_new_version_against_the_one_before(before: str, now: str, kind: Kind) -> None:
+def test_a_new_version_against_the_one_before(before: str, now: str, kind: ChangeKind) -> None:
     older = versions(("9.9.1", "ok"), ("13.0.88", before))
     assert [each.kind for each in compared(older, [*older, *versions(("13.1.80", now))]).changes] \
         == [kind]  # fmt: skip
@@ -155,20 +155,20 @@ def test_versions_are_sorted_as_versions_and_untold_neighbours_are_stepped_over(
     older = versions(("12.9.86", "ok"), ("12.10.1", "ptxas_ice"), ("12.11.1", "timeout"))
     (change,) = compared(older, [*older, *versions(("13.0.1", "ok"))]).changes
     assert change.since == "ptxas 13.0.1 after 12.10.1"
-    assert change.kind is Kind.FIXED
+    assert change.kind is ChangeKind.FIXED
 
 
 def test_the_neighbour_is_the_same_nights() -> None:
     older = versions(("13.0.88", "ok"))
     newer = versions(("13.0.88", "ptxas_ice"), ("13.1.80", "ptxas_ice"))
     kinds = {each.facts.ptxas: each.kind for each in compared(older, newer).changes}
-    assert kinds == {"13.0.88": Kind.REGRESSED, "13.1.80": Kind.NEW}
+    assert kinds == {"13.0.88": ChangeKind.REGRESSED, "13.1.80": ChangeKind.NEW}
 
 
 def test_a_version_that_is_added_inside_a_known_range_is_no_news() -> None:
     older = versions(("13.0.88", "ok"), ("13.1.115", "ptxas_ice"))
     newer = [*older, *versions(("13.1.80", "ptxas_ice"))]
-    assert [each.kind for each in compared(older, newer).changes] == [Kind.NEW]
+    assert [each.kind for each in compared(older, newer).changes] == [ChangeKind.NEW]
 
 
 def test_a_new_triton_is_compared_with_the_triton_before_on_the_same_ptxas() -> None:
@@ -179,8 +179,8 @@ def test_a_new_triton_is_compared_with_the_triton_before_on_the_same_ptxas() -> 
     ]
     found = compared(older, newer).changes
     assert {each.facts.ptxas: (each.kind, each.since) for each in found} == {
-        "13.0.88": (Kind.REGRESSED, "Triton 3.10.0 after 3.9.0"),
-        "13.1.80": (Kind.NEW, "Triton 3.10.0 after 3.9.0"),
+        "13.0.88": (ChangeKind.REGRESSED, "Triton 3.10.0 after 3.9.0"),
+        "13.1.80": (ChangeKind.NEW, "Triton 3.10.0 after 3.9.0"),
     }
 
 
@@ -188,7 +188,7 @@ def test_what_a_triton_bundles_is_compared_with_what_the_one_before_bundles() ->
     older = [facts(triton="3.8.0", ptxas="13.3.33", bundled=True)]
     newer = [*older, facts("rejected", "r", triton="3.9.0", ptxas="13.4.59", bundled=True)]
     (change,) = compared(older, newer).changes
-    assert (change.kind, change.since) == (Kind.REGRESSED, "Triton 3.9.0 after 3.8.0")
+    assert (change.kind, change.since) == (ChangeKind.REGRESSED, "Triton 3.9.0 after 3.8.0")
 
 
 def test_where_both_tools_are_new_each_news_is_said_once() -> None:
@@ -201,17 +201,17 @@ def test_where_both_tools_are_new_each_news_is_said_once() -> None:
     kinds = {(each.facts.triton, each.facts.ptxas): each.kind for each in
              compared(older, newer).changes}  # fmt: skip
     assert kinds == {
-        ("3.8.0", "13.1.80"): Kind.NEW,
-        ("3.9.0", "13.0.88"): Kind.REGRESSED,
-        ("3.9.0", "13.1.80"): Kind.NEW,
+        ("3.8.0", "13.1.80"): ChangeKind.NEW,
+        ("3.9.0", "13.0.88"): ChangeKind.REGRESSED,
+        ("3.9.0", "13.1.80"): ChangeKind.NEW,
     }
 
 
 def test_a_kernels_first_night_compares_no_versions() -> None:
     newer = versions(("13.0.88", "ok"), ("13.1.80", "ptxas_ice"))
     assert counted(compared([facts(kernel="other")], [*newer, facts(kernel="other")])) == {
-        Kind.NEW: 2,
-        Kind.SAME_OK: 1,
+        ChangeKind.NEW: 2,
+        ChangeKind.SAME_OK: 1,
     }
 
 
@@ -219,7 +219,7 @@ def test_raw_ptx_has_the_axis_of_ptxas_only() -> None:
     older = [facts(triton=None, ptxas="13.0.88")]
     newer = [*older, facts("ptxas_ice", "s1", triton=None, ptxas="13.1.80")]
     (change,) = compared(older, newer).changes
-    assert (change.kind, change.since) == (Kind.REGRESSED, "ptxas 13.1.80 after 13.0.88")
+    assert (change.kind, change.since) == (ChangeKind.REGRESSED, "ptxas 13.1.80 after 13.0.88")
 
 
 # --- expectations ------------------------------------------------------------------------------
@@ -233,22 +233,22 @@ def expected(verdict: str, signature: str | None = None, **selected: object) -> 
 @pytest.mark.parametrize(
     ("older", "newer", "kind"),
     [
-        (OK, FAILS, Kind.EXPECTED),
-        (FAILS, FAILS, Kind.EXPECTED),
-        (None, FAILS, Kind.EXPECTED),
-        (FAILS, OK, Kind.FIXED),
-        (FAILS, facts("sick"), Kind.FIXED),
-        (None, OK, Kind.FIXED),
-        (facts("infra"), OK, Kind.FIXED),
-        (FAILS, facts("trap_stub", "s2"), Kind.REGRESSED),
-        (None, facts("trap_stub", "s2"), Kind.REGRESSED),
-        (FAILS, facts("ptxas_ice", "s2"), Kind.REGRESSED),
-        (FAILS, facts("timeout", "t"), Kind.UNTESTABLE),
-        (FAILS, facts("infra"), Kind.INFRA),
-        (None, facts("infra"), Kind.NEW),
+        (OK, FAILS, ChangeKind.EXPECTED),
+        (FAILS, FAILS, ChangeKind.EXPECTED),
+        (None, FAILS, ChangeKind.EXPECTED),
+        (FAILS, OK, ChangeKind.FIXED),
+        (FAILS, facts("sick"), ChangeKind.FIXED),
+        (None, OK, ChangeKind.FIXED),
+        (facts("infra"), OK, ChangeKind.FIXED),
+        (FAILS, facts("trap_stub", "s2"), ChangeKind.REGRESSED),
+        (None, facts("trap_stub", "s2"), ChangeKind.REGRESSED),
+        (FAILS, facts("ptxas_ice", "s2"), ChangeKind.REGRESSED),
+        (FAILS, facts("timeout", "t"), ChangeKind.UNTESTABLE),
+        (FAILS, facts("infra"), ChangeKind.INFRA),
+        (None, facts("infra"), ChangeKind.NEW),
     ],
 )
-def test_a_known_failure(older: Facts | None, newer: Facts, kind: Kind) -> None:
+def test_a_known_failure(older: Facts | None, newer: Facts, kind: ChangeKind) -> None:
     changes = compared([older] if older else [], [newer], [expected("ptxas_ice", "s1")])
     assert counted(changes) == {kind: 1}
     assert not changes.surprises
@@ -256,7 +256,7 @@ def test_a_known_failure(older: Facts | None, newer: Facts, kind: Kind) -> None:
 
 def test_without_a_signature_any_failure_of_the_verdict_is_expected() -> None:
     newer = facts("ptxas_ice", "s2")
-    assert counted(compared([FAILS], [newer], [expected("ptxas_ice")])) == {Kind.EXPECTED: 1}
+    assert counted(compared([FAILS], [newer], [expected("ptxas_ice")])) == {ChangeKind.EXPECTED: 1}
 
 
 @pytest.mark.parametrize("both", [OK, facts("trap_stub", "s2")])
@@ -274,9 +274,9 @@ def test_an_expectation_that_did_not_hold_before_either_is_no_change_but_is_said
 def test_a_sick_kernel_that_is_expected_still_tells_that_it_got_worse() -> None:
     older = facts("sick", spill_stores=44_000, spill_loads=50_000)
     newer = replace(older, spill_stores=88_000)
-    assert counted(compared([older], [older], [expected("sick")])) == {Kind.EXPECTED: 1}
-    assert counted(compared([older], [newer], [expected("sick")])) == {Kind.METRIC_WORSE: 1}
-    assert counted(compared([older], [OK], [expected("sick")])) == {Kind.FIXED: 1}
+    assert counted(compared([older], [older], [expected("sick")])) == {ChangeKind.EXPECTED: 1}
+    assert counted(compared([older], [newer], [expected("sick")])) == {ChangeKind.METRIC_WORSE: 1}
+    assert counted(compared([older], [OK], [expected("sick")])) == {ChangeKind.FIXED: 1}
 
 
 def test_expectations_speak_of_the_cells_they_select() -> None:
@@ -292,14 +292,14 @@ def test_expectations_speak_of_the_cells_they_select() -> None:
         for ptxas in ("13.0.88", "13.1.115", "13.3.33")
     ]
     changes = compared([], newer, [selected])
-    assert counted(changes) == {Kind.EXPECTED: 1, Kind.NEW: 5}
+    assert counted(changes) == {ChangeKind.EXPECTED: 1, ChangeKind.NEW: 5}
     by_cell = expected("ptxas_ice", cell="*/num_warps=8@*/ptxas-13.3.33")
-    assert counted(compared([], newer, [selected, by_cell]))[Kind.EXPECTED] == 2
+    assert counted(compared([], newer, [selected, by_cell]))[ChangeKind.EXPECTED] == 2
 
 
 def test_of_several_expectations_one_that_happens_is_enough() -> None:
     both = [expected("ptxas_ice", "s0"), expected("ptxas_ice", "s1")]
-    assert counted(compared([OK], [FAILS], both)) == {Kind.EXPECTED: 1}
+    assert counted(compared([OK], [FAILS], both)) == {ChangeKind.EXPECTED: 1}
 
 
 # --- exit codes --------------------------------------------------------------------------------
@@ -366,15 +366,15 @@ def test_a_run_and_itself_differ_in_nothing(run: list[Facts]) -> None:
 
 
 _MIRROR = {
-    Kind.REGRESSED: {Kind.FIXED},
-    Kind.FIXED: {Kind.REGRESSED},
-    Kind.METRIC_WORSE: {Kind.METRIC_BETTER},
-    Kind.METRIC_BETTER: {Kind.METRIC_WORSE},
-    Kind.MISSING: {Kind.NEW},
-    Kind.UNTESTABLE: {Kind.NEW},
-    Kind.INFRA: {Kind.NEW},
-    Kind.NEW: {Kind.MISSING, Kind.UNTESTABLE, Kind.INFRA},
-    Kind.MUTATED: {Kind.MUTATED},
+    ChangeKind.REGRESSED: {ChangeKind.FIXED},
+    ChangeKind.FIXED: {ChangeKind.REGRESSED},
+    ChangeKind.METRIC_WORSE: {ChangeKind.METRIC_BETTER},
+    ChangeKind.METRIC_BETTER: {ChangeKind.METRIC_WORSE},
+    ChangeKind.MISSING: {ChangeKind.NEW},
+    ChangeKind.UNTESTABLE: {ChangeKind.NEW},
+    ChangeKind.INFRA: {ChangeKind.NEW},
+    ChangeKind.NEW: {ChangeKind.MISSING, ChangeKind.UNTESTABLE, ChangeKind.INFRA},
+    ChangeKind.MUTATED: {ChangeKind.MUTATED},
 }
 
 
@@ -395,6 +395,6 @@ def test_every_cell_of_either_run_is_counted_once(a: list[Facts], b: list[Facts]
     )
     for change in changes.changes:
         untold = change.newer is not None and change.newer.verdict in _UNTOLD
-        assert not (untold and (change.kind.is_bad or change.kind is Kind.FIXED))
+        assert not (untold and (change.kind.is_bad or change.kind is ChangeKind.FIXED))
         before_untold = change.older is not None and change.older.verdict in _UNTOLD
-        assert not (before_untold and change.kind in (Kind.FIXED, Kind.REGRESSED))
+        assert not (before_untold and change.kind in (ChangeKind.FIXED, ChangeKind.REGRESSED))

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from report_cases import CRASH, FINE, IN_PTXAS, PTX, VERSIONS
 
-from harness.logic.claims import Kind, Place, Trial, prove
-from harness.logic.dossier import Dossier, Upstream
-from harness.presentation.reports import render_report
+from harness.report.claims import AttachedPlace, ClaimKind, ClaimsTrial, prove
+from harness.report.dossier import Dossier, Upstream
+from harness.report.issue import render_report
 from harness.values.row import Row
 
 COMPILES = replace(FINE, verdict="ok", reason="compiled", spill_stores=0)
@@ -20,9 +20,9 @@ UNSUPPORTED = replace(
 DOES = dict(zip(VERSIONS, (UNSUPPORTED, COMPILES, CRASH, COMPILES), strict=True))
 
 
-def places(version: str) -> list[Place]:
+def places(version: str) -> list[AttachedPlace]:
     return [
-        Place(file=file, tool="ptxas", version=version, target="sm_100a")
+        AttachedPlace(file=file, tool="ptxas", version=version, target="sm_100a")
         for file in ("min.ptx", "original.ptx")
     ]
 
@@ -69,7 +69,7 @@ FLAGS = {"-O0": COMPILES, "-O3": CRASH}
 ROWS = {where: row for version, row in DOES.items() for where in places(version)} | {
     replace(places("13.1.80")[1], flag=flag): row for flag, row in FLAGS.items()
 }
-HONEST = Trial(
+HONEST = ClaimsTrial(
     files={file.name: file.data for file in DOSSIER.attachments},
     rows=ROWS,
     outcomes={where: DOSSIER.outcome(row) for where, row in ROWS.items()},
@@ -85,23 +85,23 @@ def test_what_is_so_is_proved() -> None:
     assert proof.checked == proof.claims > 30
 
 
-def with_rows(trial: Trial, version: str, row: Row) -> Trial:
+def with_rows(trial: ClaimsTrial, version: str, row: Row) -> ClaimsTrial:
     rows = {**trial.rows, places(version)[0]: row}
     return replace(
         trial, rows=rows, outcomes={where: DOSSIER.outcome(each) for where, each in rows.items()}
     )
 
 
-def with_stored(trial: Trial, cell: str, **values: object) -> Trial:
+def with_stored(trial: ClaimsTrial, cell: str, **values: object) -> ClaimsTrial:
     row = replace(trial.stored[cell], **values)  # type: ignore[arg-type]
     return replace(trial, stored={**trial.stored, cell: row})
 
 
-def changed(trial: Trial) -> Trial:
+def changed(trial: ClaimsTrial) -> ClaimsTrial:
     return replace(trial, files={**trial.files, "min.ptx": PTX.encode() + b"// more\n"})
 
 
-PLANTED: dict[str, tuple[Callable[[Trial], Trial], str]] = {
+PLANTED: dict[str, tuple[Callable[[ClaimsTrial], ClaimsTrial], str]] = {
     "fails": (lambda t: with_rows(t, "13.1.80", COMPILES), "min.ptx with ptxas 13.1.80"),
     "works": (lambda t: with_rows(t, "13.0.88", CRASH), "min.ptx with ptxas 13.0.88"),
     "fixed in": (
@@ -178,8 +178,8 @@ def test_a_text_that_was_edited_is_not_what_was_computed(old: str, new: str) -> 
 
 
 def test_what_could_not_be_tried_is_not_counted_as_checked() -> None:
-    nothing = prove(ISSUE.claims, Trial(), ISSUE.text)
-    texts = sum(claim.kind is Kind.TEXT for claim in set(ISSUE.claims))
+    nothing = prove(ISSUE.claims, ClaimsTrial(), ISSUE.text)
+    texts = sum(claim.kind is ClaimKind.TEXT for claim in set(ISSUE.claims))
     files = sum(claim.file is not None for claim in set(ISSUE.claims))
     assert nothing.checked == texts + files  # a file that is not there is a finding
     assert nothing.checked < nothing.claims

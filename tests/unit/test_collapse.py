@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from harness.logic.claims import Kind, Ledger
-from harness.logic.collapse import collapse_of, collapse_words, is_lifted
-from harness.logic.collapse_evidence import CollapseEvidence, Lift
-from harness.logic.dossier import Dossier
-from harness.logic.ptx import read_ptx
-from harness.logic.ptx_edits import EDITS, edited, with_directive
-from harness.presentation.report_collapse import (
+from harness.collapse.evidence import CollapseEvidence, Lift
+from harness.collapse.facts import collapse_of, collapse_words, is_lifted
+from harness.ptx.edits import EDITS, edited, with_directive
+from harness.ptx.facts import read_ptx
+from harness.report.claims import ClaimKind, Ledger
+from harness.report.collapse import (
     collapse_lines,
     collapse_title,
     expected_of_collapse,
 )
+from harness.report.dossier import Dossier
 from harness.values.row import Row
 
 # As ptxas 12.9.86 does it: 64 threads on GPUs of 2,048 and of 1,536 threads an SM.
@@ -188,7 +188,7 @@ def test_a_report_says_what_the_ptx_lacks_and_every_line_rests_on_cells() -> Non
         "No .minnctapersm beside .reqntid: k gets 32 of 255 registers on sm_100a and spills"
     )
     assert "255 registers and 7,962 B" in (expected_of_collapse(ledger, d) or "")
-    assert {claim.kind for claim in ledger.claims} == {Kind.FIGURES}
+    assert {claim.kind for claim in ledger.claims} == {ClaimKind.FIGURES}
     named = {claim.cell for claim in ledger.claims}
     assert named >= {"lifted", "directive", "newer", "newer with", "healthy", "healthy with"}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from harness.logic.config_reduction import Settings, differences, reduce_settings
-from harness.logic.reduction import Reduction
-from harness.values.kernel import Config, Parameter, Scalar
+from harness.minimize.launch.settings import Settings, differences, reduce_settings
+from harness.minimize.reduction.driver import Reduction
+from harness.values.kernel import Config, LaunchParameter, Scalar
 
 CONFIGS = tuple(
     Config.of({"num_warps": warps, "num_stages": stages})
@@ -21,7 +21,7 @@ def settings(
 ) -> Settings:
     defaults: dict[str, Scalar | None] = {"n": 4096, "block": 64, "wide": True, "name": "x"}
     return Settings(
-        parameters=tuple(Parameter(name=n, default=v) for n, v in defaults.items()),
+        parameters=tuple(LaunchParameter(name=n, default=v) for n, v in defaults.items()),
         values={**defaults, **values},
         config=config,
         flags=flags,
@@ -76,7 +76,9 @@ def test_flags_that_matter_stay_and_the_target_is_not_touched() -> None:
 
 
 def test_what_a_file_fixes_is_left_alone() -> None:
-    fixed = Settings(parameters=(Parameter(name="n", default=8, settable=False),), values={"n": 8})
+    fixed = Settings(
+        parameters=(LaunchParameter(name="n", default=8, settable=False),), values={"n": 8}
+    )
     assert reduced(lambda _: True, fixed).document.values == {"n": 8}
 
 

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.logic.answers import Outcome
-from harness.logic.contrast import Point, carriers
-from harness.logic.ptxas_flags import single_changes
+from harness.bisect.contrast import Point, carriers
+from harness.judging.answers import VerdictAnswer
+from harness.ptxas.flags import single_changes
 from harness.values.kernel import Config
 
-SAME, OK, OTHER = Outcome.SAME, Outcome.OK, Outcome.OTHER
+SAME, OK, OTHER = VerdictAnswer.SAME, VerdictAnswer.OK, VerdictAnswer.OTHER
 
 
-def points(*found: tuple[dict[str, int], Outcome]) -> list[Point]:
+def points(*found: tuple[dict[str, int], VerdictAnswer]) -> list[Point]:
     return [
         Point(label=str(config), outcome=outcome, reason="", config=Config.of(dict(config)))
         for config, outcome in found
@@ -48,7 +48,7 @@ VALUES = st.fixed_dictionaries({"a": st.integers(0, 2), "b": st.integers(0, 2)})
 
 @given(VALUES, st.lists(st.tuples(VALUES, st.sampled_from([SAME, OK, OTHER])), max_size=9))
 def test_a_carrier_rests_on_a_neighbour_that_works(
-    origin: dict[str, int], tried: list[tuple[dict[str, int], Outcome]]
+    origin: dict[str, int], tried: list[tuple[dict[str, int], VerdictAnswer]]
 ) -> None:
     for found in carriers(Config.of(dict(origin)), points((origin, SAME), *tried)):
         alone = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.child.coverage import suspicion
+from harness.frontends.triton.child.partial_tiles import suspicion
 
 
 def partly(x, out, n, dim, P):

@@ -9,8 +9,8 @@ from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.logic.cubin import Cubin, CubinEntry, CubinError, read_cubin
-from harness.logic.ptxas_log import PtxasLog, parse_ptxas_log
+from harness.ptxas.cubin import Cubin, CubinEntry, CubinError, read_cubin
+from harness.ptxas.log import PtxasLog, parse_ptxas_log
 
 DATA = Path(__file__).parents[1] / "data"
 CUBINS = sorted((DATA / "cubins").glob("*/*.cubin"))

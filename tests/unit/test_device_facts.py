@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from harness.child.device_facts import DeviceProperties, DriverProperties, UnknownFactError
-from harness.effects.lowering import LaunchCode, capture_request, launch_key
+from harness.frontends.triton.child.device_facts import (
+    DeviceProperties,
+    DriverProperties,
+    UnknownFactError,
+)
+from harness.frontends.triton.lower import LaunchCode, capture_request, launch_key
 from harness.values.limits import Limits, limits_of
 from harness.values.target import Target
 from harness.values.toolchain import Triton

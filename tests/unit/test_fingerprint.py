@@ -9,17 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from harness.logic.fingerprint import (
-    Answer,
-    Cost,
-    Fingerprint,
-    Reaction,
-    accepting_neighbours,
-    drifted,
-    in_order,
-    lower_versions,
-)
-from harness.logic.properties import (
+from harness.judging.conditions import (
     FIELDS,
     Both,
     Comparison,
@@ -30,6 +20,16 @@ from harness.logic.properties import (
     holds,
     parse_condition,
     spell,
+)
+from harness.minimize.reduction.fingerprint import (
+    Answer,
+    Cost,
+    Fingerprint,
+    Reaction,
+    accepting_neighbours,
+    drifted,
+    in_order,
+    lower_versions,
 )
 from harness.values.errors import UsageError
 from harness.values.outcome import ProcessEnd

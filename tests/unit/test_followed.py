@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from harness.logic.answers import Outcome
-from harness.logic.followed import (
+from harness.judging.answers import VerdictAnswer
+from harness.judging.conditions import spell
+from harness.judging.followed import (
     Followed,
     follow,
     gravest,
@@ -19,13 +20,17 @@ from harness.logic.followed import (
     severity,
     sickness_of,
 )
-from harness.logic.properties import spell
 from harness.values.errors import UsageError
 from harness.values.row import Row
 from harness.values.thresholds import Thresholds
 from harness.values.verdict import VerdictKind
 
-SAME, OK, OTHER, HOLE = Outcome.SAME, Outcome.OK, Outcome.OTHER, Outcome.UNTESTABLE
+SAME, OK, OTHER, HOLE = (
+    VerdictAnswer.SAME,
+    VerdictAnswer.OK,
+    VerdictAnswer.OTHER,
+    VerdictAnswer.UNTESTABLE,
+)
 
 
 def row(verdict: str, **fields: Any) -> Row:
@@ -68,7 +73,7 @@ def test_a_regression_of_spills_is_followed_by_its_numbers() -> None:
     assert found.of(row("trap_stub", stage="llir", spill_stores=0, signature="t")) is OTHER
     assert found.of(row("rejected", stage="ttir", signature="r")) is OTHER
     assert found.of(row("unsupported", stage="cubin")) is HOLE
-    assert found.of(row("infra")) is Outcome.INFRA
+    assert found.of(row("infra")) is VerdictAnswer.INFRA
 
 
 def test_what_is_nearly_as_sick_is_no_better() -> None:

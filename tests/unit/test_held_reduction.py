@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from harness.effects.minimized_folder import MinimizedFolder
-from harness.effects.process import ResourceLimits
-from harness.logic.fingerprint import Answer, Fingerprint, Reaction, guards_of
-from harness.logic.minimization import Ending, Size
-from harness.logic.reduction import Progress, reduce
+from harness.minimize.reduction.driver import ReductionProgress, reduce
+from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction, guards_of
+from harness.minimize.reduction.folder import MinimizedFolder
+from harness.minimize.reduction.held import HeldReduction
+from harness.minimize.reduction.interest import Interest
+from harness.minimize.reduction.progress import Watch, Work
+from harness.minimize.reduction.references import AtHand, Shelf, ask_installed, walk_the_index
+from harness.minimize.reduction.result import Ending, Size
+from harness.minimize.reduction.texts import DocumentDriver
+from harness.processes.hub import ResourceLimits
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 from harness.values.verdict import Signature, VerdictKind
-from harness.verbs.minimizing_driver import DocumentDriver
-from harness.verbs.minimizing_held import HeldReduction
-from harness.verbs.minimizing_interest import Interest
-from harness.verbs.minimizing_references import AtHand, Shelf, ask_installed, walk_the_index
-from harness.verbs.minimizing_work import Watch, Work
 
 ORIGINAL = "shapes dot loop mask store"
 LIMITS = ResourceLimits(timeout=10, memory=1 << 30)
@@ -90,7 +90,7 @@ async def reduce_words(
     seed: int,
     max_tests: int | None,
     is_time_up: Callable[[], bool],
-    watch: Callable[[Progress[str]], None],
+    watch: Callable[[ReductionProgress[str]], None],
 ) -> object:
     return await reduce(
         document,

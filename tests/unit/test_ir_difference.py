@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.logic.ir_difference import StageStory, compare_stages, first_trap, kinds_of
-from harness.logic.pass_dump import follow_passes
+from harness.bisect.ir_difference import StageStory, compare_stages, first_trap, kinds_of
+from harness.frontends.triton.pass_dump import follow_passes
 
 TTGIR = """
 #blocked = #ttg.blocked<{sizePerThread = [1]}>

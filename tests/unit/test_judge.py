@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.logic.judge import CellEvidence, judge
-from harness.logic.occupancy import Occupancy, theoretical_occupancy
-from harness.logic.ptx import read_ptx
-from harness.logic.ptxas_log import parse_ptxas_log
-from harness.logic.ttir import Effects, lost_assembly, read_effects
+from harness.frontends.triton.ttir import Effects, lost_assembly, read_effects
+from harness.judging.judge import CellEvidence, judge
+from harness.ptx.facts import read_ptx
+from harness.ptxas.log import parse_ptxas_log
+from harness.ptxas.occupancy import Occupancy, theoretical_occupancy
 from harness.values.limits import limits_of
 from harness.values.outcome import Assembly, Lowering, ProcessEnd, RaisedError
 from harness.values.resources import Resources

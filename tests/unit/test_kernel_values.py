@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.values.errors import UsageError
-from harness.values.kernel import Config, ConfigFilter, Parameter, Scalar
+from harness.values.kernel import Config, ConfigFilter, LaunchParameter, Scalar
 
 SCALARS = st.one_of(
     st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=20),
@@ -36,7 +36,7 @@ SCALARS = st.one_of(
 def test_a_value_has_the_type_of_its_default(
     default: Scalar | None, text: str, value: Scalar | None
 ) -> None:
-    read = Parameter(name="x", default=default).read(text)
+    read = LaunchParameter(name="x", default=default).read(text)
     assert read == value
     assert type(read) is type(value)
 
@@ -55,7 +55,7 @@ def test_a_value_has_the_type_of_its_default(
 )
 def test_a_value_of_another_type_is_refused(default: Scalar, text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
-        Parameter(name="chunk", default=default).read(text)
+        LaunchParameter(name="chunk", default=default).read(text)
     assert str(caught.value).startswith("--set chunk=")
     assert len(str(caught.value)) < 200
 

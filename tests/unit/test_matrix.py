@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from packaging.version import Version
 
-from harness.logic.cell_selectors import make_selector, parse_selector
-from harness.logic.matrix import Rules, Shard, by_information, newest_of_minor, spec_hint
+from harness.matrix.rules import Rules, Shard, by_information, newest_of_minor, spec_hint
+from harness.matrix.selectors import make_selector, parse_selector
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.matrix import (

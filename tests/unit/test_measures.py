@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.child.agreement import Trial, compare, group
-from harness.child.measures import Distance, distance, tolerance
+from harness.frontends.triton.child.distances import Distance, distance, tolerance
+from harness.frontends.triton.child.grouping import ConfigTrial, compare, group
 
 NAN, INF = float("nan"), float("inf")
 
@@ -71,12 +71,12 @@ def test_the_coarsest_dtype_decides_the_tolerance() -> None:
     assert tolerance([torch.int64, torch.bool]) == 0
 
 
-def trial(*values: float) -> Trial:
-    return Trial(tensors={"out": torch.tensor(values)})
+def trial(*values: float) -> ConfigTrial:
+    return ConfigTrial(tensors={"out": torch.tensor(values)})
 
 
 def test_trials_are_grouped_and_the_one_to_trust_comes_first() -> None:
-    a, b, broken = trial(1.0, 2.0), trial(9.0, 2.0), Trial(error="no")
+    a, b, broken = trial(1.0, 2.0), trial(9.0, 2.0), ConfigTrial(error="no")
     assert group([a, b, b, broken, a, a]) == [[0, 4, 5], [1, 2]]
     # Reading the source casts doubt on the larger group.
     assert group([a, b, b, broken, a, a], doubtful={0}) == [[1, 2], [0, 4, 5]]
@@ -84,9 +84,9 @@ def test_trials_are_grouped_and_the_one_to_trust_comes_first() -> None:
 
 
 def test_the_worst_tensor_is_named() -> None:
-    one = Trial(tensors={"x": torch.ones(2), "y": torch.tensor([1.0, 1.1])})
-    two = Trial(tensors={"x": torch.ones(2), "y": torch.ones(2)})
+    one = ConfigTrial(tensors={"x": torch.ones(2), "y": torch.tensor([1.0, 1.1])})
+    two = ConfigTrial(tensors={"x": torch.ones(2), "y": torch.ones(2)})
     apart = compare(one, two)
     assert (apart.tensor, apart.differs) == ("y", True)
     assert not compare(one, one).differs
-    assert compare(Trial(tensors={"x": torch.ones(2)}), two).tensor == "y"
+    assert compare(ConfigTrial(tensors={"x": torch.ones(2)}), two).tensor == "y"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from change_cases import facts
 
-from harness.logic.metric_steps import direction, metric_steps
+from harness.changes.steps import direction, metric_steps
 from harness.values.change import Severity
 
 

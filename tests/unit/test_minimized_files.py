@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness.logic.fingerprint import Answer, Fingerprint, Reaction
-from harness.logic.minimization import (
+from harness.judging.conditions import parse_condition
+from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction
+from harness.minimize.reduction.result import (
     Ablation,
     Ending,
     Minimization,
@@ -20,8 +21,7 @@ from harness.logic.minimization import (
     spans_of,
     versions_document,
 )
-from harness.logic.properties import parse_condition
-from harness.presentation.minimizations import folder_files, pattern_words
+from harness.minimize.reduction.words import folder_files, pattern_words
 from harness.values.outcome import ProcessEnd
 from harness.values.verdict import Signature, Stage, VerdictKind
 

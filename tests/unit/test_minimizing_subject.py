@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from harness.verbs import minimizing_subject as module
+from harness.minimize.reduction import subject as module
 
 
 class Cells:

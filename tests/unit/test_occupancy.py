@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.logic.occupancy import LIMITERS, Occupancy, theoretical_occupancy
+from harness.ptxas.occupancy import LIMITERS, Occupancy, theoretical_occupancy
 from harness.values.limits import KNOWN_CAPABILITIES, Limits, limits_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.logic.ptx import PtxError, body_sha256, opcodes, read_ptx, retarget, writes_outside
+from harness.ptx.facts import PtxError, body_sha256, opcodes, read_ptx, retarget, writes_outside
 
 HEAD = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 KERNEL = HEAD + (

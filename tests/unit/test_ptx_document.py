@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ptx_texts import FILES, MODULE, mutated, texts
 
-from harness.logic.ptx import read_ptx
-from harness.logic.ptx_document import Kind, parse
-from harness.logic.ptx_instruction import read_instruction
+from harness.ptx.document import StatementKind, parse
+from harness.ptx.facts import read_ptx
+from harness.ptx.instruction import read_instruction
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -24,8 +24,8 @@ def test_the_small_module_is_read_statement_by_statement() -> None:
     document = parse(MODULE)
     assert str(document) == MODULE
     kinds = [one.kind for one in document.statements]
-    assert Kind.OPAQUE not in kinds
-    assert kinds.count(Kind.HEAD) == len(document.functions) == 2
+    assert StatementKind.OPAQUE not in kinds
+    assert kinds.count(StatementKind.HEAD) == len(document.functions) == 2
     assert [one.label for one in document.statements if one.label] == [
         "TABLE",
         "LOOP",

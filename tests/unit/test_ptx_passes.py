@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptx_texts import FILES, MODULE, mutated
 
-from harness.logic.ptx_defined import completed, undefined_registers
-from harness.logic.ptx_document import Document, parse
-from harness.logic.ptx_flow import undefined_reads
-from harness.logic.ptx_passes_renaming import Renaming, bypasses, mergers, undefined
-from harness.logic.ptx_passes_rewriting import (
+from harness.minimize.ptx.defined import completed, undefined_registers
+from harness.minimize.ptx.passes_renaming import Renaming, bypasses, mergers, undefined
+from harness.minimize.ptx.passes_rewriting import (
     Modifiers,
     Swapping,
     definitions,
@@ -25,10 +23,12 @@ from harness.logic.ptx_passes_rewriting import (
     narrowest,
     offsets,
 )
-from harness.logic.ptx_passes_structure import Functions, Heads, declarations, returns
-from harness.logic.ptx_passes_tidying import Tidying, tidied
-from harness.logic.ptx_scopes import without_scopes
-from harness.logic.reduction import Transformation
+from harness.minimize.ptx.passes_structure import Functions, Heads, declarations, returns
+from harness.minimize.ptx.passes_tidying import Tidying, tidied
+from harness.minimize.reduction.driver import Transformation
+from harness.ptx.document import Document, parse
+from harness.ptx.liveness import undefined_reads
+from harness.ptx.scopes import without_scopes
 
 PASSES: list[Transformation[Document]] = [
     Tidying(),

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptx_texts import FILES, MODULE
 
-from harness.logic.ptx_defined import undeclared, undefined_registers
-from harness.logic.ptx_document import parse
-from harness.logic.ptx_reduction import (
+from harness.minimize.ptx.defined import undeclared, undefined_registers
+from harness.minimize.ptx.order import (
     PtxReduction,
     count_instructions,
     reduce_ptx,
     single_deletions,
 )
-from harness.logic.reduction import Progress
+from harness.minimize.reduction.driver import ReductionProgress
+from harness.ptx.document import parse
 
 BODY = [
     "ld.param.u64 %rd1, [a];",
@@ -160,7 +160,7 @@ def test_the_pump_takes_arithmetic_on_a_passing_value_where_that_weighs_more() -
 def test_defined_reads_nothing_undefined_at_any_step() -> None:
     best: list[str] = []
 
-    def watch(progress: Progress[str]) -> None:
+    def watch(progress: ReductionProgress[str]) -> None:
         if progress.document is not None:
             best.append(progress.document)
 
@@ -236,7 +236,7 @@ def test_any_needed_opcodes_survive_and_a_seed_makes_one_result(
 
 
 def test_the_watcher_gets_each_best_text_and_the_budget_holds() -> None:
-    heard: list[Progress[str]] = []
+    heard: list[ReductionProgress[str]] = []
     result, asked = run(KERNEL, holds_structure, max_tests=20, watch=heard.append)
     assert len(asked) == result.tests == 20
     assert not result.is_finished

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.logic.ptxas_log import (
+from harness.ptxas.log import (
     FunctionUsage,
     Message,
     Overflow,

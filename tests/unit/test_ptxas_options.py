@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.logic.ptxas_options import OPTIONS, known_options, option_of, usable
-from harness.logic.workaround_choice import Tried, choose, is_first_aid, rank_key
-from harness.logic.workarounds import Kind, Origin, Setting
+from harness.ptxas.options import OPTIONS, known_options, option_of, usable
 from harness.values.kernel import Config
 from harness.values.row import Row
+from harness.workarounds.choice import Tried, choose, is_first_aid, rank_key
+from harness.workarounds.settings import Setting, SettingKind, UserSetting
 
 HELP = Path(__file__).parent.parent / "data" / "ptxas_help"
 HOME = Setting(config=Config.of({"num_warps": 2}))
@@ -90,7 +90,7 @@ def with_option(words: str) -> Setting:
     return replace(HOME, flags=option.change)
 
 
-ORIGIN = Origin(setting=HOME, defaults={"chunk": 64}, row=row(44_000, registers=32))
+ORIGIN = UserSetting(setting=HOME, defaults={"chunk": 64}, row=row(44_000, registers=32))
 MORE_REGISTERS = replace(HOME, config=Config.of({"num_warps": 2, "maxnreg": 256}))
 SMALLER = replace(HOME, launch=(("chunk", 16),), config=Config.of({"num_warps": 8}))
 TRIED: list[Tried] = [
@@ -137,6 +137,6 @@ def test_first_aid_takes_half_of_the_trouble_away_without_a_change_of_source() -
 
 
 def test_an_option_is_nearer_than_a_change_of_the_list() -> None:
-    assert Kind.FLAGS.weight < Kind.CONFIG.weight
+    assert SettingKind.FLAGS.weight < SettingKind.CONFIG.weight
     one, other = with_option("--minnctapersm 1"), MORE_REGISTERS
     assert rank_key(ORIGIN, one, row(8_000)) < rank_key(ORIGIN, other, row(8_000))

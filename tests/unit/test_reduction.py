@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.logic.reduction import Edit, Progress, Reducer, Reduction, reduce
+from harness.minimize.reduction.driver import Edit, Reducer, Reduction, ReductionProgress, reduce
 
 Document = tuple[int, ...]
 Predicate = Callable[[Document], bool]
@@ -184,7 +184,7 @@ def test_it_finds_the_smallest_where_elements_do_not_depend_on_one_another(
 def test_the_ledger_and_the_watcher_agree_with_the_result(
     document: Document, predicate: Predicate, jobs: int
 ) -> None:
-    heard: list[Progress[Document]] = []
+    heard: list[ReductionProgress[Document]] = []
     result, _ = run(document, predicate, jobs=jobs, watch=heard.append)
     assert sum(count.tests for count in result.ledger.values()) == result.tests
     assert sum(count.removed for count in result.ledger.values()) == (

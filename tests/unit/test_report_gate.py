@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.logic.report_gate import GITHUB_LIMIT, Private, inspect_report, without_folders
+from harness.report.gate import GITHUB_LIMIT, Private, inspect_report, without_folders
 
 REQUIRED = ["Describe the bug", "Environment details"]
 PRIVATE = Private(

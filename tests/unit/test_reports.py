@@ -16,17 +16,17 @@ from report_cases import (
     evidence,
 )
 
-from harness.logic.answers import Outcome
-from harness.logic.claims import Trial, prove
-from harness.logic.dossier import Upstream, search_terms
-from harness.logic.followed import Followed
-from harness.logic.properties import parse_condition
-from harness.logic.report_gate import Private, inspect_report
-from harness.logic.tracebacks import as_the_user_sees_it
-from harness.presentation.report_documents import report_document, report_page
-from harness.presentation.report_forms import REQUIRED, observed_words
-from harness.presentation.report_impact import escaped
-from harness.presentation.reports import render_report
+from harness.frontends.triton.tracebacks import as_the_user_sees_it
+from harness.judging.answers import VerdictAnswer
+from harness.judging.conditions import parse_condition
+from harness.judging.followed import Followed
+from harness.report.claims import ClaimsTrial, prove
+from harness.report.documents import report_document, report_page
+from harness.report.dossier import Upstream, search_terms
+from harness.report.forms import REQUIRED, observed_words
+from harness.report.gate import Private, inspect_report
+from harness.report.impact import escaped
+from harness.report.issue import render_report
 from harness.values.verdict import VerdictKind
 
 
@@ -65,7 +65,7 @@ def test_hostile_values_stay_text() -> None:
 
 def test_the_document_has_what_the_issue_has() -> None:
     issue = render_report(IN_PTXAS, Upstream.NVIDIA)
-    proof = prove(issue.claims, Trial(), issue.text)
+    proof = prove(issue.claims, ClaimsTrial(), issue.text)
     document = report_document(IN_PTXAS, Upstream.NVIDIA, issue, proof, [])
     assert document["title"] == issue.text.splitlines()[0][2:]
     assert document["statements"] == len(set(issue.claims))
@@ -130,7 +130,7 @@ def test_code_that_compiles_is_reported_by_a_condition() -> None:
         condition=condition,
     )
     assert (dossier.kind, dossier.in_ptxas) == (VerdictKind.SICK, True)
-    assert dossier.outcome(good) is Outcome.OK
+    assert dossier.outcome(good) is VerdictAnswer.OK
     issue = render_report(dossier, Upstream.NVIDIA)
     holds = "spill_stores > 100 (32 registers, 740 B of spill stores)"
     words = f"_scan_kernel compiles to poor code: {escaped(holds)}"
@@ -138,7 +138,7 @@ def test_code_that_compiles_is_reported_by_a_condition() -> None:
     assert "ok (holds): 32 registers, 740 B of spill stores" in issue.text
     assert "ok: 64 registers, 0 B of spill stores" in issue.text
     files = {file.name: file.data for file in dossier.attachments}
-    trial = Trial(files=files, stored={"bad": bad, "good": good})
+    trial = ClaimsTrial(files=files, stored={"bad": bad, "good": good})
     assert prove(issue.claims, trial, issue.text).false == ()
 
 
@@ -177,7 +177,8 @@ def test_hand_written_ptx_is_not_said_to_come_from_triton() -> None:
 
 def test_a_traceback_has_no_frames_of_ours_and_names_packages_only() -> None:
     frames = (
-        '  File "/x/harness/child/lowering.py", line 1, in lower\n    record.compile(run)\n'
+        '  File "/x/harness/frontends/triton/child/lowering.py", line 1, in lower\n'
+        "    record.compile(run)\n"
         '  File "/x/site/triton/runtime/jit.py", line 2, in run\n    kernel = 1\n'
     )
     shown = as_the_user_sees_it(f"Traceback (most recent call last):\n{frames}ValueError: no\n")

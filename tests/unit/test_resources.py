@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.logic.cubin import Cubin, CubinEntry, read_cubin
-from harness.logic.ptx import read_ptx
-from harness.logic.ptxas_log import PtxasLog, parse_ptxas_log
-from harness.logic.resources import combine
+from harness.ptx.facts import read_ptx
+from harness.ptxas.cubin import Cubin, CubinEntry, read_cubin
+from harness.ptxas.log import PtxasLog, parse_ptxas_log
+from harness.ptxas.resources import combine
 from harness.values.resources import Resources
 
 DATA = Path(__file__).parents[1] / "data"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harness.cells.evaluate import compiler_end
 from harness.values.outcome import Assembly, Lowering, ProcessEnd, RaisedError
-from harness.verbs.cells import compiler_end
 
 RAISED = RaisedError(type="CompilationError", kinds=("CompilationError",), message="no")
 FINE = ProcessEnd(exit_code=0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.logic.sass import InstructionMix, code_sections, instruction_mix, mixes, opcodes
+from harness.ptxas.sass import InstructionMix, code_sections, instruction_mix, mixes, opcodes
 
 SASS = Path(__file__).parents[1] / "data" / "sass"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.logic.shown import shown, shown_in_a_line
+from harness.values.shown import shown, shown_in_a_line
 
 
 @pytest.mark.parametrize(

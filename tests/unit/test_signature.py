@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.logic.signature import failing_pass, make_signature, template
+from harness.judging.signature import failing_pass, make_signature, template
 from harness.values.verdict import Signature, Stage, VerdictKind
 
 ASSERTION = (

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.logic.patience import MarkedPass
-from harness.logic.reduction import Progress, Reduction
-from harness.logic.source_launch_passes import Arguments, Numbers, Options
-from harness.logic.source_passes import (
+from harness.minimize.python.launch_passes import Arguments, Numbers, Options
+from harness.minimize.python.order import PASSES, reduce_source
+from harness.minimize.python.passes import (
     Statements,
     Unused,
     branches,
@@ -23,10 +22,11 @@ from harness.logic.source_passes import (
     plain_assignments,
     trailing_arguments,
 )
-from harness.logic.source_reduction import PASSES, reduce_source
-from harness.logic.source_tree import Source, undefined
-from harness.logic.source_variables import Propagations, Twins, Variables
-from harness.values.standalone import Launch, Standalone
+from harness.minimize.python.tree import PythonFile, undefined
+from harness.minimize.python.variables import Propagations, Twins, Variables
+from harness.minimize.reduction.driver import Reduction, ReductionProgress
+from harness.minimize.reduction.patient import MarkedPass
+from harness.values.standalone import FileLaunch, Standalone
 
 CODE = '''
 import triton.language as tl
@@ -65,7 +65,7 @@ def kernel(a, b, out, n, stride, BLOCK: tl.constexpr, FLAG: tl.constexpr):
     tl.store(out + rows[:, None] * size + rows, total, mask=mask)
 '''
 
-LAUNCH = Launch(
+LAUNCH = FileLaunch(
     kernel="kernel",
     signature={
         "a": '"*fp16"',
@@ -82,26 +82,26 @@ LAUNCH = Launch(
     target=("cuda", 90, 32),
 )
 
-SOURCE = Source.of(Standalone(code=CODE, launch=LAUNCH))
+SOURCE = PythonFile.of(Standalone(code=CODE, launch=LAUNCH))
 
 
 def reduced(
-    holds: Callable[[Source], bool], source: Source = SOURCE, **options: object
-) -> Reduction[Source]:
-    async def is_interesting(candidate: Source) -> bool:
+    holds: Callable[[PythonFile], bool], source: PythonFile = SOURCE, **options: object
+) -> Reduction[PythonFile]:
+    async def is_interesting(candidate: PythonFile) -> bool:
         return holds(candidate)
 
     return asyncio.run(reduce_source(source, is_interesting, **options))  # type: ignore[arg-type]
 
 
-def body(source: Source) -> list[str]:
+def body(source: PythonFile) -> list[str]:
     return [ast.unparse(each) for each in source.kernel.node.body]
 
 
-def source_of(*lines: str, **constants: str) -> Source:
+def source_of(*lines: str, **constants: str) -> PythonFile:
     """A kernel of arguments x and y, and a constant N."""
     code = "import triton.language as tl\n@triton.jit\ndef kernel(x, y, N: tl.constexpr):\n    "
-    launch = Launch(
+    launch = FileLaunch(
         kernel="kernel",
         signature={"x": '"*fp32"', "y": '"i32"', "N": '"constexpr"'},
         constants={("N",): constants.get("N", "64")},
@@ -109,10 +109,10 @@ def source_of(*lines: str, **constants: str) -> Source:
         options={},
         target=("cuda", 90, 32),
     )
-    return Source.of(Standalone(code=code + "\n    ".join(lines), launch=launch))
+    return PythonFile.of(Standalone(code=code + "\n    ".join(lines), launch=launch))
 
 
-def applied(change: MarkedPass[Source], source: Source) -> Source | None:
+def applied(change: MarkedPass[PythonFile], source: PythonFile) -> PythonFile | None:
     """All that a pass offers, at once."""
     return change.apply(source, change.opportunities(source))
 
@@ -156,7 +156,7 @@ def test_unused_helpers_imports_and_constants_go() -> None:
 
 
 def test_what_the_launch_names_is_used() -> None:
-    launch = Launch(
+    launch = FileLaunch(
         kernel="kernel",
         signature={"f": '"constexpr"'},
         constants={("f",): "helper"},
@@ -165,7 +165,7 @@ def test_what_the_launch_names_is_used() -> None:
         target=("cuda", 90, 32),
     )
     code = "@triton.jit\ndef helper(x):\n    return x\n@triton.jit\ndef kernel(f):\n    f(1)\n"
-    assert not Unused().opportunities(Source.of(Standalone(code=code, launch=launch)))
+    assert not Unused().opportunities(PythonFile.of(Standalone(code=code, launch=launch)))
 
 
 def test_arms_of_branches() -> None:
@@ -227,7 +227,7 @@ def test_options_and_attributes_go() -> None:
         (constants(1.0), "tl.store(x + y, N)", "tl.store(1.0, 1.0)"),
     ],
 )
-def test_expressions(change: MarkedPass[Source], before: str, after: str) -> None:
+def test_expressions(change: MarkedPass[PythonFile], before: str, after: str) -> None:
     left = applied(change, source_of(before))
     assert left is not None
     assert body(left) == [after]
@@ -277,7 +277,7 @@ def test_what_is_set_in_the_same_way_is_one() -> None:
     ],
 )
 def test_nothing_is_left_but_what_is_needed(needs: list[str], left: list[str]) -> None:
-    def holds(source: Source) -> bool:
+    def holds(source: PythonFile) -> bool:
         return all(each in "\n".join(body(source)) for each in needs)
 
     found = reduced(holds)
@@ -296,7 +296,7 @@ def test_a_failure_of_weight_keeps_what_it_weighs() -> None:
 
 
 def test_a_block_size_is_halved_as_far_as_it_fails() -> None:
-    def holds(source: Source) -> bool:
+    def holds(source: PythonFile) -> bool:
         value = source.launch.constants.get(("N",))
         return value is not None and int(value) >= 16
 
@@ -305,7 +305,7 @@ def test_a_block_size_is_halved_as_far_as_it_fails() -> None:
 
 
 def test_the_budget_ends_it_and_what_was_found_is_kept() -> None:
-    seen: list[Progress[Source]] = []
+    seen: list[ReductionProgress[PythonFile]] = []
     found = reduced(lambda source: "tl.dot(" in source.code, max_tests=5, watch=seen.append)
     assert not found.is_finished
     assert not found.is_minimal
@@ -332,7 +332,7 @@ def test_whatever_is_applied_leaves_a_program_or_is_refused(data: st.DataObject)
 
 
 def test_a_seed_and_a_number_of_jobs_make_one_result() -> None:
-    def holds(source: Source) -> bool:
+    def holds(source: PythonFile) -> bool:
         return "tl.dot(" in source.code and "mask" in source.code
 
     for jobs in (1, 3):

@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.logic.inlining import inline
-from harness.logic.standalone import StandaloneError, read_standalone, render, without_argument
-from harness.values.standalone import Binding, Constant, Definition, Export, Launch, Standalone
+from harness.frontends.triton.inline import inline
+from harness.frontends.triton.one_file import (
+    StandaloneError,
+    read_standalone,
+    render,
+    without_argument,
+)
+from harness.values.standalone import Binding, Constant, Definition, Export, FileLaunch, Standalone
 
 TL = {"tl": Binding(module="triton.language")}
 
@@ -22,7 +27,7 @@ CODE = """import triton.language as tl
 def double(x, BLOCK: tl.constexpr):
     tl.store(x + tl.arange(0, BLOCK), 2)"""
 
-LAUNCH = Launch(
+LAUNCH = FileLaunch(
     kernel="double",
     signature={"x": '"*fp32"', "BLOCK": '"constexpr"'},
     constants={("BLOCK",): "128"},
@@ -97,7 +102,7 @@ def test_one_file_is_for_every_triton() -> None:
 
 
 def test_items_of_a_tuple_are_named_by_position() -> None:
-    launch = Launch(
+    launch = FileLaunch(
         kernel="double",
         signature={"x": '("*fp32", "constexpr")'},
         constants={("x", 1): "1"},
@@ -117,7 +122,7 @@ names = st.from_regex(r"[a-z]{1,30}", fullmatch=True)
 def test_any_number_of_arguments(arguments: list[str], warps: str) -> None:
     made = Standalone(
         code=CODE,
-        launch=Launch(
+        launch=FileLaunch(
             kernel="double",
             signature=dict.fromkeys(arguments, '"i32"'),
             constants={(name,): '"text"' for name in arguments[1:]},

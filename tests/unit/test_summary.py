@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from harness.logic.summary import summarize
-from harness.presentation.markdown import rows_as_markdown, summary_as_markdown
-from harness.presentation.summaries import render_summary
+from harness.tables.markdown import rows_as_markdown, summary_as_markdown
+from harness.tables.summaries import render_summary
+from harness.tables.summary import summarize
 from harness.values.row import Row
 
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from harness.logic.next_steps import next_steps
-from harness.logic.survivorship import group_rows, survivors
-from harness.presentation.tables import render_rows
+from harness.cells.next_steps import next_steps
+from harness.tables.rows import render_rows
+from harness.tables.survivors import group_rows, survivors
 from harness.values.kernel import Scalar
 from harness.values.row import Row
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.logic.triton_ir import IrError, IrFacts, read_triton_ir
+from harness.frontends.triton.ir_text import IrError, IrFacts, read_triton_ir
 
 TTIR = """#loc = loc("/some/file.py":7:0)
 module {

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness.logic.guards import Clause, Guard, Release, make_guard
-from harness.logic.tuner_patch import PatchError, find_tuner, patch_tuner, unified_diff
 from harness.values.kernel import Config
+from harness.workarounds.guard import Clause, Guard, GuardedRelease, make_guard
+from harness.workarounds.tuner_patch import PatchError, find_tuner, patch_tuner, unified_diff
 
 LIST = [
     Config.of({"num_warps": warps, "num_stages": stages})
@@ -52,8 +52,8 @@ PRUNING = PLAIN.replace(
 )
 
 
-def release(triton: str, *, fails: Callable[[dict[str, Any]], bool]) -> Release:
-    return Release(
+def release(triton: str, *, fails: Callable[[dict[str, Any]], bool]) -> GuardedRelease:
+    return GuardedRelease(
         triton=triton,
         fails=tuple(c for c in LIST if fails(c.as_dict())),
         works=tuple(c for c in LIST if not fails(c.as_dict())),
@@ -105,7 +105,11 @@ def test_releases_that_fail_alike_share_a_clause_and_no_other_release_is_covered
 def test_configs_that_nothing_tells_apart_are_named_one_by_one() -> None:
     odd = [LIST[0], LIST[3]]
     found = make_guard(
-        [Release(triton="3.6.0", fails=tuple(odd), works=tuple(c for c in LIST if c not in odd))],
+        [
+            GuardedRelease(
+                triton="3.6.0", fails=tuple(odd), works=tuple(c for c in LIST if c not in odd)
+            )
+        ],
         capability=90,
         arguments={},
     )

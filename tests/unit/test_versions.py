@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from harness.logic.versions import exact_version, parse_banner, select
+from harness.packages.versions import exact_version, parse_banner, select
 from harness.values.errors import UsageError
 
 AVAILABLE = [

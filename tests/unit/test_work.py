@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-import harness.verbs.work as module
-from harness.effects.process import ResourceLimits
-from harness.effects.workbench import Workbench
+import harness.cells.run as module
+from harness.bench.bench import Workbench
+from harness.cells.evaluate import Evaluated, PlannedCell
+from harness.cells.run import Treatment
+from harness.processes.hub import ResourceLimits
 from harness.values.row import Row
-from harness.verbs.cells import Evaluated, PlannedCell
-from harness.verbs.work import Treatment
 
 
 class Bench:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from harness.logic.workaround_expiry import broken, expired, is_known, to_retest, to_run
 from harness.values.change import Facts
 from harness.values.row import Row
 from harness.values.workaround import KeptSetting, KeptWorkaround
+from harness.workarounds.expiry import broken, expired, is_known, to_retest, to_run
 
 HOME = {"num_warps": 4}
 STUB = {"num_warps": 8}

@@ -8,26 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from harness.logic.ptxas_flags import FlagChange
-from harness.logic.workaround_choice import Tried, choose, is_gain, rank_key
-from harness.logic.workaround_rank import merit, spill_bytes_per_block
-from harness.logic.workaround_words import explain, explain_step
-from harness.logic.workarounds import (
-    Kind,
-    Origin,
+from harness.ptxas.flags import FlagChange
+from harness.values.kernel import Config, Scalar
+from harness.values.limits import limits_of
+from harness.values.row import Row
+from harness.values.verdict import VerdictKind
+from harness.workarounds.choice import Tried, choose, is_gain, rank_key
+from harness.workarounds.rank import merit, spill_bytes_per_block
+from harness.workarounds.settings import (
     Setting,
+    SettingKind,
+    UserSetting,
     neighbours,
     newest_of_each_minor,
     spread,
     without,
 )
-from harness.values.kernel import Config, Scalar
-from harness.values.limits import limits_of
-from harness.values.row import Row
-from harness.values.verdict import VerdictKind
+from harness.workarounds.words import explain, explain_step
 
 HOME = Setting(config=Config.of({"num_warps": 2, "num_stages": 1}))
-ORIGIN = Origin(setting=HOME, defaults={"chunk": 64, "ptxas": "12.9.86", "triton": "3.6.0"})
+ORIGIN = UserSetting(setting=HOME, defaults={"chunk": 64, "ptxas": "12.9.86", "triton": "3.6.0"})
 
 
 def row(verdict: str = "sick", spills: int | None = 1000, **more: object) -> Row:
@@ -176,7 +176,7 @@ def test_steps_name_what_is_different_with_the_defaults_that_are_unsaid() -> Non
 def test_a_tile_of_half_the_size_is_worked_on_twice() -> None:
     assert ORIGIN.turns(replace(HOME, launch=(("chunk", 32),))) == 2.0
     assert ORIGIN.turns(replace(HOME, config=config(num_warps=8, num_stages=1))) == 1.0
-    tiled = Origin(setting=Setting(config=config(BLOCK=64)), defaults={})
+    tiled = UserSetting(setting=Setting(config=config(BLOCK=64)), defaults={})
     assert tiled.turns(Setting(config=config(BLOCK=128))) == 0.5
 
 
@@ -307,7 +307,7 @@ def test_the_reason_is_made_of_the_figures_that_moved() -> None:
 
 def test_a_crash_of_ptxas_is_named() -> None:
     [step] = ORIGIN.steps_to(replace(HOME, ptxas="13.5.37"))
-    assert step.kind is Kind.PTXAS
+    assert step.kind is SettingKind.PTXAS
     crash = row("ptxas_ice", None, code="C7907", ptxas="13.1.115", n_regs=None, occupancy=None)
     said = explain_step(step, crash, row("ok", 0), limits_of(100))
     assert said.endswith("without it ptxas 13.1.115 says C7907")

@@ -1,0 +1,1 @@
+"""What one run works with: store, children, limits; assembling and inspecting, kept by content."""

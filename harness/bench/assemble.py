@@ -1,0 +1,196 @@
+"""Assemble and inspect, each kept by content: from PTX to cubin, log and SASS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from harness.bench.bench import Kept, content_key, has_died, still_valid
+from harness.processes.hub import scratch_disk
+from harness.ptx.facts import retarget
+from harness.ptxas.cubin import Cubin, CubinError, read_cubin
+from harness.ptxas.sass import InstructionMix, mixes
+from harness.toolchains.damage import check_ptxas
+from harness.values.outcome import Assembly
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.bench.bench import Workbench
+    from harness.values.toolchain import Ptxas, Tool
+
+__all__ = [
+    "Inspection",
+    "PtxInput",
+    "assemble",
+    "inspect_cubin",
+    "is_cubin",
+    "read_stream",
+]
+
+# Goes up when a reader learns something, so that stored inspections are computed again.
+_RULE = 4
+
+_MAX_TEXT = 1 << 20
+_ELF = b"\x7fELF"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """A cubin's own account, and instruction counts by function.
+
+    Without an nvdisasm that can read it, `mixes` is empty and `problem` says why.
+    """
+
+    cubin: Cubin
+    mixes: dict[str, InstructionMix] = field(default_factory=dict)
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PtxInput:
+    """A stored PTX to assemble; `target` replaces its `.target` where that is not None."""
+
+    sha256: str
+    body_sha256: str
+    version: str
+    target: str | None = None
+
+
+async def assemble(
+    bench: Workbench, ptx: PtxInput, *, ptxas: Ptxas, flags: tuple[str, ...]
+) -> Kept[Assembly]:
+    """Run one ptxas on one stored PTX under limits; `flags` name the target.
+
+    PTX that differs in debug information only is assembled once. A ptxas that dies by a signal is
+    run once more, alone. What a damaged one says is not kept.
+
+    Raises:
+        InfrastructureError: ptxas cannot be started, or is damaged.
+    """
+    key = content_key(
+        body=ptx.body_sha256,
+        version=ptx.version,
+        target=ptx.target,
+        ptxas=ptxas.sha256,
+        flags=flags,
+    )
+    async with bench.once(key):
+        kept = bench.find("assemble", key, Assembly)
+        if kept and still_valid(kept.value.end, bench.limits):
+            return kept
+        assembly, artifacts = await _assemble_once(bench, ptx, ptxas, flags, alone=False)
+        if has_died(assembly.end):
+            again, artifacts = await _assemble_once(bench, ptx, ptxas, flags, alone=True)
+            assembly = replace(again, attempts=2)
+        if not assembly.has_cubin:
+            check_ptxas(ptxas)
+        return bench.keep("assemble", key, assembly, artifacts)
+
+
+async def _assemble_once(
+    bench: Workbench, ptx: PtxInput, ptxas: Ptxas, flags: tuple[str, ...], *, alone: bool
+) -> tuple[Assembly, dict[str, str]]:
+    folder = bench.hub.new_folder("assemble")
+    data = bench.store.artifacts.get(ptx.sha256)
+    if ptx.target:
+        data = retarget(data.decode(errors="replace"), target=ptx.target).encode()
+    with scratch_disk():
+        (folder / "kernel.ptx").write_bytes(data)
+    argv: list[str | Path] = [ptxas.path, *flags, "kernel.ptx", "-o", "kernel.cubin"]
+    async with bench.slot(alone=alone):
+        end = await bench.hub.execute(argv, folder=folder, limits=bench.limits)
+    bench.cpu_seconds += end.cpu
+    store = bench.store.artifacts
+    artifacts = {name: store.put_file(folder / name) for name in ("stdout", "stderr")}
+    has_cubin = is_cubin(folder / "kernel.cubin")
+    if has_cubin:
+        artifacts["cubin"] = store.put_file(folder / "kernel.cubin")
+    assembly = Assembly(
+        end=end,
+        flags=flags,
+        stdout=read_stream(folder / "stdout"),
+        stderr=read_stream(folder / "stderr"),
+        has_cubin=has_cubin,
+    )
+    bench.hub.drop_folder(folder)
+    return assembly, artifacts
+
+
+def is_cubin(path: Path) -> bool:
+    """Whether a whole cubin was written; a truncated one has the magic but cannot be read."""
+    if not path.is_file():
+        return False
+    data = path.read_bytes()
+    if not data.startswith(_ELF):
+        return False
+    try:
+        return bool(read_cubin(data).entries)
+    except CubinError:
+        return False
+
+
+def read_stream(path: Path) -> str:
+    """The head and tail of a stream; the whole of it is kept as an artifact."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if size <= 2 * _MAX_TEXT:
+            data = file.read()
+        else:
+            data = file.read(_MAX_TEXT) + b"\n[...]\n"
+            file.seek(size - _MAX_TEXT)
+            data += file.read()
+    return data.decode(errors="replace")
+
+
+async def inspect_cubin(
+    bench: Workbench, cubin: str, nvdisasms: Sequence[Tool]
+) -> Kept[Inspection]:
+    """Read a stored cubin, and count its instructions with the first nvdisasm that can read it.
+
+    Raises:
+        UnusableArtifactError: the cubin is damaged and has to be made again.
+        InfrastructureError: nvdisasm cannot be started.
+    """
+    versions = [tool.version for tool in nvdisasms]
+    key = content_key(cubin=cubin, nvdisasms=versions, rule=_RULE)
+    async with bench.once(key):
+        kept = bench.find("inspect", key, Inspection)
+        if kept:
+            return kept
+        data = bench.store.artifacts.get(cubin)
+        inspection = Inspection(cubin=read_cubin(data))
+        artifacts: dict[str, str] = {}
+        again = False
+        for nvdisasm in nvdisasms:
+            inspection, artifacts, again = await _disassemble(bench, data, nvdisasm, inspection)
+            if inspection.mixes:
+                break
+        if again:
+            return Kept(value=inspection, key=key, artifacts=artifacts, cached=False)
+        return bench.keep("inspect", key, inspection, artifacts)
+
+
+async def _disassemble(
+    bench: Workbench, data: bytes, nvdisasm: Tool, inspection: Inspection
+) -> tuple[Inspection, dict[str, str], bool]:
+    """The inspection with SASS, its artifacts, and whether another time might tell more."""
+    folder = bench.hub.new_folder("inspect")
+    with scratch_disk():
+        (folder / "kernel.cubin").write_bytes(data)
+    async with bench.slot():
+        end = await bench.hub.execute(
+            [nvdisasm.path, "-c", "kernel.cubin"], folder=folder, limits=bench.limits
+        )
+    bench.cpu_seconds += end.cpu
+    if end.ok:
+        counts = mixes((folder / "stdout").read_text(errors="replace"))
+        artifacts = {"sass": bench.store.artifacts.put_file(folder / "stdout")}
+        inspection = replace(inspection, mixes=counts, problem=None)
+    else:
+        artifacts = {}
+        said = read_stream(folder / "stderr").strip().splitlines() or [end.words]
+        inspection = replace(inspection, problem=f"{nvdisasm.label}: {said[-1][:300]}")
+    bench.hub.drop_folder(folder)
+    return inspection, artifacts, end.killed_by_us or end.signal is not None

@@ -1,0 +1,170 @@
+"""What the steps of one run share: store, children, limits, and how many may work at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import hashlib
+import json
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from harness.processes.hub import FILE_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, MutableMapping
+
+    from harness.processes.hub import Hub, ResourceLimits
+    from harness.store.store import Store
+    from harness.values.outcome import ProcessEnd
+
+__all__ = [
+    "Kept",
+    "Sessions",
+    "TimeIsUpError",
+    "Workbench",
+    "content_key",
+    "has_died",
+    "still_valid",
+]
+
+_SHELL_SIGNALS = range(129, 160)
+
+T = TypeVar("T")
+
+
+class TimeIsUpError(Exception):
+    """The time that a run was given is over: nothing new is begun. Says nothing of the cell."""
+
+
+class Sessions(Protocol):
+    """Living captures of launch code; which front end they belong to is that front end's matter."""
+
+    async def close(self, key: str) -> None:
+        """End one session, if it is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept(Generic[T]):
+    """A piece of evidence, its key, the artifacts beside it, and whether it was there already."""
+
+    value: T
+    key: str
+    artifacts: Mapping[str, str]
+    cached: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Workbench:
+    """Store, children and slots of one run; `cpu_seconds` adds up what the compilers used.
+
+    After `deadline` (by `time.monotonic`) no slot is given any more. `made` are the keys of the
+    evidence that this run made.
+    """
+
+    hub: Hub
+    store: Store
+    sessions: Sessions
+    jobs: int
+    limits: ResourceLimits
+    use_cache: bool = True
+    deadline: float | None = None
+    cpu_seconds: float = 0.0
+    _slots: asyncio.Semaphore = field(init=False)
+    _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
+    making: MutableMapping[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    made: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._slots = asyncio.Semaphore(self.jobs)
+
+    def apart(self, *, limits: ResourceLimits | None, afresh: bool) -> Workbench:
+        """The same bench with other limits; `afresh`: as if nothing were stored or being made."""
+        other = copy.copy(self)
+        other.cpu_seconds = 0.0
+        other.limits = limits or self.limits
+        if afresh:
+            other.use_cache, other.made, other.making = False, set(), WeakValueDictionary()
+        return other
+
+    @contextlib.asynccontextmanager
+    async def slot(self, *, alone: bool = False) -> AsyncIterator[None]:
+        """Wait for a turn; `alone` waits until nothing else runs.
+
+        Raises:
+            TimeIsUpError: the turn would come after the deadline.
+        """
+        wanted = self.jobs if alone else 1
+        held = 0
+        try:
+            # One taker of many at a time, or two of them could each hold half for ever.
+            async with self._alone if alone else contextlib.nullcontext():
+                while held < wanted:
+                    await self._slots.acquire()
+                    held += 1
+            if self.deadline is not None and time.monotonic() > self.deadline:
+                raise TimeIsUpError
+            yield
+        finally:
+            for _ in range(held):
+                self._slots.release()
+
+    def once(self, key: str) -> asyncio.Lock:
+        """The lock under which one piece of evidence is made, however many cells want it.
+
+        It lives as long as one of them holds it or waits for it.
+        """
+        return self.making.setdefault(key, asyncio.Lock())
+
+    def find(self, kind: str, key: str, schema: type[T]) -> Kept[T] | None:
+        """Stored evidence, unless the user wants none or it can no longer be read."""
+        if not self.use_cache and key not in self.made:
+            return None
+        return self.read(kind, key, schema)
+
+    def read(self, kind: str, key: str, schema: type[T]) -> Kept[T] | None:
+        """Stored evidence, whether it was made in this run or before."""
+        found = self.store.get_evidence(kind, key)
+        if found is None:
+            return None
+        try:
+            value = msgspec.json.decode(found.body, type=schema)
+        except msgspec.MsgspecError:
+            return None  # written by another version of this program: made again
+        return Kept(value=value, key=key, artifacts=found.artifacts, cached=True)
+
+    def keep(self, kind: str, key: str, value: T, artifacts: Mapping[str, str]) -> Kept[T]:
+        """Store evidence that was just made."""
+        self.store.put_evidence(kind, key, msgspec.json.encode(value), artifacts)
+        self.made.add(key)
+        return Kept(value=value, key=key, artifacts=artifacts, cached=False)
+
+
+def content_key(**parts: object) -> str:
+    """One hash for everything that a step depends on."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def still_valid(end: ProcessEnd, limits: ResourceLimits) -> bool:
+    """Whether a stored end would come out the same.
+
+    Not if we killed it at a tighter limit, nor if somebody else did (the kernel's OOM killer).
+    """
+    if end.signal == signal.SIGKILL and not end.killed_by_us:
+        return False
+    if end.timed_out:
+        return limits.timeout <= end.wall
+    if end.over_memory:
+        return limits.memory <= end.peak_rss
+    return not end.flooded or limits.file_size <= FILE_SIZE
+
+
+def has_died(end: ProcessEnd) -> bool:
+    """Whether a compiler was taken down, by a signal that was not ours; a shell adds 128 to it."""
+    return not end.killed_by_us and (end.signal is not None or end.exit_code in _SHELL_SIGNALS)

@@ -1,0 +1,1 @@
+"""`triage bisect`: the version in which a failure began, and ended."""

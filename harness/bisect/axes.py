@@ -1,0 +1,165 @@
+"""The axes along which a failure is followed: what lies on them, and the cell at each point."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from packaging.version import Version
+
+from harness.bench.bench import Workbench
+from harness.cells.evaluate import PlannedCell
+from harness.cells.plan import Plan, plan_launch, plan_ptx
+from harness.cells.selection import PlannedLaunch, Selection
+from harness.packages.versions import OLDEST_TRITON
+from harness.toolchains import installed as toolchains
+from harness.values.errors import UsageError
+from harness.values.target import Target
+from harness.values.toolchain import Ptxas, Triton
+
+__all__ = [
+    "VERSION_AXES",
+    "Axis",
+    "PtxasAxis",
+    "TritonAxis",
+    "plan_cells",
+    "version_axis",
+    "with_ptxas",
+]
+
+VERSION_AXES = ("ptxas", "triton")
+
+
+class Axis(Protocol):
+    """Versions in order, and the cells at each of them.
+
+    `asked` is the one where the search begins, which the user named if `is_named`; `at_hand` how
+    many it takes to try all that are installed and one of each minor release. With `frozen`, all
+    have one PTX.
+    """
+
+    name: str
+    versions: tuple[str, ...]
+    asked: str | None
+    at_hand: int
+    frozen: bool
+    is_named: bool
+
+    async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
+        """Every config that was selected, at this version.
+
+        Raises:
+            CaptureError: its Triton cannot be asked.
+            TriageError: the toolchain cannot be had.
+        """
+
+
+@dataclass(slots=True, kw_only=True)
+class PtxasAxis:
+    """One PTX, byte for byte, on every ptxas."""
+
+    selection: Selection
+    versions: tuple[str, ...]
+    asked: str | None
+    at_hand: int
+    is_named: bool
+    name: str = "ptxas"
+    frozen: bool = True
+    _plan: Plan | None = None
+    _planning: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
+        """See `Axis`."""
+        ptxas = await asyncio.to_thread(toolchains.install_ptxas, version)
+        async with self._planning:
+            if self._plan is None:
+                self._plan = await plan_cells(bench, self.selection, ptxas)
+        return [with_ptxas(cell, ptxas) for cell in self._plan.cells]
+
+
+@dataclass(slots=True, kw_only=True)
+class TritonAxis:
+    """Every Triton, with the ptxas that was named, or the one that each bundles."""
+
+    selection: Selection
+    versions: tuple[str, ...]
+    asked: str | None
+    at_hand: int
+    is_named: bool
+    name: str = "triton"
+    frozen: bool = False
+
+    async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
+        """See `Axis`."""
+        triton = await asyncio.to_thread(toolchains.install_triton, version)
+        plan = await plan_cells(bench, replace(self.selection, tritons=(triton,)), None)
+        return list(plan.cells)
+
+
+async def plan_cells(
+    bench: Workbench,
+    selection: Selection,
+    ptxas: Ptxas | None,
+    *,
+    target: Target | None = None,
+    launch: PlannedLaunch | None = None,
+) -> Plan:
+    """The cells of a selection's one launch; `ptxas` is one to have for PTX that names none.
+
+    Raises:
+        TriageError: as `plan_launch` and `plan_ptx`.
+    """
+    launch, target = launch or selection.launches[0], target or selection.targets[0]
+    if selection.repro.ptx:
+        chosen = selection if ptxas is None else replace(selection, ptxas=(ptxas,))
+        return plan_ptx(bench, chosen, target, launch)
+    triton: Triton = selection.tritons[0]
+    if ptxas is not None:
+        selection = replace(selection, ptxas=(None,))
+    return await plan_launch(bench, selection, target, triton, launch)
+
+
+def with_ptxas(cell: PlannedCell, ptxas: Ptxas) -> PlannedCell:
+    """The cell with another ptxas, which gets the PTX of the bundled one."""
+    frozen = cell.launch is not None
+    label = f"{ptxas.label}-frozen" if frozen else ptxas.label
+    return replace(cell, ptxas=ptxas, freeze_ptx=frozen, cell=replace(cell.cell, ptxas=label))
+
+
+def version_axis(selection: Selection, name: str) -> Axis:
+    """The axis of that name, from the oldest version there is to the newest.
+
+    Raises:
+        UsageError: the axis does not apply.
+        InfrastructureError: what versions there are cannot be found out.
+    """
+    if name == "ptxas":
+        versions = [version for version, _ in toolchains.available_ptxas()]
+        named = selection.ptxas[0] if len(selection.ptxas) == 1 else None
+        return PtxasAxis(
+            selection=selection,
+            versions=tuple(map(str, versions)),
+            asked=named.version if named else None,
+            is_named=named is not None,
+            at_hand=_at_hand(name, versions),
+        )
+    if selection.repro.ptx:
+        raise UsageError(f"{selection.repro.name}: PTX has been through Triton; use --axis ptxas")
+    versions = [v for v in toolchains.available_triton() if v >= OLDEST_TRITON]
+    return TritonAxis(
+        selection=selection,
+        versions=tuple(map(str, versions)),
+        asked=selection.tritons[0].version if len(selection.tritons) == 1 else None,
+        is_named=selection.is_triton_named,
+        at_hand=_at_hand(name, versions),
+    )
+
+
+def _at_hand(kind: str, versions: Sequence[Version]) -> int:
+    installed = {
+        Version(found.version) for found in toolchains.list_installed() if found.kind == kind
+    }
+    newest = {(version.major, version.minor): version for version in sorted(versions)}
+    return len((installed & set(versions)) | set(newest.values()))

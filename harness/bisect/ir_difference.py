@@ -1,0 +1,127 @@
+"""Two compilers' IR of one kernel, stage by stage: where they begin to differ in kind.
+
+Any two releases differ in names, order and counts; what tells something is an operation that one of
+them uses and the other does not. Reads the surface of MLIR, LLVM IR and PTX, line by line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.ptx.facts import opcodes, without_debug
+
+__all__ = [
+    "STAGES",
+    "StageDifference",
+    "StageStory",
+    "compare_stages",
+    "first_trap",
+    "kinds_of",
+]
+
+STAGES = ("ttir", "ttgir", "llir", "ptx")
+
+_MLIR = re.compile(r'^\s*(?:%[^=\n]{1,400}= )?"?([a-z_]\w*(?:\.\w+)+)"?', re.MULTILINE)
+_LLVM = re.compile(
+    r"^\s+(?:%[\w.$-]+ = )?(?:(?:tail|musttail|notail) )?([a-z_]+)\b(?:[^@\n]*@(llvm\.[\w.]+))?",
+    re.MULTILINE,
+)
+_OVERLOAD = re.compile(r"(?:\.(?:[pv]?\d*[iuf]\d+|p\d+|bf16|f16|f32|f64))+$")
+_MAX_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageDifference:
+    """One stage on both sides: the kinds of operation that only one of them has.
+
+    `missing` names the side (`before` or `after`) that never came to this stage.
+    """
+
+    stage: str
+    gained: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    missing: str | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether it differs in kind."""
+        return bool(self.gained or self.lost or self.missing)
+
+    @property
+    def words(self) -> str:
+        """What differs, in a few words; `+` is what the later version has."""
+        if self.missing:
+            return (
+                f"the {'earlier' if self.missing == 'before' else 'later'} version never makes it"
+            )
+        if not self.differs:
+            return "the same kinds of operation"
+        parts = [f"+{name}" for name in self.gained[:_MAX_NAMED]]
+        parts += [f"-{name}" for name in self.lost[:_MAX_NAMED]]
+        left = len(self.gained) + len(self.lost) - len(parts)
+        return " ".join(parts) + (f" and {left} more" if left else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageStory:
+    """What lies between two Tritons: their IR by stage, and what they are made of.
+
+    `failing_pass` is the pass in which the failing side fails, dies or makes its trap, `trap_stage`
+    the first stage in which it has a trap that the other has not. `llvm` and `ptxas` are (earlier,
+    later): the LLVM commit that each wheel carries, and the ptxas that it bundles for this target.
+    """
+
+    stages: tuple[StageDifference, ...]
+    failing_pass: str | None = None
+    trap_stage: str | None = None
+    llvm: tuple[str | None, str | None] = (None, None)
+    ptxas: tuple[str | None, str | None] = (None, None)
+
+    @property
+    def first(self) -> StageDifference | None:
+        """The first stage that differs in kind."""
+        return next((stage for stage in self.stages if stage.differs), None)
+
+
+def compare_stages(before: Mapping[str, str], after: Mapping[str, str]) -> list[StageDifference]:
+    """Compare the texts by stage; a stage that neither side has is left out."""
+    found = []
+    for stage in STAGES:
+        sides = before.get(stage), after.get(stage)
+        if sides == (None, None):
+            continue
+        if sides[0] is None or sides[1] is None:
+            missing = "before" if sides[0] is None else "after"
+            found.append(StageDifference(stage=stage, missing=missing))
+            continue
+        old, new = kinds_of(stage, sides[0]), kinds_of(stage, sides[1])
+        found.append(
+            StageDifference(
+                stage=stage, gained=tuple(sorted(new - old)), lost=tuple(sorted(old - new))
+            )
+        )
+    return found
+
+
+def kinds_of(stage: str, text: str) -> frozenset[str]:
+    """The operations that a text of this stage uses; types and counts do not matter."""
+    if stage == "ptx":
+        body = without_debug(text).partition("{")[2]
+        return frozenset(opcode.split(".", 1)[0] for opcode, _ in opcodes(body))
+    if stage == "llir":
+        return frozenset(_OVERLOAD.sub("", call or word) for word, call in _LLVM.findall(text))
+    return frozenset(_MLIR.findall(text))
+
+
+def first_trap(failing: Mapping[str, str], other: Mapping[str, str]) -> str | None:
+    """The first stage in which the failing side has an operation that traps and the other none."""
+    for stage in STAGES:
+        if stage in failing and _traps(stage, failing[stage]):
+            return None if _traps(stage, other.get(stage, "")) else stage
+    return None
+
+
+def _traps(stage: str, text: str) -> bool:
+    return any(kind.rpartition(".")[2] == "trap" for kind in kinds_of(stage, text))

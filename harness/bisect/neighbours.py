@@ -1,0 +1,178 @@
+"""`triage bisect` along what has no order: ptxas' flags, GPU targets, the autotuner's configs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from harness.bench.bench import Workbench
+from harness.bisect.axes import plan_cells
+from harness.bisect.contrast import Contrast, Point
+from harness.bisect.run import open_bench
+from harness.cells.evaluate import PlannedCell, evaluate, with_flags
+from harness.cells.run import CompileOptions, record_of
+from harness.cells.selection import SUFFIX_SINCE, PlannedLaunch, Selection
+from harness.judging.answers import VerdictAnswer
+from harness.judging.conditions import Condition
+from harness.judging.followed import Followed, follow, rank
+from harness.processes.hub import Hub
+from harness.ptxas.flags import single_changes
+from harness.store.store import ResultRecord, Store
+from harness.values.errors import CaptureError, EmptySelectionError, UsageError
+from harness.values.kernel import ConfigFilter
+from harness.values.limits import KNOWN_CAPABILITIES
+from harness.values.row import Row
+from harness.values.target import Target
+
+__all__ = ["CONTRAST_AXES", "contrast"]
+
+CONTRAST_AXES = ("target", "flag", "config")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Neighbour:
+    """What is to be tried: a cell, or the reason why there is none."""
+
+    label: str
+    cell: PlannedCell | None
+    reason: str = ""
+
+
+async def contrast(
+    selection: Selection,
+    store: Store,
+    how: CompileOptions,
+    axis: str,
+    signature: str | None,
+    tell: Callable[[str, str], None],
+    *,
+    condition: Condition | None = None,
+) -> Contrast:
+    """Try every neighbour of the first cell that fails; `tell` hears each, and what it did.
+
+    With a `condition`, what is followed is that in the place of a failure.
+
+    Raises:
+        EmptySelectionError: no config matches.
+        UsageError: nothing that was selected fails, or fails as `signature` says.
+        TriageError: nothing could be tried at all.
+    """
+    run_id = store.begin_run(how.command)
+    async with Hub() as hub:
+        bench = open_bench(hub, store, how)
+        cells = (await plan_cells(bench, selection, None)).cells
+        if not cells:
+            raise EmptySelectionError("--config matches none of the configs")
+        asked = Followed(signature=signature, condition=condition)
+        origin, row = await _failing(bench, cells, asked)
+        neighbours = await _neighbours(bench, selection, axis, origin, row)
+
+        async def attempt(neighbour: _Neighbour) -> Point:
+            point, done = await _point(bench, neighbour)
+            if done:
+                store.put_result(run_id, done)
+            tell(
+                neighbour.label,
+                f"{point.row.verdict}: {point.reason}" if point.row else point.reason,
+            )
+            return point
+
+        tried = await asyncio.gather(*(attempt(each) for each in neighbours))
+    store.finish_run(run_id)
+    others = [point.row for point in tried if point.row]
+    followed = follow(row, condition=condition, others=others)
+    points = tuple(
+        replace(point, outcome=followed.of(point.row)) if point.row else point for point in tried
+    )
+    trouble = next((point.reason for point in points if point.outcome is VerdictAnswer.INFRA), None)
+    return Contrast(axis=axis, origin=row, followed=followed, points=points, trouble=trouble)
+
+
+async def _failing(
+    bench: Workbench, cells: Sequence[PlannedCell], asked: Followed
+) -> tuple[PlannedCell, Row]:
+    """The first cell that shows what is asked about; without a question, the first that fails.
+
+    One that is only sick where nothing fails outright, and an unsupported one where nothing is
+    sick.
+    """
+    done = await asyncio.gather(*(evaluate(bench, cell) for cell in cells))
+    rows = [each.row for each in done]
+    ranks = [rank(row, asked) for row in rows]
+    is_asked = asked.signature is not None or asked.condition is not None
+    if min(ranks) <= (0 if is_asked else 2):
+        first = ranks.index(min(ranks))
+        return cells[first], rows[first]
+    if asked.condition is not None:
+        raise UsageError(f"--while holds for none of the {len(cells)} selected cells")
+    meant = f" with signature {asked.signature}" if asked.signature else ""
+    raise UsageError(f"none of the {len(cells)} selected cells fails{meant}")
+
+
+async def _neighbours(
+    bench: Workbench, selection: Selection, axis: str, origin: PlannedCell, row: Row
+) -> list[_Neighbour]:
+    if axis == "flag":
+        return [
+            _Neighbour(label=change.label, cell=with_flags(origin, change))
+            for change in single_changes(row.ptxas_flags)
+        ]
+    if axis == "config":
+        if selection.repro.ptx:
+            raise UsageError(f"{selection.repro.name}: PTX has no configs; use --axis flag")
+        every = replace(selection, config=ConfigFilter())
+        cells = (await plan_cells(bench, every, None)).cells
+        return [
+            _Neighbour(label=cell.cell.config.label, cell=cell)
+            for cell in cells
+            if cell.cell.ptxas == origin.cell.ptxas and cell.cell.launch == origin.cell.launch
+        ]
+    targets = _targets(selection.targets[0])
+    return [await _on_target(bench, selection, origin, target) for target in targets]
+
+
+def _targets(asked: Target) -> list[Target]:
+    """Every GPU that is known, with the suffix that was asked for where it exists."""
+    since = SUFFIX_SINCE.get(asked.suffix, 0)
+    return [
+        Target(capability=number, suffix=asked.suffix if number >= since else "")
+        for number in sorted(KNOWN_CAPABILITIES)
+    ]
+
+
+async def _on_target(
+    bench: Workbench, selection: Selection, origin: PlannedCell, target: Target
+) -> _Neighbour:
+    """The same config on another GPU; raw PTX is made to say that it is for that one."""
+    launch = selection.launches[0]
+    if selection.repro.ptx:
+        header = {**launch.overrides, "target": str(target)}
+        launch = PlannedLaunch(spec=launch.spec, overrides=header)
+    try:
+        plan = await plan_cells(bench, selection, None, target=target, launch=launch)
+    except CaptureError as error:
+        return _Neighbour(label=str(target), cell=None, reason=str(error))
+    same = [cell for cell in plan.cells if cell.cell.config == origin.cell.config]
+    # The bundled ptxas may be another one for another GPU: the failure is followed on its own.
+    cell = next((cell for cell in same if cell.cell.ptxas == origin.cell.ptxas), None)
+    cell = cell or next(iter(same), None)
+    reason = "" if cell else "this config is not among those of this GPU"
+    return _Neighbour(label=str(target), cell=cell, reason=reason)
+
+
+async def _point(bench: Workbench, neighbour: _Neighbour) -> tuple[Point, ResultRecord | None]:
+    """What became of a neighbour; what that says is known when all are."""
+    if neighbour.cell is None:
+        reason, outcome = neighbour.reason, VerdictAnswer.UNTESTABLE
+        return Point(label=neighbour.label, outcome=outcome, reason=reason), None
+    done = await evaluate(bench, neighbour.cell)
+    row = done.row
+    point = Point(
+        label=neighbour.label,
+        outcome=VerdictAnswer.UNTESTABLE,
+        reason=row.reason,
+        row=row,
+        config=neighbour.cell.cell.config,
+    )
+    return point, record_of(done)

@@ -1,0 +1,165 @@
+"""`triage bisect`: since when, and until when, along the versions of ptxas or of Triton."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from harness.bench.bench import Workbench
+from harness.bisect.axes import version_axis
+from harness.bisect.ir_difference import StageStory
+from harness.bisect.log import BisectLog
+from harness.bisect.predicate import check_script
+from harness.bisect.probing import believe_all, plan_of, try_version
+from harness.bisect.report import BisectReport, ProbeEvidence
+from harness.bisect.search import next_probes
+from harness.bisect.stages import tell_stages
+from harness.bisect.state import BisectOptions, BisectSearch
+from harness.cells.run import CompileOptions
+from harness.cells.selection import Selection
+from harness.frontends.triton.sessions import TritonSessions
+from harness.judging.answers import VerdictAnswer
+from harness.processes.hub import Hub
+from harness.store.store import Store
+
+__all__ = ["BisectOptions", "bisect_versions", "open_bench"]
+
+_SWEPT_AT_ONCE = 4
+
+
+def open_bench(hub: Hub, store: Store, how: CompileOptions) -> Workbench:
+    """A bench for one command."""
+    return Workbench(
+        hub=hub,
+        store=store,
+        sessions=TritonSessions(hub, capture_timeout=how.timeout, capture_memory=how.memory),
+        jobs=how.workers,
+        limits=how.limits,
+        use_cache=how.use_cache,
+    )
+
+
+async def bisect_versions(
+    selection: Selection,
+    store: Store,
+    how: CompileOptions,
+    options: BisectOptions,
+    tell: Callable[[str, str], None],
+    log: BisectLog,
+) -> BisectReport:
+    """Find where a failure began and ended; `tell` is as in `Search`.
+
+    What `log` holds already is taken as it is, and everything new is added to it.
+
+    Raises:
+        UsageError: a version that was named does not exist, the axis does not apply, or the
+            command of `script` cannot be run.
+        EmptySelectionError: no config matches.
+        TriageError: nothing could be tried at all.
+    """
+    run_id = store.begin_run(how.command)
+    async with Hub() as hub:
+        axis = version_axis(selection, options.axis)
+        search = BisectSearch.begin(open_bench(hub, store, how), run_id, axis, options, log, tell)
+        if options.script:
+            await check_script(search.bench, options.script)
+        trouble = await _search(search)
+        stages = None
+        if not trouble and not axis.frozen:
+            stages = await _stages(search)
+    store.finish_run(run_id)
+    evidence = ProbeEvidence(
+        axis=options.axis,
+        versions=axis.versions,
+        probes=search.probes,
+        reasons=search.reasons,
+        rows=search.rows,
+        tallies=search.tallies,
+        focus=search.meant,
+        followed=search.followed,
+        config=search.config,
+        others=search.others,
+        stages=stages,
+        trouble=trouble,
+    )
+    log.end(evidence)
+    return evidence.report()
+
+
+async def _search(search: BisectSearch) -> str | None:
+    """Probe until everything worth it is known; what stopped it, if something did."""
+    named = [search.focus, search.index(search.options.good, "good")]
+    for index in dict.fromkeys(named):
+        if index is not None and (trouble := await try_version(search, index)):
+            return trouble
+    search.relearn()
+    planned = search.log.planned
+    budget = _budget(search) if planned is None else planned.budget
+    pending = [i for i, v in enumerate(search.axis.versions) if planned and v in planned.versions]
+    while True:
+        while wanted := pending or _next(search, budget):
+            # Written down first: a search that is resumed goes on with the same batch.
+            search.log.plan([search.axis.versions[index] for index in wanted], budget)
+            if trouble := await _try_all(search, wanted):
+                return trouble
+            search.relearn()
+            budget -= len(wanted)
+            pending = []
+        changed, trouble = await _confirm(search)
+        if trouble or not changed:
+            return trouble
+
+
+def _budget(search: BisectSearch) -> int:
+    """How many versions may be tried, beside those that were named."""
+    size = len(search.axis.versions)
+    # Beside one of each minor release, halving where the failure begins and where it ends.
+    enough = search.axis.at_hand + 2 * size.bit_length()
+    return size if search.options.sweep else search.options.budget or enough
+
+
+def _next(search: BisectSearch, budget: int) -> list[int]:
+    """The versions to try next, side by side."""
+    size = len(search.axis.versions)
+    left = size - len(search.probes)
+    # In a sweep none waits for what another says. Not all at once: trouble stops it early.
+    at_once = search.bench.jobs * (_SWEPT_AT_ONCE if left <= budget else 1)
+    return next_probes(size, search.probes, budget=budget, focus=search.focus, at_once=at_once)
+
+
+async def _try_all(search: BisectSearch, wanted: Sequence[int]) -> str | None:
+    troubles = await asyncio.gather(*(try_version(search, index) for index in wanted))
+    return next(filter(None, troubles), None)
+
+
+async def _confirm(search: BisectSearch) -> tuple[bool, str | None]:
+    """Run what the answer rests on again; whether a version changed its answer, and trouble."""
+    before = {index: probe.outcome for index, probe in search.probes.items()}
+    finding = search.finding()
+    boundaries = filter(None, (finding.regression, finding.fix))
+    sides = {index for boundary in boundaries for index in (boundary.before, boundary.after)}
+    if trouble := await believe_all(search, sides, search.options.repeat):
+        return False, trouble
+    # A failure that turned out to come now and then may have been missed before.
+    doubtful = {
+        index
+        for index, probe in search.probes.items()
+        if probe.outcome is VerdictAnswer.OK and search.tallies[index].runs < search.runs_wanted
+    }
+    if trouble := await believe_all(search, doubtful, 1):
+        return False, trouble
+    after = {index: probe.outcome for index, probe in search.probes.items()}
+    return before != after, None
+
+
+async def _stages(search: BisectSearch) -> StageStory | None:
+    """What the two sides of the boundary made, where each lowered for itself."""
+    finding = search.finding()
+    boundary = finding.regression or finding.fix
+    if boundary is None:
+        return None
+    sides = []
+    for index in (boundary.before, boundary.after):
+        plan = await plan_of(search, index)
+        sides.append((plan, search.done[index]))
+    return await tell_stages(search.bench, sides[0], sides[1])

@@ -1,0 +1,265 @@
+"""Bisection over an ordered axis that has holes and need not be monotone. Pure.
+
+A probe answers one of five words (`Outcome`). Only *same* and *ok* move a bound; the others are
+holes: they are stepped around, and a boundary that holds one is answered as a bracket, never as
+one version. Where what is left fits the budget everything is probed: only a sweep shows a history
+that fails, passes and fails again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.judging.answers import VerdictAnswer
+
+__all__ = [
+    "Boundary",
+    "Finding",
+    "Probe",
+    "Segment",
+    "conclude",
+    "next_probes",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """The answer of one version; `verdict` and `signature` tell apart what `outcome` does not."""
+
+    outcome: VerdictAnswer
+    verdict: str = ""
+    signature: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Neighbouring versions that were probed and answered alike: `first` to `last`, inclusive."""
+
+    first: int
+    last: int
+    probe: Probe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """Between `before` and `after`, which were probed, the failure came or went.
+
+    `holes` lie between and could not be tested; `unprobed` lie between and were not tried. With
+    either, the change happened at one of them or at `after`: it is not known at which.
+    """
+
+    before: int
+    after: int
+    holes: tuple[int, ...] = ()
+    unprobed: tuple[int, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether `after` is the very version that changed it."""
+        return not self.holes and not self.unprobed
+
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        """The versions at which it may have happened."""
+        return tuple(range(self.before + 1, self.after + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What the probes say, and nothing that they do not.
+
+    `regression` is the boundary at which the stretch of failures began that holds the newest
+    version known to fail among those asked about (`focus`), `fix` the one at which it ended; None
+    where none was seen. `regressions` and `fixes` are all of them, oldest first. Where no version
+    works beyond the oldest or the newest failure, `appears` and `vanishes` lead to the next one
+    that was probed, if there is one: it neither works nor shows the failure. `holes` were probed
+    and could not tell; `unprobed` were not tried.
+    """
+
+    segments: tuple[Segment, ...]
+    regressions: tuple[Boundary, ...]
+    fixes: tuple[Boundary, ...]
+    regression: Boundary | None
+    fix: Boundary | None
+    appears: Boundary | None
+    vanishes: Boundary | None
+    oldest_bad: int | None
+    newest_bad: int | None
+    holes: tuple[int, ...]
+    unprobed: tuple[int, ...]
+
+    @property
+    def came_back(self) -> bool:
+        """Whether it failed, worked, and failed again."""
+        return len(self.regressions) + (not self._begins_good) > 1 and self.newest_bad is not None
+
+    @property
+    def _begins_good(self) -> bool:
+        moving = [segment for segment in self.segments if segment.probe.outcome.moves_a_bound]
+        return not moving or moving[0].probe.outcome is VerdictAnswer.OK
+
+
+def next_probes(
+    size: int,
+    known: Mapping[int, Probe],
+    *,
+    budget: int,
+    focus: int | None = None,
+    at_once: int = 1,
+) -> list[int]:
+    """Which of the versions 0 .. size-1 to probe next; none when everything worth it is known.
+
+    Args:
+        size: how many versions there are, oldest first.
+        known: the answers so far.
+        budget: how many probes may still be made.
+        focus: the version at which the failure was seen, if one is named.
+        at_once: how many may be probed side by side.
+    """
+    left = [index for index in range(size) if index not in known]
+    budget = min(budget, len(left))
+    if budget <= 0:
+        return []
+    if len(left) <= budget:
+        return left[:at_once]
+    chosen: list[int] = []
+    imagined = dict(known)
+    while len(chosen) < min(at_once, budget):
+        index = _most_useful(size, imagined, focus)
+        if index is None:
+            break
+        chosen.append(index)
+        # A pending probe is a place not to choose again, and promises nothing.
+        imagined[index] = Probe(outcome=VerdictAnswer.INFRA)
+    return chosen
+
+
+def _most_useful(size: int, known: Mapping[int, Probe], focus: int | None) -> int | None:
+    """The version that is named, the ends, an open boundary, then the widest blank."""
+    if focus is not None and focus not in known:
+        return focus
+    for end in (_outermost(range(size - 1, -1, -1), known), _outermost(range(size), known)):
+        if end is not None:
+            return end
+    boundaries = [b for b in _boundaries(size, known) if b.unprobed]
+    if boundaries:
+        # The newest first: it is what today's user meets.
+        return _around_holes(boundaries[-1].unprobed, boundaries[-1])
+    blanks = list(_blanks(size, known))
+    if not blanks:
+        return None
+    widest = max(blanks, key=len)
+    return widest[len(widest) // 2]
+
+
+def _outermost(order: Sequence[int], known: Mapping[int, Probe]) -> int | None:
+    """The end in this direction, or the nearest to it that can be tested.
+
+    Past a hole the step doubles, so that a long row of untestable versions costs little.
+    """
+    position, step = 0, 1
+    while position < len(order):
+        index = order[position]
+        if index not in known:
+            return index
+        if known[index].outcome.moves_a_bound:
+            return None
+        position += step
+        step *= 2
+    return None
+
+
+def _around_holes(unprobed: Sequence[int], boundary: Boundary) -> int:
+    """The middle; where a hole is known inside, the one farthest from all holes and both sides."""
+    middle = (boundary.before + boundary.after) / 2
+    marks = (*boundary.holes, boundary.before, boundary.after) if boundary.holes else ()
+    return min(
+        unprobed,
+        key=lambda index: (
+            -min((abs(index - mark) for mark in marks), default=0),
+            abs(index - middle),
+            index,
+        ),
+    )
+
+
+def _blanks(size: int, known: Mapping[int, Probe]) -> Iterator[list[int]]:
+    """Runs of versions that were not tried."""
+    run: list[int] = []
+    for index in range(size):
+        if index not in known:
+            run.append(index)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _boundaries(size: int, known: Mapping[int, Probe]) -> list[Boundary]:
+    """Each pair of neighbouring bounds that answered differently, oldest first."""
+    bounds = [
+        index for index in range(size) if index in known and known[index].outcome.moves_a_bound
+    ]
+    return [
+        Boundary(
+            before=before,
+            after=after,
+            holes=tuple(index for index in range(before + 1, after) if index in known),
+            unprobed=tuple(index for index in range(before + 1, after) if index not in known),
+        )
+        for before, after in itertools.pairwise(bounds)
+        if known[before].outcome is not known[after].outcome
+    ]
+
+
+def conclude(size: int, known: Mapping[int, Probe], *, focus: int | None = None) -> Finding:
+    """What the answers so far say of the versions 0 .. size-1; `focus` as in `next_probes`."""
+    boundaries = _boundaries(size, known)
+    regressions = tuple(b for b in boundaries if known[b.after].outcome is VerdictAnswer.SAME)
+    fixes = tuple(b for b in boundaries if known[b.after].outcome is VerdictAnswer.OK)
+    bad = [index for index in sorted(known) if known[index].outcome is VerdictAnswer.SAME]
+    asked = focus if focus in bad else (bad[-1] if bad else None)
+    regression = _last(b for b in regressions if asked is not None and b.after <= asked)
+    fix = next((b for b in fixes if asked is not None and b.before >= asked), None)
+    probed = sorted(known)
+    return Finding(
+        segments=tuple(_segments(size, known)),
+        regressions=regressions,
+        fixes=fixes,
+        regression=regression,
+        fix=fix,
+        appears=None if regression or not bad else _edge(known, probed[::-1], bad[0]),
+        vanishes=None if fix or not bad else _edge(known, probed, bad[-1]),
+        oldest_bad=bad[0] if bad else None,
+        newest_bad=bad[-1] if bad else None,
+        holes=tuple(i for i in sorted(known) if not known[i].outcome.moves_a_bound),
+        unprobed=tuple(index for index in range(size) if index not in known),
+    )
+
+
+def _edge(known: Mapping[int, Probe], order: Sequence[int], bad: int) -> Boundary | None:
+    """From the outermost failure to the next one that was probed, in this order of versions."""
+    beyond = order[order.index(bad) + 1 :]
+    if not beyond:
+        return None
+    before, after = sorted((bad, beyond[0]))
+    unprobed = tuple(index for index in range(before + 1, after) if index not in known)
+    return Boundary(before=before, after=after, unprobed=unprobed)
+
+
+def _last(found: Iterator[Boundary]) -> Boundary | None:
+    return next(reversed(list(found)), None)
+
+
+def _segments(size: int, known: Mapping[int, Probe]) -> Iterator[Segment]:
+    first = 0
+    for index in range(size):
+        if index not in known:
+            continue
+        is_first = index == 0 or known.get(index - 1) != known[index]
+        first = index if is_first else first
+        if known.get(index + 1) != known[index]:
+            yield Segment(first=first, last=index, probe=known[index])

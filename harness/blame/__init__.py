@@ -1,0 +1,1 @@
+"""`triage blame`: the component that is responsible, and the evidence for it."""

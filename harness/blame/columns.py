@@ -1,0 +1,97 @@
+"""Which Tritons and which ptxas a blame tries, and where each comes from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from packaging.version import Version
+
+from harness.bisect.axes import version_axis
+from harness.blame.choices import one_of_each_minor, order_for_the_first, worth_trying
+from harness.cells.selection import Selection
+from harness.toolchains import installed as toolchains
+from harness.values.errors import InfrastructureError, TriageError
+from harness.values.toolchain import BUNDLED, Ptxas, Triton
+
+__all__ = ["Columns", "choose_columns", "choose_tritons", "installed_versions", "known_versions"]
+
+# Lowering takes seconds, and a Triton that is not there yet is a large download.
+_MOST_TRITONS = 8
+
+
+@dataclass(slots=True, kw_only=True)
+class Columns:
+    """The ptxas to try, the most telling first; `chosen` says that the user named them."""
+
+    wanted: list[str]
+    chosen: bool
+    troubles: list[str]
+    at_hand: dict[str, Ptxas] = field(default_factory=dict)
+
+    @property
+    def ordered(self) -> list[str]:
+        """As versions, oldest first."""
+        return sorted(self.wanted, key=Version)
+
+    async def get(self, version: str) -> Ptxas | None:
+        """That ptxas, installed if it is not yet; None where it is not available."""
+        if version not in self.at_hand:
+            try:
+                found = await asyncio.to_thread(toolchains.install_ptxas, version)
+            except TriageError as error:
+                self.troubles.append(f"ptxas {version}: {error}")
+                return None
+            self.at_hand[version] = found
+        return self.at_hand[version]
+
+
+def choose_tritons(selection: Selection, case: Triton | None, troubles: list[str]) -> list[str]:
+    """The Tritons to try, the case's first: those that were named, else one of each minor."""
+    if case is None:
+        return []
+    if len(selection.tritons) > 1:
+        named = [triton.version for triton in selection.tritons]
+        return list(dict.fromkeys([case.version, *named]))
+    versions = known_versions(selection, "triton", troubles)
+    return worth_trying(
+        one_of_each_minor(versions, installed_versions("triton")), case.version, _MOST_TRITONS
+    )
+
+
+def choose_columns(
+    selection: Selection, case: Ptxas, bundled: Iterable[Ptxas], troubles: list[str]
+) -> Columns:
+    """The ptxas to try: those that were named, else the bundled, all installed, each minor."""
+    at_hand = {ptxas.version: _as_such(ptxas) for ptxas in (*bundled, case)}
+    named = [ptxas.version if ptxas else case.version for ptxas in selection.ptxas]
+    if len(named) > 1:
+        at_hand |= {ptxas.version: ptxas for ptxas in selection.ptxas if ptxas}
+        wanted = list(dict.fromkeys([case.version, *named]))
+        return Columns(wanted=wanted, chosen=True, troubles=troubles, at_hand=at_hand)
+    installed = installed_versions("ptxas") | set(at_hand)
+    minors = one_of_each_minor({*known_versions(selection, "ptxas", troubles), *at_hand}, installed)
+    wanted = order_for_the_first(
+        case=case.version, bundled=at_hand, minors=minors, installed=installed
+    )
+    return Columns(wanted=wanted, chosen=False, troubles=troubles, at_hand=at_hand)
+
+
+def _as_such(ptxas: Ptxas) -> Ptxas:
+    """One that a Triton bundles, as a ptxas like any other: for other Tritons it is not bundled."""
+    return replace(ptxas, origin="triton") if ptxas.origin == BUNDLED else ptxas
+
+
+def known_versions(selection: Selection, kind: str, troubles: list[str]) -> list[str]:
+    """All that there are; where the index does not answer, those that are installed."""
+    try:
+        return list(version_axis(selection, kind).versions)
+    except InfrastructureError as error:
+        troubles.append(f"what versions of {kind} there are: {error}")
+        return sorted(installed_versions(kind), key=Version)
+
+
+def installed_versions(kind: str) -> set[str]:
+    """The versions of `ptxas` or `triton` that are installed."""
+    return {found.version for found in toolchains.list_installed() if found.kind == kind}

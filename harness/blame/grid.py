@@ -1,0 +1,210 @@
+"""The grid that blame is read from: what each Triton made, and what each ptxas made of that. Pure.
+
+A line is one program, byte for byte, with the flags that go with it; or what a Triton did that
+came to no PTX. A column is a ptxas. Only *same* and *ok* say anything (`Outcome`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from packaging.version import Version
+
+from harness.judging.answers import VerdictAnswer
+from harness.judging.followed import Followed
+from harness.values.row import Row
+from harness.values.verdict import VerdictKind
+
+__all__ = ["Cell", "Grid", "Line", "PairTrial", "Varied", "fold"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What one pair of compilers did; `verdict` is empty where there was nothing to judge.
+
+    `row` holds the numbers, where there are any.
+    """
+
+    outcome: VerdictAnswer
+    verdict: str = ""
+    reason: str = ""
+    stage: str | None = None
+    signature: str | None = None
+    short: str | None = None
+    row: Row | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One program and what every ptxas made of it; `stopped` instead where there is no PTX.
+
+    `tritons` made it, all the same; none for raw PTX. `made_for` names the ptxas that Triton saw,
+    where that is not the one that it bundles.
+    """
+
+    tritons: tuple[str, ...] = ()
+    body: str | None = None
+    version: str | None = None
+    flags: tuple[str, ...] = ()
+    made_for: str | None = None
+    stopped: Cell | None = None
+    cells: Mapping[str, Cell] = field(default_factory=dict)
+
+    def all_cells(self) -> list[Cell]:
+        """Every cell of it."""
+        return [*([self.stopped] if self.stopped else []), *self.cells.values()]
+
+    def has(self, outcome: VerdictAnswer) -> bool:
+        """Whether any cell came out so."""
+        return any(cell.outcome is outcome for cell in self.all_cells())
+
+    def ptxas(self, outcome: VerdictAnswer) -> list[str]:
+        """The ptxas that came out so."""
+        return [version for version, cell in self.cells.items() if cell.outcome is outcome]
+
+
+class Varied(str, Enum):
+    """What a trial varies: nothing, what must not matter, or how ptxas is called."""
+
+    NOTHING = "nothing"
+    NAME_OR_LINES = "name_or_lines"
+    FLAGS = "flags"
+    LEVEL = "level"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairTrial:
+    """One pair again, with something varied: `before` is what it did unvaried."""
+
+    what: str
+    varied: Varied
+    triton: str | None
+    ptxas: str
+    before: VerdictAnswer
+    after: VerdictAnswer
+    verdict: str
+    reason: str = ""
+
+    @property
+    def changed(self) -> bool:
+        """Whether the failure came or went; what is not known, or fails otherwise, did not."""
+        return {self.before, self.after} == {VerdictAnswer.SAME, VerdictAnswer.OK}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Lines (the one that the question begins with first) and ptxas versions, oldest first."""
+
+    lines: tuple[Line, ...]
+    ptxas: tuple[str, ...]
+    focus: Followed
+    trials: tuple[PairTrial, ...] = ()
+
+    @property
+    def is_raw(self) -> bool:
+        """PTX of which the origin is not known."""
+        return not any(line.tritons for line in self.lines)
+
+    def by_triton(self) -> list[Line]:
+        """The lines by the oldest Triton of each."""
+        return sorted(self.lines, key=_age)
+
+    @property
+    def failing(self) -> list[Line]:
+        """Lines with the failure."""
+        return [line for line in self.lines if line.has(VerdictAnswer.SAME)]
+
+    @property
+    def working(self) -> list[Line]:
+        """Lines that never have the failure, and do work."""
+        return [
+            line
+            for line in self.lines
+            if line.has(VerdictAnswer.OK) and not line.has(VerdictAnswer.SAME)
+        ]
+
+    @property
+    def splits(self) -> list[Line]:
+        """Lines whose one PTX fails on some ptxas and works on others."""
+        return [line for line in self.failing if line.has(VerdictAnswer.OK)]
+
+    @property
+    def follows(self) -> list[tuple[Line, Line, str]]:
+        """A failing line, a line with another program that works, and a ptxas that says both."""
+        return list(self._contrasts(same_program=False))
+
+    @property
+    def settings(self) -> list[tuple[Line, Line, str]]:
+        """As `follows`, with one program under another PTX version or other flags."""
+        return list(self._contrasts(same_program=True))
+
+    def _contrasts(self, *, same_program: bool) -> Iterator[tuple[Line, Line, str]]:
+        for one in self.lines:
+            for other in self.lines:
+                if one.body and other.body and (one.body == other.body) is same_program:
+                    works = other.ptxas(VerdictAnswer.OK)
+                    yield from (
+                        (one, other, x) for x in one.ptxas(VerdictAnswer.SAME) if x in works
+                    )
+
+    @property
+    def is_flaky(self) -> bool:
+        """The same thing again came out otherwise."""
+        return any(trial.changed for trial in self.varying(Varied.NOTHING))
+
+    @property
+    def is_fragile(self) -> bool:
+        """It comes or goes with what must not matter."""
+        return any(trial.changed for trial in self.varying(Varied.NAME_OR_LINES))
+
+    def varying(self, what: Varied) -> list[PairTrial]:
+        """The trials of one kind."""
+        return [trial for trial in self.trials if trial.varied is what]
+
+    def tritons_with(self, kind: VerdictKind) -> list[str]:
+        """The Tritons for which this verdict came out, on some ptxas or before it.
+
+        Where numbers are followed, those for which the condition holds.
+        """
+        by_numbers = self.focus.condition is not None
+        return [
+            triton
+            for line in self.lines
+            if any(
+                cell.outcome is VerdictAnswer.SAME if by_numbers else cell.verdict == kind.value
+                for cell in line.all_cells()
+            )
+            for triton in line.tritons
+        ]
+
+    def ptxas_with(self, outcome: VerdictAnswer) -> list[str]:
+        """The ptxas with this outcome on any line, oldest first."""
+        found = {version for line in self.lines for version in line.ptxas(outcome)}
+        return [version for version in self.ptxas if version in found]
+
+
+def _age(line: Line) -> tuple[Version, str]:
+    return min(map(Version, line.tritons), default=Version("0")), line.made_for or ""
+
+
+def fold(chosen: Sequence[str], columns: Sequence[str]) -> str:
+    """Versions in words, with neighbours among the columns as a range: `13.1.80 - 13.2.86 (5)`."""
+    wanted, runs = set(chosen), list[list[str]]()
+    fresh = True
+    for version in columns:
+        if version not in wanted:
+            fresh = True
+            continue
+        if fresh:
+            runs.append([])
+        runs[-1].append(version)
+        fresh = False
+    return ", ".join(_run(run) for run in runs) or "none"
+
+
+def _run(run: Sequence[str]) -> str:
+    if len(run) < 3:
+        return ", ".join(run)
+    return f"{run[0]} - {run[-1]} ({len(run)})"

@@ -1,0 +1,173 @@
+"""Whose failure it is, and on what ground that can be said. Pure: a grid in, a ground out.
+
+A failure that differs over one PTX, byte for byte, is a failure of ptxas. One that every ptxas
+shows on one PTX and none on another is a failure of the compiler that wrote the PTX. One that every
+toolchain shows is the kernel's; but that every toolchain spills does not say why. A compiler that
+crashes is at fault whatever its input; and a version that gave no result is no pass.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from harness.blame.grid import Grid, Varied
+from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer
+from harness.judging.messages import PTXAS_NOT_ON_TARGET
+from harness.values.verdict import VerdictKind
+
+__all__ = ["Culprit", "Ground", "culprit_of", "ground_of"]
+
+
+class Culprit(str, Enum):
+    """The responsible component."""
+
+    PTXAS = "ptxas"
+    TRITON = "triton"
+    KERNEL = "kernel"
+    PAIRING = "pairing"
+    CANNOT_TELL = "cannot_tell"
+
+
+class Ground(str, Enum):
+    """Why, in one word for each way to an answer; `harness.blame.words` spells them out."""
+
+    NOTHING_FAILS = "nothing_fails"
+    SPLIT = "split"
+    PTXAS_CRASH = "ptxas_crash"
+    TRITON_CRASH = "triton_crash"
+    STUB = "stub"
+    FOLLOWS_PTX = "follows_ptx"
+    ANOTHER_TRITON = "another_triton"
+    DIALECT = "dialect"
+    REJECTED = "rejected"
+    LIMIT = "limit"
+    EVERY_TOOLCHAIN = "every_toolchain"
+    NO_BETTER = "no_better"
+    UNSUPPORTED = "unsupported"
+    SETTINGS = "settings"
+    BOTH = "both"
+    POINTED = "pointed"
+    ONE_TRITON = "one_triton"
+    ONE_PTXAS = "one_ptxas"
+    NO_COMMON_PTXAS = "no_common_ptxas"
+    STUB_BY_ALL = "stub_by_all"
+    RAW_PTX = "raw_ptx"
+    OUT_OF_BOUNDS = "out_of_bounds"
+    NO_TRITON = "no_triton"
+    FRAGILE = "fragile"
+    FLAKY = "flaky"
+
+
+_CULPRITS = {
+    Ground.SPLIT: Culprit.PTXAS,
+    Ground.PTXAS_CRASH: Culprit.PTXAS,
+    Ground.TRITON_CRASH: Culprit.TRITON,
+    Ground.STUB: Culprit.TRITON,
+    Ground.FOLLOWS_PTX: Culprit.TRITON,
+    Ground.ANOTHER_TRITON: Culprit.TRITON,
+    Ground.REJECTED: Culprit.KERNEL,
+    Ground.LIMIT: Culprit.KERNEL,
+    Ground.EVERY_TOOLCHAIN: Culprit.KERNEL,
+    Ground.UNSUPPORTED: Culprit.PAIRING,
+    Ground.DIALECT: Culprit.PAIRING,
+    Ground.SETTINGS: Culprit.PAIRING,
+    Ground.BOTH: Culprit.PAIRING,
+    Ground.POINTED: Culprit.PAIRING,
+}
+_STUBS = (VerdictKind.TRAP_STUB, VerdictKind.SICK)
+
+
+def culprit_of(ground: Ground) -> Culprit | None:
+    """Who is at fault on this ground; None where nothing fails."""
+    if ground is Ground.NOTHING_FAILS:
+        return None
+    return _CULPRITS.get(ground, Culprit.CANNOT_TELL)
+
+
+def ground_of(grid: Grid) -> Ground:
+    """What the grid says of the failure in its focus."""
+    focus = grid.focus
+    if not grid.failing:
+        return Ground.NOTHING_FAILS
+    if focus.kind is VerdictKind.UNSUPPORTED and focus.condition is None:
+        return Ground.UNSUPPORTED
+    if focus.is_crash and focus.before_ptxas:
+        return Ground.TRITON_CRASH
+    if focus.is_crash:
+        return Ground.SPLIT if grid.splits and not grid.is_flaky else Ground.PTXAS_CRASH
+    if grid.is_flaky:
+        return Ground.FLAKY
+    if grid.splits:
+        # Not a crash but a refusal: where other PTX is welcome, either side may be in the wrong.
+        is_refusal = focus.kind is VerdictKind.PTXAS_ERROR
+        return Ground.BOTH if is_refusal and grid.follows else Ground.SPLIT
+    return _before_ptxas(grid) if focus.before_ptxas else _in_ptxas(grid)
+
+
+def _before_ptxas(grid: Grid) -> Ground:
+    kind = grid.focus.kind
+    if grid.is_raw:
+        return Ground.RAW_PTX
+    if kind in _STUBS:
+        # Code that breaks its own promises (`tl.assume`) may be a trap to every compiler.
+        is_known = grid.working or grid.focus.is_over_limit
+        return Ground.STUB if is_known else Ground.STUB_BY_ALL
+    if grid.working:
+        if _is_pointed(grid):
+            return Ground.POINTED
+        # A source that one Triton refuses may use what that one does not know, or no longer does.
+        return Ground.DIALECT if kind is VerdictKind.REJECTED else Ground.ANOTHER_TRITON
+    if kind in LIMITS_OF_OURS:
+        return Ground.OUT_OF_BOUNDS
+    if len(grid.tritons_with(kind)) < 2:
+        return Ground.ONE_TRITON
+    if kind is VerdictKind.OUT_OF_RESOURCES:
+        return Ground.LIMIT
+    # A Triton that fails later has taken the source for good.
+    if kind is VerdictKind.REJECTED and not _fails_otherwise(grid):
+        return Ground.REJECTED
+    return Ground.NO_TRITON
+
+
+def _is_pointed(grid: Grid) -> bool:
+    """Whether one Triton fails when it is pointed at a ptxas, and not with the one it bundles."""
+    fails = {triton for line in grid.failing if line.made_for for triton in line.tritons}
+    return any(fails.intersection(line.tritons) for line in grid.working)
+
+
+def _fails_otherwise(grid: Grid) -> bool:
+    """Whether a toolchain takes the source, and fails later; not where it refuses the target."""
+    cells = (cell for line in grid.lines for cell in line.all_cells())
+    return any(
+        cell.outcome is VerdictAnswer.OTHER
+        and cell.verdict != grid.focus.kind.value
+        and not PTXAS_NOT_ON_TARGET.search(cell.reason)
+        for cell in cells
+    )
+
+
+def _in_ptxas(grid: Grid) -> Ground:
+    kind = grid.focus.kind
+    if grid.settings or any(trial.changed for trial in grid.varying(Varied.FLAGS)):
+        return Ground.SETTINGS
+    if grid.is_fragile:
+        return Ground.FRAGILE
+    if grid.follows:
+        seen = max(len(one.ptxas(VerdictAnswer.SAME)) for one, _, _ in grid.follows)
+        return Ground.FOLLOWS_PTX if seen > 1 else Ground.ONE_PTXAS
+    if grid.working:
+        return Ground.NO_COMMON_PTXAS
+    if kind in LIMITS_OF_OURS:
+        return Ground.OUT_OF_BOUNDS
+    if kind is VerdictKind.OUT_OF_RESOURCES and grid.is_raw:
+        return Ground.LIMIT
+    if len(grid.ptxas_with(VerdictAnswer.SAME)) < 2:
+        return Ground.ONE_PTXAS
+    if grid.is_raw:
+        return Ground.RAW_PTX
+    if len(grid.tritons_with(kind)) < 2:
+        return Ground.ONE_TRITON
+    if kind is VerdictKind.OUT_OF_RESOURCES:
+        return Ground.LIMIT
+    has_numbers = grid.focus.condition is not None or kind is VerdictKind.SICK
+    return Ground.NO_BETTER if has_numbers else Ground.EVERY_TOOLCHAIN

@@ -1,0 +1,314 @@
+"""The lines of a blame's grid: one config compiled by each Triton, on every ptxas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from packaging.version import Version
+
+from harness.bench.bench import Workbench
+from harness.blame.choices import order_for_others
+from harness.blame.columns import Columns, choose_columns, choose_tritons
+from harness.blame.grid import Cell, Line, fold
+from harness.cells.evaluate import PlannedCell, evaluate
+from harness.cells.plan import Plan, plan_launch, plan_ptx
+from harness.cells.run import record_of
+from harness.cells.selection import Selection
+from harness.judging.answers import VerdictAnswer
+from harness.judging.followed import Followed
+from harness.toolchains import installed as toolchains
+from harness.values.errors import CaptureError, InfrastructureError, TriageError
+from harness.values.row import Row
+from harness.values.toolchain import Ptxas, Triton
+
+__all__ = [
+    "Made",
+    "Study",
+    "as_seen",
+    "assemble_all",
+    "distinct",
+    "followed",
+    "lines_of",
+    "look_along",
+    "make_all",
+]
+
+# So many unsupported ones in a row, going back in time, and older ones are not asked.
+_ENOUGH_HOLES = 3
+# What every line gets of the budget, at least.
+_SHARE = 4
+
+
+@dataclass(slots=True, kw_only=True)
+class Study:
+    """One blame at work; `tell` hears of each pair, and what it did.
+
+    `budget` is how many pairs of PTX and ptxas may be tried. `troubles` are the toolchains that are
+    not available, `notes` what was left out.
+    """
+
+    bench: Workbench
+    run: int
+    selection: Selection
+    budget: int
+    tell: Callable[[str, str], None]
+    troubles: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    async def row(self, cell: PlannedCell, *, kept: bool = True) -> Row:
+        """What became of a cell; `kept` also for history."""
+        done = await evaluate(self.bench, cell)
+        if kept:
+            self.bench.store.put_result(self.run, record_of(done))
+        row = done.row
+        who = f"Triton {row.triton}, " if row.triton else ""
+        self.tell(f"{who}ptxas {row.ptxas}", f"{row.verdict}: {row.reason}")
+        return row
+
+    async def plan(
+        self, triton: Triton | None, *, bundled: bool = False, ptxas: tuple[Ptxas, ...] = ()
+    ) -> Plan:
+        """The cells of the launch, for the ptxas that were named, for the `bundled` one or `ptxas`.
+
+        Triton is pointed at each of `ptxas`, and writes its PTX for that one.
+        """
+        selection = replace(self.selection, ptxas=(None,)) if bundled else self.selection
+        if ptxas:
+            selection = replace(selection, ptxas=ptxas, freeze_ptx=False)
+        launch, target = selection.launches[0], selection.targets[0]
+        if triton is None:
+            return plan_ptx(self.bench, selection, target, launch)
+        return await plan_launch(self.bench, selection, target, triton, launch)
+
+
+@dataclass(slots=True, kw_only=True)
+class Made:
+    """The PTX that one Triton compiled the config to, and its rows on every ptxas that was tried.
+
+    `cell` is the one with the ptxas that the PTX was compiled for; None where there is none, and
+    `stopped` says why.
+    """
+
+    triton: str | None
+    cell: PlannedCell | None = None
+    row: Row | None = None
+    made_for: str | None = None
+    stopped: Cell | None = None
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    @property
+    def program(self) -> tuple[object, ...] | None:
+        """Equal for the same program under the same flags; None where there is no PTX."""
+        row = self.row
+        if row is None or row.ptx_body_sha256 is None:
+            return None
+        return row.ptx_body_sha256, row.ptx_version, row.ptxas_flags
+
+    def all_rows(self) -> list[Row]:
+        """Every row of it."""
+        own = [self.row] if self.row else []
+        return [*own, *(row for row in self.rows.values() if row is not self.row)]
+
+
+def followed(cell: PlannedCell) -> tuple[str, str, str]:
+    """What stays the same of a cell from one toolchain to another."""
+    return cell.cell.kernel, cell.cell.launch, cell.cell.config.label
+
+
+async def make_all(study: Study, case: PlannedCell, row: Row, meant: Followed) -> list[Made]:
+    """What each Triton makes, the case's first; raw PTX is there already."""
+    if case.launch is None:
+        return [Made(triton=None, cell=case, row=row, rows={case.ptxas.version: row})]
+    turns = asyncio.Semaphore(study.bench.jobs + 1)
+    own = case.launch.triton
+
+    async def one(version: str) -> Made:
+        async with turns:
+            return await _make(study, own if version == own.version else version, case)
+
+    versions = choose_tritons(study.selection, own, study.troubles)
+    made = list(await asyncio.gather(*(one(version) for version in versions)))
+    shows = await _reproduces(study, made[0], case, row, meant)
+    return made if shows else [as_seen(case, row), *made]
+
+
+async def _reproduces(
+    study: Study, made: Made, case: PlannedCell, row: Row, meant: Followed
+) -> bool:
+    """Whether what Triton makes for the ptxas that it bundles shows what is meant too."""
+    if row.ptx_body_sha256 is None or made.program is None:
+        return made.row is not None and meant.of(made.row) is VerdictAnswer.SAME
+    return meant.of(await _at(study, made, case.ptxas)) is VerdictAnswer.SAME
+
+
+def as_seen(case: PlannedCell, row: Row) -> Made:
+    """What Triton makes when it is pointed at the case's ptxas: only that fails."""
+    version = case.ptxas.version
+    return Made(
+        triton=row.triton,
+        cell=replace(case, bundled=case.ptxas, freeze_ptx=True),
+        row=row,
+        made_for=version,
+        rows={version: row} if row.ptx_body_sha256 else {},
+    )
+
+
+async def _make(study: Study, triton: Triton | str, case: PlannedCell) -> Made:
+    version = triton if isinstance(triton, str) else triton.version
+    try:
+        if isinstance(triton, str):
+            triton = await asyncio.to_thread(toolchains.install_triton, triton)
+        plan = await study.plan(triton, bundled=True)
+    except InfrastructureError as error:
+        study.troubles.append(f"Triton {version}: {error}")
+        return Made(triton=version, stopped=Cell(outcome=VerdictAnswer.INFRA, reason=str(error)))
+    except (CaptureError, TriageError) as error:
+        study.tell(f"Triton {version}", str(error))
+        return Made(
+            triton=version, stopped=Cell(outcome=VerdictAnswer.UNTESTABLE, reason=str(error))
+        )
+    cell = next((cell for cell in plan.cells if followed(cell) == followed(case)), None)
+    if cell is None:
+        reason = "it does not make this config"
+        return Made(triton=version, stopped=Cell(outcome=VerdictAnswer.UNTESTABLE, reason=reason))
+    row = await study.row(cell)
+    if plan.session:
+        await study.bench.sessions.close(plan.session)
+    rows = {cell.ptxas.version: row} if row.ptx_body_sha256 else {}
+    return Made(triton=version, cell=cell, row=row, rows=rows)
+
+
+async def _at(study: Study, made: Made, ptxas: Ptxas) -> Row:
+    """What this ptxas makes of what was made, byte for byte."""
+    known = made.rows.get(ptxas.version)
+    if known is not None:
+        return known
+    assert made.cell is not None
+    # `frozen` in a cell's name means the PTX for the bundled one: another is not for history.
+    row = await study.row(_on(made.cell, ptxas), kept=made.made_for is None)
+    made.rows[ptxas.version] = row
+    return row
+
+
+def _on(cell: PlannedCell, ptxas: Ptxas) -> PlannedCell:
+    """The cell with its PTX, byte for byte, on another ptxas."""
+    frozen = cell.launch is not None
+    label = f"{ptxas.label}-frozen" if frozen else ptxas.label
+    return replace(cell, ptxas=ptxas, freeze_ptx=frozen, cell=replace(cell.cell, ptxas=label))
+
+
+async def look_along(
+    study: Study, case: PlannedCell, row: Row, is_meant: Callable[[Row], bool]
+) -> tuple[PlannedCell, Row] | None:
+    """The newest ptxas on which the PTX of a cell that works is as `is_meant`; None if on none."""
+    bundled = [case.bundled] if case.bundled else []
+    columns = choose_columns(study.selection, case.ptxas, bundled, study.troubles)
+    made = Made(triton=row.triton, cell=case, row=row)
+    neutral = Followed()
+    await _walk_back(study, made, columns, columns.wanted[: study.budget], neutral)
+    for version in sorted(made.rows, key=Version, reverse=True):
+        if is_meant(made.rows[version]):
+            return _on(case, columns.at_hand[version]), made.rows[version]
+    return None
+
+
+async def assemble_all(
+    study: Study, made: Sequence[Made], columns: Columns, focus: Followed
+) -> None:
+    """What every ptxas makes of every program, within the budget.
+
+    What the first program did says what is worth asking of the others.
+    """
+    first, *others = programs = distinct(made)
+    room = len(columns.wanted)
+    if not columns.chosen:
+        room = min(room, max(study.budget // 2, study.budget - _SHARE * len(others)))
+    await _walk_back(study, first, columns, columns.wanted[:room], focus)
+    if room < len(columns.wanted):
+        study.notes.append(f"{len(columns.wanted) - room} ptxas were not tried (--budget)")
+    told = {version: focus.of(row) for version, row in first.rows.items()}
+    asked = [version for version in columns.ordered if version in told]
+    order = order_for_others(columns.wanted[0], told, asked)
+    for number, each in enumerate(others):
+        left = max(study.budget - sum(len(done.rows) for done in programs), 0)
+        # What ptxas has no part in, a few of them confirm.
+        fair = left // (len(others) - number) if focus.stage == "cubin" else 0
+        share = len(order) if columns.chosen else min(max(fair, _SHARE), left)
+        await _ask(study, each, columns, order[:share])
+
+
+def distinct(made: Sequence[Made]) -> list[Made]:
+    """One for each program, the first that made it."""
+    found: dict[object, Made] = {}
+    for each in made:
+        if each.program:
+            found.setdefault(each.program, each)
+    return list(found.values())
+
+
+async def _walk_back(
+    study: Study, made: Made, columns: Columns, versions: Sequence[str], focus: Followed
+) -> None:
+    """From the newest to the oldest; where one after the other is unsupported, no older ones."""
+    later = sorted(versions, key=Version, reverse=True)
+    holes = 0
+    while later and holes < _ENOUGH_HOLES:
+        batch, later = later[: study.bench.jobs], later[study.bench.jobs :]
+        await _ask(study, made, columns, batch)
+        for version in batch:
+            row = made.rows.get(version)
+            is_hole = row is not None and focus.of(row) is VerdictAnswer.UNTESTABLE
+            holes = holes + 1 if is_hole and not columns.chosen else 0
+    if left := [version for version in later if version not in made.rows]:
+        study.notes.append(
+            f"ptxas {fold(left[::-1], left[::-1])} skipped: {holes} newer versions in a row do not "
+            "support it"
+        )
+
+
+async def _ask(study: Study, made: Made, columns: Columns, versions: Sequence[str]) -> None:
+    async def one(version: str) -> None:
+        ptxas = await columns.get(version)
+        if ptxas is not None:
+            await _at(study, made, ptxas)
+
+    await asyncio.gather(*(one(version) for version in versions))
+
+
+def lines_of(made: Sequence[Made], focus: Followed) -> tuple[Line, ...]:
+    """The lines of the grid; Tritons that make the same program share one."""
+    groups: dict[object, list[Made]] = {}
+    for each in made:
+        groups.setdefault(each.program or id(each), []).append(each)
+    return tuple(_line(group, focus) for group in groups.values())
+
+
+def _line(group: Sequence[Made], focus: Followed) -> Line:
+    first, row = group[0], group[0].row
+    tritons = tuple(dict.fromkeys(each.triton for each in group if each.triton))
+    if row is None or row.ptx_body_sha256 is None:
+        stopped = first.stopped or (_cell(row, focus) if row else None)
+        return Line(tritons=tritons, made_for=first.made_for, stopped=stopped)
+    rows = {version: row for each in group for version, row in each.rows.items()}
+    return Line(
+        tritons=tritons,
+        body=row.ptx_body_sha256,
+        version=row.ptx_version,
+        flags=row.ptxas_flags,
+        made_for=first.made_for,
+        cells={version: _cell(rows[version], focus) for version in sorted(rows, key=Version)},
+    )
+
+
+def _cell(row: Row, focus: Followed) -> Cell:
+    return Cell(
+        outcome=focus.of(row),
+        verdict=row.verdict,
+        reason=row.reason,
+        stage=row.stage,
+        signature=row.signature,
+        short=row.short,
+        row=row,
+    )

@@ -1,0 +1,388 @@
+"""The evidence of a blame in sentences: for each ground, and what is worth knowing beside it.
+
+Pure. Each sentence says only what the cells of the grid prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from packaging.version import Version
+
+from harness.blame.grid import Grid, Line, PairTrial, Varied, fold
+from harness.blame.ground import Ground
+from harness.judging.answers import VerdictAnswer
+from harness.judging.followed import measured
+from harness.values.verdict import VerdictKind
+
+__all__ = ["line_name", "sentences", "triton_names"]
+
+
+def sentences(grid: Grid, ground: Ground) -> list[str]:
+    """What is followed, why that is the ground, and what else the grid shows."""
+    return [*_asked(grid), *_GROUNDS[ground](grid), *_besides(grid, ground)]
+
+
+def triton_names(tritons: Sequence[str]) -> str:
+    """`Triton 3.5.1, 3.6.0`; the raw PTX where there are none."""
+    ordered = sorted(dict.fromkeys(tritons), key=Version)
+    return f"Triton {', '.join(ordered)}" if ordered else "the raw PTX"
+
+
+def line_name(line: Line) -> str:
+    """A line in words: `Triton 3.6.0, PTX 8.8`."""
+    words = [triton_names(line.tritons)] if line.tritons else []
+    if line.version:
+        words.append(f"PTX {line.version}" if words else f"raw PTX {line.version}")
+    if line.made_for:
+        words.append(f"pointed at ptxas {line.made_for}")
+    return ", ".join(words)
+
+
+def _compiled_by(lines: Sequence[Line]) -> str:
+    return triton_names([triton for line in lines for triton in line.tritons])
+
+
+def _asked(grid: Grid) -> Iterator[str]:
+    if grid.focus.words:
+        yield f"Followed: {grid.focus.words}."
+
+
+def _verbs(grid: Grid) -> tuple[str, str]:
+    """What the failing and the working side do."""
+    is_failure = grid.focus.condition is None
+    return ("fails", "works") if is_failure else ("meets the condition", "does not meet it")
+
+
+def _at(grid: Grid, lines: Sequence[Line], outcome: VerdictAnswer) -> str:
+    """The ptxas with this outcome on these lines, and the numbers there, where some are asked."""
+    found = {version for line in lines for version in line.ptxas(outcome)}
+    words = fold([version for version in grid.ptxas if version in found], grid.ptxas)
+    cells = [cell for line in lines for cell in line.all_cells() if cell.outcome is outcome]
+    numbers = measured(grid.focus.fields, [cell.row for cell in cells if cell.row])
+    return f"{words} ({numbers})" if numbers else words
+
+
+def _split(grid: Grid) -> Iterator[str]:
+    fails, works = _verbs(grid)
+    for line in grid.splits:
+        yield (
+            f"PTX identical on both sides ({line_name(line)}): yes, so ptxas. "
+            f"It {fails} on {_at(grid, [line], VerdictAnswer.SAME)}, "
+            f"and {works} on {_at(grid, [line], VerdictAnswer.OK)}."
+        )
+
+
+def _crash(grid: Grid) -> Iterator[str]:
+    tried = fold(grid.ptxas_with(VerdictAnswer.SAME), grid.ptxas)
+    yield f"ptxas {tried} {_verb(grid)}: no input may do that to a compiler."
+
+
+def _verb(grid: Grid) -> str:
+    is_internal = grid.focus.kind is VerdictKind.PTXAS_ICE
+    return "ends with an internal error" if is_internal else "dies by a signal"
+
+
+def _triton_crash(grid: Grid) -> Iterator[str]:
+    yield (
+        f"With {_compiled_by(grid.failing)} the compiler dies before there is PTX (stage "
+        f"{grid.focus.stage}): no kernel may do that to a compiler."
+    )
+    yield from _other_tritons(grid)
+
+
+def _stub(grid: Grid) -> Iterator[str]:
+    yield (
+        f"The kernel is already missing from the PTX (stage {grid.focus.stage}): "
+        f"{_compiled_by(grid.failing)} left it out and reported success."
+    )
+    assembled = fold(grid.ptxas_with(VerdictAnswer.SAME), grid.ptxas)
+    yield f"ptxas is not involved: it assembles this PTX as it is ({assembled})."
+    if grid.focus.is_over_limit:
+        yield "The kernel asks for more than the target has: Triton should refuse it with an error."
+    yield from _other_tritons(grid)
+
+
+def _stub_by_all(grid: Grid) -> Iterator[str]:
+    yield from _stub(grid)
+    yield "Either Triton, or a kernel that breaks its own promises (`tl.assume`): read the IR."
+
+
+def _other_tritons(grid: Grid) -> Iterator[str]:
+    if grid.working:
+        yield f"{_compiled_by(grid.working)} compiles the same source: it depends on the Triton."
+    else:
+        yield "No Triton that was tried does better."
+
+
+def _follows_ptx(grid: Grid) -> Iterator[str]:
+    fails, _ = _verbs(grid)
+    for key in dict.fromkeys(id(one) for one, _, _ in grid.follows):
+        one = next(each for each in grid.failing if id(each) == key)
+        yield (
+            "PTX identical on both sides: no, it depends on the PTX. The PTX of "
+            f"{line_name(one)} {fails} on every ptxas that gave a result: "
+            f"{_at(grid, [one], VerdictAnswer.SAME)}."
+        )
+    yield from _way_around(grid)
+
+
+def _way_around(grid: Grid) -> Iterator[str]:
+    """Lines that work where others fail: on the very same ptxas."""
+    _, works = _verbs(grid)
+    seen: dict[int, tuple[Line, list[str]]] = {}
+    for _, other, version in grid.follows:
+        if not other.has(VerdictAnswer.SAME):
+            seen.setdefault(id(other), (other, []))[1].append(version)
+    for other, versions in seen.values():
+        tried = fold(versions, grid.ptxas)
+        rows = [other.cells[version].row for version in versions]
+        numbers = measured(grid.focus.fields, [row for row in rows if row])
+        known = f" ({numbers})" if numbers else ""
+        subject = f"The PTX of {line_name(other)}"
+        yield f"{subject} {works} on the same ptxas: {tried}{known}."
+
+
+def _another_triton(grid: Grid) -> Iterator[str]:
+    yield (
+        f"It happens before ptxas (stage {grid.focus.stage}), with {_compiled_by(grid.failing)}. "
+        f"The same source compiles with {_compiled_by(grid.working)}."
+    )
+
+
+def _dialect(grid: Grid) -> Iterator[str]:
+    yield from _another_triton(grid)
+    said = dict.fromkeys(
+        cell.reason
+        for line in grid.failing
+        for cell in line.all_cells()
+        if cell.outcome is VerdictAnswer.SAME
+    )
+    yield f"The message says which side to change: {'; '.join(said)}."
+
+
+def _rejected(grid: Grid) -> Iterator[str]:
+    tritons = triton_names(grid.tritons_with(VerdictKind.REJECTED))
+    yield f"Every Triton that gave a result refuses the source: {tritons}."
+
+
+def _limit(grid: Grid) -> Iterator[str]:
+    who = triton_names(grid.tritons_with(VerdictKind.OUT_OF_RESOURCES))
+    yield f"It does not fit with any toolchain that gave a result: {who}."
+
+
+def _every_toolchain(grid: Grid) -> Iterator[str]:
+    tritons = triton_names(grid.tritons_with(grid.focus.kind))
+    tried = _at(grid, grid.lines, VerdictAnswer.SAME)
+    yield f"Every toolchain that gave a result does it: {tritons}, with ptxas {tried}."
+
+
+def _no_better(grid: Grid) -> Iterator[str]:
+    yield from _every_toolchain(grid)
+    yield "No version that was tried does better: it may be the kernel, or all of these versions."
+
+
+def _unsupported(grid: Grid) -> Iterator[str]:
+    first, *others = grid.lines
+    yield from _refusals(grid, first)
+    for line in (first, *others):
+        if line.made_for and line.has(VerdictAnswer.OK):
+            yield f"{_compiled_by([line])} works when it is pointed at ptxas {line.made_for}."
+        elif line.has(VerdictAnswer.OK):
+            yield f"{line_name(line)} works on ptxas {_at(grid, [line], VerdictAnswer.OK)}."
+    if first.has(VerdictAnswer.SAME) and (
+        unable := [o for o in others if not o.has(VerdictAnswer.OK)]
+    ):
+        yield f"Nothing that was tried works with {_compiled_by(unable)}."
+    if not any(line.has(VerdictAnswer.OK) for line in grid.lines):
+        yield "No combination that was tried works."
+
+
+def _refusals(grid: Grid, line: Line) -> Iterator[str]:
+    """What each ptxas says of a line that it does not support."""
+    if line.stopped:
+        yield f"It happens before ptxas, with {line_name(line)}: {line.stopped.reason}."
+    refused: dict[str, list[str]] = {}
+    for version, cell in line.cells.items():
+        if cell.outcome in (VerdictAnswer.SAME, VerdictAnswer.UNTESTABLE):
+            refused.setdefault(cell.reason, []).append(version)
+    for reason, versions in refused.items():
+        yield f"{line_name(line)} with ptxas {fold(versions, grid.ptxas)}: {reason}."
+
+
+def _settings(grid: Grid) -> Iterator[str]:
+    fails, works = _verbs(grid)
+    for one, other, version in grid.settings:
+        yield (
+            f"The same program {fails} on ptxas {version} as {_setting(one)}, "
+            f"and {works} as {_setting(other)}."
+        )
+    for trial in grid.varying(Varied.FLAGS):
+        if trial.changed:
+            yield f"It depends on a flag: {_trial_words(trial, grid)}."
+
+
+def _setting(line: Line) -> str:
+    return f"PTX {line.version} with {' '.join(line.flags) or 'no flags'}"
+
+
+def _pointed(grid: Grid) -> Iterator[str]:
+    names = "; ".join(line_name(line) for line in grid.failing)
+    yield f"It happens before ptxas (stage {grid.focus.stage}), with {names}."
+    yield "It takes both: the same Triton works with the ptxas that it bundles."
+
+
+def _both(grid: Grid) -> Iterator[str]:
+    for line in grid.splits:
+        bad, good = (
+            fold(line.ptxas(o), grid.ptxas) for o in (VerdictAnswer.SAME, VerdictAnswer.OK)
+        )
+        yield f"The PTX of {line_name(line)} is refused by ptxas {bad}, and accepted by {good}."
+    yield from _way_around(grid)
+    yield "It takes both: this PTX, and one of these ptxas."
+
+
+def _one_triton(grid: Grid) -> Iterator[str]:
+    yield f"Only {triton_names(grid.tritons_with(grid.focus.kind))} gave a result."
+
+
+def _one_ptxas(grid: Grid) -> Iterator[str]:
+    only = ", ".join(grid.ptxas_with(VerdictAnswer.SAME))
+    yield f"Only one ptxas gave a result on the PTX that fails: {only}."
+    yield from _way_around(grid)
+
+
+def _no_common_ptxas(grid: Grid) -> Iterator[str]:
+    fails, works = _verbs(grid)
+    sides = ((fails, grid.failing, VerdictAnswer.SAME), (works, grid.working, VerdictAnswer.OK))
+    for verb, lines, outcome in sides:
+        for line in lines:
+            yield f"The PTX of {line_name(line)} {verb} on ptxas {_at(grid, [line], outcome)}."
+    yield "No ptxas that was tried gave a result on both: it may be the PTX, or the ptxas."
+
+
+def _raw_ptx(grid: Grid) -> Iterator[str]:
+    tried = _at(grid, grid.lines, VerdictAnswer.SAME)
+    yield f"Not one ptxas alone: every ptxas that gave a result agrees, {tried}."
+    yield "Where the PTX comes from is not known: it may be the kernel, or its compiler."
+
+
+def _out_of_bounds(grid: Grid) -> Iterator[str]:
+    what = "time" if grid.focus.kind is VerdictKind.TIMEOUT else "memory"
+    yield f"Nothing that was tried works within the {what} limit."
+
+
+def _no_triton(grid: Grid) -> Iterator[str]:
+    yield (
+        f"It happens before ptxas (stage {grid.focus.stage}), with {_compiled_by(grid.failing)}. "
+        "No Triton that was tried compiles it, and not all refuse the source: it may be Triton, or "
+        "a kernel that asks for something impossible."
+    )
+
+
+def _fragile(grid: Grid) -> Iterator[str]:
+    for trial in grid.varying(Varied.NAME_OR_LINES):
+        if trial.changed:
+            yield _fragile_words(trial, grid)
+    yield "So a difference between two PTX programs proves little."
+
+
+def _flaky(grid: Grid) -> Iterator[str]:
+    for trial in grid.varying(Varied.NOTHING):
+        if trial.changed:
+            yield f"The same command gave another result: {_trial_words(trial, grid)}."
+
+
+def _besides(grid: Grid, ground: Ground) -> Iterator[str]:
+    """What is worth knowing beside the ground itself."""
+    if ground in (Ground.SPLIT, Ground.PTXAS_CRASH):
+        if ground is Ground.SPLIT and grid.focus.is_crash:
+            yield from _crash(grid)
+        yield from _way_around(grid)
+        if grid.follows or grid.settings:
+            yield "The PTX triggers it; the bug is in ptxas."
+        yield from _settings(grid)
+    if grid.is_flaky and ground is Ground.PTXAS_CRASH:
+        yield from _flaky(grid)
+    yield from _varied(grid)
+    if ground is not Ground.UNSUPPORTED:
+        yield from _untold(grid)
+
+
+def _varied(grid: Grid) -> Iterator[str]:
+    trials = grid.varying(Varied.NAME_OR_LINES)
+    for trial in trials:
+        if trial.changed:
+            yield _fragile_words(trial, grid)
+    told = [trial.what for trial in trials if trial.after.moves_a_bound]
+    if told and not grid.is_fragile:
+        yield f"Harmless variations change nothing: {', '.join(dict.fromkeys(told))}."
+    levels = grid.varying(Varied.LEVEL)
+    works = [trial.what for trial in levels if trial.changed]
+    fails = [trial.what for trial in levels if trial.after is VerdictAnswer.SAME]
+    fail, work = ("fail", "work") if grid.focus.condition is None else ("meet it", "do not")
+    if works and fails:
+        yield f"By optimisation level: {', '.join(fails)} {fail}, {', '.join(works)} {work}."
+    elif fails:
+        yield f"At every optimisation level that gave a result: {', '.join(fails)}."
+
+
+def _fragile_words(trial: PairTrial, grid: Grid) -> str:
+    return f"It depends on what must not matter: {_trial_words(trial, grid)}."
+
+
+def _trial_words(trial: PairTrial, grid: Grid) -> str:
+    who = f"{triton_names((trial.triton,))} " if trial.triton else ""
+    words = dict(zip((VerdictAnswer.SAME, VerdictAnswer.OK), _verbs(grid), strict=True))
+    before, after = words.get(trial.before, "?"), words.get(trial.after, "?")
+    return f"{who}on ptxas {trial.ptxas} {before}; {trial.what}, it {after}"
+
+
+def _untold(grid: Grid) -> Iterator[str]:
+    """Lines that say nothing about this failure, and why: they count neither way."""
+    stopped: dict[tuple[str, str], list[str]] = {}
+    for line in grid.lines:
+        cell = line.stopped
+        if cell and not cell.outcome.moves_a_bound and cell.verdict != grid.focus.kind.value:
+            is_other = cell.outcome is VerdictAnswer.OTHER
+            how = "Fails in another way" if is_other else "Untestable"
+            stopped.setdefault((how, cell.reason), []).extend(line.tritons)
+    for (how, reason), tritons in stopped.items():
+        yield f"{how} with {triton_names(tritons)}: {reason}."
+    for line in grid.lines:
+        others = line.ptxas(VerdictAnswer.OTHER)
+        if others:
+            verdicts = ", ".join(sorted({line.cells[version].verdict for version in others}))
+            versions = fold(others, grid.ptxas)
+            yield f"Fails in another way with {line_name(line)}, ptxas {versions}: {verdicts}."
+        holes = line.ptxas(VerdictAnswer.UNTESTABLE)
+        if holes and line.has(VerdictAnswer.SAME):
+            yield f"Untestable with {line_name(line)}: ptxas {fold(holes, grid.ptxas)}."
+
+
+_GROUNDS: dict[Ground, Callable[[Grid], Iterator[str]]] = {
+    Ground.SPLIT: _split,
+    Ground.PTXAS_CRASH: _crash,
+    Ground.TRITON_CRASH: _triton_crash,
+    Ground.STUB: _stub,
+    Ground.STUB_BY_ALL: _stub_by_all,
+    Ground.FOLLOWS_PTX: _follows_ptx,
+    Ground.ANOTHER_TRITON: _another_triton,
+    Ground.DIALECT: _dialect,
+    Ground.REJECTED: _rejected,
+    Ground.LIMIT: _limit,
+    Ground.EVERY_TOOLCHAIN: _every_toolchain,
+    Ground.NO_BETTER: _no_better,
+    Ground.UNSUPPORTED: _unsupported,
+    Ground.SETTINGS: _settings,
+    Ground.BOTH: _both,
+    Ground.POINTED: _pointed,
+    Ground.ONE_TRITON: _one_triton,
+    Ground.ONE_PTXAS: _one_ptxas,
+    Ground.NO_COMMON_PTXAS: _no_common_ptxas,
+    Ground.RAW_PTX: _raw_ptx,
+    Ground.OUT_OF_BOUNDS: _out_of_bounds,
+    Ground.NO_TRITON: _no_triton,
+    Ground.FRAGILE: _fragile,
+    Ground.FLAKY: _flaky,
+}

@@ -1,0 +1,76 @@
+"""A blame in sentences: who, on what evidence, and what would determine the rest. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from harness.blame.grid import Grid
+from harness.blame.ground import Culprit, Ground, culprit_of, ground_of
+from harness.blame.sentences import sentences
+
+__all__ = ["Blame", "Wanted", "blame"]
+
+
+class Wanted(str, Enum):
+    """What would determine more."""
+
+    OTHER_TRITONS = "other_tritons"
+    OTHER_PTXAS = "other_ptxas"
+    SOURCE = "source"
+    MORE_ROOM = "more_room"
+    REDUCTION = "reduction"
+    AGAIN = "again"
+    LOG = "log"
+    IR = "ir"
+    WORKAROUND = "workaround"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blame:
+    """The answer: `headline` names the culprit, `reasons` are the evidence, one sentence each."""
+
+    culprit: Culprit | None
+    ground: Ground
+    headline: str
+    reasons: tuple[str, ...]
+    wanted: Wanted | None = None
+
+
+_HEADLINES = {
+    Ground.NOTHING_FAILS: "Nothing that was tried shows a failure.",
+    Ground.DIALECT: "Incompatible versions: this source does not compile with every Triton.",
+    Ground.LIMIT: "The kernel is to blame: it asks for more than the target has.",
+    Ground.UNSUPPORTED: "Incompatible versions: no component is at fault.",
+    None: "Nothing that was tried shows a failure.",
+    Culprit.PTXAS: "ptxas is to blame.",
+    Culprit.TRITON: "Triton/LLVM is to blame.",
+    Culprit.KERNEL: "The kernel is to blame.",
+    Culprit.PAIRING: "The combination is to blame: neither side fails alone.",
+    Culprit.CANNOT_TELL: "Cannot determine who is to blame.",
+}
+_WANTED = {
+    Ground.ONE_TRITON: Wanted.OTHER_TRITONS,
+    Ground.ONE_PTXAS: Wanted.OTHER_PTXAS,
+    Ground.NO_COMMON_PTXAS: Wanted.OTHER_PTXAS,
+    Ground.RAW_PTX: Wanted.SOURCE,
+    Ground.OUT_OF_BOUNDS: Wanted.MORE_ROOM,
+    Ground.NO_TRITON: Wanted.LOG,
+    Ground.STUB_BY_ALL: Wanted.IR,
+    Ground.FRAGILE: Wanted.REDUCTION,
+    Ground.FLAKY: Wanted.AGAIN,
+    Ground.NO_BETTER: Wanted.WORKAROUND,
+}
+
+
+def blame(grid: Grid) -> Blame:
+    """Whose failure the one in focus is."""
+    ground = ground_of(grid)
+    culprit = culprit_of(ground)
+    return Blame(
+        culprit=culprit,
+        ground=ground,
+        headline=_HEADLINES.get(ground) or _HEADLINES[culprit],
+        reasons=tuple(dict.fromkeys(sentences(grid, ground))) if culprit else (),
+        wanted=_WANTED.get(ground),
+    )

@@ -1,0 +1,1 @@
+"""`triage bugs`: failures by signature, their lives, and who knows of them."""

@@ -1,0 +1,307 @@
+"""Bugs, for people and as documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from harness.bugs.held import HeldAt
+from harness.judging.conditions import Condition, spell
+from harness.store.bug_identity import signature_of
+from harness.values.bug import AffectedRange, Bug, BugRecord, HumanState, MachineState
+from harness.values.workaround import KeptWorkaround
+
+__all__ = [
+    "bug_document",
+    "bugs_document",
+    "command_of",
+    "held_document",
+    "record_document",
+    "render_bug",
+    "render_bugs",
+    "render_held",
+]
+
+_STYLES = {
+    MachineState.REGRESSED: "bold red",
+    MachineState.NEW: "red",
+    MachineState.CONFIRMED: "red",
+    MachineState.PRESENT: "red",
+    MachineState.MUTATED: "yellow",
+    MachineState.FLAKY: "yellow",
+    MachineState.UNTESTABLE: "dim",
+    MachineState.ABSENT: "cyan",
+    MachineState.FIXED_CANDIDATE: "cyan",
+    MachineState.FIXED_VERIFIED: "green",
+}
+_SHOWN_KERNELS = 2
+_SHOWN_PAIRS = 10
+_TITLE = 70
+
+
+def command_of(bug: Bug) -> str:
+    """The command that shows the example cell."""
+    return f"triage show {bug.example.short} --stage log"
+
+
+def bugs_document(bugs: Sequence[Bug]) -> dict[str, Any]:
+    """All bugs, as `--json` prints them."""
+    return {"schema": 1, "bugs": [_fields(bug) for bug in bugs]}
+
+
+def bug_document(bug: Bug, workarounds: Sequence[KeptWorkaround] = ()) -> dict[str, Any]:
+    """One bug, as `--json` prints it."""
+    return {"schema": 1, "bug": {**_fields(bug), "workarounds": workarounds}}
+
+
+def record_document(record: BugRecord) -> dict[str, Any]:
+    """What people say of a bug, as `--json` prints it."""
+    return {"schema": 1, "bug": _said(record)}
+
+
+def _said(record: BugRecord) -> dict[str, Any]:
+    return {
+        "number": record.number,
+        "state": record.state.value,
+        "url": record.url,
+        "duplicate_of": record.duplicate_of,
+        "note": record.note,
+        "signature": signature_of(record.key),
+        "program": record.key.partition("@")[2] or None,
+        "other_signatures": record.other_keys,
+        "created": record.created,
+        "changed": record.changed,
+    }
+
+
+def _fields(bug: Bug) -> dict[str, Any]:
+    example = bug.example
+    return {
+        **_said(bug.record),
+        "machine": bug.machine.value,
+        "stage": bug.stage,
+        "kind": bug.kind,
+        "code": bug.code,
+        "failing_pass": bug.failing_pass,
+        "title": bug.title,
+        "rule": bug.rule,
+        "reason": bug.reason,
+        "cells": bug.cells,
+        "cells_now": bug.cells_now,
+        "kernels": bug.kernels,
+        "targets": bug.targets,
+        "first_seen": bug.first_seen,
+        "last_seen": bug.last_seen,
+        "compiled": bug.compiled,
+        "clean_nights": bug.clean_nights,
+        "ranges": bug.ranges,
+        "issues": bug.issues,
+        "related": bug.related,
+        "likeness": bug.likeness,
+        "joined": [_said(record) for record in bug.joined],
+        "example": {"cell": example.cell, "short": example.short, "command": command_of(bug)},
+    }
+
+
+def render_bugs(bugs: Sequence[Bug]) -> RenderableType:
+    """One line a bug."""
+    if not bugs:
+        return Text("no bugs: nothing that was compiled has failed")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for title in ("bug", "results say", "people say", "cells", "failure, kernels, versions"):
+        right = title in ("bug", "cells")
+        # All that may be long shares one column: it wraps at words, also on a narrow screen.
+        table.add_column(
+            title,
+            justify="right" if right else "left",
+            no_wrap=not title.startswith("failure"),
+            overflow="fold",
+        )
+    for bug in bugs:
+        where = "; ".join(filter(None, (_kernels(bug), *map(_short_range, bug.ranges))))
+        table.add_row(
+            str(bug.record.number),
+            Text(bug.machine.value, style=_STYLES[bug.machine]),
+            bug.record.state.value,
+            f"{bug.cells_now:,}/{bug.cells:,}",
+            "\n".join(filter(None, (f"{_failure(bug)}: {_cut(_title(bug))}", where, _link(bug)))),
+        )
+    alike = [Text(line) for line in _alike(bugs)]
+    return Group(table, *alike) if alike else table
+
+
+def held_document(found: Sequence[HeldAt], condition: Condition) -> dict[str, Any]:
+    """Where a condition holds, as `--json` prints it; what has a bug's name means the same."""
+    return {"schema": 1, "while": spell(condition), "held": [_held(each) for each in found]}
+
+
+def _held(each: HeldAt) -> dict[str, Any]:
+    story = each.story
+    return {
+        "kernel": each.kernel,
+        "target": each.target,
+        "numbers": each.numbers,
+        "cells": story.cells,
+        "cells_now": story.cells_now,
+        "first_seen": story.life.first_seen,
+        "last_seen": story.life.last_seen,
+        "ranges": story.ranges,
+        "example": {"cell": story.example.cell, "short": story.example.short},
+    }
+
+
+def render_held(found: Sequence[HeldAt], condition: Condition) -> RenderableType:
+    """One line a kernel and target: in how many cells, with which numbers and versions."""
+    if not found:
+        return Text(f"{spell(condition)} holds for no result")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title=spell(condition))
+    table.title_justify = "left"
+    for title in ("cells", "example", "kernel, target, numbers, versions"):
+        wraps = title.startswith("kernel")
+        table.add_column(
+            title,
+            justify="right" if title == "cells" else "left",
+            no_wrap=not wraps,
+            overflow="fold",
+        )
+    for each in found:
+        lines = (f"{each.kernel} · {each.target}", each.numbers)
+        versions = [f"{known.tool}: {_range(known)}" for known in each.story.ranges]
+        table.add_row(
+            f"{each.story.cells_now:,}/{each.story.cells:,}",
+            each.story.example.short,
+            "\n".join([*filter(None, lines), *versions]),
+        )
+    return table
+
+
+def _alike(bugs: Sequence[Bug]) -> list[str]:
+    """Which wordless bugs may be one; each pair once, those that agree first."""
+    pairs = [
+        (each.agrees is not True, f"bugs {bug.record.number} and {each.number} {each.words}")
+        for bug in bugs
+        for each in bug.likeness
+        if each.number > bug.record.number and each.agrees is not None
+    ]
+    lines = [words for _, words in sorted(pairs)]
+    more = len(lines) - _SHOWN_PAIRS
+    return [*lines[:_SHOWN_PAIRS], *([f"and {more} more pairs: triage bugs show N"] * (more > 0))]
+
+
+def render_bug(bug: Bug, workarounds: Sequence[KeptWorkaround] = ()) -> RenderableType:
+    """All that is known of one bug, and what was found to work around it."""
+    head = Text(f"bug {bug.record.number}: ", style="bold").append(_failure(bug), style="bold")
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(style="dim", no_wrap=True)
+    lines.add_column()
+    for name, words in _details(bug):
+        lines.add_row(name, words)
+    for kept in workarounds:
+        patch = ", with a patch" if kept.diff else ""
+        lines.add_row("workaround", f"{kept.change}{patch} (for {kept.baseline.cell})")
+    return Group(head, lines)
+
+
+def _details(bug: Bug) -> Iterator[tuple[str, RenderableType]]:
+    record, example = bug.record, bug.example
+    yield "message", _title(bug)
+    if bug.failing_pass:
+        yield "pass", bug.failing_pass
+    yield "results say", _machine(bug)
+    yield "people say", _people(record)
+    if record.note:
+        yield "note", record.note
+    key, _, program = record.key.partition("@")
+    rule = f" (rule {bug.rule})" if bug.rule else ""
+    yield "signature", f"{key}{rule}"
+    if program:
+        yield "program", f"{program}: the failure says nothing, so it is this program's bug"
+    if record.other_keys:
+        yield "also", ", ".join(record.other_keys)
+    yield "cells", f"{bug.cells_now:,} of {bug.cells:,} that ever had it"
+    yield "kernels", ", ".join(f"{name} ({count:,})" for name, count in bug.kernels.items())
+    yield "targets", ", ".join(bug.targets)
+    yield "seen", f"first in run {bug.first_seen}, last in run {bug.last_seen}"
+    for each in bug.ranges:
+        yield each.tool, _range(each)
+    if bug.issues:
+        yield "issues", ", ".join(bug.issues)
+    for other in bug.joined:
+        yield f"bug {other.number}", other.note
+    for alike in bug.likeness:
+        yield f"bug {alike.number}", alike.words
+    compared = {alike.number for alike in bug.likeness}
+    related = [number for number in bug.related if number not in compared]
+    if related:
+        yield "possibly related", ", ".join(f"bug {number}" for number in related)
+    yield "example", f"{example.cell}\n{example.reason}"
+    yield "look", command_of(bug)
+
+
+def _machine(bug: Bug) -> Text:
+    text = Text(bug.machine.value, style=_STYLES[bug.machine])
+    if bug.machine in (MachineState.FIXED_CANDIDATE, MachineState.FIXED_VERIFIED):
+        nights = "1 whole night" if bug.clean_nights == 1 else f"{bug.clean_nights} whole nights"
+        text.append(
+            f" ({nights} without it, at the newest versions; the original alone:"
+            " there is no minimised form)",
+            style="default",
+        )
+    return text
+
+
+def _failure(bug: Bug) -> str:
+    code = f" {bug.code}" if bug.code else ""
+    return f"{bug.stage or '-'} {bug.kind}{code}"
+
+
+def _title(bug: Bug) -> str:
+    """The message; a crash that said nothing has a signal and no more."""
+    title = bug.title.removesuffix(":")
+    return title if title == bug.title else f"{title}, saying nothing"
+
+
+def _link(bug: Bug) -> str:
+    """What people say of a bug besides its state: an address, or the number of another bug."""
+    words = _people(bug.record)
+    return "" if words == bug.record.state.value else words
+
+
+def _people(record: BugRecord) -> str:
+    if record.state is HumanState.REPORTED:
+        return f"reported {record.url}"
+    if record.state is HumanState.DUPLICATE:
+        return f"duplicate of {record.duplicate_of}"
+    return str(record.state.value)
+
+
+def _kernels(bug: Bug) -> str:
+    names = list(bug.kernels)
+    more = f" and {len(names) - _SHOWN_KERNELS} more" if len(names) > _SHOWN_KERNELS else ""
+    return ", ".join(names[:_SHOWN_KERNELS]) + more
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TITLE else f"{text[: _TITLE - 3]}..."
+
+
+def _short_range(each: AffectedRange) -> str:
+    if each.first_bad == each.last_bad and not (each.last_good or each.first_fixed):
+        return f"{each.tool} {each.first_bad}"
+    end = f"until {each.last_bad}" if each.first_fixed else "in the newest"
+    start = f"since {each.first_bad}" if each.last_good else "from the oldest"
+    return f"{each.tool} {start} {end}"
+
+
+def _range(each: AffectedRange) -> str:
+    good = f"Last good: {each.last_good}" if each.last_good else "Present in the oldest tested"
+    fixed = f"First fixed: {each.first_fixed}" if each.first_fixed else "In the newest tested"
+    words = f"First bad: {each.first_bad}. {good}. Last bad: {each.last_bad}. {fixed}."
+    if each.clean_between:
+        words += f" Without it between: {', '.join(each.clean_between)}."
+    return f"{words} Untestable between: {', '.join(each.untestable) or 'none'}."

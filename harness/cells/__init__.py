@@ -1,0 +1,1 @@
+"""From a selection to cells, and from a cell to its row."""

@@ -1,0 +1,93 @@
+"""`triage compile`: every config of the kernels on every toolchain and target selected."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.bench.bench import Workbench
+from harness.cells.run import CompileOptions, Run, RunProgress, captures_of, places_of, work_off
+from harness.cells.selection import Selection
+from harness.frontends.triton.sessions import TritonSessions
+from harness.processes.hub import Hub
+from harness.store.store import Store
+from harness.values.errors import EmptySelectionError, TriageError
+from harness.values.row import Row
+
+__all__ = ["CompileOptions", "CompileReport", "RunProgress", "compile_selections"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileReport:
+    """The rows in plan order, and what else a reader should know.
+
+    `failures` are the captures that failed where others succeeded. `cpu_seconds` is what the
+    compilers used in this run, `wall_seconds` the run as a whole.
+    """
+
+    rows: tuple[Row, ...]
+    failures: tuple[str, ...]
+    notes: tuple[str, ...]
+    wall_seconds: float
+    cpu_seconds: float
+
+
+async def compile_selections(
+    selections: Sequence[Selection], store: Store, options: CompileOptions, progress: RunProgress
+) -> CompileReport:
+    """Compile all cells of the selections; each is stored as soon as it is known.
+
+    Raises:
+        CaptureError: no launch could be captured.
+        EmptySelectionError: no config matches the filter.
+        StorageError: results cannot be kept.
+    """
+    started = time.monotonic()
+    run_id = store.begin_run(options.command)
+    async with Hub() as hub:
+        bench = Workbench(
+            hub=hub,
+            store=store,
+            sessions=TritonSessions(
+                hub, capture_timeout=options.timeout, capture_memory=options.memory
+            ),
+            jobs=options.workers,
+            limits=options.limits,
+            use_cache=options.use_cache,
+        )
+        run = Run(bench=bench, run=run_id, progress=progress)
+        run.notes.extend(note for selection in selections for note in selection.notes)
+        rows = await _every_place(run, selections)
+        if not rows:
+            raise _nothing(run, selections[0])
+        cpu_seconds = bench.cpu_seconds
+    store.finish_run(run_id)
+    return CompileReport(
+        rows=tuple(rows),
+        failures=tuple(dict.fromkeys(str(error) for error in run.failures)),
+        notes=tuple(dict.fromkeys(run.notes)),
+        wall_seconds=time.monotonic() - started,
+        cpu_seconds=cpu_seconds,
+    )
+
+
+async def _every_place(run: Run, selections: Sequence[Selection]) -> list[Row]:
+    """The rows of all places in their order, worked on capture by capture."""
+    places = [place for selection in selections for place in places_of(selection)]
+    rows: dict[int, list[Row]] = {}
+    await work_off(run, places, captures_of(places), keep=rows.__setitem__)
+    return [row for index in range(len(places)) for row in rows[index]]
+
+
+def _nothing(run: Run, selection: Selection) -> TriageError:
+    """Why there is not one cell."""
+    if run.failures:
+        return run.failures[0]
+    values: dict[str, set[str]] = {}
+    for config in run.configs:
+        for name, value in config.items:
+            values.setdefault(name, set()).add(str(value))
+    known = "; ".join(f"{name}: {', '.join(sorted(found))}" for name, found in values.items())
+    wanted = ",".join(f"{name}={'|'.join(allowed)}" for name, allowed in selection.config.wanted)
+    return EmptySelectionError(f"--config {wanted} matches none of the configs, which have {known}")

@@ -1,0 +1,342 @@
+"""One cell from its coordinates to its row: lower, assemble, inspect, judge."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+
+from harness.bench.assemble import Inspection, PtxInput, assemble, inspect_cubin
+from harness.bench.bench import Kept, Workbench
+from harness.frontends.triton.lower import CapturedLaunch, lower
+from harness.frontends.triton.ptx_reading import PtxReading, read_stored_ptx
+from harness.judging.judge import CellEvidence, judge
+from harness.ptxas.flags import FlagChange
+from harness.ptxas.log import parse_ptxas_log
+from harness.ptxas.occupancy import Occupancy, theoretical_occupancy
+from harness.ptxas.resources import combine
+from harness.store.artifacts import UnusableArtifactError
+from harness.values.cell import CellId
+from harness.values.errors import InfrastructureError, StorageError
+from harness.values.limits import Limits
+from harness.values.outcome import Assembly, LaunchFacts, Lowering, ProcessEnd
+from harness.values.resources import Resources
+from harness.values.row import Row
+from harness.values.target import Target
+from harness.values.toolchain import Ptxas, Tool
+from harness.values.verdict import Signature, Verdict, VerdictKind
+
+__all__ = [
+    "Evaluated",
+    "PlannedCell",
+    "cell_evidence",
+    "compiler_end",
+    "evaluate",
+    "flagged",
+    "ptxas_flags",
+    "with_flags",
+]
+
+_GPU_NAME = "--gpu-name="
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCell:
+    """A cell and all that it takes to compile it.
+
+    `launch` and `record` are None for raw PTX, whose artifact and entry are `raw_ptx` and `entry`.
+    `bundled` is the ptxas that this Triton picks; with `freeze_ptx` the PTX is the one made for it.
+    `change` is made to the flags that ptxas would get.
+    """
+
+    cell: CellId
+    ptxas: Ptxas
+    limits: Limits | None
+    nvdisasms: tuple[Tool, ...]
+    launch: CapturedLaunch | None = None
+    record: LaunchFacts | None = None
+    bundled: Ptxas | None = None
+    freeze_ptx: bool = False
+    raw_ptx: str | None = None
+    entry: str | None = None
+    change: FlagChange | None = None
+
+
+def with_flags(cell: PlannedCell, change: FlagChange) -> PlannedCell:
+    """The cell with a change of ptxas' flags, which its name tells."""
+    name = replace(cell.cell, ptxas=flagged(cell.cell.ptxas, change))
+    return replace(cell, cell=name, change=change)
+
+
+def flagged(ptxas: str, change: FlagChange) -> str:
+    """A ptxas in the name of a cell, with a change of its flags."""
+    return f"{ptxas},{change.label.replace(' ', '_')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """A row, the keys of the evidence it was judged from by kind, and what else to tell."""
+
+    row: Row
+    evidence: dict[str, str]
+    signature: Signature | None = None
+    note: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Trail:
+    """What has been found out so far about one cell."""
+
+    plan: PlannedCell
+    lowering: Kept[Lowering] | None = None
+    reading: Kept[PtxReading] | None = None
+    same_as_bundled: bool | None = None
+    assembly: Kept[Assembly] | None = None
+    inspection: Kept[Inspection] | None = None
+    flags: tuple[str, ...] = ()
+    trouble: str | None = None
+
+
+async def evaluate(bench: Workbench, plan: PlannedCell) -> Evaluated:
+    """Compile one cell, or read what is stored of it, and judge it.
+
+    Evidence whose artifact turns out to be damaged is made again. A machine that fails us makes
+    the verdict `infra`, except where results cannot be stored at all.
+
+    Raises:
+        StorageError: results cannot be read or written.
+    """
+    for attempt in (1, 2, 3):
+        trail = _Trail(plan=plan)
+        try:
+            await _follow(bench, trail)
+        except UnusableArtifactError:
+            if attempt == 3:
+                raise
+            continue
+        except StorageError:
+            raise
+        except InfrastructureError as error:
+            trail.trouble = str(error)
+        break
+    return _conclude(trail)
+
+
+async def _follow(bench: Workbench, trail: _Trail) -> None:
+    plan = trail.plan
+    if plan.launch and plan.record:
+        ptx = await _lower(bench, trail, plan.launch, plan.record)
+    else:
+        assert plan.raw_ptx is not None
+        trail.reading = read_stored_ptx(bench, plan.raw_ptx, None, plan.entry)
+        trail.flags = ("-v", f"{_GPU_NAME}{plan.cell.target}")
+        ptx = plan.raw_ptx
+    if ptx is None or trail.reading is None or trail.reading.value.facts is None:
+        return
+    if plan.change:
+        trail.flags = plan.change.apply(trail.flags)
+    source = PtxInput(
+        sha256=ptx,
+        body_sha256=trail.reading.value.body_sha256,
+        version=trail.reading.value.facts.version,
+        target=_other_target(plan.cell.target, trail) if plan.launch else None,
+    )
+    trail.assembly = await assemble(bench, source, ptxas=plan.ptxas, flags=trail.flags)
+    cubin = trail.assembly.artifacts.get("cubin")
+    if cubin:
+        trail.inspection = await inspect_cubin(bench, cubin, plan.nvdisasms)
+
+
+async def _lower(
+    bench: Workbench, trail: _Trail, launch: CapturedLaunch, record: LaunchFacts
+) -> str | None:
+    """Lower for the ptxas that Triton is to see; the PTX's sha256, None where there is none."""
+    plan = trail.plan
+    bundled = plan.bundled or plan.ptxas
+    seen = bundled if plan.freeze_ptx else plan.ptxas
+    trail.lowering = await lower(bench, launch, record, ptxas=seen)
+    ptx = trail.lowering.artifacts.get("ptx")
+    if not trail.lowering.value.end.ok or trail.lowering.value.error or ptx is None:
+        return None
+    trail.reading = _read(bench, trail.lowering, ptx)
+    trail.same_as_bundled = True
+    if seen.version != bundled.version:
+        other = await lower(bench, launch, record, ptxas=bundled)
+        twin = other.artifacts.get("ptx")
+        trail.same_as_bundled = None
+        if twin is not None:
+            body = _read(bench, other, twin).value.body_sha256
+            trail.same_as_bundled = body == trail.reading.value.body_sha256
+    trail.flags = ptxas_flags(plan.cell.target, trail.lowering.value.flags)
+    return ptx
+
+
+def _read(bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
+    # The earliest IR there is: Gluon has no TTIR, and an old Triton keeps no source.
+    stored = (lowering.artifacts.get(stage) for stage in ("source", "ttir", "ttgir"))
+    return read_stored_ptx(bench, ptx, next(filter(None, stored), None))
+
+
+def ptxas_flags(target: Target, flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Triton's flags for ptxas, for the target as it was asked for where that has a suffix.
+
+    Triton compiles for `sm_90a` whether or not the `a` was asked for; families it does not know.
+    """
+    if not target.suffix:
+        return flags
+    return tuple(f"{_GPU_NAME}{target}" if flag.startswith(_GPU_NAME) else flag for flag in flags)
+
+
+def _other_target(target: Target, trail: _Trail) -> str | None:
+    """The `.target` to write where the one that Triton wrote is not the one asked for."""
+    facts = trail.reading.value.facts if trail.reading else None
+    return str(target) if facts and target.suffix and facts.target != str(target) else None
+
+
+def _conclude(trail: _Trail) -> Evaluated:
+    evidence = _cell_evidence(trail)
+    kept = {
+        "lower": trail.lowering,
+        "ptx": trail.reading,
+        "assemble": trail.assembly,
+        "inspect": trail.inspection,
+    }
+    verdict = judge(evidence)
+    return Evaluated(
+        row=_row(trail, evidence, verdict),
+        evidence={kind: step.key for kind, step in kept.items() if step},
+        signature=verdict.signature,
+        note=trail.inspection.value.problem if trail.inspection else None,
+    )
+
+
+def _cell_evidence(trail: _Trail) -> CellEvidence:
+    """Everything that was found out, in the form in which it is judged."""
+    return cell_evidence(
+        target=trail.plan.cell.target,
+        limits=trail.plan.limits,
+        lowering=trail.lowering.value if trail.lowering else None,
+        reading=trail.reading.value if trail.reading else None,
+        assembly=trail.assembly.value if trail.assembly else None,
+        inspection=trail.inspection.value if trail.inspection else None,
+        trouble=trail.trouble,
+    )
+
+
+def cell_evidence(
+    *,
+    target: Target,
+    limits: Limits | None,
+    lowering: Lowering | None = None,
+    reading: PtxReading | None = None,
+    assembly: Assembly | None = None,
+    inspection: Inspection | None = None,
+    trouble: str | None = None,
+) -> CellEvidence:
+    """What each step left, in the form in which it is judged; None where a step was not run."""
+    facts = reading.facts if reading else None
+    # Each stream is parsed whole: a line that its end cuts off must not run into the other stream.
+    log = parse_ptxas_log(f"{assembly.stderr}\n{assembly.stdout}") if assembly else None
+    resources = Resources()
+    if log and facts:
+        resources = combine(
+            entry=facts.entry,
+            log=log,
+            cubin=inspection.cubin if inspection else None,
+            metadata=lowering.metadata if lowering else {},
+            ptx=facts,
+        )
+    if reading and reading.problem and not trouble:
+        trouble = f"Triton's PTX cannot be read: {reading.problem}"
+    return CellEvidence(
+        target=target,
+        lowering=lowering,
+        assembly=assembly,
+        ptx=facts,
+        ttir_effects=reading.ttir_effects if reading else None,
+        has_trap=reading.has_trap if reading else False,
+        unknown_effects=reading.unknown_effects if reading else (),
+        lost_assembly=reading.lost_assembly if reading else (),
+        log=log,
+        resources=resources,
+        occupancy=_occupancy(limits, resources),
+        limits=limits,
+        trouble=trouble,
+    )
+
+
+def compiler_end(lowering: Lowering | None, assembly: Assembly | None) -> ProcessEnd | None:
+    """How the last compiler's process ended: ptxas, or the one in which Triton died.
+
+    None where Triton raised an exception: the process that ends then is ours, with an exit code of
+    ours.
+    """
+    if assembly:
+        return assembly.end
+    if lowering is None or lowering.error or lowering.end.ok:
+        return None
+    return lowering.end
+
+
+def _occupancy(limits: Limits | None, needs: Resources) -> Occupancy | None:
+    if limits is None or needs.n_regs is None or needs.shared is None or not needs.threads:
+        return None
+    return theoretical_occupancy(
+        limits,
+        n_regs=needs.n_regs,
+        shared=needs.shared,
+        threads_per_block=needs.threads,
+        barriers=needs.barriers,
+        tmem_columns=needs.tmem_columns or 0,
+    )
+
+
+def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
+    plan, cell, needs = trail.plan, trail.plan.cell, evidence.resources
+    facts = evidence.ptx
+    end = compiler_end(evidence.lowering, evidence.assembly)
+    # A stub's occupancy is that of an empty kernel: true, and of no use.
+    stub = verdict.kind is VerdictKind.TRAP_STUB
+    occupancy = None if stub else evidence.occupancy
+    mix = trail.inspection.value.mixes.get(facts.entry) if trail.inspection and facts else None
+    steps = [step for step in (trail.lowering, trail.assembly) if step]
+    return Row(
+        cell=str(cell),
+        short=cell.short,
+        kernel=cell.kernel,
+        launch=cell.launch,
+        config=cell.config.as_dict(),
+        target=str(cell.target),
+        triton=cell.triton,
+        ptxas=plan.ptxas.version,
+        ptxas_origin=plan.ptxas.origin,
+        verdict=verdict.kind.value,
+        reason=verdict.reason,
+        stage=verdict.stage.value if verdict.stage else None,
+        signature=verdict.signature.key if verdict.signature else None,
+        code=verdict.code,
+        signal=end.signal if end else None,
+        exit_code=end.exit_code if end else None,
+        n_regs=needs.n_regs,
+        spill_stores=needs.spill_stores,
+        spill_loads=needs.spill_loads,
+        stack=needs.stack,
+        shared=needs.shared,
+        static_shared=needs.static_shared,
+        constant=needs.constant,
+        barriers=needs.barriers,
+        tmem_size=needs.tmem_columns,
+        threads=needs.threads,
+        occupancy=occupancy.fraction if occupancy else None,
+        occupancy_limiter=occupancy.limiter if occupancy else None,
+        instructions=asdict(mix) if mix else None,
+        ptx_version=facts.version if facts else None,
+        ptx_sha256=trail.lowering.artifacts.get("ptx") if trail.lowering else plan.raw_ptx,
+        ptx_body_sha256=trail.reading.value.body_sha256 if trail.reading else None,
+        ptx_same_as_bundled=trail.same_as_bundled,
+        frozen=plan.freeze_ptx,
+        ptxas_flags=trail.flags,
+        cubin_sha256=trail.assembly.artifacts.get("cubin") if trail.assembly else None,
+        suspect=plan.record.suspect or None if plan.record else None,
+        attempts=max((step.value.attempts for step in steps), default=1),
+        cached=bool(steps) and all(step.cached for step in steps),
+        seconds=round(sum(step.value.end.wall for step in steps), 3) if steps else None,
+    )

@@ -1,0 +1,129 @@
+"""Results that need no work: a cell whose identity is that of its last result keeps its row.
+
+A cell's identity is a hash of all that its row follows from: its capture, record, Triton, ptxas,
+target, settings of the compilers, and our own code that runs, reads and judges. So a changed rule
+judges again from stored evidence, and a changed input makes evidence again.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from harness.bench.bench import content_key
+from harness.files.own_code import code_sha256
+from harness.frontends.triton.lower import triton_identity
+from harness.frontends.triton.sessions import child_code_sha256
+from harness.frontends.triton.settings import knobs
+from harness.judging.answers import LIMITS_OF_OURS
+from harness.values.row import Row
+from harness.values.verdict import VerdictKind
+
+if TYPE_CHECKING:
+    from harness.cells.evaluate import PlannedCell
+    from harness.processes.hub import ResourceLimits
+    from harness.store.store import ResultRecord
+
+__all__ = ["CELL", "LIMITS", "Identities", "carried", "limits_label"]
+
+CELL = "cell"
+"""Where a result keeps its identity, among the evidence that it was judged from."""
+LIMITS = "limits"
+"""And the limits it was made under."""
+
+# The packages and modules between a plan and its row, the child's left out: captures are keyed.
+_JUDGING = (
+    "values",
+    "files",
+    "processes",
+    "packages",
+    "toolchains",
+    "store",
+    "ptx",
+    "ptxas",
+    "bench",
+    "frontends",
+    "judging",
+    "repros",
+    "cells/evaluate.py",
+    "cells/plan.py",
+)
+_LIMITED = {kind.value for kind in LIMITS_OF_OURS}
+_SIGKILL = 9
+
+_decode = msgspec.json.Decoder(Row).decode
+
+
+@functools.cache
+def _judging_sha256() -> str:
+    """Hash of our code between a plan and its row."""
+    return code_sha256(*_JUDGING)
+
+
+@dataclass(slots=True)
+class Identities:
+    """The identities of many cells; what those of one capture have in common is hashed once."""
+
+    _shared: dict[str, str] = field(default_factory=dict)
+
+    def of(self, cell: PlannedCell, name: str, repeat: int) -> str:
+        """The identity of a cell (`name` is its id) that is run so often."""
+        words = (
+            self._of_capture(cell),
+            name,
+            cell.record.key if cell.record else f"{cell.raw_ptx} {cell.entry}",
+            cell.ptxas.sha256,
+            cell.bundled.sha256 if cell.bundled else "",
+            str(cell.freeze_ptx),
+            str(repeat),
+        )
+        return hashlib.sha256("\n".join(words).encode()).hexdigest()[:32]
+
+    def _of_capture(self, cell: PlannedCell) -> str:
+        key = cell.launch.capture.key if cell.launch else ""
+        if key not in self._shared:
+            self._shared[key] = content_key(
+                capture=key,
+                triton=triton_identity(cell.launch.triton) if cell.launch else None,
+                nvdisasms=[tool.version for tool in cell.nvdisasms],
+                child=child_code_sha256(),
+                knobs=knobs(cell.launch.triton) if cell.launch else None,
+                judging=_judging_sha256(),
+            )
+        return self._shared[key]
+
+
+def limits_label(limits: ResourceLimits) -> str:
+    """Limits as a result keeps them."""
+    return f"{limits.timeout:g} s, {limits.memory} B"
+
+
+def carried(
+    last: ResultRecord | None, identity: str, limits: str
+) -> tuple[Row, ResultRecord] | None:
+    """The last result of a cell as one of this run; None where the cell has to be looked at again.
+
+    That is what did not say anything (`infra`, somebody else's SIGKILL), and what our limits ended,
+    where they were others.
+    """
+    if last is None or last.evidence.get(CELL) != identity:
+        return None
+    if last.verdict == VerdictKind.INFRA.value:
+        return None
+    if last.verdict in _LIMITED and last.evidence.get(LIMITS) != limits:
+        return None
+    try:
+        row = _decode(last.row)
+    except msgspec.MsgspecError:
+        return None  # written by another version of this program
+    if row.signal == _SIGKILL and last.verdict not in _LIMITED:
+        return None
+    body = last.row
+    if not row.cached:
+        row = replace(row, cached=True)
+        body = msgspec.json.encode(row)
+    return row, replace(last, row=body, created=None, run=None)

@@ -1,0 +1,1 @@
+"""`triage diff`: what changed from one run to another."""

@@ -1,0 +1,201 @@
+"""`triage diff`: what changed from one run to another."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from harness.changes.compare import UNTOLD, compare
+from harness.matrix.file import find_matrix_file, read_matrix
+from harness.store.store import RunRecord, Store
+from harness.values.change import Changes, Facts
+from harness.values.errors import EmptySelectionError, UsageError
+from harness.values.matrix import Expectation
+from harness.workarounds.expiry import broken, expired
+
+__all__ = ["all_runs", "choose_runs", "compare_runs", "expectations_of", "find_run", "previous_run"]
+
+_LAST = re.compile(r"last(?:~(\d+))?")
+_SILENT_OPTIONS = {
+    "--jobs": True,
+    "--timeout": True,
+    "--memory": True,
+    "--max-time": True,
+    "--save": True,
+    "--no-cache": False,
+    "--json": False,
+    "--markdown": False,
+    "--strict-fixed": False,
+}
+"""Options that do not choose cells, and whether a value follows."""
+
+_decode = msgspec.json.Decoder(Facts).decode
+
+
+def compare_runs(
+    store: Store, older: int | None, newer: int, expectations: Sequence[Expectation] = ()
+) -> Changes:
+    """Compare the results of two runs, cell by cell; `older` is None where there is none before.
+
+    `harness.changes.words` prints the answer and makes its JSON. Both runs are read as
+    streams: memory grows with what changed, not with what there is.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    runs = {run.id: run for run in all_runs(store)}
+    started = runs[older].started if older in runs else 0.0
+
+    def earlier(cells: Sequence[str]) -> Mapping[str, Facts]:
+        if older is None:
+            return {}
+        found = store.last_results(cells, before=started, besides=newer, not_in=sorted(UNTOLD))
+        return {record.cell: _decode(record.row) for record in found}
+
+    changes = compare(
+        _stream(store, older) if older is not None else (),
+        _stream(store, newer),
+        runs=(older, newer),
+        expectations=expectations,
+        earlier=earlier,
+    )
+    kept = store.workarounds()
+    if not kept:
+        return changes
+    return replace(
+        changes,
+        expired=tuple(each.words for each in expired(kept, _stream(store, newer))),
+        broken=tuple(broken(kept, _stream(store, newer))),
+    )
+
+
+def previous_run(store: Store, run: int) -> RunRecord | None:
+    """The last finished run before this one that chose its cells with the same words.
+
+    Raises:
+        StorageError: the runs cannot be read.
+    """
+    return _before(all_runs(store), run, steps=1)
+
+
+def choose_runs(store: Store, words: Sequence[str]) -> tuple[RunRecord, RunRecord]:
+    """The older and the newer run that the user means: two words, or one, or none.
+
+    One word names the newer run, compared with the one before of the same command; without any it
+    is the last finished run.
+
+    Raises:
+        UsageError: a word is no run's.
+        EmptySelectionError: there is nothing to compare.
+        StorageError: the runs cannot be read.
+    """
+    runs = all_runs(store)
+    if len(words) == 2:
+        return find_run(runs, words[0]), find_run(runs, words[1])
+    newer = find_run(runs, words[0] if words else "last")
+    older = _before(runs, newer.id, steps=1)
+    if older is None:
+        raise EmptySelectionError(
+            f"run {newer.id} ({newer.command}) is the first of its kind: nothing to compare it "
+            "with; name two runs, or run it again"
+        )
+    return older, newer
+
+
+def find_run(runs: Sequence[RunRecord], word: str) -> RunRecord:
+    """The run that a word means: its number, `last`, or `last~1`, the one before of its command.
+
+    Raises:
+        UsageError: there is no such run, or the word is none of these.
+        EmptySelectionError: no run has finished yet.
+    """
+    if word.isdigit():
+        for run in runs:
+            if run.id == int(word):
+                return run
+        known = ", ".join(str(run.id) for run in runs[-5:]) or "none"
+        raise UsageError(f"there is no run {word}; the latest are {known}")
+    match = _LAST.fullmatch(word)
+    if match is None:
+        raise UsageError(f"{word!r} is no run; write its number, `last`, or `last~1`")
+    finished = [run for run in runs if run.finished is not None]
+    if not finished:
+        raise EmptySelectionError("no run has finished yet; start one with `triage matrix run`")
+    steps = int(match[1] or 0)
+    found = _before(runs, finished[-1].id, steps=steps) if steps else finished[-1]
+    if found is None:
+        raise UsageError(
+            f"{word}: there are not that many runs of {finished[-1].command!r}; name one by number"
+        )
+    return found
+
+
+def expectations_of(run: RunRecord, file: Path | None = None) -> tuple[Expectation, ...]:
+    """The known failures of this matrix file, by default of the one that the run is of.
+
+    None for a run that is of no matrix, or of one that is not here any more.
+
+    Raises:
+        ConfigurationError: the file makes no sense.
+    """
+    if file is not None:
+        return read_matrix(file).expect
+    words = shlex.split(run.command)
+    if words[1:2] != ["matrix"]:
+        return ()
+    named = _value_of("--matrix", words)
+    try:
+        file = Path(named) if named else find_matrix_file()
+    except UsageError:
+        return ()
+    return read_matrix(file).expect if file.is_file() else ()
+
+
+def _value_of(option: str, words: Sequence[str]) -> str | None:
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        name, equals, value = word.partition("=")
+        if name == option:
+            return value if equals else following
+    return None
+
+
+def all_runs(store: Store) -> list[RunRecord]:
+    """Oldest first, by their start: numbers are in the order in which other stores were merged."""
+    return sorted(store.runs(limit=1 << 31), key=lambda run: (run.started, run.id))
+
+
+def _before(runs: Sequence[RunRecord], run: int, *, steps: int) -> RunRecord | None:
+    """The finished run so many steps before this one, among those with the same purpose."""
+    index = next((index for index, each in enumerate(runs) if each.id == run), None)
+    if index is None:
+        return None
+    purpose = _purpose(runs[index].command)
+    alike = [
+        each
+        for each in runs[:index]
+        if each.finished is not None and _purpose(each.command) == purpose
+    ]
+    return alike[-steps] if steps <= len(alike) else None
+
+
+def _purpose(command: str) -> tuple[str, ...]:
+    """The words of a command that choose its cells."""
+    kept = []
+    words = iter(shlex.split(command))
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name not in _SILENT_OPTIONS:
+            kept.append(word)
+        elif _SILENT_OPTIONS[name] and not equals:
+            next(words, None)
+    return tuple(kept)
+
+
+def _stream(store: Store, run: int) -> Iterator[Facts]:
+    for stored in store.run_bodies(run):
+        yield _decode(stored.row)

@@ -1,0 +1,1 @@
+"""`triage check`: the configs of a launch against one another, in the interpreter."""

@@ -1,1 +1,0 @@
-"""Runs inside a foreign Triton environment: standard library, torch and triton only."""

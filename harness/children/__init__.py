@@ -1,0 +1,1 @@
+"""What runs inside child processes: supervision, limits, confinement. Standard library."""

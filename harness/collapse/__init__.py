@@ -1,0 +1,1 @@
+"""Register collapses: what they are, and what lifts them."""

@@ -1,1 +1,0 @@
-"""Everything that touches the world: processes, the package index, the disk."""

@@ -1,0 +1,1 @@
+"""The compilers of kernel languages, one folder each."""

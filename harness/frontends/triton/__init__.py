@@ -1,0 +1,1 @@
+"""Triton as a front end: capture, lowering, its IR, its settings, its interpreter."""

@@ -1,0 +1,1 @@
+"""What runs inside a child that has Triton: it captures launches and compiles them."""

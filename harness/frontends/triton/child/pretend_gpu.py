@@ -1,0 +1,432 @@
+"""A CUDA device that is not there, as Python code sees it.
+
+Tensors that the program under capture believes to be on the GPU are torch *meta* tensors: shapes,
+strides and dtypes without storage. A function mode answers `.device`, `.is_cuda`, `.data_ptr()`
+and their kin as a GPU tensor would, and sends every request for a `cuda` device to meta. Unlike
+fake tensors this needs no CUDA build of torch, no device guard, and lets slicing and autograd work.
+
+Where values are wanted (Triton's interpreter), CPU tensors stand behind instead; those that nobody
+has written to hold the same numbers in every run.
+"""
+
+# ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+import triton.testing
+from torch.overrides import TorchFunctionMode
+from triton.backends.compiler import GPUTarget
+
+from harness.frontends.triton.child.device_facts import DeviceProperties, DriverProperties
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["NeedsValuesError", "PretendDriver", "pretend_cuda"]
+
+# Any address aligned far beyond the 16 bytes that Triton specialises on will do.
+_BASE_ADDRESS = 0x7F00_0000_0000
+_CUDA = torch.device("cuda", 0)
+_META = torch.device("meta")
+_CPU = torch.device("cpu")
+_EMPTIES = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+
+
+class NeedsValuesError(RuntimeError):
+    """The launch code asked for a value that lives in a GPU tensor."""
+
+
+def _is_cuda_device(value: object) -> bool:
+    if isinstance(value, torch.device):
+        return str(value).startswith("cuda")
+    return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
+
+
+class _Backing:
+    """The device that stands behind `cuda`: one for the whole process."""
+
+    device = _META
+    allocations = 0
+
+
+def _to_backing(value: Any) -> Any:
+    return _Backing.device if _is_cuda_device(value) else value
+
+
+def _is_backed(tensor: torch.Tensor) -> bool:
+    """Whether a tensor says that it is on the GPU."""
+    return bool(tensor.is_meta if _Backing.device is _META else not tensor.is_meta)
+
+
+def _filled(tensor: Any) -> Any:
+    """Small numbers in memory that was only asked for, by the count of such requests.
+
+    Not by a stream of random numbers: what one allocation holds must not depend on the sizes of
+    those before it, which may differ between configs.
+    """
+    _Backing.allocations += 1
+    if tensor.dtype.is_floating_point:
+        numbers = torch.Generator().manual_seed(_Backing.allocations)
+        with torch.no_grad():
+            values = torch.randn(tensor.shape, generator=numbers, dtype=torch.float32)
+            return tensor.copy_(values * 0.1)
+    return tensor.zero_()
+
+
+class _CudaMode(TorchFunctionMode):  # type: ignore[misc]
+    """Answers for the tensors that stand behind as if they were on `cuda:0`."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name == "__get__":
+            return _getter(func, args)
+        handler = _METHODS.get(name)
+        if handler and args and isinstance(args[0], torch.Tensor):
+            return handler(func, args, kwargs)
+        if "device" in kwargs:
+            kwargs = {**kwargs, "device": _device_argument(kwargs["device"])}
+        if kwargs.get("generator") is not None:
+            kwargs = {name: value for name, value in kwargs.items() if name != "generator"}
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        try:
+            result = func(*args, **kwargs)
+        except NotImplementedError as error:
+            # What torch says of a meta tensor whose values decide the result's shape or leave it.
+            raise NeedsValuesError(
+                f"torch's {name or func} needs the values of a GPU tensor, and there is no GPU"
+            ) from error
+        return _filled(result) if name in _EMPTIES and _Backing.device is _CPU else result
+
+
+def _device_argument(value: Any) -> Any:
+    # A bare index means "that CUDA device" to torch.
+    is_index = isinstance(value, int) and not isinstance(value, bool)
+    return _Backing.device if is_index else _to_backing(value)
+
+
+def _getter(func: Any, args: tuple[Any, ...]) -> Any:
+    value = func(*args)
+    owner = getattr(func.__self__, "__name__", "")
+    if owner == "device":
+        return _CUDA if value.type == _Backing.device.type else value
+    if owner == "is_cuda":
+        return value or _is_backed(args[0])
+    if owner == "is_meta":
+        return False
+    return value
+
+
+def _to(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    args = (args[0], *map(_device_argument, args[1:2]), *args[2:])
+    if "device" in kwargs:
+        kwargs = {**kwargs, "device": _device_argument(kwargs["device"])}
+    wanted = [*args[1:2], kwargs.get("device")]
+    leaves = any(
+        str(device).split(":")[0] == "cpu"
+        for device in wanted
+        if isinstance(device, str | torch.device)
+    )
+    if leaves and args[0].is_meta:
+        raise NeedsValuesError(
+            ".to('cpu') asks for the values of a GPU tensor, and there is no GPU"
+        )
+    return func(*args, **kwargs)
+
+
+def _cuda(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG001
+    return args[0].to(_Backing.device)
+
+
+def _type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    # `x.type("torch.cuda.HalfTensor")` names the device too.
+    if len(args) > 1 and isinstance(args[1], str) and args[1].startswith("torch.cuda."):
+        plain = func(args[0].new_empty(0, device="cpu"), args[1].replace(".cuda", ""))
+        return args[0].to(_Backing.device, plain.dtype)
+    return func(*args, **kwargs)
+
+
+def _data_ptr(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensor = args[0]
+    if not tensor.is_meta:
+        return func(*args, **kwargs)
+    return _BASE_ADDRESS + tensor.storage_offset() * tensor.element_size()
+
+
+def _get_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return 0 if _is_backed(args[0]) else func(*args, **kwargs)
+
+
+def _itself(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG001
+    return args[0]
+
+
+def _values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args[0].is_meta:
+        raise NeedsValuesError(
+            f".{func.__name__}() asks for the values of a GPU tensor, and there is no GPU"
+        )
+    return func(*args, **kwargs)
+
+
+_METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
+    "to": _to,
+    "cuda": _cuda,
+    "data_ptr": _data_ptr,
+    "get_device": _get_device,
+    "pin_memory": _itself,
+    "type": _type,
+    "record_stream": lambda func, args, kwargs: None,  # noqa: ARG005
+    **dict.fromkeys(
+        ("cpu", "item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__"), _values
+    ),
+}
+
+
+class PretendDriver:
+    """Stands in for Triton's CUDA driver: knows the target, launches nothing."""
+
+    def __init__(self, properties: dict[str, Any]) -> None:
+        self._target = GPUTarget("cuda", properties["capability"], 32)
+        self._properties = properties
+        self.utils = types.SimpleNamespace(
+            get_device_properties=lambda device: DriverProperties(properties),  # noqa: ARG005
+            # Triton 3.2 and 3.3 fill the descriptors of tl's experimental TMA from the host.
+            fill_1d_tma_descriptor=_idle(),
+            fill_2d_tma_descriptor=_idle(),
+        )
+
+    @staticmethod
+    def is_active() -> bool:
+        """Always."""
+        return True
+
+    def get_current_target(self) -> Any:
+        """The GPU that is compiled for."""
+        return self._target
+
+    def get_current_device(self) -> int:
+        """The only one."""
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        """Only one device exists."""
+
+    def get_current_stream(self, device: int | None = None) -> int:  # noqa: ARG002
+        """The default one."""
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        """As tensors of it say."""
+        return _CUDA
+
+    def get_device_interface(self) -> Any:
+        """The module that stands for it in torch."""
+        return torch.cuda
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:  # noqa: ARG002
+        """Major and minor."""
+        major, minor = divmod(self._properties["capability"], 10)
+        return int(major), int(minor)
+
+    def get_benchmarker(self) -> Any:
+        """Calls once."""
+        return bench_once
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        """Nothing has to be flushed."""
+        return torch.empty(1, device=_Backing.device)
+
+    def clear_cache(self, cache: Any) -> None:
+        """There is nothing to clear."""
+
+    def assemble_tensormap_to_arg(self, *args: Any) -> Any:
+        """Launches alone need it."""
+        return args
+
+
+def bench_once(function: Callable[[], Any], *_: Any, quantiles: Any = None, **__: Any) -> Any:
+    """`do_bench` where nothing can be timed: calls once, so that every launch is seen."""
+    function()
+    return [0.0] * len(quantiles) if quantiles is not None else 0.0
+
+
+class _Event:
+    """A CUDA event that has always happened."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.cuda_event = 0
+
+    def record(self, *_: Any) -> None: ...
+    def wait(self, *_: Any) -> None: ...
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, _: Any) -> float:
+        return 0.0
+
+
+class _Stream(_Event):
+    """The one stream; also its own context manager."""
+
+    cuda_stream = 0
+    stream_id = 0
+    device = _CUDA
+    device_index = 0
+
+    def wait_stream(self, *_: Any) -> None: ...
+    def wait_event(self, *_: Any) -> None: ...
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def _idle() -> Callable[..., None]:
+    """A function for any call that only matters to real hardware.
+
+    A new one each time: torch's compiler keeps a table by function, and no two names may share one.
+    """
+
+    def nothing(*_: Any, **__: Any) -> None:
+        pass
+
+    return nothing
+
+
+class _Guard:
+    """`torch.cuda.device(...)`, of which there is one."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class _GuardOf(_Guard):
+    """`torch.cuda.device_of(tensor)`."""
+
+
+_NO_OPS = (
+    "_lazy_init",
+    "empty_cache",
+    "init",
+    "ipc_collect",
+    "manual_seed",
+    "manual_seed_all",
+    "reset_max_memory_allocated",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "synchronize",
+)
+
+
+def _patch_torch_cuda(properties: dict[str, Any]) -> None:
+    stream = _Stream()
+    facts = DeviceProperties(properties)
+    capability = divmod(properties["capability"], 10)
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "is_bf16_supported": lambda *_, **__: capability >= (8, 0),
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": _idle(),
+        "get_device_name": lambda *_, **__: facts.name,
+        "get_device_capability": lambda *_, **__: capability,
+        "get_device_properties": lambda *_, **__: facts,
+        "current_stream": lambda *_, **__: stream,
+        "default_stream": lambda *_, **__: stream,
+        "set_stream": _idle(),
+        "stream": lambda *_, **__: stream,
+        "is_current_stream_capturing": lambda: False,
+        "Stream": _Stream,
+        "Event": _Event,
+        "device": _Guard,
+        "device_of": _GuardOf,
+        "memory_allocated": lambda *_, **__: 0,
+        "max_memory_allocated": lambda *_, **__: 0,
+        "mem_get_info": lambda *_, **__: (facts.total_memory, facts.total_memory),
+    }
+    answers.update({name: _idle() for name in _NO_OPS})
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+    torch.version.cuda = torch.version.cuda or "12.8"
+    _patch_torch()
+
+
+class _Generator(torch.Generator):  # type: ignore[misc]
+    """One of a GPU draws nothing here: on the meta device there is nothing to draw."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        return super().__new__(cls, _CPU if _names_gpu(device) else device)
+
+
+def _patch_torch() -> None:
+    """Functions outside `torch.cuda` that know of devices and that no function mode sees."""
+    set_default_device = torch.set_default_device
+    torch.set_default_device = lambda device: set_default_device(_device_argument(device))
+    torch.get_default_device = lambda: _CUDA if torch.empty(0).device.type == "cuda" else _CPU
+    torch.Generator = _Generator
+    # What it wraps is for torch's compiler to see; on meta tensors it would launch nothing.
+    torch.library.wrap_triton = lambda kernel: kernel
+    if hasattr(torch, "accelerator"):
+        torch.accelerator.is_available = lambda: True
+        torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cuda")
+        torch.accelerator.device_count = lambda: 1
+        torch.accelerator.synchronize = _idle()
+
+
+def _names_gpu(device: Any) -> bool:
+    return bool(_device_argument(device) == _Backing.device)
+
+
+def _patch_triton(properties: dict[str, Any]) -> None:
+    triton.runtime.driver.set_active(PretendDriver(properties))
+    triton.testing.do_bench = bench_once
+    triton.testing.do_bench_cudagraph = bench_once
+
+
+def pretend_cuda(properties: dict[str, Any], *, with_values: bool = False) -> Any:
+    """Make this process believe in the GPU that `properties` describes, for good.
+
+    Returns a context manager; tensors are translated inside it. `with_values` gives them storage.
+    """
+    _Backing.device = _CPU if with_values else _META
+    _patch_torch_cuda(properties)
+    _patch_triton(properties)
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))
+    mode = _CudaMode()
+    _keep_in_backward(mode)
+    return mode
+
+
+def _keep_in_backward(mode: _CudaMode) -> None:
+    """Answer in `Function.backward` too: torch turns the mode off while it runs `.backward()`."""
+    node = torch.autograd.function.BackwardCFunction
+    original = node.apply
+
+    def apply(self: Any, *args: Any) -> Any:
+        with mode:
+            return original(self, *args)
+
+    node.apply = apply

@@ -1,0 +1,144 @@
+"""Standalone files: written from a captured launch, and compiled in a living child.
+
+What is tried while a file is reduced is compiled as any cell is, but not stored: there are
+thousands of candidates, and nobody asks for one again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from harness.frontends.triton.inline import inline
+from harness.frontends.triton.lower import read_lowering, stage_file
+from harness.frontends.triton.ptx_reading import read_texts
+from harness.frontends.triton.sessions import sessions_of
+from harness.processes.hub import scratch_disk
+from harness.values.errors import UsageError
+from harness.values.standalone import Export, Standalone
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.bench.bench import Workbench
+    from harness.frontends.triton.lower import CapturedLaunch
+    from harness.frontends.triton.ptx_reading import PtxReading
+    from harness.frontends.triton.sessions import LowerResult
+    from harness.processes.hub import ResourceLimits
+    from harness.values.outcome import LaunchFacts, Lowering
+    from harness.values.toolchain import Ptxas
+    from harness.values.verdict import Stage
+
+__all__ = ["Lowered", "export_launch", "lower_text"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    """What became of a text: evidence, and PTX with what was read off it where it came so far.
+
+    `picked_ptxas` is the executable that Triton would have run.
+    """
+
+    lowering: Lowering
+    ptx: str | None = None
+    reading: PtxReading | None = None
+    picked_ptxas: str | None = None
+
+
+async def export_launch(
+    bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
+) -> Standalone:
+    """One config of a captured launch as a file of its own.
+
+    Raises:
+        UsageError: something of the launch cannot be written down.
+        InfrastructureError: the child could not be kept alive.
+    """
+    async with bench.slot():
+        done = await sessions_of(bench).export(
+            launch.capture.key,
+            launch.triton,
+            launch.request,
+            record=record.key,
+            limits=bench.limits,
+        )
+    found = done.result or {"error": f"its process ended ({done.end.words})"}
+    bench.hub.drop_folder(done.folder)
+    if found["error"]:
+        raise UsageError(f"{record.kernel} cannot be written as one file: {found['error']}")
+    return inline(msgspec.convert(found["export"], Export))
+
+
+async def lower_text(
+    bench: Workbench,
+    launch: CapturedLaunch,
+    text: str,
+    *,
+    ptxas: Ptxas | None,
+    limits: ResourceLimits,
+    until: Stage | None = None,
+    suffix: str = ".py",
+    options: Mapping[str, object] | None = None,
+) -> Lowered | None:
+    """Run a standalone file as far as PTX, in the Triton of a capture and for its target.
+
+    Triton sees `ptxas`, or the one that it picks itself. With another `suffix` it is Triton's IR,
+    which is compiled with `options`.
+
+    None where it got past `until`, the stage that matters: it is not compiled any further.
+
+    Raises:
+        InfrastructureError: the child could not be kept alive.
+    """
+    source = bench.hub.new_folder("standalone")
+    try:
+        with scratch_disk():
+            (source / f"kernel{suffix}").write_text(text, encoding="utf-8")
+        request = replace(
+            launch.request,
+            file=source / f"kernel{suffix}",
+            function=None,
+            overrides=options or {},
+            paths=(),
+            bare=(),
+        )
+        async with bench.slot():
+            done = await sessions_of(bench).compile_file(
+                launch.triton,
+                request,
+                ptxas=ptxas.path if ptxas else None,
+                until=until.value if until else None,
+                limits=limits,
+            )
+        bench.cpu_seconds += done.end.cpu
+        try:
+            return _read(done)
+        finally:
+            bench.hub.drop_folder(done.folder)
+    finally:
+        bench.hub.drop_folder(source)
+
+
+def _read(done: LowerResult) -> Lowered | None:
+    """What a job left."""
+    if done.result and done.result.get("is_past"):
+        return None
+    texts = {
+        stage: file.read_text(encoding="utf-8", errors="replace")
+        for stage in ("source", "ttir", "ttgir", "ptx")
+        if (file := stage_file(done, stage))
+    }
+    lowering = read_lowering(done)
+    if not lowering.end.ok or lowering.error or "ptx" not in texts:
+        return Lowered(lowering=lowering)
+    # The earliest IR there is: Gluon has no TTIR, and an old Triton keeps no source.
+    ir = next((texts[stage] for stage in ("source", "ttir", "ttgir") if stage in texts), None)
+    command = (done.result or {}).get("ptxas_command") or {}
+    return Lowered(
+        lowering=lowering,
+        ptx=texts["ptx"],
+        reading=read_texts(texts["ptx"], ir),
+        picked_ptxas=command.get("executable"),
+    )

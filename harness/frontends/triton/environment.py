@@ -1,0 +1,84 @@
+"""The environment of launch code: what any program needs, compiler settings, and what is named."""
+
+from __future__ import annotations
+
+import os
+import re
+import site
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import harness
+from harness.frontends.triton.knobs import NO_KNOBS
+from harness.frontends.triton.settings import knobs, torch_settings
+from harness.processes.confinement import is_confined, passed_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.values.toolchain import Triton
+
+__all__ = ["OWN_VARIABLES", "child_environment", "plain_environment", "user_paths"]
+
+OWN_VARIABLES = frozenset({"HOME", "TMPDIR"})
+"""Each child has a home and a temporary folder of its own, and sets these itself."""
+
+# A program that is run anywhere needs these, and none of them is a credential.
+_PLAIN = frozenset(
+    {
+        *("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ", "TERM", "USER", "LOGNAME", "SHELL"),
+        *("CC", "CXX", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"),
+    }
+)
+_LOCALE = "LC_"
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY")
+
+
+def plain_environment() -> dict[str, str]:
+    """The user's variables that a program needs wherever it runs, and those that are passed on."""
+    passed = passed_names()
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _PLAIN or name.startswith(_LOCALE) or name in passed
+    }
+
+
+def child_environment(triton: Triton) -> dict[str, str]:
+    """The environment of a process that runs a Triton; the user's settings of it stay."""
+    package_root = str(Path(harness.__file__).parent.parent)
+    user = _confined(triton) if is_confined() else os.environ
+    return {
+        **{
+            name: value
+            for name, value in user.items()
+            if name not in NO_KNOBS and not name.startswith("PYTHON")
+        },
+        "PYTHONPATH": os.pathsep.join([*([str(triton.path)] if triton.path else []), package_root]),
+        # Packages in the user's own site folder are found below another home, too.
+        **({"PYTHONUSERBASE": site.getuserbase()} if site.ENABLE_USER_SITE else {}),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # Launch code that iterates over a set makes the same launches every time.
+        "PYTHONHASHSEED": "0",
+        # Threads of numeric libraries do not survive a fork, and nothing here computes.
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        **dict(triton.variables),
+    }
+
+
+def user_paths() -> list[str]:
+    """The user's PYTHONPATH: for the launch code, not for what runs it."""
+    return [
+        str(Path(entry).absolute())
+        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if entry
+    ]
+
+
+def _confined(triton: Triton) -> Mapping[str, str]:
+    settings = {**knobs(triton), **torch_settings()}
+    harmless = {name: value for name, value in settings.items() if not _SECRET.search(name)}
+    return {**harmless, **plain_environment()}

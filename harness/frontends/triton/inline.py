@@ -1,0 +1,227 @@
+"""From what a child tells of a launch to one file: helpers and constants inlined, names unique."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator, Mapping
+
+import libcst as cst
+
+from harness.frontends.triton.one_file import spelled, spelled_words
+from harness.values.standalone import Binding, Definition, Export, FileLaunch, Standalone
+
+__all__ = ["inline"]
+
+_NAME = re.compile(r"^\s*(?:async )?(?:def|class)\s+(\w+)", re.MULTILINE)
+# The launch needs it in any case.
+_ALWAYS = "import triton"
+
+
+def inline(export: Export) -> Standalone:
+    """The launch as code that imports nothing but Triton, and how to compile it."""
+    writer = _Writer(export.definitions)
+    parts = [writer.define(0)]
+    launch = FileLaunch(
+        kernel=writer.names[0],
+        signature={name: _kind(kind) for name, kind in export.signature.items()},
+        constants={
+            _path(export, each.path): writer.value(each.value, each.names)
+            for each in export.constants
+        },
+        attributes={
+            _path(export, each.path): spelled_words(each.words) for each in export.attributes
+        },
+        options={
+            name: writer.value(each.value or "", each.names)
+            for name, each in export.options.items()
+        },
+        target=export.target,
+        source_class=export.source_class.attribute or "ASTSource",
+    )
+    # What the launch's own values name comes in front of the kernel, like its helpers.
+    parts = [*writer.helpers, *parts]
+    head = [*sorted(writer.imports - {_ALWAYS}), *writer.constants]
+    return Standalone(code="\n".join(head) + "\n\n\n" + "\n\n\n".join(parts), launch=launch)
+
+
+def _kind(kind: object) -> str:
+    """A type of an argument; a tuple has a list of them."""
+    if isinstance(kind, list):
+        items = [_kind(item) for item in kind]
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+    return spelled(repr(kind))
+
+
+def _path(export: Export, path: list[int]) -> tuple[str | int, ...]:
+    names = list(_parameters(export.definitions[0].source))
+    return (names[path[0]], *path[1:])
+
+
+def _parameters(source: str) -> Iterator[str]:
+    function = ast.parse(source).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
+        yield each.arg
+
+
+class _Writer:
+    """Gives everything that is reached a name of its own, and writes it once."""
+
+    def __init__(self, definitions: list[Definition]) -> None:
+        self._definitions = definitions
+        self.names: dict[int, str] = {}
+        self.imports: set[str] = set()
+        self.constants: list[str] = []
+        self.helpers: list[str] = []
+        # What a name at the top of the file stands for.
+        self._meanings: dict[str, object] = {}
+        self._local = {name for each in definitions for name in _identifiers(each)}
+
+    def define(self, index: int, *, is_known: bool = True) -> str:
+        """The text of a definition; what it names is written before it."""
+        definition = self._definitions[index]
+        found = _NAME.search(definition.source)
+        name = found[1] if found else "kernel"
+        self.names[index] = self._claim(name, ("definition", index), is_known=is_known)
+        texts = {path: self._bound(path, each) for path, each in definition.names.items()}
+        if self.names[index] != name:
+            texts[name] = self.names[index]
+        source = _rewritten(definition.source, texts)
+        return f"@{definition.decorator}\n{source}" if definition.decorator else source
+
+    def value(self, text: str, names: Mapping[str, Binding]) -> str:
+        """An expression of the launch."""
+        return spelled(self._expression(text, names))
+
+    def _expression(self, text: str, names: Mapping[str, Binding]) -> str:
+        texts = {path: self._bound(path, each) for path, each in names.items()}
+        if all(path == new for path, new in texts.items()):
+            return text
+        return _rewritten(text + "\n", texts).strip()
+
+    def _bound(self, path: str, binding: Binding) -> str:
+        """What to write in place of a free name, after seeing to it that it is there."""
+        if binding.definition is not None:
+            if binding.definition not in self.names:
+                is_known = "." not in path
+                self.helpers.append(self.define(binding.definition, is_known=is_known))
+            return self.names[binding.definition]
+        if binding.module is not None:
+            return self._imported(path, binding.module, binding.attribute)
+        assert binding.value is not None
+        text = self._expression(binding.value, binding.names)
+        if "." in path:
+            # Out of a module, Triton takes a plain value; at the top of a file it wants to be told.
+            return text
+        if not text.startswith("tl.constexpr("):
+            self.imports.add(_import("tl", "triton.language", None))
+            self._meanings.setdefault("tl", ("triton.language", None))
+            text = f"tl.constexpr({text})"
+        name = self._claim(path, text)
+        line = f"{name} = {text}"
+        if line not in self.constants:
+            self.constants.append(line)
+        return name
+
+    def _imported(self, path: str, module: str, attribute: str | None) -> str:
+        name = self._claim(path.rpartition(".")[2], (module, attribute), is_known="." not in path)
+        self.imports.add(_import(name, module, attribute))
+        return name
+
+    def _claim(self, name: str, meaning: object, *, is_known: bool = True) -> str:
+        """This name, or one like it that is free; `is_known`: the code has it as it is."""
+        candidate, number = name, 1
+        while self._meanings.get(candidate, meaning) != meaning or (
+            candidate in self._local and not (is_known and candidate == name)
+        ):
+            number += 1
+            candidate = f"{name}_{number}"
+        self._meanings[candidate] = meaning
+        return candidate
+
+
+def _import(name: str, module: str, attribute: str | None) -> str:
+    if attribute is not None:
+        return f"from {module} import {attribute}" + (f" as {name}" if name != attribute else "")
+    if name == module:
+        return f"import {module}"
+    parent, _, last = module.rpartition(".")
+    if name == last:
+        return f"from {parent} import {last}"
+    return f"import {module} as {name}"
+
+
+def _identifiers(definition: Definition) -> Iterator[str]:
+    """Names that a definition gives meaning to by itself."""
+    for node in ast.walk(ast.parse(definition.source)):
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+
+
+def _rewritten(source: str, texts: Mapping[str, str]) -> str:
+    """The source with other expressions for its free names.
+
+    Annotations that name what the file does not have go: Triton reads those of constants only.
+    """
+    changed = {path: text for path, text in texts.items() if path != text}
+    known = frozenset((*texts, *texts.values()))
+    return cst.parse_module(source).visit(_Rewriter(changed, known)).code.strip("\n")
+
+
+class _Rewriter(cst.CSTTransformer):
+    def __init__(self, texts: Mapping[str, str], known: frozenset[str]) -> None:
+        super().__init__()
+        self._texts = texts
+        self._known = {path.partition(".")[0] for path in known} | set(dir(builtins))
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        # A dotted name that is replaced is replaced as a whole.
+        return not isinstance(node, cst.Attribute) or dotted(node) not in self._texts
+
+    def on_leave(  # type: ignore[override]
+        self, original_node: cst.CSTNode, updated_node: cst.CSTNode
+    ) -> cst.CSTNode:
+        """Replace names; not those after a dot, of keywords, or of parameters."""
+        old = original_node
+        if isinstance(old, cst.Attribute | cst.Name) and (
+            text := self._texts.get(dotted(old) or "")
+        ):
+            return cst.parse_expression(text)
+        if isinstance(old, cst.Attribute):
+            return updated_node.with_changes(attr=old.attr)
+        if isinstance(old, cst.Arg):
+            return updated_node.with_changes(keyword=old.keyword)
+        if isinstance(old, cst.Param) and isinstance(updated_node, cst.Param):
+            annotation = self._annotation(updated_node.annotation)
+            return updated_node.with_changes(name=old.name, annotation=annotation)
+        if isinstance(updated_node, cst.FunctionDef):
+            return updated_node.with_changes(returns=self._annotation(updated_node.returns))
+        return updated_node
+
+    def _annotation(self, annotation: cst.Annotation | None) -> cst.Annotation | None:
+        if annotation is None or set(_roots(annotation.annotation)) <= self._known:
+            return annotation
+        return None
+
+
+def dotted(node: cst.CSTNode) -> str | None:
+    """`a.b.c` of an expression that is nothing else."""
+    if isinstance(node, cst.Name):
+        return node.value
+    if isinstance(node, cst.Attribute) and (left := dotted(node.value)):
+        return f"{left}.{node.attr.value}"
+    return None
+
+
+def _roots(node: cst.CSTNode) -> Iterator[str]:
+    if isinstance(node, cst.Attribute):
+        yield from _roots(node.value)
+    elif isinstance(node, cst.Name):
+        yield node.value
+    else:
+        for child in node.children:
+            yield from _roots(child)

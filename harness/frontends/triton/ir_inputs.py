@@ -1,0 +1,107 @@
+"""Kernels that a compiler left half-way: PTX, and Triton's IR, as launches to go on from."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.files.regular_files import read_regular
+from harness.frontends.triton.ir_text import IrError, IrFacts, read_triton_ir
+from harness.ptx.facts import MAX_BYTES, PtxError, PtxFacts, read_ptx
+from harness.values.errors import UsageError
+from harness.values.kernel import LaunchParameter, LaunchSpec
+from harness.values.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from harness.values.kernel import Scalar
+
+__all__ = ["IR_SUFFIXES", "SUFFIXES", "HalfCompiled", "launch_from", "read_file"]
+
+IR_SUFFIXES = (".ttir", ".ttgir")
+SUFFIXES = (*IR_SUFFIXES, ".ptx")
+# From here on Triton compiles for exactly one chip.
+_EXACT_SINCE = 90
+_DEFAULTS: Mapping[str, Scalar | None] = {
+    "num_warps": 4,
+    "num_stages": 3,
+    "num_ctas": 1,
+    "maxnreg": None,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfCompiled:
+    """A file and what it says of itself: the kernel, the target, what it fixes."""
+
+    data: bytes
+    kernel: str
+    target: Target | None
+    ptx: PtxFacts | None = None
+    ir: IrFacts | None = None
+
+
+def read_file(path: Path, entry: str | None = None, *, follow_links: bool = True) -> HalfCompiled:
+    """Read `.ptx` (its entry of that name, else the first), `.ttir` or `.ttgir`; nothing is run.
+
+    Raises:
+        UsageError: it cannot be read, is too large, or is not what its name says.
+    """
+    data = read_regular(path, MAX_BYTES, follow_links=follow_links)
+    if not data.strip():
+        raise UsageError(f"{path}: the file is empty")
+    if data.startswith(codecs.BOM_UTF8):
+        raise UsageError(
+            f"{path}: it begins with a byte order mark, which no compiler takes; save it without"
+        )
+    try:
+        text = data.decode("utf-8")
+        if path.suffix == ".ptx":
+            ptx = read_ptx(text, entry)
+            target = Target.parse(ptx.target)
+            return HalfCompiled(data=data, kernel=ptx.entry, target=target, ptx=ptx)
+        ir = read_triton_ir(text)
+    except UnicodeDecodeError as error:
+        what = "PTX" if path.suffix == ".ptx" else "Triton's IR"
+        raise UsageError(f"{path}: not {what}: it holds binary data") from error
+    except (PtxError, IrError, UsageError) as error:
+        raise UsageError(f"{path}: {error}") from error
+    return HalfCompiled(data=data, kernel=ir.kernel, target=_target(ir), ir=ir)
+
+
+def _target(ir: IrFacts) -> Target | None:
+    if ir.capability is None:
+        return None
+    suffix = "a" if ir.capability >= _EXACT_SINCE else ""
+    return Target(capability=ir.capability, suffix=suffix)
+
+
+def launch_from(path: Path, found: HalfCompiled, options: Mapping[str, Scalar]) -> LaunchSpec:
+    """The launch that goes on from this file, named by its suffix.
+
+    From PTX, `version` and `target` can be set: its `.version` and `.target`. From IR, Triton's
+    options can be; `options` are those that it was first compiled with, as far as they are known,
+    and what the module itself fixes has precedence.
+    """
+    fixed: dict[str, Scalar] = {}
+    if found.ptx:
+        values: dict[str, Scalar | None] = {
+            "version": found.ptx.version,
+            "target": found.ptx.target,
+        }
+    else:
+        stated = {name: getattr(found.ir, name, None) for name in _DEFAULTS}
+        fixed = {name: value for name, value in stated.items() if value is not None}
+        values = {**_DEFAULTS, **options, **fixed}
+    return LaunchSpec(
+        name=path.suffix.removeprefix("."),
+        function=None,
+        file=path,
+        parameters=tuple(
+            LaunchParameter(name=name, default=value, settable=name not in fixed)
+            for name, value in values.items()
+        ),
+    )

@@ -1,0 +1,75 @@
+"""What Triton's IR before optimisation says of a kernel: whether it does anything."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.ptx.facts import opcodes, writes_outside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Effects", "lost_assembly", "read_effects"]
+
+_EFFECT_OPS = re.compile(
+    r"\btt\.(?:store|atomic_(?:rmw|cas|store)|(?:experimental_)?descriptor_(?:store|reduce|scatter)"
+    r"|print|assert)\b"
+    r"|\b(?:ttng|triton_nvidia_gpu)\.async_tma_(?:copy_local_to_global|reduce|scatter)\b"
+)
+# Operations whose names speak of writing. Those of Triton 3.2 - 3.9 that are known to stay inside
+# the block, to read only, or to wait, are harmless; the rest may be an effect.
+_MAY_WRITE = re.compile(
+    r"\b(?:tt|ttg|ttng|nvws|gluon|triton_gpu|triton_nvidia_gpu)"
+    r"\.\w*(?:store|atomic|scatter|to_global)\w*"
+)
+_HARMLESS = re.compile(
+    r"\.(?:local_\w+|tmem_store|async_shared_store|atomic_load|atomic_poll"
+    r"|async_tma_store_(?:token_)?wait)$"
+)
+_INLINE_ASM = re.compile(r'\b(?:tt\.elementwise_|ttg\.)inline_asm "([^"]*)"')
+_ESCAPED = re.compile(r"\\(?:0[9A-Da-d]|[nt])|//[^\n]*")
+_ASM_IN_PTX = re.compile(r"// begin inline asm\n(.*?)// end inline asm", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effects:
+    """What of a Triton IR module could be observed from outside.
+
+    `count` operations write to global memory, print or assert, inline assembly among them;
+    `has_trap`: its inline assembly holds a `trap`; `unknown` names operations that may write, for
+    all that is known here.
+    """
+
+    count: int
+    has_trap: bool = False
+    unknown: tuple[str, ...] = ()
+
+
+def read_effects(ttir: str) -> Effects:
+    """What a Triton IR module does that could be observed."""
+    known = [found[0] for found in _EFFECT_OPS.finditer(ttir)]
+    writers = {found[0] for found in _MAY_WRITE.finditer(ttir)}
+    count, has_trap = len(known), False
+    for instructions in _assembly(ttir):
+        has_trap |= "trap" in instructions
+        count += any(map(writes_outside, instructions))
+    unknown = {name for name in writers.difference(known) if not _HARMLESS.search(name)}
+    return Effects(count=count, has_trap=has_trap, unknown=tuple(sorted(unknown)))
+
+
+def lost_assembly(ttir: str, ptx: str) -> tuple[str, ...]:
+    """Opcodes of the IR's inline assembly that no inline assembly of the PTX has."""
+    wanted = {opcode for instructions in _assembly(ttir) for opcode in instructions}
+    if not wanted:
+        return ()
+    blocks = _ASM_IN_PTX.finditer(ptx)
+    left = {opcode for block in blocks for opcode, _ in opcodes(_ESCAPED.sub("\n", block[1]))}
+    return tuple(sorted(wanted - left))
+
+
+def _assembly(ttir: str) -> Iterator[list[str]]:
+    """The opcodes of each piece of inline assembly."""
+    for found in _INLINE_ASM.finditer(ttir):
+        yield [opcode for opcode, _ in opcodes(_ESCAPED.sub("\n", found[1]))]

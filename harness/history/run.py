@@ -1,0 +1,126 @@
+"""`triage history`: the last result of each cell of a kernel, version after version."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import msgspec
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from harness.packages.versions import toolchain_order
+from harness.store.store import Store
+from harness.values.errors import EmptySelectionError, UsageError
+from harness.values.kernel import Config, ConfigFilter
+from harness.values.matrix import Coordinates, Selector
+from harness.values.row import Row
+from harness.values.target import Target
+
+__all__ = ["HistoryOptions", "read_history"]
+
+_decode = msgspec.json.Decoder(Row).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryOptions:
+    """The options as the user wrote them; `triton` and `ptxas` are specifiers of versions."""
+
+    kernel: str
+    sm: Sequence[str] = ()
+    triton: str | None = None
+    ptxas: str | None = None
+    launch: str | None = None
+    set: Sequence[str] = ()
+    config: str = ""
+
+
+def read_history(store: Store, options: HistoryOptions) -> list[Row]:
+    """The last result of each cell that the options mean.
+
+    Ordered by kernel, launch, target and config, and then by version: Triton's, then ptxas'.
+
+    Raises:
+        UsageError: an option is malformed, or no result is of such a kernel.
+        EmptySelectionError: results of the kernel there are, but none that match.
+        StorageError: the results cannot be read.
+    """
+    selector = Selector(
+        launch=options.launch,
+        triton=_specifiers("--triton", options.triton),
+        ptxas=_specifiers("--ptxas", options.ptxas),
+        config=ConfigFilter.parse(options.config),
+    )
+    targets = {str(Target.parse(word)) for word in options.sm}
+    wanted = set(options.set)
+    cells = [
+        _decode(record.row)
+        for kernel in _kernels(store, options.kernel)
+        for record in store.latest_results(kernel)
+    ]
+    rows = [
+        row
+        for row in cells
+        if selector.matches(_coordinates(row))
+        and (not targets or row.target in targets)
+        and wanted <= _overrides(row.launch)
+    ]
+    if not rows:
+        raise EmptySelectionError(
+            f"{options.kernel} has {len(cells)} cells with results, and none matches; "
+            f"{_what_there_is(cells)}"
+        )
+    return sorted(rows, key=_order)
+
+
+def _kernels(store: Store, pattern: str) -> list[str]:
+    known = store.kernels()
+    found = [name for name in known if name == pattern] or [
+        name for name in known if fnmatchcase(name, pattern)
+    ]
+    if not found:
+        near = difflib.get_close_matches(pattern, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "`triage compile` or `matrix run` makes them"
+        raise UsageError(f"--kernel {pattern}: there are no results of it; {hint}")
+    return found
+
+
+def _specifiers(option: str, text: str | None) -> SpecifierSet | None:
+    if text is None:
+        return None
+    try:
+        return SpecifierSet(text if text[:1] in "<>=!~" else f"=={text}")
+    except InvalidSpecifier:
+        raise UsageError(
+            f"{option} {text}: write a version or a specifier, for example '>=13.1,<13.4'"
+        ) from None
+
+
+def _coordinates(row: Row) -> Coordinates:
+    return Coordinates(
+        cell=row.cell,
+        kernel=row.kernel,
+        launch=row.launch,
+        config=Config.of(row.config),
+        target=row.target,
+        triton=row.triton,
+        ptxas=row.ptxas,
+        ptxas_origin=row.ptxas_origin,
+    )
+
+
+def _overrides(launch: str) -> set[str]:
+    """`default:chunk_size=32,headdim=64` has two."""
+    return set(launch.partition(":")[2].partition("#")[0].split(","))
+
+
+def _what_there_is(rows: Sequence[Row]) -> str:
+    launches = ", ".join(sorted({row.launch for row in rows})[:8])
+    targets = ", ".join(sorted({row.target for row in rows}))
+    return f"there are launches {launches} and targets {targets}"
+
+
+def _order(row: Row) -> tuple[object, ...]:
+    place = (row.kernel, row.launch, row.target, Config.of(row.config).label)
+    return *place, toolchain_order(row.triton, row.ptxas, row.ptxas_origin), row.frozen

@@ -1,0 +1,156 @@
+"""One cell over all versions: a line a toolchain, and the numbers as a sparkline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from harness.bugs.held import Stretch, stretches
+from harness.judging.answers import VerdictAnswer
+from harness.judging.conditions import Condition, spell
+from harness.judging.followed import Followed
+from harness.tables.rows import verdict_text
+from harness.values.kernel import Config
+from harness.values.row import SCHEMA, Row
+from harness.values.toolchain import BUNDLED
+from harness.values.verdict import VerdictKind
+
+__all__ = ["history_document", "render_history", "sparkline"]
+
+_BARS = "▁▂▃▄▅▆▇█"
+_UNKNOWN = "·"
+_FAILED = "x"
+_HOLDS = {VerdictAnswer.SAME: "holds", VerdictAnswer.OK: "no", VerdictAnswer.OTHER: "other failure"}
+
+
+def history_document(rows: Sequence[Row], condition: Condition | None = None) -> dict[str, Any]:
+    """As `--json` prints it: with a condition, also where it holds."""
+    document: dict[str, Any] = {"schema": SCHEMA, "cells": rows}
+    if condition is None:
+        return document
+    ranges = [_stretch(each) for each in stretches(rows, condition)]
+    return {**document, "while": spell(condition), "ranges": ranges}
+
+
+def _stretch(found: Stretch) -> dict[str, Any]:
+    first, last = found.rows[0], found.rows[-1]
+    return {
+        "kernel": first.kernel,
+        "launch": first.launch,
+        "config": first.config,
+        "target": first.target,
+        "first": {"triton": first.triton, "ptxas": first.ptxas},
+        "last": {"triton": last.triton, "ptxas": last.ptxas},
+        "cells": [row.cell for row in found.rows],
+        "words": found.words,
+    }
+
+
+def render_history(rows: Sequence[Row], condition: Condition | None = None) -> RenderableType:
+    """A block for each kernel, launch, target and config, in the order of the rows.
+
+    With a condition, it says where that holds.
+    """
+    parts: list[RenderableType] = []
+    for place, found in groupby(rows, key=_place):
+        versions = list(found)
+        parts += [Text(place, style="bold"), *_sparklines(versions)]
+        if condition:
+            held = stretches(versions, condition)
+            said = [each.words for each in held] or [f"{spell(condition)} holds with none of them"]
+            parts += [Text(f"  {line}") for line in said]
+        parts.append(_table(versions, condition))
+    return Group(*parts)
+
+
+def sparkline(values: Sequence[int | None], failed: Sequence[bool]) -> str:
+    """A bar a version between the smallest and the largest; x did not compile, · is not known."""
+    known = [
+        value for value, bad in zip(values, failed, strict=True) if value is not None and not bad
+    ]
+    low, high = min(known, default=0), max(known, default=0)
+    return "".join(
+        _FAILED if bad else _bar(value, low, high)
+        for value, bad in zip(values, failed, strict=True)
+    )
+
+
+def _bar(value: int | None, low: int, high: int) -> str:
+    if value is None:
+        return _UNKNOWN
+    if high == low:
+        # Nothing moves: none is low at nothing, and a middle bar at something.
+        return _BARS[3] if value else _BARS[0]
+    return _BARS[round((value - low) / (high - low) * (len(_BARS) - 1))]
+
+
+def _place(row: Row) -> str:
+    config = Config.of(row.config).label
+    return f"{row.kernel} · {row.launch} · {row.target} · {config}"
+
+
+def _spills(row: Row) -> int | None:
+    if row.spill_stores is None or row.spill_loads is None:
+        return None
+    return row.spill_stores + row.spill_loads
+
+
+def _sparklines(rows: Sequence[Row]) -> Iterator[Text]:
+    failed = [
+        not VerdictKind(row.verdict).compiles and not VerdictKind(row.verdict).tells_nothing
+        for row in rows
+    ]
+    numbers: tuple[tuple[str, Callable[[Row], int | None], str], ...] = (
+        ("registers", lambda row: row.n_regs, ""),
+        ("spills", _spills, " B"),
+    )
+    for title, number, unit in numbers:
+        values = [number(row) if VerdictKind(row.verdict).compiles else None for row in rows]
+        known = [value for value in values if value is not None]
+        span = "not known"
+        if known:
+            low, high = min(known), max(known)
+            span = f"{low:,}{unit}" if low == high else f"{low:,} to {high:,}{unit}"
+        yield Text(f"  {title:<10}{sparkline(values, failed)}  {span}")
+
+
+def _table(rows: Sequence[Row], condition: Condition | None) -> Table:
+    followed = Followed(condition=condition)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for title in (
+        "cell",
+        "Triton",
+        "ptxas",
+        "verdict",
+        "regs",
+        "spill st",
+        "spill ld",
+        "occupancy",
+    ):
+        number = title in ("regs", "spill st", "spill ld", "occupancy")
+        table.add_column(title, justify="right" if number else "left", no_wrap=True)
+    if condition:
+        table.add_column("--while", no_wrap=True)
+    for row in rows:
+        origin = " (bundled)" if row.ptxas_origin == BUNDLED else ""
+        frozen = " frozen" if row.frozen else ""
+        table.add_row(
+            row.short,
+            row.triton or "-",
+            f"{row.ptxas}{origin}{frozen}",
+            verdict_text(row.verdict).append(f" {row.code}" if row.code else ""),
+            *(_number(each) for each in (row.n_regs, row.spill_stores, row.spill_loads)),
+            "-" if row.occupancy is None else f"{row.occupancy:.1%}",
+            *([_HOLDS.get(followed.of(row), "-")] if condition else []),
+        )
+    return table
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"

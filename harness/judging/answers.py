@@ -1,0 +1,94 @@
+"""What a verdict answers: the one definition of "could not tell". Pure.
+
+A question is about one failure, the one that is *followed*; without one, it is whether a kernel
+works. `answer_of` answers it for one verdict:
+
+| verdict                                                    | of another failure | followed |
+|------------------------------------------------------------|--------------------|----------|
+| `ok`                                                       | ok                 | -        |
+| `sick` in the machine code (spills, occupancy)             | ok (1)             | same     |
+| `sick` before ptxas (the kernel is gone from the PTX)      | other              | same     |
+| `trap_stub`, `out_of_resources`, `rejected`,               |                    |          |
+| `pass_failure`, `compiler_crash`, `ptxas_ice`, `ptxas_error` | other            | same     |
+| `timeout`, `out_of_memory` (limits of ours)                | untestable (2)     | same (3) |
+| `unsupported`                                              | untestable         | same (3) |
+| `infra`                                                    | infra              | infra    |
+
+"Followed" means an equal signature. Only *same* and *ok* move a bound of a bisection; only *ok* is
+a fix; *untestable* and *infra* are "could not tell": no regression when they begin, no fix when
+they end.
+
+(1) Other, where the failure that is followed is `sick` itself: a kernel that is sick in another way
+    is no proof that it is well.
+(2) Another limit or a faster machine may show anything: the kernel works, or fails.
+(3) Who follows a hang, or asks since when a target is supported, has made the limit or the target
+    part of the question. Nothing but `infra` is untestable by its nature.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from harness.values.verdict import Stage, VerdictKind
+
+__all__ = ["COULD_NOT_TELL", "LIMITS_OF_OURS", "VerdictAnswer", "answer_of", "is_failure", "works"]
+
+LIMITS_OF_OURS = frozenset({VerdictKind.TIMEOUT, VerdictKind.OUT_OF_MEMORY})
+"""Verdicts of what our own limits ended: another limit may end it otherwise."""
+
+COULD_NOT_TELL = LIMITS_OF_OURS | {VerdictKind.UNSUPPORTED, VerdictKind.INFRA}
+"""Verdicts that tell nothing of a kernel, unless they are the failure that is followed."""
+
+_BEFORE_PTXAS = frozenset(stage.value for stage in Stage) - {Stage.CUBIN.value, Stage.LAUNCH.value}
+
+
+class VerdictAnswer(str, Enum):
+    """What one verdict answers; see the table above."""
+
+    SAME = "same"
+    OK = "ok"
+    OTHER = "other"
+    UNTESTABLE = "untestable"
+    INFRA = "infra"
+
+    @property
+    def moves_a_bound(self) -> bool:
+        """Whether it says anything of the failure that is looked for."""
+        return self in (VerdictAnswer.SAME, VerdictAnswer.OK)
+
+
+def answer_of(
+    kind: VerdictKind,
+    *,
+    stage: str | None,
+    signature: str | None,
+    followed: str | None,
+    followed_kind: VerdictKind | None = None,
+) -> VerdictAnswer:
+    """What a verdict says of the failure with the signature `followed`, None for no failure.
+
+    `stage` and `signature` are the verdict's; `followed_kind` is the kind of the failure.
+    """
+    if kind is VerdictKind.INFRA:
+        return VerdictAnswer.INFRA
+    if signature is not None and signature == followed:
+        return VerdictAnswer.SAME
+    if kind in COULD_NOT_TELL:
+        return VerdictAnswer.UNTESTABLE
+    is_sick_otherwise = kind is VerdictKind.SICK and followed_kind is VerdictKind.SICK
+    return VerdictAnswer.OK if works(kind, stage) and not is_sick_otherwise else VerdictAnswer.OTHER
+
+
+def works(kind: VerdictKind, stage: str | None) -> bool:
+    """Whether a kernel came out that does the work; `stage` is the verdict's."""
+    return kind is VerdictKind.OK or (kind is VerdictKind.SICK and stage not in _BEFORE_PTXAS)
+
+
+def is_failure(verdict: str) -> bool:
+    """Whether a cell with this verdict has a bug.
+
+    What is sick compiles, and does the work; what is unsupported was not tried. A limit of ours
+    that ended a compiler may be the compiler's bug: a hang is one.
+    """
+    kind = VerdictKind(verdict)
+    return not (kind.compiles or kind.tells_nothing)

@@ -1,1 +1,0 @@
-"""Pure logic: parsing, judging, searching. No I/O, no clock, no command line."""

@@ -1,0 +1,1 @@
+"""The matrix file: which cells it selects, and what it expects of them."""

@@ -1,0 +1,310 @@
+"""`matrix.yaml`: where it is found, what may stand in it, and what it says as a `Matrix`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+import harness
+from harness.files.yaml_files import FieldError, read_located
+from harness.matrix.selectors import make_selector, parse_selector, read_specifiers
+from harness.packages.versions import LATEST
+from harness.values.errors import UsageError
+from harness.values.kernel import ConfigFilter
+from harness.values.matrix import (
+    Excluded,
+    Expectation,
+    Extra,
+    Matrix,
+    Override,
+    Selector,
+    VersionChoice,
+)
+from harness.values.target import Target
+from harness.values.toolchain import BUNDLED, INSTALLED
+from harness.values.verdict import VerdictKind
+
+__all__ = ["find_matrix_file", "matrix_schema", "read_matrix"]
+
+FILE = "matrix.yaml"
+
+_GIB = 1 << 30
+_SIGNATURE = re.compile(r"[0-9a-f]{12}")
+
+T = TypeVar("T")
+
+_Text = Annotated[str, Meta(min_length=1)]
+_Texts = _Text | list[_Text]
+_Seconds = Annotated[float, Meta(gt=0, le=86400)]
+_GiB = Annotated[float, Meta(gt=0, le=4096)]
+_Times = Annotated[int, Meta(ge=1, le=100)]
+_SELECTORS: dict[str, Callable[[str], object]] = {
+    "kernel": lambda text: make_selector(kernel=text),
+    "launch": lambda text: make_selector(launch=text),
+    "target": lambda text: make_selector(target=text),
+    "triton": lambda text: make_selector(triton=text),
+    "ptxas": lambda text: make_selector(ptxas=text),
+    "config": lambda text: make_selector(config=text),
+}
+
+
+class _Choice(msgspec.Struct, forbid_unknown_fields=True):
+    """Versions of a tool: specifiers over what the package index has (or `latest`, or one)."""
+
+    spec: _Texts
+    prereleases: bool = False
+    newest_of_minor: bool = False
+
+
+class _Toolchains(msgspec.Struct, forbid_unknown_fields=True):
+    triton: _Choice = msgspec.field(default_factory=lambda: _Choice(spec=INSTALLED))
+    ptxas: _Choice = msgspec.field(default_factory=lambda: _Choice(spec=BUNDLED))
+
+
+class _When(msgspec.Struct, forbid_unknown_fields=True):
+    """All that is given must hold; patterns as in a shell, specifiers of versions."""
+
+    cell: _Text | None = None
+    launch: _Text | None = None
+    target: _Text | None = None
+    triton: _Text | None = None
+    ptxas: _Text | None = None
+    config: str = ""
+
+
+class _Exclude(_When, forbid_unknown_fields=True, kw_only=True):
+    reason: _Text
+    kernel: _Text | None = None
+
+
+class _Include(msgspec.Struct, forbid_unknown_fields=True):
+    """Cells beside the product; what is left out is as in the product."""
+
+    kernel: _Text
+    launch: _Text | None = None
+    set: dict[str, bool | int | float | str | None] = {}
+    config: str = ""
+    target: _Texts = []
+    triton: _Text | None = None
+    ptxas: _Text | None = None
+
+
+class _Override(msgspec.Struct, forbid_unknown_fields=True):
+    """Other limits: seconds and GiB for one compiler run, and how often each cell is run."""
+
+    select: _Text
+    timeout: _Seconds | None = None
+    memory: _GiB | None = None
+    repeat: _Times | None = None
+
+
+class _Expect(msgspec.Struct, forbid_unknown_fields=True):
+    """A known failure."""
+
+    kernel: _Text
+    verdict: VerdictKind
+    when: _When = msgspec.field(default_factory=_When)
+    signature: _Text | None = None
+    issue: _Text | None = None
+
+
+class _Defaults(msgspec.Struct, forbid_unknown_fields=True):
+    timeout: _Seconds = 300.0
+    repeat: _Times = 1
+    freeze_ptx: bool = True
+
+
+class _MatrixFile(msgspec.Struct, forbid_unknown_fields=True):
+    """Which kernels are compiled with what, what is left out, and what is expected."""
+
+    version: Literal[1]
+    targets: Annotated[list[_Text], Meta(min_length=1)]
+    kernels: Annotated[list[_Text], Meta(min_length=1)]
+    toolchains: _Toolchains = msgspec.field(default_factory=_Toolchains)
+    launches: list[_Text] = []
+    exclude: list[_Exclude] = []
+    include: list[_Include] = []
+    overrides: list[_Override] = []
+    expect: list[_Expect] = []
+    defaults: _Defaults = msgspec.field(default_factory=_Defaults)
+
+
+def find_matrix_file() -> Path:
+    """The user's own `./matrix.yaml`, else the one that comes with triage.
+
+    Raises:
+        UsageError: there is neither.
+    """
+    package = Path(harness.__file__).parent
+    for path in (Path(FILE), package / "data" / FILE, package.parent / FILE):
+        if path.is_file():
+            return path
+    raise UsageError(f"there is no {FILE} here; write one, or name it with --matrix")
+
+
+def matrix_schema() -> dict[str, Any]:
+    """The JSON schema of `matrix.yaml`, for editors."""
+    schema = msgspec.json.schema(_MatrixFile)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": FILE, **schema}
+
+
+def read_matrix(path: Path) -> Matrix:
+    """Read a matrix file.
+
+    Raises:
+        ConfigurationError: what is wrong with it, with file, line and key.
+    """
+    data, line = read_located(path, _MatrixFile, lambda data: _Meaning(data).check())
+    return _Meaning(data, line).matrix(str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """A file's words as values; each that makes no sense is a `FieldError`."""
+
+    data: _MatrixFile
+    line: Callable[[str], int] = lambda where: 0  # noqa: ARG005
+
+    def check(self) -> None:
+        self.matrix("")
+
+    def matrix(self, file: str) -> Matrix:
+        data = self.data
+        lists = {
+            "kernels": data.kernels,
+            "launches": data.launches,
+            "targets": data.targets,
+        }
+        lines = {
+            f"{name}[{index}]": self.line(f"$.{name}[{index}]")
+            for name, found in lists.items()
+            for index in range(len(found))
+        }
+        lines |= {
+            f"toolchains.{tool}": self.line(f"$.toolchains.{tool}") for tool in ("triton", "ptxas")
+        }
+        return Matrix(
+            triton=self._versions("triton", data.toolchains.triton, (INSTALLED, LATEST)),
+            ptxas=self._versions("ptxas", data.toolchains.ptxas, (BUNDLED, LATEST)),
+            targets=tuple(
+                _meant(f"$.targets[{index}]", Target.parse, text)
+                for index, text in enumerate(data.targets)
+            ),
+            kernels=tuple(data.kernels),
+            launches=tuple(data.launches),
+            exclude=tuple(self._excluded(index) for index in range(len(data.exclude))),
+            include=tuple(self._extra(index) for index in range(len(data.include))),
+            overrides=tuple(self._override(index) for index in range(len(data.overrides))),
+            expect=tuple(self._expectation(index) for index in range(len(data.expect))),
+            timeout=data.defaults.timeout,
+            repeat=data.defaults.repeat,
+            freeze_ptx=data.defaults.freeze_ptx,
+            file=file,
+            lines=lines,
+        )
+
+    def _versions(self, tool: str, choice: _Choice, words: tuple[str, ...]) -> VersionChoice:
+        specs = _several(choice.spec)
+        where = f"$.toolchains.{tool}.spec"
+        if not specs:
+            raise FieldError(where, "the list is empty")
+        for index, spec in enumerate(specs):
+            place = where if isinstance(choice.spec, str) else f"{where}[{index}]"
+            if spec not in words:
+                _meant(place, read_specifiers, spec)
+        return VersionChoice(
+            specs=specs, prereleases=choice.prereleases, newest_of_minor=choice.newest_of_minor
+        )
+
+    def _excluded(self, index: int) -> Excluded:
+        where, one = f"$.exclude[{index}]", self.data.exclude[index]
+        selector = self._selector(where, one, one.kernel)
+        if selector == Selector():
+            raise FieldError(where, "it excludes everything; say which cells are meant")
+        return Excluded(selector=selector, reason=one.reason, line=self.line(where))
+
+    def _extra(self, index: int) -> Extra:
+        where, one = f"$.include[{index}]", self.data.include[index]
+        self._selector(where, one, one.kernel)
+        return Extra(
+            kernel=one.kernel,
+            launch=one.launch,
+            set=tuple(one.set.items()),
+            config=_meant(f"{where}.config", ConfigFilter.parse, one.config),
+            targets=tuple(
+                _meant(f"{where}.target", Target.parse, text) for text in _several(one.target)
+            ),
+            triton=one.triton,
+            ptxas=one.ptxas,
+            line=self.line(where),
+        )
+
+    def _override(self, index: int) -> Override:
+        where, one = f"$.overrides[{index}]", self.data.overrides[index]
+        if (one.timeout, one.memory, one.repeat) == (None, None, None):
+            raise FieldError(where, "it overrides nothing; give timeout, memory or repeat")
+        return Override(
+            selector=_meant(f"{where}.select", parse_selector, one.select),
+            timeout=one.timeout,
+            memory=int(one.memory * _GIB) if one.memory else None,
+            repeat=one.repeat,
+            line=self.line(where),
+        )
+
+    def _expectation(self, index: int) -> Expectation:
+        where, one = f"$.expect[{index}]", self.data.expect[index]
+        if one.signature and not _SIGNATURE.fullmatch(one.signature):
+            said = f"{one.signature[:40]!r} is not 12 hex digits"
+            raise FieldError(f"{where}.signature", said)
+        return Expectation(
+            selector=self._selector(f"{where}.when", one.when, one.kernel, f"{where}.kernel"),
+            verdict=one.verdict.value,
+            signature=one.signature,
+            issue=one.issue,
+            line=self.line(where),
+        )
+
+    def _selector(
+        self, where: str, one: _When | _Include, kernel: str | None, kernel_at: str = ""
+    ) -> Selector:
+        """All parts together; each alone first, so that a complaint names its line."""
+        target = one.target if isinstance(one.target, str) else None
+        cell = one.cell if isinstance(one, _When) else None
+        parts = {
+            "kernel": kernel,
+            "launch": one.launch,
+            "target": target,
+            "triton": one.triton,
+            "ptxas": one.ptxas,
+            "config": one.config,
+        }
+        for name, text in parts.items():
+            place = kernel_at if name == "kernel" and kernel_at else f"{where}.{name}"
+            if text:
+                _meant(place, _SELECTORS[name], text)
+        return make_selector(
+            cell=cell,
+            kernel=kernel,
+            launch=one.launch,
+            target=target,
+            triton=one.triton,
+            ptxas=one.ptxas,
+            config=one.config,
+        )
+
+
+def _several(texts: str | list[str]) -> tuple[str, ...]:
+    return (texts,) if isinstance(texts, str) else tuple(texts)
+
+
+def _meant(where: str, read: Callable[[str], T], text: str) -> T:
+    try:
+        return read(text)
+    except UsageError as error:
+        raise FieldError(where, str(error).removeprefix("--config ")) from error

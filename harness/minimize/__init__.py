@@ -1,0 +1,1 @@
+"""`triage minimize`: the least input that shows the same failure."""

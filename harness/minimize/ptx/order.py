@@ -1,0 +1,307 @@
+"""Reduces a PTX module to what makes it interesting: the passes, and the order they come in. Pure.
+
+The order is that of facts.md: what costs one test and takes much comes first, instructions go in
+chunks before they go one by one, ballast is pumped out where deletion stalls, and only what is left
+is rewritten. In the end every pass had every opportunity on the very document that is returned.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import overload
+
+from harness.minimize.ptx.defined import Guarded, completed, undeclared, undefined_registers
+from harness.minimize.ptx.defining import define
+from harness.minimize.ptx.passes_renaming import Collapsing, Renaming, bypasses, mergers, undefined
+from harness.minimize.ptx.passes_rewriting import (
+    Modifiers,
+    Swapping,
+    definitions,
+    deletions,
+    guards,
+    halves,
+    immediates,
+    narrowest,
+    offsets,
+)
+from harness.minimize.ptx.passes_structure import Functions, Heads, declarations, returns
+from harness.minimize.ptx.passes_tidying import Tidying, tidied
+from harness.minimize.ptx.weight import Ballast, ballasts, pump
+from harness.minimize.reduction.driver import PassCount, Reducer, ReductionProgress, Transformation
+from harness.ptx.document import Document, parse
+
+__all__ = ["PtxReduction", "count_instructions", "reduce_ptx", "single_deletions"]
+
+_Passes = tuple[Transformation[Document], ...]
+
+_PER_INSTRUCTION = 10_000
+_TIDY = Tidying()
+_DELETE = Swapping("delete", deletions)
+_COLLAPSE = Collapsing()
+_UNDEFINED = Renaming("undefined", undefined)
+_STRUCTURE: _Passes = (
+    Functions(),
+    Heads(),
+    Swapping("declarations", declarations),
+)
+_PLAIN: _Passes = (
+    Swapping("guards", guards),
+    Swapping("immediates", immediates),
+    Swapping("offsets", offsets),
+    Renaming("bypass", bypasses),
+)
+_FINE: _Passes = (
+    Modifiers(),
+    Swapping("narrowest", narrowest),
+    Swapping("halves", halves),
+    Swapping("definitions", definitions),
+    Swapping("returns", returns),
+    Renaming("merge", mergers),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PtxReduction:
+    """What became of a module; the rest as in `reduction.Reduction`."""
+
+    text: str
+    instructions: int
+    tests: int
+    is_finished: bool
+    is_minimal: bool
+    ledger: Mapping[str, PassCount]
+
+    @property
+    def bytes(self) -> int:
+        """How long the text is."""
+        return len(self.text.encode(errors="surrogatepass"))
+
+
+async def reduce_ptx(
+    text: str,
+    is_interesting: Callable[[str], Awaitable[bool]],
+    *,
+    defined: bool = False,
+    jobs: int = 1,
+    seed: int = 0,
+    max_tests: int | None = None,
+    is_time_up: Callable[[], bool] = lambda: False,
+    watch: Callable[[ReductionProgress[str]], None] = lambda _: None,
+) -> PtxReduction:
+    """Reduce a module; the arguments are those of `reduction.Reducer`.
+
+    `defined`: what comes out reads no register that nothing wrote, if the text that goes in does
+    not.
+    """
+    work = _Work(
+        document=parse(text),
+        is_interesting=is_interesting,
+        jobs=jobs,
+        seed=seed,
+        max_tests=max_tests,
+        is_time_up=is_time_up,
+        watch=watch,
+    )
+    return await (_reduce_defined(work) if defined else _reduce(work))
+
+
+def _as_it_is(document: Document) -> Document:
+    return document
+
+
+@dataclass(kw_only=True)
+class _Work:
+    """The arguments of `reduce_ptx`; while `is_ahead`, nobody hears of a better document."""
+
+    document: Document
+    is_interesting: Callable[[str], Awaitable[bool]]
+    jobs: int
+    seed: int
+    max_tests: int | None
+    is_time_up: Callable[[], bool]
+    watch: Callable[[ReductionProgress[str]], None]
+    is_ahead: bool = False
+
+    def reducer(self, complete: Callable[[Document], Document], spent: int) -> Reducer[Document]:
+        """A reducer that tests what `complete` makes of a document, after so many tests."""
+
+        def hear(progress: ReductionProgress[Document]) -> None:
+            if self.is_ahead:
+                progress = replace(progress, document=None)
+            self.watch(_as_text(replace(progress, tests=spent + progress.tests), complete))
+
+        return Reducer(
+            self.document,
+            lambda candidate: self.is_interesting(str(complete(candidate))),
+            size=lambda candidate: _size(complete(candidate)),
+            key=lambda candidate: _key(complete(candidate)),
+            jobs=self.jobs,
+            seed=self.seed,
+            max_tests=None if self.max_tests is None else max(0, self.max_tests - spent),
+            is_time_up=self.is_time_up,
+            watch=hear,
+        )
+
+
+async def _reduce(work: _Work) -> PtxReduction:
+    reducer = work.reducer(_as_it_is, 0)
+    is_minimal = await _Strategy(reducer, ballasts(tidied(work.document))).run()
+    return _result(reducer, reducer.best, is_minimal=is_minimal)
+
+
+async def _reduce_defined(work: _Work) -> PtxReduction:
+    """Reduce without a care, then give values to what reads none.
+
+    Where that cannot be done, every step gives its values.
+    """
+    kinds, allowed = ballasts(tidied(work.document)), undefined_registers(work.document)
+    work.is_ahead = True
+    reducer = work.reducer(_as_it_is, 0)
+    named = undeclared(work.document) | {"%tid", "%ctaid"}
+    await _Strategy(reducer, kinds, named=named).run()
+    is_defined = await define(reducer, allowed=allowed)
+    work.is_ahead = False
+    if is_defined and reducer.growth(work.document) > 0:
+        reducer.tell("define", is_accepted=True)
+        left = undefined_registers(reducer.best)
+        is_minimal = await _Strategy(reducer, kinds, allowed=left, named=named).finish()
+        return _result(reducer, reducer.best, is_minimal=is_minimal)
+    complete, spent = lru_cache(maxsize=16)(completed), reducer.tests
+    reducer, is_minimal = work.reducer(complete, spent), False
+    if (await reducer.ask("define", [reducer.best]))[0]:
+        is_minimal = await _Strategy(reducer, kinds, by_values=True, named=named).run()
+    is_same = reducer.best is work.document
+    best = reducer.best if is_same else complete(reducer.best)
+    return _result(reducer, best, is_minimal=is_minimal, spent=spent)
+
+
+def _result(
+    reducer: Reducer[Document], best: Document, *, is_minimal: bool, spent: int = 0
+) -> PtxReduction:
+    reduction = reducer.reduction(is_minimal=is_minimal)
+    return PtxReduction(
+        text=str(best),
+        instructions=len(best.instructions),
+        tests=spent + reduction.tests,
+        is_finished=reduction.is_finished,
+        is_minimal=reduction.is_minimal,
+        ledger=reduction.ledger,
+    )
+
+
+class _Strategy:
+    """The order of the passes on one reducer."""
+
+    def __init__(
+        self,
+        reducer: Reducer[Document],
+        kinds: list[Ballast],
+        *,
+        allowed: Counter[str] | None = None,
+        named: frozenset[str] | None = None,
+        by_values: bool = False,
+    ) -> None:
+        """What `_guarded` lets through; `by_values`: every document is completed by values."""
+        self._reducer = reducer
+        self._kinds = kinds
+        self._allowed = allowed
+        # A value that is handed on stays various; a deletion leaves one value for all.
+        removal = (_DELETE,) if allowed is None and not by_values else (_COLLAPSE, _DELETE)
+        self._named = named
+        self._removal = self._guarded(removal)
+        self._structure = self._guarded(_STRUCTURE)
+        self._plain = self._guarded((*_PLAIN, _UNDEFINED))
+        self._fine = self._guarded(_FINE)
+        self._tidying = self._guarded((_UNDEFINED, _TIDY))
+
+    def _guarded(self, passes: Sequence[Transformation[Document]]) -> _Passes:
+        """The passes with these undefined registers, and names declared nowhere, and no others."""
+        if self._allowed is None and self._named is None:
+            return tuple(passes)
+        return tuple(Guarded(one, self._is_allowed) for one in passes)
+
+    def _is_allowed(self, document: Document) -> bool:
+        if self._named is not None and not undeclared(document) <= self._named:
+            return False
+        return self._allowed is None or undefined_registers(document) <= self._allowed
+
+    async def run(self) -> bool:
+        """Reduce until nothing changes; whether that was reached."""
+        reducer = self._reducer
+        await reducer.sweep(self._guarded((_TIDY, Functions())))
+        await reducer.sweep(self._removal[:1], smallest=2)
+        await reducer.sweep((*self._structure, *self._tidying))
+        await self._pump()
+        await reducer.sweep((*self._plain, *self._tidying, *self._removal))
+        await self._pump()
+        return await self.finish()
+
+    async def finish(self) -> bool:
+        """Every pass, again and again, until nothing changes; whether that was reached."""
+        reducer = self._reducer
+        whole = (*self._plain, *self._removal, *self._fine, *self._structure, *self._tidying)
+        while await reducer.sweep(whole):
+            await self._pump()
+        return not reducer.is_spent()
+
+    async def _pump(self) -> None:
+        if self._allowed is not None:
+            return  # the pump's registers have no values
+        sweeps = (self._removal, (*self._plain, *self._tidying, *self._removal))
+        while await pump(self._reducer, self._kinds, sweeps):
+            await self._reducer.sweep(self._tidying)
+
+
+def _size(document: Document) -> int:
+    """Instructions first, then what there is to read."""
+    length = sum(len(one.code) + 1 for one in document.statements)
+    return _PER_INSTRUCTION * len(document.instructions) + length
+
+
+def _key(document: Document) -> str:
+    return "\n".join(one.code for one in document.statements)
+
+
+def _as_text(
+    progress: ReductionProgress[Document], complete: Callable[[Document], Document]
+) -> ReductionProgress[str]:
+    return ReductionProgress(
+        pass_name=progress.pass_name,
+        is_accepted=progress.is_accepted,
+        tests=progress.tests,
+        size=progress.size // _PER_INSTRUCTION,
+        document=None if progress.document is None else str(complete(progress.document)),
+    )
+
+
+class _Deletions(Sequence[tuple[str, str]]):
+    """Made when they are asked for: together they are as long as the text times its length."""
+
+    def __init__(self, text: str) -> None:
+        self._document = parse(text)
+
+    def __len__(self) -> int:
+        return len(self._document.instructions)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, str]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[str, str]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, str] | list[tuple[str, str]]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(len(self))[index]]
+        place, _ = self._document.instructions[index]
+        return self._document.statements[place].text, str(self._document.without([place]))
+
+
+def single_deletions(text: str) -> Sequence[tuple[str, str]]:
+    """Each instruction as it is written, and the text without it."""
+    return _Deletions(text)
+
+
+def count_instructions(text: str) -> int:
+    """How many instructions a module has."""
+    return len(parse(text).instructions)

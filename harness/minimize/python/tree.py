@@ -1,0 +1,376 @@
+"""A standalone file as a tree: what stands where, which names mean what, how large it is. Pure.
+
+Nodes are named by their position in preorder, which is true of one tree and of every copy of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from harness.frontends.triton.one_file import render
+from harness.values.standalone import FileLaunch, Standalone
+
+__all__ = [
+    "PythonFile",
+    "PythonFunction",
+    "bodies",
+    "expression",
+    "loads",
+    "names_in",
+    "names_of_launch",
+    "preorder",
+    "stores",
+    "undefined",
+]
+
+_BUILTINS = frozenset(dir(builtins))
+Replacement = ast.AST | list[ast.AST] | None
+
+
+@dataclass(frozen=True, eq=False)
+class PythonFile:
+    """A standalone file whose code is spelled as `ast.unparse` does: one line a statement."""
+
+    code: str
+    launch: FileLaunch
+
+    @classmethod
+    def of(cls, standalone: Standalone) -> PythonFile:
+        """The same program, without comments and docstrings, each variable set by itself.
+
+        Raises:
+            SyntaxError: the code is not Python.
+        """
+        tree = ast.parse(standalone.code)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
+                node.body = node.body[1:] or [ast.Pass()]
+        _Apart().visit(tree)
+        return cls(code=ast.unparse(tree), launch=standalone.launch)
+
+    @property
+    def standalone(self) -> Standalone:
+        """As a file has it, with blank lines around functions."""
+        parts = [ast.unparse(node) for node in self.tree.body]
+        text = ""
+        for node, part in zip(self.tree.body, parts, strict=True):
+            text += f"\n\n{part}\n" if _is_block(node) else f"{part}\n"
+        return Standalone(code=text, launch=self.launch)
+
+    @property
+    def text(self) -> str:
+        """The whole file."""
+        return render(self.standalone)
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The code, not to be changed."""
+        return ast.parse(self.code)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes by position."""
+        return list(preorder(self.tree))
+
+    @cached_property
+    def functions(self) -> dict[str, PythonFunction]:
+        """The kernel and its helpers by name."""
+        found = (node for node in self.tree.body if isinstance(node, ast.FunctionDef))
+        return {node.name: PythonFunction(node) for node in found}
+
+    @property
+    def kernel(self) -> PythonFunction:
+        """The function that is compiled."""
+        return self.functions[self.launch.kernel]
+
+    @cached_property
+    def imported(self) -> set[str]:
+        """Names of the module that are imports."""
+        imports = (each for each in self.tree.body if isinstance(each, ast.Import | ast.ImportFrom))
+        return {"triton", *(name for each in imports for name in _defined(each))}
+
+    @cached_property
+    def inside(self) -> set[int]:
+        """The ids of all nodes in the bodies of functions."""
+        return {
+            id(node)
+            for function in self.functions.values()
+            for statement in function.node.body
+            for node in ast.walk(statement)
+        }
+
+    @cached_property
+    def values(self) -> set[int]:
+        """The ids of expressions that a number could stand in for."""
+        found = set()
+        for node in self.nodes:
+            if isinstance(node, ast.BinOp):
+                found |= {id(node.left), id(node.right)}
+            elif isinstance(node, ast.Compare):
+                found |= {id(node.left), *map(id, node.comparators)}
+            elif isinstance(node, ast.Call):
+                found |= {*map(id, node.args), *(id(word.value) for word in node.keywords)}
+            elif isinstance(node, ast.Assign | ast.AugAssign | ast.List | ast.Tuple):
+                parts = node.elts if isinstance(node, ast.List | ast.Tuple) else [node.value]
+                found |= {id(each) for each in parts if not isinstance(each, ast.Slice)}
+        return found & self.inside
+
+    @cached_property
+    def _statements(self) -> dict[int, tuple[ast.stmt, int]]:
+        """The innermost statement that each node is in, and the position of that."""
+        found: dict[int, tuple[ast.stmt, int]] = {}
+        position = -1
+        for top in preorder(self.tree):
+            position += 1
+            if isinstance(top, ast.stmt):
+                found |= {id(node): (top, position) for node in _own(top)}
+        return found
+
+    def words(self, position: int) -> tuple[str, int]:
+        """A node by its statement's own words, and where in it: the same wherever that stands."""
+        node = self.nodes[position]
+        statement, start = self._statements[id(node)]
+        return ast.unparse(statement).partition("\n")[0], position - start
+
+    def function_of(self, statement: ast.stmt) -> PythonFunction:
+        """The function that a statement is in."""
+        return next(each for each in self.functions.values() if statement in each.statements)
+
+    @cached_property
+    def kernel_lines(self) -> int:
+        """Lines of all functions and classes."""
+        return sum(
+            len(ast.unparse(node).splitlines()) for node in self.tree.body if _is_block(node)
+        )
+
+    @cached_property
+    def size(self) -> int:
+        """What a reduction must not let grow: nodes, the bits of numbers, and what is launched."""
+        bits = 0
+        for node in self.nodes:
+            value = node.value if isinstance(node, ast.Constant) else None
+            if type(value) is int:
+                bits += value.bit_length()
+            elif type(value) is float and value:
+                bits += 1
+        launch = self.launch
+        given = [*launch.constants.values(), *launch.options.values()]
+        bits += sum(_bits(text) for text in given)
+        entries = len(launch.signature) + len(launch.attributes) + len(launch.options)
+        return 8 * len(self.nodes) + bits + 8 * entries + 4 * len(launch.constants)
+
+    def rewrite(
+        self,
+        changes: Mapping[int, Callable[[ast.AST], Replacement]],
+        launch: FileLaunch | None = None,
+    ) -> PythonFile | None:
+        """The file with nodes replaced, by position; None where that is no program any more.
+
+        A change is given the node after the changes within it. It returns what comes in its place:
+        a node, several statements, or None for nothing.
+        """
+        tree = ast.parse(self.code)
+        by_node = {id(node): changes[n] for n, node in enumerate(preorder(tree)) if n in changes}
+        _Rewriter(by_node).visit(tree)
+        for node in ast.walk(tree):
+            for field in ("body", "orelse"):
+                _settle(node, field)
+        try:
+            code = ast.unparse(ast.fix_missing_locations(tree))
+            found = replace(self, code=code, launch=launch or self.launch)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                compile(found.tree, "kernel.py", "exec")
+        except (SyntaxError, ValueError, TypeError, AttributeError):
+            return None
+        if self.launch.kernel not in found.functions or undefined(found) - undefined(self):
+            return None
+        return found if found.text != self.text else None
+
+
+class PythonFunction:
+    """The statements of one function, and what each reads and sets by itself."""
+
+    def __init__(self, node: ast.FunctionDef) -> None:
+        self.node = node
+        self.parameters = [each.arg for each in _parameters(node)]
+        self.statements = list(_statements(node.body))
+        self.parents = {
+            id(child): statement
+            for statement in self.statements
+            for body in bodies(statement)
+            for child in body
+        }
+        self.globals = {name for each in self.statements for name in loads(each)} - {
+            *self.parameters,
+            *(name for each in self.statements for name in stores(each)),
+        }
+
+    def closure(self, gone: Iterable[ast.stmt]) -> set[int]:
+        """The ids of statements that go with these: those within, and those that need them."""
+        lost = {id(statement) for statement in gone}
+        while True:
+            before = len(lost)
+            # In document order, so that what is within a lost statement is lost in one pass.
+            lost |= {
+                id(each)
+                for each in self.statements
+                if (parent := self.parents.get(id(each))) is not None and id(parent) in lost
+            }
+            living = [each for each in self.statements if id(each) not in lost]
+            known = self.globals | set(self.parameters)
+            # What a statement makes of a name's old value does not give it a first one.
+            known |= {name for each in living for name in stores(each) - loads(each)}
+            lost |= {id(each) for each in living if loads(each) - known}
+            if len(lost) == before:
+                return lost
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, changes: Mapping[int, Callable[[ast.AST], Replacement]]) -> None:
+        self._changes = changes
+
+    def visit(self, node: ast.AST) -> Replacement:
+        """Change what is within a node, then the node."""
+        change = self._changes.get(id(node))
+        self.generic_visit(node)
+        return change(node) if change else node
+
+
+class _Apart(ast.NodeTransformer):
+    def visit_Assign(self, node: ast.Assign) -> Replacement:
+        """`a, b = x, y` as two statements, unless one changes what the other reads."""
+        target, value = node.targets[0], node.value
+        if not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)):
+            return node
+        if len(target.elts) != len(value.elts) or stores(node) & loads(node):
+            return node
+        pairs = zip(target.elts, value.elts, strict=True)
+        return [ast.Assign(targets=[one], value=each, lineno=node.lineno) for one, each in pairs]
+
+
+def preorder(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and all within it, in the order of the text."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from preorder(child)
+
+
+def bodies(statement: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The lists of statements within one."""
+    for field in ("body", "orelse"):
+        found = getattr(statement, field, None)
+        if isinstance(found, list):
+            yield found
+
+
+def loads(statement: ast.stmt) -> set[str]:
+    """Names that a statement reads, not counting the statements within it."""
+    names = {
+        node.id
+        for node in _own(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    if isinstance(statement, ast.AugAssign):
+        names |= stores(statement)
+    return names
+
+
+def stores(statement: ast.stmt) -> set[str]:
+    """Names that a statement sets, not counting the statements within it."""
+    return {
+        node.id
+        for node in _own(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+
+
+def undefined(source: PythonFile) -> set[str]:
+    """Names that are read somewhere and set nowhere."""
+    known = _BUILTINS | {"triton"}
+    for node in source.tree.body:
+        known |= set(_defined(node))
+    missing: set[str] = {text for text in names_of_launch(source.launch) if text not in known}
+    for function in source.functions.values():
+        missing |= function.globals - known
+    return missing
+
+
+def names_in(statements: Iterable[ast.stmt]) -> set[str]:
+    """All names within."""
+    return {
+        node.id
+        for statement in statements
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name)
+    }
+
+
+def expression(text: str) -> ast.expr:
+    """The tree of an expression."""
+    return ast.parse(text, mode="eval").body
+
+
+def names_of_launch(launch: FileLaunch) -> Iterator[str]:
+    """What the values of a launch name."""
+    for text in (*launch.constants.values(), *launch.options.values()):
+        for node in ast.walk(expression(text)):
+            if isinstance(node, ast.Name):
+                yield node.id
+
+
+def _defined(node: ast.stmt) -> Iterator[str]:
+    """Names that a statement of the module sets."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        yield from (each.asname or each.name.partition(".")[0] for each in node.names)
+    elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    else:
+        yield from stores(node)
+
+
+def _own(statement: ast.stmt) -> Iterator[ast.AST]:
+    """All nodes of a statement but those of the statements within it."""
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += [
+            child
+            for child in ast.iter_child_nodes(node)
+            if not (isinstance(child, ast.stmt) and node is statement)
+        ]
+
+
+def _statements(body: Collection[ast.stmt]) -> Iterator[ast.stmt]:
+    for statement in body:
+        yield statement
+        for inner in bodies(statement):
+            yield from _statements(inner)
+
+
+def _parameters(node: ast.FunctionDef) -> list[ast.arg]:
+    return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+
+
+def _is_block(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.ClassDef)
+
+
+def _settle(node: ast.AST, field: str) -> None:
+    """Put a `pass` where statements must be, and leave an `else` without any out."""
+    body = getattr(node, field, None)
+    if not isinstance(body, list) or isinstance(node, ast.Module):
+        return
+    real = [each for each in body if not isinstance(each, ast.Pass)]
+    setattr(node, field, real or ([ast.Pass()] if field == "body" else []))
+
+
+def _bits(text: str) -> int:
+    value = ast.literal_eval(text) if text.lstrip("-").isdigit() else 0
+    return int(value).bit_length()

@@ -1,0 +1,1 @@
+"""What reductions of every kind share: the driver, what is interesting, the folder."""

@@ -1,0 +1,137 @@
+"""What any Triton does with a standalone file or a module of its IR, judged as any cell is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness.bench.assemble import Inspection
+from harness.bench.bench import Workbench
+from harness.bench.once import assemble_text
+from harness.cells.evaluate import PlannedCell, cell_evidence, ptxas_flags
+from harness.frontends.triton.compile_file import Lowered, lower_text
+from harness.judging.judge import CellEvidence, judge
+from harness.minimize.reduction.ask_ptxas import reaction_of
+from harness.minimize.reduction.fingerprint import Reaction
+from harness.processes.hub import ResourceLimits
+from harness.ptx.facts import retarget
+from harness.toolchains.describe import describe_ptxas
+from harness.values.toolchain import BUNDLED, Ptxas, Triton
+from harness.values.verdict import Stage, Verdict, VerdictKind
+
+__all__ = ["TritonOracle"]
+
+_BEFORE_LLVM = frozenset({Stage.TTIR, Stage.TTGIR})
+_BEFORE_PTXAS = frozenset({*_BEFORE_LLVM, Stage.CAPTURE, Stage.LLIR, Stage.PTX})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TritonOracle:
+    """Compiles a text as the cell is compiled, by its Triton or another; nothing is stored.
+
+    A file named `*.py` is Python that compiles one kernel; with another `suffix` it is Triton's
+    IR, which is compiled with `options`. `until` is the stage of the failure, where one is looked
+    for: what gets past it need not be compiled to the end.
+    """
+
+    bench: Workbench
+    cell: PlannedCell
+    until: Stage | None = None
+    suffix: str = ".py"
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def is_possible(self, text: str) -> bool:  # noqa: ARG002 - Triton says so
+        """Any text may be tried."""
+        return True
+
+    async def react(
+        self, text: str, tool: Triton, limits: ResourceLimits | None = None
+    ) -> Reaction:
+        """All that this Triton does with the text, and the ptxas that it picks with its PTX.
+
+        Raises:
+            InfrastructureError: this machine failed.
+        """
+        return await self._react(text, tool, limits=limits)
+
+    async def look(self, text: str, tool: Triton) -> Reaction:
+        """The same, except that what gets past the stage of the failure is `infra`.
+
+        Raises:
+            InfrastructureError: this machine failed.
+        """
+        return await self._react(text, tool, until=self.until)
+
+    async def _react(
+        self,
+        text: str,
+        triton: Triton,
+        *,
+        until: Stage | None = None,
+        limits: ResourceLimits | None = None,
+    ) -> Reaction:
+        assert self.cell.launch is not None
+        limits = limits or self.bench.limits
+        lowered = await lower_text(
+            self.bench,
+            replace(self.cell.launch, triton=triton),
+            text,
+            ptxas=self._seen_by(triton),
+            # A stub is made by Triton, but PTX shows it, and only ptxas' consent makes it one.
+            until=until if until in _BEFORE_LLVM else None,
+            suffix=self.suffix,
+            options=self.options,
+            limits=limits,
+        )
+        facts = lowered.reading.facts if lowered and lowered.reading else None
+        is_past = facts is not None and until in _BEFORE_PTXAS and not facts.does_nothing
+        if lowered is None or is_past:
+            reason = f"it gets past stage {until.value if until else ''}"
+            verdict = Verdict(kind=VerdictKind.INFRA, reason=reason, stage=until)
+            return reaction_of(verdict, CellEvidence(target=self.cell.cell.target))
+        return await self._assembled(lowered, limits)
+
+    def _seen_by(self, triton: Triton) -> Ptxas | None:
+        """The ptxas that Triton is pointed at; None is its own choice."""
+        cell = self.cell
+        assert cell.launch is not None
+        if triton == cell.launch.triton:
+            return cell.bundled if cell.freeze_ptx and cell.bundled else cell.ptxas
+        return None if cell.freeze_ptx or cell.ptxas.origin == BUNDLED else cell.ptxas
+
+    async def _assembled(self, lowered: Lowered, limits: ResourceLimits) -> Reaction:
+        cell, target = self.cell, self.cell.cell.target
+        assembly = inspection = None
+        facts = lowered.reading.facts if lowered.reading else None
+        if lowered.ptx is not None and facts is not None:
+            ptx, flags = lowered.ptx, ptxas_flags(target, lowered.lowering.flags)
+            if target.suffix and facts.target != str(target):
+                ptx = retarget(ptx, target=str(target))
+            if cell.change:
+                flags = cell.change.apply(flags)
+            ptxas = cell.ptxas
+            if ptxas.origin == BUNDLED:
+                ptxas = describe_ptxas(Path(lowered.picked_ptxas or ptxas.path), BUNDLED)
+            async with self.bench.slot():
+                done = await assemble_text(
+                    self.bench.hub, ptx, ptxas=ptxas, flags=flags, limits=limits
+                )
+            assembly = done.assembly
+            inspection = Inspection(cubin=done.cubin) if done.cubin else None
+        evidence = cell_evidence(
+            target=target,
+            limits=cell.limits,
+            lowering=lowered.lowering,
+            reading=lowered.reading,
+            assembly=assembly,
+            inspection=inspection,
+        )
+        verdict = judge(evidence)
+        return replace(
+            reaction_of(verdict, evidence),
+            # A stub, or a kernel that fits no GPU, has a cubin too.
+            is_accepted=verdict.kind.compiles,
+            # A module of another Triton cannot be read, which says nothing of the failure.
+            is_refusal=self.suffix == ".py" and verdict.kind is VerdictKind.UNSUPPORTED,
+        )

@@ -1,0 +1,373 @@
+"""The driver of every reduction: batches, halves, speculates, merges and accounts. Pure.
+
+A transformation only says what may go (`opportunities`) and makes the document without it
+(`apply`). The driver decides what is tried, in which order, and what is kept. It knows nothing of
+what a document is.
+
+A round tries all opportunities of one transformation together, and halves what is refused, breadth
+first and the later ones first: what comes late depends on what comes early, seldom the other way
+round. Candidates are built ahead of the answers, `jobs` of them, and answers are heard in the order
+in which they were asked for: so a seed and a number of jobs make one result, whoever is faster.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from harness.minimize.reduction.tests import PassCount, ReductionTest, Tests
+
+__all__ = [
+    "Edit",
+    "PassCount",
+    "Reducer",
+    "Reduction",
+    "ReductionProgress",
+    "Transformation",
+    "reduce",
+]
+
+D = TypeVar("D")
+Edit = Hashable
+
+
+class Transformation(Protocol[D]):
+    """One kind of change: it says what may go, and never decides whether it goes."""
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls it."""
+
+    def opportunities(self, document: D) -> Sequence[Edit]:
+        """Changes to this very document, in its order; any of them may be applied together."""
+
+    def apply(self, document: D, chosen: Sequence[Edit]) -> D | None:
+        """The document with these changes; None if they cannot go together or change nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReductionProgress(Generic[D]):
+    """What one test said; `document` is the new best one, None where it was refused.
+
+    `tests` and `size` are so far: how many were made, how large the best is.
+    """
+
+    pass_name: str
+    is_accepted: bool
+    tests: int
+    size: int
+    document: D | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduction(Generic[D]):
+    """What became of a document.
+
+    `is_finished` is False where the budget or the time ended it. `is_minimal`: every single
+    opportunity of every pass was tried on this very document, and refused.
+    """
+
+    document: D
+    tests: int
+    is_finished: bool
+    is_minimal: bool
+    ledger: Mapping[str, PassCount] = field(default_factory=dict)
+
+
+class Reducer(Generic[D]):
+    """A reduction under way, and the best document so far.
+
+    Args:
+        document: what to begin with; it is taken to be interesting.
+        is_interesting: called for up to `jobs` documents before the first answer is awaited. One
+            that returns a *started* test (`asyncio.ensure_future(...)`) has them run side by side;
+            a plain coroutine function runs them one after another, with the same result.
+        size: what must not grow.
+        key: documents with the same key are the same to `is_interesting`: one test does for both.
+        jobs: how many candidates are on their way at a time.
+        seed: where chunks are cut; 0 cuts them in the middle.
+        max_tests: how often `is_interesting` may be called.
+        is_time_up: asked before every test.
+        watch: hears of every test, when its answer is heard.
+    """
+
+    def __init__(
+        self,
+        document: D,
+        is_interesting: Callable[[D], Awaitable[bool]],
+        *,
+        size: Callable[[D], int],
+        key: Callable[[D], str],
+        jobs: int = 1,
+        seed: int = 0,
+        max_tests: int | None = None,
+        is_time_up: Callable[[], bool] = lambda: False,
+        watch: Callable[[ReductionProgress[D]], None] = lambda _: None,
+    ) -> None:
+        self.best = document
+        self.size = size
+        self.jobs = max(1, jobs)
+        self.random = random.Random(seed) if seed else None  # noqa: S311 - to repeat, not to hide
+        self._tests = Tests(is_interesting, key, max_tests, is_time_up)
+        self._watch = watch
+        self._reach: dict[str, int] = {}
+        self._outer: Reducer[D] | None = None
+        self._complete: Callable[[D], D] = lambda same: same
+        self._tests.take_for_granted(document)
+
+    @property
+    def tests(self) -> int:
+        """How many tests were made."""
+        return self._tests.count
+
+    def excursion(self, document: D, complete: Callable[[D], D]) -> Reducer[D]:
+        """A reduction beside this one, that shares its tests and begins with another document.
+
+        What is tested is not the document but what `complete` makes of it. What is found is
+        neither told as the best document nor accounted, until this one adopts it.
+        """
+        inner = copy(self)
+        inner._set_out(self, document, complete)  # noqa: SLF001 - of the same class
+        return inner
+
+    def _set_out(self, outer: Reducer[D], document: D, complete: Callable[[D], D]) -> None:
+        self.best, self._outer, self._complete, self._reach = document, outer, complete, {}
+        self._tests.take_for_granted(complete(document))
+
+    def reduction(self, *, is_minimal: bool = False) -> Reduction[D]:
+        """What it came to."""
+        return Reduction(
+            document=self.best,
+            tests=self.tests,
+            is_finished=not self._tests.is_over,
+            is_minimal=is_minimal and not self._tests.is_over,
+            ledger=dict(self._tests.ledger),
+        )
+
+    async def sweep(self, passes: Sequence[Transformation[D]], *, smallest: int = 1) -> bool:
+        """One round of each pass; whether any of them brought something."""
+        brought = [await self.round(transformation, smallest=smallest) for transformation in passes]
+        return any(brought)
+
+    async def round(
+        self, transformation: Transformation[D], *, smallest: int = 1, largest: int | None = None
+    ) -> bool:
+        """Try the opportunities of one pass on the best document; whether any was taken.
+
+        Args:
+            transformation: the pass.
+            smallest: chunks of this size are not halved.
+            largest: the size of the first chunks. None begins with everything, and in a later round
+                with twice the largest chunk that was taken in the one before.
+        """
+        run = _Round(self, transformation)
+        if largest is None:
+            largest = self._reach.get(transformation.name, len(run.edits))
+        await run.run(smallest=max(1, smallest), largest=max(1, largest))
+        self._reach[transformation.name] = 2 * run.longest_taken
+        return run.longest_taken > 0
+
+    async def ask(self, name: str, documents: Sequence[D]) -> list[bool]:
+        """Test some documents, whatever their size. None becomes the best: see `adopt`."""
+        said: list[bool] = []
+        waiting: deque[tuple[ReductionTest, bool] | None] = deque()
+        try:
+            for document in documents:
+                is_new = not self.is_known(document)
+                answer = self.begin(name, document)
+                waiting.append((answer, is_new) if answer else None)
+                if len(waiting) == self.jobs:
+                    said.append(await self._hear(name, waiting.popleft()))
+            while waiting:
+                said.append(await self._hear(name, waiting.popleft()))
+        finally:
+            for each in waiting:
+                if each:
+                    each[0].abandon()
+        return said
+
+    async def _hear(self, name: str, begun: tuple[ReductionTest, bool] | None) -> bool:
+        if begun is None:
+            return False
+        said = await begun[0].hear()
+        if begun[1]:
+            self.tell(name)
+        return said
+
+    def begin(self, name: str, document: D) -> ReductionTest | None:
+        """The test of a document, begun unless it was before; None if nothing may be spent."""
+        return self._tests.begin(name, self._complete(document))
+
+    def is_spent(self) -> bool:
+        """Whether no further test may be begun."""
+        return self._tests.is_spent()
+
+    def is_known(self, document: D) -> bool:
+        """Whether this document was tested before."""
+        return self._tests.is_known(self._complete(document))
+
+    def adopt(self, name: str, document: D) -> None:
+        """Make a document that was found to be interesting the best one."""
+        if not self._outer:
+            self._tests.enter(name, accepted=1, removed=-self.growth(document))
+        self.best = document
+
+    def tell(self, name: str, *, is_accepted: bool = False) -> None:
+        """Let whoever watches know what one test said."""
+        outermost = self
+        while outermost._outer:
+            outermost = outermost._outer
+        is_best = is_accepted and outermost is self
+        best = outermost.best
+        self._watch(
+            ReductionProgress(
+                pass_name=name,
+                is_accepted=is_best,
+                tests=self.tests,
+                size=self.size(best),
+                document=best if is_best else None,
+            )
+        )
+
+    def growth(self, document: D) -> int:
+        """By how much it is larger than the best document; negative for a smaller one."""
+        return self.size(document) - self.size(self.best)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trial(Generic[D]):
+    """A chunk of the edits, tried on top of the first `taken` chunks that the round had taken.
+
+    `is_new`: the document was never tested before.
+    """
+
+    chunk: range
+    document: D
+    answer: ReductionTest
+    is_new: bool
+    taken: int
+
+
+class _Round(Generic[D]):
+    """One pass over the opportunities that one document offers.
+
+    Every candidate is the document at the start of the round with some of its edits, so that what
+    was found side by side can be merged: the union is one more candidate.
+    """
+
+    def __init__(self, reducer: Reducer[D], transformation: Transformation[D]) -> None:
+        self.edits = transformation.opportunities(reducer.best)
+        self.longest_taken = 0
+        self._reducer = reducer
+        self._pass = transformation
+        self._start = reducer.best
+        self._taken: list[range] = []
+        self._waiting: deque[range] = deque()
+        self._trials: deque[_Trial[D]] = deque()
+
+    async def run(self, *, smallest: int, largest: int) -> None:
+        """Try chunks of at most `largest` edits, and halve what is refused down to `smallest`."""
+        ends = range(len(self.edits), 0, -largest)
+        self._waiting.extend(range(max(0, end - largest), end) for end in ends)
+        try:
+            while True:
+                self._fill(smallest)
+                if not self._trials:
+                    return
+                await self._consider(self._trials.popleft(), smallest)
+        finally:
+            for trial in self._trials:
+                trial.answer.abandon()
+
+    def _fill(self, smallest: int) -> None:
+        """Begin tests until enough are on their way."""
+        reducer = self._reducer
+        while self._waiting and len(self._trials) < reducer.jobs and not reducer.is_spent():
+            chunk = self._waiting.popleft()
+            trial = self._begin(chunk)
+            if trial:
+                self._trials.append(trial)
+            else:
+                self._halve(chunk, smallest)
+
+    def _begin(self, chunk: range) -> _Trial[D] | None:
+        """A test of this chunk on top of what was taken; None where none is needed to refuse it."""
+        positions = sorted(position for taken in (*self._taken, chunk) for position in taken)
+        document = self._pass.apply(self._start, [self.edits[position] for position in positions])
+        if document is None or self._reducer.growth(document) > 0:
+            return None
+        is_new = not self._reducer.is_known(document)
+        answer = self._reducer.begin(self._pass.name, document)
+        # What was tested before is taken only where it is smaller: else a pass could go in circles.
+        if answer is None or (not is_new and (answer.said is False or self._is_no_gain(document))):
+            return None
+        return _Trial(
+            chunk=chunk, document=document, answer=answer, is_new=is_new, taken=len(self._taken)
+        )
+
+    def _is_no_gain(self, document: D) -> bool:
+        return self._reducer.growth(document) >= 0
+
+    async def _consider(self, trial: _Trial[D], smallest: int) -> None:
+        said = await trial.answer.hear()
+        is_accepted = said and trial.taken == len(self._taken)
+        if is_accepted:
+            self._reducer.adopt(self._pass.name, trial.document)
+            self._taken.append(trial.chunk)
+            self.longest_taken = max(self.longest_taken, len(trial.chunk))
+        elif said:
+            # Found beside another success: try both together.
+            self._waiting.appendleft(trial.chunk)
+        else:
+            self._halve(trial.chunk, smallest)
+        if trial.is_new or is_accepted:
+            self._reducer.tell(self._pass.name, is_accepted=is_accepted)
+
+    def _halve(self, chunk: range, smallest: int) -> None:
+        """Queue the two halves of what was refused, the later one first."""
+        if len(chunk) <= smallest:
+            return
+        middle = len(chunk) // 2
+        chance = self._reducer.random
+        if chance and len(chunk) >= 8:
+            middle += chance.randint(-len(chunk) // 8, len(chunk) // 8)
+        self._waiting.extend((chunk[middle:], chunk[:middle]))
+
+
+async def reduce(
+    document: D,
+    passes: Sequence[Transformation[D]],
+    is_interesting: Callable[[D], Awaitable[bool]],
+    *,
+    size: Callable[[D], int],
+    key: Callable[[D], str],
+    jobs: int = 1,
+    seed: int = 0,
+    max_tests: int | None = None,
+    is_time_up: Callable[[], bool] = lambda: False,
+    watch: Callable[[ReductionProgress[D]], None] = lambda _: None,
+) -> Reduction[D]:
+    """Reduce a document until no pass brings anything, or nothing is left to spend.
+
+    The arguments are those of `Reducer`. Singles wait until every pass had its first round: most of
+    what is left then goes in larger pieces by another pass.
+    """
+    reducer = Reducer(
+        document,
+        is_interesting,
+        size=size,
+        key=key,
+        jobs=jobs,
+        seed=seed,
+        max_tests=max_tests,
+        is_time_up=is_time_up,
+        watch=watch,
+    )
+    await reducer.sweep(passes, smallest=2)
+    while await reducer.sweep(passes):
+        pass
+    return reducer.reduction(is_minimal=True)

@@ -1,0 +1,218 @@
+"""What makes a candidate interesting: it fails here the same way, and other versions do as before.
+
+A failure's words alone let a reducer drift to another bug that says the same, or to input that no
+version takes. What holds it is the pattern over versions, of ptxas or of Triton: those next to the
+failing one that accept the original must accept every candidate too. Which versions must is chosen
+here; running them is `harness.minimize.reduction.interest`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from packaging.version import Version
+
+from harness.judging.answers import COULD_NOT_TELL
+from harness.judging.conditions import Condition, fields_of, holds
+from harness.values.kernel import Scalar
+from harness.values.outcome import ProcessEnd
+from harness.values.verdict import Signature, Stage, VerdictKind
+
+__all__ = [
+    "Answer",
+    "Cost",
+    "Fingerprint",
+    "Reaction",
+    "accepting_neighbours",
+    "drifted",
+    "guards_of",
+    "in_order",
+    "lower_versions",
+]
+
+
+class Answer(str, Enum):
+    """A reaction, as the fingerprint sees it."""
+
+    SAME = "same"
+    ACCEPTS = "accepts"
+    OTHER = "other"
+    UNTOLD = "untold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaction:
+    """What one version of a compiler did with one text.
+
+    `printed` is all that a user sees of it, as far as it is known. `is_accepted`: it compiled it.
+    `is_refusal`: that the version does not support it counts as a refusal like any other. `fields`
+    are named as in a row; what is not known of them is None.
+    """
+
+    verdict: VerdictKind
+    reason: str
+    is_accepted: bool
+    is_refusal: bool = False
+    end: ProcessEnd
+    printed: str = ""
+    stage: Stage | None = None
+    code: str | None = None
+    signature: Signature | None = None
+    fields: Mapping[str, Scalar | None] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str | None:
+        """The signature's key, None where nothing failed."""
+        return self.signature.key if self.signature else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """What every candidate has to show.
+
+    `bad` is the version that must fail with `signature`, or whose numbers meet `condition`;
+    `failing` are more versions that must fail that way, `accepting` those that must accept,
+    `refusing` those that must refuse in another way. With a `script` that command alone decides.
+    """
+
+    bad: str
+    signature: str | None = None
+    condition: Condition | None = None
+    script: str | None = None
+    failing: tuple[str, ...] = ()
+    accepting: tuple[str, ...] = ()
+    refusing: tuple[str, ...] = ()
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """Every version that is asked about a candidate."""
+        if self.script:
+            return ()
+        return (self.bad, *self.failing, *self.accepting, *self.refusing)
+
+    def wanted(self, version: str) -> Answer:
+        """What that version has to answer."""
+        if version in self.accepting:
+            return Answer.ACCEPTS
+        return Answer.OTHER if version in self.refusing else Answer.SAME
+
+    def with_guards(self, answers: Mapping[str, Answer], versions: Iterable[str]) -> Fingerprint:
+        """These versions have to answer as `answers` says, too."""
+        new = [version for version in versions if version not in self.checks]
+        return replace(
+            self,
+            failing=(*self.failing, *(v for v in new if answers[v] is Answer.SAME)),
+            accepting=(*self.accepting, *(v for v in new if answers[v] is Answer.ACCEPTS)),
+            refusing=(*self.refusing, *(v for v in new if answers[v] is Answer.OTHER)),
+        )
+
+    def shows(self, reaction: Reaction) -> bool:
+        """Whether the version that is asked about did what it has to."""
+        if self.condition is not None:
+            return holds(self.condition, reaction.fields)
+        return self.signature is not None and reaction.key == self.signature
+
+    def passes(self, version: str, reaction: Reaction) -> bool:
+        """Whether that version did what it has to."""
+        return self.answer(reaction) is self.wanted(version)
+
+    def told(self, reaction: Reaction) -> str:
+        """What a reader wants to hear of a reaction: the reason, or the numbers that are asked."""
+        if self.condition is None or reaction.verdict in COULD_NOT_TELL:
+            return reaction.reason
+        known = {name: reaction.fields.get(name) for name in fields_of(self.condition)}
+        return ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)
+
+    def answer(self, reaction: Reaction) -> Answer:
+        """What a reaction is, beside the failure that is looked for."""
+        if reaction.verdict is VerdictKind.INFRA:
+            return Answer.UNTOLD
+        if self.shows(reaction):
+            return Answer.SAME
+        if reaction.verdict in COULD_NOT_TELL and not reaction.is_refusal:
+            return Answer.UNTOLD
+        return Answer.ACCEPTS if reaction.is_accepted else Answer.OTHER
+
+
+def accepting_neighbours(
+    answers: Mapping[str, Answer],
+    bad: str,
+    *,
+    kinds: Collection[Answer] = frozenset({Answer.ACCEPTS}),
+) -> tuple[str | None, str | None]:
+    """The versions nearest to `bad`, below and above, that accept (or answer one of `kinds`)."""
+    here = Version(bad)
+    found = sorted((Version(v), v) for v, answer in answers.items() if answer in kinds)
+    below = [name for version, name in found if version < here]
+    above = [name for version, name in found if version > here]
+    return (below[-1] if below else None, above[0] if above else None)
+
+
+def guards_of(
+    answers: Mapping[str, Answer], bad: str, *, keeps_refusals: bool = False
+) -> tuple[str, ...]:
+    """The versions that are asked about every candidate, besides `bad`.
+
+    The nearest on both sides that accept the original; with `keeps_refusals` also the nearest that
+    refuse it in another way, where they are nearer.
+    """
+    found = list(accepting_neighbours(answers, bad))
+    if keeps_refusals:
+        kinds = (Answer.ACCEPTS, Answer.OTHER)
+        found += accepting_neighbours(answers, bad, kinds=kinds)
+    return tuple(dict.fromkeys(version for version in found if version))
+
+
+def drifted(
+    original: Mapping[str, Answer], now: Mapping[str, Answer], *, keeps_refusals: bool = False
+) -> tuple[str, ...]:
+    """The versions that failed this way, or accepted, and no longer do; in their order.
+
+    A version that could not tell about the original asks for nothing; nor does one that failed
+    otherwise, except with `keeps_refusals`.
+    """
+    telling = (Answer.SAME, Answer.ACCEPTS, *((Answer.OTHER,) if keeps_refusals else ()))
+    return tuple(
+        version
+        for version in sorted(original, key=Version)
+        if original[version] in telling and now.get(version) is not original[version]
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Cost:
+    """How often a check was made, how often it refused, and how long it took."""
+
+    runs: int = 0
+    refusals: int = 0
+    seconds: float = 0.0
+
+    def add(self, *, refused: bool, seconds: float) -> None:
+        """One more run."""
+        self.runs += 1
+        self.refusals += refused
+        self.seconds += seconds
+
+    @property
+    def price(self) -> float:
+        """Seconds for one refusal, as far as is known; a check that was never made looks fair."""
+        mean = (self.seconds + 0.02) / (self.runs + 1)
+        return mean * (self.runs + 2) / (self.refusals + 1)
+
+
+def in_order(checks: Sequence[str], costs: Mapping[str, Cost]) -> list[str]:
+    """The checks, the one that refuses at the least price first.
+
+    All of them must pass, so that the order changes nothing but the time.
+    """
+    return sorted(checks, key=lambda check: costs[check].price)
+
+
+def lower_versions(version: str) -> list[str]:
+    """The `.version`s below this one, highest first; some of them may never have been."""
+    major, minor = map(int, version.split("."))
+    below = [(major, each) for each in reversed(range(minor))]
+    below += [(older, each) for older in reversed(range(major)) for each in reversed(range(10))]
+    return [f"{one}.{two}" for one, two in below]

@@ -1,0 +1,217 @@
+"""Which versions hold the failure in place: what every version at hand does with the original."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from packaging.version import Version
+
+from harness.files.locations import offline
+from harness.matrix.rules import newest_of_minor
+from harness.minimize.reduction.fingerprint import (
+    Answer,
+    Fingerprint,
+    Reaction,
+    accepting_neighbours,
+)
+from harness.minimize.reduction.interest import Compiler, Oracle, ask_all
+from harness.packages.versions import OLDEST_TRITON
+from harness.processes.hub import ResourceLimits
+from harness.toolchains import installed as toolchains
+from harness.toolchains.marker import PTXAS, TRITON
+from harness.values.errors import InfrastructureError, UsageError
+from harness.values.toolchain import Ptxas, Triton
+
+__all__ = ["AtHand", "Shelf", "ask_installed", "ptxas_shelf", "triton_shelf", "walk_the_index"]
+
+# What a version may take that is only looked at.
+_GLANCE_SECONDS = 30.0
+T = TypeVar("T", bound=Compiler)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf(Generic[T]):
+    """The versions of one compiler: those installed, and those of the package index.
+
+    `steps` is how many more are installed at most on either side to find one that accepts.
+    """
+
+    name: str
+    installed: Sequence[T]
+    available: Callable[[], Sequence[Version]]
+    install: Callable[[str], T]
+    steps: int
+    glance: float = _GLANCE_SECONDS
+
+
+@dataclass(slots=True, kw_only=True)
+class AtHand(Generic[T]):
+    """Every version that was tried on the original, and what it did.
+
+    `text` is the original, with `as_version` (of PTX) where older ones can then be told.
+    """
+
+    text: str
+    as_version: str | None = None
+    tools: dict[str, T] = field(default_factory=dict)
+    reactions: dict[str, Reaction] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def answers(self, fingerprint: Fingerprint) -> dict[str, Answer]:
+        """The pattern, beside the failure that is looked for; oldest first."""
+        return {
+            version: fingerprint.answer(self.reactions[version])
+            for version in sorted(self.reactions, key=Version)
+        }
+
+
+def ptxas_shelf() -> Shelf[Ptxas]:
+    """Every ptxas.
+
+    Raises:
+        StorageError: the cache cannot be read.
+    """
+    return Shelf(
+        name="ptxas",
+        installed=[toolchains.install_ptxas(version) for version in _installed(PTXAS)],
+        available=lambda: [version for version, _ in toolchains.available_ptxas()],
+        install=toolchains.install_ptxas,
+        steps=8,
+    )
+
+
+def triton_shelf() -> Shelf[Triton]:
+    """Every Triton, the one beside triage too; of the index, the newest of each minor release.
+
+    Raises:
+        StorageError: the cache cannot be read.
+    """
+    return Shelf(
+        name="Triton",
+        installed=_installed_tritons(),
+        available=_supported_triton,
+        install=toolchains.install_triton,
+        steps=3,
+        # Starting one takes seconds.
+        glance=4 * _GLANCE_SECONDS,
+    )
+
+
+def _installed_tritons() -> list[Triton]:
+    found = [toolchains.install_triton(version) for version in _installed(TRITON)]
+    try:
+        beside = toolchains.installed_triton()
+    except InfrastructureError:
+        return found
+    is_known = any(triton.version == beside.version for triton in found)
+    return found if is_known else [*found, beside]
+
+
+def _supported_triton() -> list[Version]:
+    return newest_of_minor(v for v in toolchains.available_triton() if v >= OLDEST_TRITON)
+
+
+def _installed(kind: str) -> list[str]:
+    return [each.version for each in toolchains.list_installed() if each.kind == kind]
+
+
+async def ask_installed(
+    oracle: Oracle[T], shelf: Shelf[T], text: str, tool: T, limits: ResourceLimits
+) -> AtHand[T]:
+    """Try every installed version, and `tool` in place of the installed one of its version.
+
+    Raises:
+        InfrastructureError: `tool` cannot be started.
+    """
+    found = AtHand[T](text=text)
+    found.tools[tool.version] = tool
+    found.reactions |= await ask_all(oracle, text, [tool], limits)
+    others = [each for each in shelf.installed if each.version != tool.version]
+    await try_on(oracle, shelf, found, others, limits)
+    return found
+
+
+async def try_on(
+    oracle: Oracle[T], shelf: Shelf[T], found: AtHand[T], tools: Iterable[T], limits: ResourceLimits
+) -> None:
+    """Ask versions that were not asked yet; what this machine cannot run is left out."""
+    limits = replace(limits, timeout=min(limits.timeout, shelf.glance))
+
+    async def one(tool: T) -> None:
+        try:
+            found.reactions |= await ask_all(oracle, found.text, [tool], limits)
+        except InfrastructureError as error:
+            found.notes.append(f"{shelf.name} {tool.version} was not asked: {error}")
+        else:
+            found.tools[tool.version] = tool
+
+    await asyncio.gather(*map(one, tools))
+
+
+async def walk_the_index(
+    oracle: Oracle[T],
+    shelf: Shelf[T],
+    found: AtHand[T],
+    fingerprint: Fingerprint,
+    limits: ResourceLimits,
+    tell: Callable[[str], None],
+) -> None:
+    """Install versions outwards, on each side on which nothing installed accepts."""
+    bad = fingerprint.bad
+    below, above = accepting_neighbours(found.answers(fingerprint), bad)
+    if (below and above) or offline():
+        return
+    try:
+        index = await asyncio.to_thread(shelf.available)
+    except (InfrastructureError, UsageError) as error:
+        found.notes.append(f"only the installed {shelf.name} were tried: {error}")
+        return
+    here = Version(bad)
+    sides = (
+        (below, [version for version in reversed(index) if version < here]),
+        (above, [version for version in index if version > here]),
+    )
+    outwards = _Walk(
+        oracle=oracle, shelf=shelf, found=found, fingerprint=fingerprint, limits=limits, tell=tell
+    )
+    for is_there, versions in sides:
+        if is_there is None:
+            await outwards.along(versions)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk(Generic[T]):
+    """The arguments of `walk_the_index`."""
+
+    oracle: Oracle[T]
+    shelf: Shelf[T]
+    found: AtHand[T]
+    fingerprint: Fingerprint
+    limits: ResourceLimits
+    tell: Callable[[str], None]
+
+    async def along(self, versions: Sequence[Version]) -> None:
+        """Until one accepts, or cannot do this at all, or enough were tried."""
+        steps, found = 0, self.found
+        for version in map(str, versions):
+            if version not in found.reactions:
+                steps += 1
+                if steps > self.shelf.steps or not await self._try(version):
+                    return
+            answer = self.fingerprint.answer(found.reactions[version])
+            # What cannot do this text or target at all will not learn it further out.
+            if answer in (Answer.ACCEPTS, Answer.UNTOLD):
+                return
+
+    async def _try(self, version: str) -> bool:
+        self.tell(f"trying {self.shelf.name} {version}")
+        try:
+            tool = await asyncio.to_thread(self.shelf.install, version)
+        except (InfrastructureError, UsageError) as error:
+            self.found.notes.append(f"{self.shelf.name} {version} was not tried: {error}")
+            return False
+        await try_on(self.oracle, self.shelf, self.found, [tool], self.limits)
+        return version in self.found.reactions

@@ -1,0 +1,244 @@
+"""What a reduction of one failure came to: all that is printed and written of it. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from harness.minimize.reduction.driver import PassCount
+from harness.minimize.reduction.fingerprint import (
+    Answer,
+    Fingerprint,
+    Reaction,
+    accepting_neighbours,
+)
+
+__all__ = [
+    "Ablation",
+    "Ending",
+    "Minimization",
+    "Size",
+    "Uninteresting",
+    "VersionLine",
+    "VersionSpan",
+    "spans_of",
+    "versions_document",
+]
+
+
+class Ending(str, Enum):
+    """Why a reduction stopped."""
+
+    FINISHED = "finished"
+    BUDGET = "budget"
+    INTERRUPTED = "interrupted"
+    TROUBLE = "trouble"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """Of a text. `instructions` are those of PTX; `lines` counts what the level counts."""
+
+    instructions: int | None = None
+    bytes: int
+    lines: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionLine:
+    """What one version does with the original and with what is left of it; None: was not run."""
+
+    version: str
+    original: Answer
+    original_words: str
+    minimized: Answer | None = None
+    minimized_words: str = ""
+
+    @property
+    def is_same(self) -> bool | None:
+        """Whether both fare alike; None where that is not known."""
+        return None if self.minimized is None else self.minimized is self.original
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ablation:
+    """One instruction, and what happens without it, as found by running.
+
+    `is_needed`: without it, the whole fingerprint is not there any more.
+    """
+
+    instruction: str
+    is_needed: bool
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uninteresting:
+    """There is nothing to reduce, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minimization:
+    """A reduction, finished or not.
+
+    `suffix` is that of the files with the original and the result, `options` what `triage compile`
+    needs besides to take the latter. `reason` says what goes wrong, `stage` where; `reaction` is
+    what the compiler did, None where that was not seen. `as_version` is the `.version` that the
+    original was tried with, where it was another than its own. `packages` are the distributions
+    that carry each ptxas, where an index has it. `limit` is the seconds after which a candidate
+    counts as hanging. `is_minimal`: nothing can go alone; None where that was not tried out.
+    `undefined` counts the registers that are read though nothing may have written them, in the
+    original and now. `tests`, `calls` and `seconds` are of all runs that worked on it.
+    """
+
+    kernel: str
+    short: str
+    target: str
+    flags: tuple[str, ...]
+    level: str
+    suffix: str = ".ptx"
+    options: str = ""
+    stage: str | None = None
+    reason: str
+    triton: str | None = None
+    ptxas: str
+    packages: Mapping[str, str]
+    fingerprint: Fingerprint
+    reaction: Reaction | None
+    limit: float
+    path: str
+    as_version: str | None = None
+    original_text: str
+    text: str
+    original: Size
+    minimized: Size
+    tests: int
+    calls: int
+    seconds: float
+    ending: Ending
+    trouble: str | None = None
+    versions: tuple[VersionLine, ...] = ()
+    ablation: tuple[Ablation, ...] = ()
+    not_ablated: int = 0
+    is_minimal: bool | None = None
+    is_defined: bool = False
+    undefined: tuple[int, int] = (0, 0)
+    passes: Mapping[str, PassCount] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def compiler(self) -> str:
+        """Whose versions `versions` compares: ptxas for PTX, Triton for what it compiles."""
+        return "ptxas" if self.level == "ptx" else "Triton"
+
+    @property
+    def is_same_everywhere(self) -> bool | None:
+        """Whether every version that tells about the original fares alike; None where unknown.
+
+        A version that refuses the original in another way counts for Triton, whose refusals are
+        kept; for ptxas it asks for nothing.
+        """
+        telling = [line for line in self.versions if line.original in self._telling]
+        if not telling or any(line.is_same is None for line in telling):
+            return None
+        return not self.drift
+
+    @property
+    def _telling(self) -> tuple[Answer, ...]:
+        others = () if self.compiler == "ptxas" else (Answer.OTHER,)
+        return (Answer.SAME, Answer.ACCEPTS, *others)
+
+    @property
+    def last_good(self) -> str | None:
+        """The nearest older version that accepts the original."""
+        return self._neighbours[0]
+
+    @property
+    def first_fixed(self) -> str | None:
+        """The nearest newer version that accepts the original."""
+        return self._neighbours[1]
+
+    @property
+    def _neighbours(self) -> tuple[str | None, str | None]:
+        answers = {line.version: line.original for line in self.versions}
+        return accepting_neighbours(answers, self.fingerprint.bad)
+
+    @property
+    def drift(self) -> tuple[str, ...]:
+        """Versions that fare otherwise with the result than with the original."""
+        return tuple(
+            line.version
+            for line in self.versions
+            if line.original in self._telling and line.is_same is False
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionSpan:
+    """Neighbouring versions that fare alike with the original, and alike with the result.
+
+    The words are those of each of them; several where they differ.
+    """
+
+    first: str
+    last: str
+    original: Answer
+    original_words: tuple[str, ...]
+    minimized: Answer | None
+    minimized_words: tuple[str, ...]
+
+    @property
+    def versions(self) -> str:
+        """`3.5.0` or `3.5.0 - 3.7.1`."""
+        return self.first if self.first == self.last else f"{self.first} - {self.last}"
+
+
+def spans_of(found: Minimization) -> list[VersionSpan]:
+    """The table "original against result, version by version", oldest first."""
+    spans = []
+    for (original, minimized), group in itertools.groupby(
+        found.versions, key=lambda line: (line.original, line.minimized)
+    ):
+        part = list(group)
+        spans.append(
+            VersionSpan(
+                first=part[0].version,
+                last=part[-1].version,
+                original=original,
+                original_words=tuple(dict.fromkeys(each.original_words for each in part)),
+                minimized=minimized,
+                minimized_words=tuple(
+                    dict.fromkeys(each.minimized_words for each in part if each.minimized_words)
+                ),
+            )
+        )
+    return spans
+
+
+def versions_document(found: Minimization) -> dict[str, object]:
+    """The same for machines: what is in `versions.json` of the folder."""
+    return {
+        "schema": 1,
+        "compiler": found.compiler,
+        "target": found.target,
+        "signature": found.fingerprint.signature,
+        "original": f"original{found.suffix}",
+        "minimized": f"min{found.suffix}",
+        "is_same_everywhere": found.is_same_everywhere,
+        "differs_on": found.drift,
+        "versions": [
+            {
+                "version": line.version,
+                "original": line.original.value,
+                "original_reason": line.original_words,
+                "minimized": line.minimized.value if line.minimized else None,
+                "minimized_reason": line.minimized_words or None,
+                "is_same": line.is_same,
+            }
+            for line in found.versions
+        ],
+    }

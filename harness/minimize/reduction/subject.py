@@ -1,0 +1,208 @@
+"""Which failure is to be reduced: the first config that shows it, its PTX, its flags."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from harness.bench.bench import Workbench
+from harness.cells.evaluate import Evaluated, PlannedCell, evaluate
+from harness.cells.plan import Plan, plan_launch, plan_ptx
+from harness.cells.run import record_of
+from harness.cells.selection import Selection
+from harness.judging.conditions import Condition, holds, row_fields
+from harness.judging.followed import follow, is_followable
+from harness.minimize.reduction.ask_ptxas import Question
+from harness.minimize.reduction.result import Uninteresting
+from harness.ptx.facts import PtxError, read_ptx, retarget
+from harness.values.errors import EmptySelectionError
+from harness.values.row import Row
+from harness.values.verdict import Stage, VerdictKind
+
+__all__ = ["Subject", "SubjectSearch", "find_subject", "is_before_ptxas"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A cell that shows what is looked for, and its row.
+
+    `condition` is what it has to meet, where no failure is looked for. `text` is its PTX with the
+    target that was asked for; None where the pipeline did not come so far. `names` are all that its
+    config and those beside it set. `notes` are for the report.
+    """
+
+    cell: PlannedCell
+    row: Row
+    text: str | None
+    question: Question
+    condition: Condition | None = None
+    names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectSearch:
+    """What a subject has to show: the `condition`, else a failure; `any_will_do` takes the first.
+
+    With `at_ptxas`, what went wrong before ptxas saw anything does not count.
+    """
+
+    condition: Condition | None = None
+    any_will_do: bool = False
+    at_ptxas: bool = False
+
+    def is_met(self, row: Row) -> bool:
+        """Whether this row is what is looked for."""
+        return self._counts(row) and (self.any_will_do or self.shows(row))
+
+    def shows(self, row: Row) -> bool:
+        """Whether it fails, or meets the condition, at whatever stage."""
+        if self.condition is not None:
+            return holds(self.condition, row_fields(row))
+        return is_followable(row) and not VerdictKind(row.verdict).compiles
+
+    def is_sick(self, row: Row) -> bool:
+        """Whether it is what is left to look at where nothing fails."""
+        is_sick = row.verdict == VerdictKind.SICK.value
+        return self.condition is None and is_sick and self._counts(row)
+
+    def _counts(self, row: Row) -> bool:
+        return not self.at_ptxas or (row.ptx_sha256 is not None and not is_before_ptxas(row))
+
+
+async def find_subject(
+    bench: Workbench,
+    selection: Selection,
+    run: int,
+    search: SubjectSearch,
+    tell: Callable[[str], None],
+) -> Subject | Uninteresting:
+    """The first config that fails, or meets the condition; else the first that is sick.
+
+    Raises:
+        CaptureError: the launch cannot be captured.
+        EmptySelectionError: no config matches.
+        TriageError: a toolchain is not available, or results cannot be stored.
+    """
+    cells = (await _plan(bench, selection)).cells
+    if not cells:
+        raise EmptySelectionError("--config matches none of the configs")
+    rows: list[Row] = []
+    async with aclosing(_in_order(bench, cells)) as evaluated:
+        async for done in evaluated:
+            bench.store.put_result(run, record_of(done))
+            row = done.row
+            label = cells[len(rows)].cell.config.label
+            rows.append(row)
+            if len(cells) > 1:
+                tell(f"{label}: {row.verdict}: {row.reason[:100]}")
+            if search.is_met(row):
+                return _chosen(bench, selection, cells, rows, len(rows) - 1, search.condition)
+    sick = next((index for index, row in enumerate(rows) if search.is_sick(row)), None)
+    if sick is None:
+        return Uninteresting(reason=_why_not(rows, search))
+    followed = follow(rows[sick])
+    found = _chosen(bench, selection, cells, rows, sick, followed.condition)
+    note = f"nothing fails; what has to stay is that it is sick: {followed.words}"
+    tell(note)
+    return replace(found, notes=(note, *found.notes))
+
+
+async def _in_order(
+    bench: Workbench, cells: Sequence[PlannedCell]
+) -> AsyncGenerator[Evaluated, None]:
+    """Each cell evaluated, in their order; as many are on their way as there are jobs."""
+    waiting: deque[asyncio.Task[Evaluated]] = deque()
+    left = iter(cells)
+    try:
+        while True:
+            for cell in itertools.islice(left, bench.jobs - len(waiting)):
+                waiting.append(asyncio.create_task(evaluate(bench, cell)))
+            if not waiting:
+                return
+            yield await waiting[0]
+            waiting.popleft()
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def _chosen(
+    bench: Workbench,
+    selection: Selection,
+    cells: Sequence[PlannedCell],
+    rows: Sequence[Row],
+    index: int,
+    condition: Condition | None,
+) -> Subject:
+    found = _subject(bench, cells[index], rows[index])
+    names = [name for each in cells for name in each.cell.config.as_dict()]
+    names += [name for name, _ in selection.config.wanted]
+    others = len(cells) - len(rows)
+    note = f"{others} more configs were not looked at (--config names one)"
+    return replace(
+        found,
+        condition=condition,
+        names=tuple(dict.fromkeys(names)),
+        notes=(note,) if others else (),
+    )
+
+
+async def _plan(bench: Workbench, selection: Selection) -> Plan:
+    launch, target = selection.launches[0], selection.targets[0]
+    if selection.repro.ptx:
+        return plan_ptx(bench, selection, target, launch)
+    return await plan_launch(bench, selection, target, selection.tritons[0], launch)
+
+
+def _why_not(rows: Sequence[Row], search: SubjectSearch) -> str:
+    """Why no config will do, by the first of them."""
+    early = [row for row in rows if search.shows(row) and is_before_ptxas(row)]
+    if search.at_ptxas and early:
+        return (
+            f"it goes wrong before ptxas, in stage {early[0].stage}: {early[0].reason}; "
+            "PTX cannot show that"
+        )
+    row = rows[0]
+    what = "nothing fails" if search.condition is None else "--while does not hold"
+    many = f" (the first of {len(rows)} configs, and so for each)" if len(rows) > 1 else ""
+    return f"{what}: {row.verdict}: {row.reason}{many}"
+
+
+def _subject(bench: Workbench, cell: PlannedCell, row: Row) -> Subject:
+    target = cell.cell.target
+    text = None
+    if row.ptx_sha256:
+        text = bench.store.artifacts.get(row.ptx_sha256).decode(errors="replace")
+        if cell.launch and target.suffix:
+            text = _for_target(text, str(target))
+    flags = row.ptxas_flags or ("-v", f"--gpu-name={target}")
+    question = Question(target=target, flags=flags, entry=cell.entry)
+    return Subject(
+        cell=cell,
+        row=replace(row, ptxas_flags=flags),
+        text=text,
+        question=question,
+    )
+
+
+def _for_target(text: str, target: str) -> str:
+    """What `harness.bench.assemble` hands to ptxas: Triton may have written another target."""
+    try:
+        return text if read_ptx(text).target == target else retarget(text, target=target)
+    except PtxError:
+        return text
+
+
+def is_before_ptxas(row: Row) -> bool:
+    """Whether it went wrong before ptxas saw anything; of raw PTX, nothing does."""
+    return (
+        row.triton is not None
+        and row.stage is not None
+        and Stage(row.stage) not in (Stage.CUBIN, Stage.LAUNCH)
+    )

@@ -1,0 +1,101 @@
+"""What a reduction asked, what it was told, and what that cost. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+__all__ = ["PassCount", "ReductionTest", "Tests"]
+
+D = TypeVar("D")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassCount:
+    """What one pass cost, and what it brought."""
+
+    tests: int = 0
+    accepted: int = 0
+    removed: int = 0
+
+
+class ReductionTest:
+    """A test that was begun. It may be heard more than once."""
+
+    __slots__ = ("_pending", "said")
+
+    def __init__(self, pending: Awaitable[bool] | None) -> None:
+        self._pending = pending
+        self.said = None if pending else True
+
+    async def hear(self) -> bool:
+        """What it said, when it has said it."""
+        if self.said is None and self._pending:
+            self.said = bool(await self._pending)
+        return bool(self.said)
+
+    def abandon(self) -> None:
+        """End a test that nobody will hear: a task is cancelled, a coroutine is closed."""
+        stop = getattr(self._pending, "cancel", None) or getattr(self._pending, "close", None)
+        if self.said is None and stop:
+            stop()
+
+
+class Tests(Generic[D]):
+    """All that was asked, what it said and cost, and what may still be asked."""
+
+    def __init__(
+        self,
+        is_interesting: Callable[[D], Awaitable[bool]],
+        key: Callable[[D], str],
+        max_tests: int | None,
+        is_time_up: Callable[[], bool],
+    ) -> None:
+        self.count = 0
+        self.is_over = False
+        self.ledger: dict[str, PassCount] = {}
+        self._is_interesting = is_interesting
+        self._key = key
+        self._max_tests = max_tests
+        self._is_time_up = is_time_up
+        self._known: dict[bytes, ReductionTest] = {}
+
+    def begin(self, name: str, document: D) -> ReductionTest | None:
+        """The test of a document, begun unless it was before; None if nothing may be spent."""
+        digest = self._digest(document)
+        if digest not in self._known:
+            if self.is_spent():
+                return None
+            self.count += 1
+            self.enter(name, tests=1)
+            self._known[digest] = ReductionTest(self._is_interesting(document))
+        return self._known[digest]
+
+    def is_known(self, document: D) -> bool:
+        """Whether this document was tested before."""
+        return self._digest(document) in self._known
+
+    def take_for_granted(self, document: D) -> None:
+        """Enter a document as interesting without a test."""
+        self._known[self._digest(document)] = ReductionTest(None)
+
+    def is_spent(self) -> bool:
+        """Whether no further test may be begun."""
+        if not self.is_over:
+            out_of_tests = self._max_tests is not None and self.count >= self._max_tests
+            self.is_over = out_of_tests or self._is_time_up()
+        return self.is_over
+
+    def enter(self, name: str, *, tests: int = 0, accepted: int = 0, removed: int = 0) -> None:
+        """Enter something into the ledger."""
+        before = self.ledger.get(name, PassCount())
+        self.ledger[name] = PassCount(
+            tests=before.tests + tests,
+            accepted=before.accepted + accepted,
+            removed=before.removed + removed,
+        )
+
+    def _digest(self, document: D) -> bytes:
+        return hashlib.sha256(self._key(document).encode(errors="surrogatepass")).digest()

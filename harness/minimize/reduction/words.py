@@ -1,0 +1,218 @@
+"""What a reduction found: the files of its folder, and what is printed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from harness.judging.conditions import spell
+from harness.minimize.reduction.fingerprint import Answer
+from harness.minimize.reduction.result import Ending, Minimization, spans_of, versions_document
+from harness.minimize.reduction.scripts import (
+    compile_options,
+    compilers_of,
+    headline_of,
+    repro_script,
+    test_script,
+)
+from harness.tables.templates import render_template
+from harness.values.verdict import VerdictKind
+
+__all__ = ["MEASURES", "folder_files", "pattern_words", "render_minimization"]
+
+_WORDS = {
+    Answer.SAME: "fails this way",
+    Answer.ACCEPTS: "accepts it",
+    Answer.OTHER: "fails in another way",
+    Answer.UNTOLD: "could not tell",
+    None: "was not run",
+}
+_ENDINGS = {
+    Ending.FINISHED: "",
+    Ending.BUDGET: ", until the budget was spent",
+    Ending.INTERRUPTED: ", until it was interrupted",
+    Ending.TROUBLE: ", until this machine failed",
+}
+MEASURES = {"ptx": "instructions", "source": "lines of functions", "ttgir": "operations"}
+"""What each level counts; settings are told one by one."""
+_PIECES = {
+    "ptx": "instruction",
+    "source": "part of the source",
+    "ttgir": "operation",
+    "config": "setting",
+}
+_LANGUAGES = {"source": "python", "ttgir": "mlir", "config": "sh", "ptx": "ptx"}
+_PATHS = re.compile(r'^\s*\.file\s+\d+\s+"/', re.MULTILINE)
+
+
+def folder_files(found: Minimization, *, command: str) -> dict[str, str]:
+    """The texts that go beside the result, by name; what no shell can check has no script."""
+    test, repro = test_script(found), repro_script(found)
+    files = {"test.sh": test, "repro.sh": repro}
+    files["README.md"] = _readme(found, command, test=test is not None, repro=repro is not None)
+    files["versions.json"] = json.dumps(versions_document(found), indent=2) + "\n"
+    return {name: text for name, text in files.items() if text is not None}
+
+
+def _readme(found: Minimization, command: str, *, test: bool, repro: bool) -> str:
+    condition, reaction = found.fingerprint.condition, found.reaction
+    text = found.text if found.text.endswith("\n") else found.text + "\n"
+    return render_template(
+        "minimized/README.md.j2",
+        m=found,
+        best=f"min{found.suffix}",
+        command=command,
+        compilers=compilers_of(found),
+        condition=spell(condition) if condition else None,
+        ending=_ENDINGS[found.ending],
+        fence="`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0)),
+        flags=shlex.join(found.flags),
+        language=_LANGUAGES[found.level],
+        hangs=reaction is not None and reaction.verdict is VerdictKind.TIMEOUT,
+        headline=headline_of(found),
+        original=f"original{found.suffix}",
+        original_has_paths=bool(_PATHS.search(found.original_text)),
+        original_sha256=_sha256(found.original_text),
+        repro=repro,
+        runs_of=_runs_of(found),
+        sha256=_sha256(found.text),
+        shown_by=_shown_by(found),
+        sizes=_sizes(found),
+        spans=_lines(found),
+        suffix=found.suffix,
+        test=test,
+        text=text,
+        verdict_on_versions=pattern_words(found),
+    )
+
+
+def _runs_of(found: Minimization) -> str:
+    if found.fingerprint.script is not None:
+        return "the script"
+    return found.compiler
+
+
+def _shown_by(found: Minimization) -> str:
+    """The command that a reader can type."""
+    if found.fingerprint.script is not None:
+        return found.fingerprint.script
+    if found.level == "config":
+        return found.text.strip()
+    if found.level != "ptx":
+        return f"triage compile --kernel min{found.suffix} {compile_options(found)}"
+    return f"ptxas {shlex.join(found.flags)} min.ptx -o min.cubin"
+
+
+def _sizes(found: Minimization) -> list[tuple[str, int, int]]:
+    """Each measure, of the original and of the result; the level's own comes first."""
+    if found.level not in MEASURES:
+        return []
+    before, after = found.original, found.minimized
+    first = (
+        MEASURES[found.level],
+        before.lines if before.instructions is None else before.instructions,
+        after.lines if after.instructions is None else after.instructions,
+    )
+    return [first, ("bytes", before.bytes, after.bytes)]
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    versions: str
+    original: str
+    original_words: str
+    minimized: str
+    minimized_words: str
+
+
+def _lines(found: Minimization) -> list[_Line]:
+    words = {**_WORDS, Answer.SAME: "meets it"} if found.fingerprint.condition else _WORDS
+    return [
+        _Line(
+            versions=span.versions,
+            original=words[span.original],
+            original_words=_several(span.original_words),
+            minimized=words[span.minimized],
+            minimized_words=_several(span.minimized_words),
+        )
+        for span in spans_of(found)
+    ]
+
+
+def _several(words: tuple[str, ...]) -> str:
+    """What neighbouring versions say, each once."""
+    return "; or ".join(words)
+
+
+def pattern_words(found: Minimization) -> str:
+    """Whether original and result fare alike on every version at hand."""
+    original, best = f"original{found.suffix}", f"min{found.suffix}"
+    telling = [line for line in found.versions if line.original is not Answer.UNTOLD]
+    if not telling:
+        return ""
+    if any(line.minimized is None for line in telling):
+        return f"The versions were not run on {best}."
+    if found.fingerprint.signature is None:
+        guards = ", ".join(found.fingerprint.accepting)
+        words = f"Only {found.compiler} {found.fingerprint.bad} had to meet it"
+        return f"{words}, and {guards} not." if guards else f"{words}."
+    if found.drift:
+        return f"NOT the same as with {original}: {', '.join(found.drift)}."
+    same = [line.version for line in telling if line.is_same]
+    others = [line.version for line in telling if not line.is_same]
+    count = f"all {len(same)} versions" if len(same) > 1 else "the one version"
+    words = f"The same as with {original} on {count} that could tell."
+    if others:
+        words = words.replace(" that could tell.", f" that fail this way or accept {original}.")
+        words += f" On others it is another: {', '.join(others)}."
+    return words
+
+
+def render_minimization(found: Minimization) -> RenderableType:
+    """Sizes, what holds it, versions, and where the files are."""
+    sizes = Table(box=None, pad_edge=False, padding=(0, 2), show_header=False)
+    for name, before, after in _sizes(found):
+        share = f"{after / before:.1%}" if before else ""
+        sizes.add_row(name, f"{before:,}", "->", f"{after:,}", share)
+    lines: list[RenderableType] = [Text(headline_of(found), style="bold")]
+    lines += [sizes, Text("")] if sizes.row_count else []
+    best = f"min{found.suffix}"
+    for span in _lines(found):
+        words = f"{span.versions:>20}  {span.original}"
+        differs = span.minimized != span.original
+        if differs:
+            words += f", {best} {span.minimized}"
+            words += f": {span.minimized_words}" if span.minimized_words else ""
+        lines.append(Text(words, style="red" if differs else "dim"))
+    lines += [Text(line) for line in _closing(found)]
+    return Group(*lines)
+
+
+def _closing(found: Minimization) -> list[str]:
+    lines = [pattern_words(found)] if found.versions else []
+    if found.is_minimal is not None:
+        one = _PIECES[found.level]
+        no = f"no {one} can go alone" if found.is_minimal else f"some {one} could still go"
+        lines.append(f"Tried out: {no}.")
+    if found.undefined[1] > found.undefined[0]:
+        more = found.undefined[1] - found.undefined[0]
+        lines.append(
+            f"It reads registers that nothing wrote, {more} more than the original: --defined."
+        )
+    rate = found.tests / found.seconds if found.seconds else 0.0
+    lines.append(
+        f"{found.tests:,} tests ({found.calls:,} runs) in {found.seconds:.0f} s, "
+        f"{rate:.0f} a second{_ENDINGS[found.ending]}."
+    )
+    return [line for line in lines if line]

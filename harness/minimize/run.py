@@ -1,0 +1,97 @@
+"""`triage minimize`: from a failure to the least input that shows the same one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from harness.bench.bench import Workbench
+from harness.cells.run import CompileOptions
+from harness.cells.selection import Selection
+from harness.frontends.triton.sessions import TritonSessions
+from harness.minimize.levels import (
+    minimize_config,
+    minimize_source,
+    minimize_ttgir,
+)
+from harness.minimize.ptx.run import minimize_ptx
+from harness.minimize.reduction.progress import MinimizeOptions, Reducing, Watch
+from harness.minimize.reduction.result import Minimization, Uninteresting
+from harness.minimize.reduction.subject import Subject, SubjectSearch, find_subject, is_before_ptxas
+from harness.processes.hub import Hub
+from harness.store.store import Store
+from harness.values.verdict import Stage
+
+__all__ = ["LEVELS", "minimize"]
+
+_LEVELS: Mapping[str, Callable[[Reducing], Awaitable[Minimization | Uninteresting]]] = {
+    "config": minimize_config,
+    "source": minimize_source,
+    "ttgir": minimize_ttgir,
+    "ptx": minimize_ptx,
+}
+LEVELS = ("auto", *_LEVELS)
+
+
+async def minimize(
+    selection: Selection,
+    store: Store,
+    how: CompileOptions,
+    options: MinimizeOptions,
+    watch: Watch,
+) -> Minimization | Uninteresting:
+    """Reduce the first config that shows it, and keep the best on disk at any moment.
+
+    Ctrl-C, a budget and a machine that fails end the reduction, not its result.
+
+    Raises:
+        UsageError: the level does not apply, or the folder is taken.
+        EmptySelectionError: no config matches.
+        TriageError: nothing could be tried at all.
+    """
+    started = time.monotonic()
+    run = store.begin_run(how.command)
+    async with Hub() as hub:
+        bench = Workbench(
+            hub=hub,
+            store=store,
+            sessions=TritonSessions(hub, capture_timeout=how.timeout, capture_memory=how.memory),
+            jobs=how.workers,
+            limits=how.limits,
+            use_cache=how.use_cache,
+        )
+        subject = await find_subject(
+            bench,
+            selection,
+            run,
+            SubjectSearch(
+                condition=options.condition,
+                any_will_do=options.script is not None,
+                at_ptxas=options.level == "ptx" or options.script is not None,
+            ),
+            watch.tell,
+        )
+        if isinstance(subject, Uninteresting):
+            result: Minimization | Uninteresting = subject
+        else:
+            reducing = Reducing(
+                bench=bench,
+                selection=selection,
+                subject=subject,
+                how=how,
+                options=options,
+                watch=watch,
+                started=started,
+            )
+            result = await _LEVELS[_level(options.level, subject)](reducing)
+    store.finish_run(run)
+    return result
+
+
+def _level(asked: str, subject: Subject) -> str:
+    """What ptxas does not see is in the source; the rest is in the PTX too, which is quicker."""
+    if asked != "auto":
+        return asked
+    row = subject.row
+    is_unseen = is_before_ptxas(row) or row.stage == Stage.LAUNCH.value
+    return "source" if row.triton and (subject.text is None or is_unseen) else "ptx"

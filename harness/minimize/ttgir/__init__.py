@@ -1,0 +1,1 @@
+"""The reduction of Triton's IR."""

@@ -1,0 +1,1 @@
+"""`triage matrix`: a whole matrix, in shards, merged."""

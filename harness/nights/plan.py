@@ -1,0 +1,333 @@
+"""From a matrix to the places it is run at: kernels x launches x targets x Tritons, with ptxas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+from packaging.version import Version
+
+from harness.cells.run import CapturePlace
+from harness.cells.selection import (
+    PlannedLaunch,
+    Selection,
+    SelectionOptions,
+    choose_launches,
+    choose_nvdisasm,
+    choose_targets,
+)
+from harness.frontends.triton.ir_inputs import SUFFIXES
+from harness.matrix.rules import Rules, Shard, newest_of_minor, spec_hint
+from harness.packages.versions import LATEST, exact_version, select
+from harness.repros.find import find_kernels, list_repros
+from harness.toolchains import installed as toolchains
+from harness.values.errors import InfrastructureError, OfflineError, UsageError
+from harness.values.kernel import ConfigFilter, Repro
+from harness.values.matrix import Extra, Matrix, VersionChoice
+from harness.values.target import Target
+from harness.values.toolchain import BUNDLED, INSTALLED, Ptxas, Tool, Triton
+from harness.values.workaround import KeptWorkaround
+from harness.workarounds.expiry import to_retest, to_run
+
+__all__ = ["Dropped", "MatrixPlan", "plan_matrix"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """A place whose cells are all left out."""
+
+    kernel: str
+    launch: str
+    target: str
+    triton: str | None
+    reason: str
+
+    def __str__(self) -> str:
+        triton = f"triton-{self.triton}" if self.triton else "ptx"
+        return f"{self.kernel}/{self.launch}/*@{self.target}/{triton}/*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixPlan:
+    """Where to work; `extras` are the places (by index) that no exclusion speaks of.
+
+    `failures` is what this machine could not provide, `versions` all of each tool that take part.
+    """
+
+    rules: Rules
+    places: tuple[CapturePlace, ...]
+    extras: frozenset[int]
+    dropped: tuple[Dropped, ...]
+    warnings: tuple[str, ...]
+    failures: tuple[str, ...]
+    versions: dict[str, Sequence[Version]]
+
+
+def plan_matrix(
+    rules: Rules, shard: Shard, kept: Sequence[KeptWorkaround] = (), *, installs: bool = True
+) -> MatrixPlan:
+    """Expand a matrix; `installs` the toolchains that are needed, or only says which they are.
+
+    What the workarounds that are kept are for takes part, whether or not the matrix names it, and
+    so do the workarounds themselves: with its Tritons, each with the ptxas that it bundles, unless
+    the workaround names others.
+
+    Raises:
+        UsageError: a target is no GPU that is known.
+        InfrastructureError: the package index cannot be asked.
+    """
+    return _Planner(rules=rules, shard=shard, kept=kept, installs=installs).plan()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Planner:
+    rules: Rules
+    shard: Shard
+    kept: Sequence[KeptWorkaround] = ()
+    installs: bool = True
+    places: list[CapturePlace] = field(default_factory=list)
+    extras: set[int] = field(default_factory=set)
+    dropped: list[Dropped] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    versions: dict[str, set[Version]] = field(
+        default_factory=lambda: {"triton": set(), "ptxas": set()}
+    )
+    _tritons: dict[str, Triton | None] = field(default_factory=dict)
+    _ptxas: dict[str, Ptxas | None] = field(default_factory=dict)
+    _nvdisasm: Tool | None = None
+
+    @property
+    def matrix(self) -> Matrix:
+        return self.rules.matrix
+
+    def plan(self) -> MatrixPlan:
+        if self.installs:
+            self._nvdisasm, notes = choose_nvdisasm()
+            self.warnings += notes
+        else:
+            self._nvdisasm = toolchains.installed_nvdisasm()
+        tritons = self._versions("triton", self.matrix.triton)
+        ptxas = self._versions("ptxas", self.matrix.ptxas)
+        for repro in self._kernels():
+            self._product(repro, tritons, ptxas)
+        for extra in self.matrix.include:
+            self._extra(extra, tritons, ptxas, f"{self.matrix.file}:{extra.line}: include")
+        for each in self.kept:
+            own = [BUNDLED] if each.baseline.triton else ptxas
+            for extra in (to_run(each), *to_retest(each)):
+                self._extra(extra, tritons, own, f"workaround for {each.baseline.cell}")
+        return MatrixPlan(
+            rules=self.rules,
+            places=tuple(self.places),
+            extras=frozenset(self.extras),
+            dropped=tuple(self.dropped),
+            warnings=tuple(dict.fromkeys(self.warnings)),
+            failures=tuple(dict.fromkeys(self.failures)),
+            versions={tool: sorted(found) for tool, found in self.versions.items()},
+        )
+
+    def _warn(self, entry: str, said: str) -> None:
+        line = self.matrix.lines.get(entry)
+        place = f"{self.matrix.file}:{line}" if line else self.matrix.file
+        self.warnings.append(f"{place}: {entry}: {said}")
+
+    def _kernels(self) -> list[Repro]:
+        """Each kernel once, in the order of the patterns."""
+        repros, errors = list_repros()
+        self.warnings += [str(error) for error in errors]
+        found: dict[str, Repro] = {}
+        for index, pattern in enumerate(self.matrix.kernels):
+            if pattern.partition("::")[0].endswith((".py", *SUFFIXES)):
+                mine = find_kernels(pattern)
+            else:
+                mine = [repro for repro in repros if fnmatchcase(repro.name, pattern)]
+            if not mine:
+                self._warn(f"kernels[{index}]", f"{pattern!r} matches no kernel")
+            found.update((repro.name, repro) for repro in mine)
+        return list(found.values())
+
+    def _versions(self, tool: str, choice: VersionChoice) -> list[str]:
+        """Versions and words, in order, each once; versions are sorted within the specs."""
+        found: list[str] = []
+        for spec in choice.specs:
+            if spec in (INSTALLED, BUNDLED):
+                found.append(spec)
+                continue
+            chosen = self._chosen(tool, spec, prereleases=choice.prereleases)
+            if choice.newest_of_minor and spec != LATEST and exact_version(spec) is None:
+                chosen = newest_of_minor(chosen)
+            self.versions[tool] |= set(chosen)
+            found += [str(version) for version in chosen]
+        return list(dict.fromkeys(found))
+
+    def _chosen(self, tool: str, spec: str, *, prereleases: bool) -> list[Version]:
+        choose = toolchains.select_triton if tool == "triton" else toolchains.select_ptxas
+        entry = f"toolchains.{tool}"
+        try:
+            # `==12.8` is one version that may not exist: said as what it is, not as an error.
+            chosen = choose(spec, prereleases=prereleases)
+        except OfflineError as error:
+            have = [Version(each.version) for each in toolchains.list_installed()
+                    if each.kind == tool]  # fmt: skip
+            self._warn(entry, f"only what is installed is used: {error}")
+            chosen = select(have, spec, what=tool, prereleases=prereleases)
+        except UsageError as error:
+            self._warn(entry, str(error))
+            return []
+        if not chosen:
+            available = self._available(tool)
+            self._warn(entry, spec_hint(spec, available) or f"{spec} names pre-releases only")
+        return chosen
+
+    def _available(self, tool: str) -> list[Version]:
+        if tool == "triton":
+            return toolchains.available_triton()
+        return [version for version, _ in toolchains.available_ptxas()]
+
+    def _product(self, repro: Repro, tritons: list[str], ptxas: list[str]) -> None:
+        launches = self._launches(repro)
+        targets = tuple(str(target) for target in self.matrix.targets)
+        for target in choose_targets(SelectionOptions(kernel=repro.name, sm=targets), repro):
+            for launch in launches:
+                for word in [None] if launch.spec.from_ptx else tritons:
+                    self._place(repro, launch, target, word, ptxas, ConfigFilter())
+
+    def _launches(self, repro: Repro) -> tuple[PlannedLaunch, ...]:
+        options = SelectionOptions(kernel=repro.name)
+        if not self.matrix.launches:
+            return choose_launches(options, repro)
+        every = choose_launches(replace(options, launch="*"), repro)
+        wanted = self.matrix.launches
+        found = [each for each in every if any(fnmatchcase(each.spec.name, w) for w in wanted)]
+        if not found:
+            names = ", ".join(each.spec.name for each in every)
+            self._warn("launches[0]", f"no launch of {repro.name} matches; it has {names}")
+        return tuple(found)
+
+    def _extra(self, extra: Extra, tritons: list[str], ptxas: list[str], where: str) -> None:
+        try:
+            repros = find_kernels(extra.kernel)
+            words = [f"{name}={'none' if value is None else value}" for name, value in extra.set]
+            targets = tuple(map(str, extra.targets or self.matrix.targets))
+            for repro in repros:
+                options = SelectionOptions(
+                    kernel=repro.name, launch=extra.launch, set=words, sm=targets
+                )
+                self._extra_places(extra, repro, options, tritons, ptxas)
+        except UsageError as error:
+            self.warnings.append(f"{where}: {error}")
+
+    def _extra_places(
+        self,
+        extra: Extra,
+        repro: Repro,
+        options: SelectionOptions,
+        tritons: list[str],
+        ptxas: list[str],
+    ) -> None:
+        if extra.triton:
+            tritons = self._versions("triton", VersionChoice(specs=(extra.triton,)))
+        if extra.ptxas:
+            ptxas = self._versions("ptxas", VersionChoice(specs=(extra.ptxas,)))
+        for target in choose_targets(options, repro):
+            for launch in choose_launches(options, repro):
+                for word in [None] if launch.spec.from_ptx else tritons:
+                    self._place(repro, launch, target, word, ptxas, extra.config, extra=extra)
+
+    def _place(
+        self,
+        repro: Repro,
+        launch: PlannedLaunch,
+        target: Target,
+        word: str | None,
+        ptxas: Sequence[str],
+        config: ConfigFilter,
+        *,
+        extra: Extra | None = None,
+    ) -> None:
+        """Add one place, unless it is excluded, of another shard, or cannot be had."""
+        version = self._version_of(word)
+        label = launch.label
+        at = (repro.name, label, str(target), version)
+        if not self.rules.is_wanted_early(*at):
+            return
+        reason = None if extra else self.rules.excluded_early(*at)
+        if reason is not None:
+            self.dropped.append(
+                Dropped(kernel=at[0], launch=label, target=at[2], triton=version, reason=reason)
+            )
+            return
+        # Kernels that share a capture are in the same shard.
+        if not self.shard.has(f"{repro.group or repro.name}/{label}@{target}/{version}"):
+            return
+        triton = self._triton(word) if word else None
+        chosen = [self._one_ptxas(name) for name in ptxas if word or name != BUNDLED]
+        tools = tuple(tool for known, tool in chosen if known)
+        if (word and triton is None) or not tools:
+            self.rules.unseen(*at)
+            return
+        if triton:
+            self.versions["triton"].add(Version(triton.version))
+        if extra:
+            self.extras.add(len(self.places))
+        self.places.append(
+            CapturePlace(
+                selection=Selection(
+                    repro=repro if word else replace(repro, launches=(launch.spec,)),
+                    launches=(launch,),
+                    targets=(target,),
+                    tritons=(triton,) if triton else (),
+                    ptxas=tools,
+                    config=config,
+                    freeze_ptx=self.matrix.freeze_ptx and word is not None,
+                    nvdisasm=self._nvdisasm,
+                ),
+                target=target,
+                triton=triton,
+                launch=launch,
+                variant=extra.variant if extra else None,
+            )
+        )
+
+    def _version_of(self, word: str | None) -> str | None:
+        if word != INSTALLED:
+            return word
+        found = self._triton(word)
+        return found.version if found else None
+
+    def _triton(self, word: str) -> Triton | None:
+        if word not in self._tritons:
+            get = toolchains.install_triton if self.installs else toolchains.planned_triton
+            install: Callable[[], Triton] = (
+                toolchains.installed_triton if word == INSTALLED else lambda: get(word)
+            )
+            self._tritons[word] = self._had(install)
+        return self._tritons[word]
+
+    def _one_ptxas(self, word: str) -> tuple[bool, Ptxas | None]:
+        """Whether it can be had, and which it is: None for the bundled one."""
+        if word == BUNDLED:
+            return True, None
+        if word not in self._ptxas:
+            get = toolchains.install_ptxas if self.installs else toolchains.planned_ptxas
+            self._ptxas[word] = self._had(lambda: get(word))
+        return self._ptxas[word] is not None, self._ptxas[word]
+
+    def _had(self, install: Callable[[], T]) -> T | None:
+        """What is installed; None where this machine cannot, which fails no other version."""
+        try:
+            return install()
+        except (InfrastructureError, UsageError) as error:
+            self.failures.append(str(error))
+            return None
+
+
+def _for_launch(tritons: Sequence[str], launch: PlannedLaunch) -> Sequence[str | None]:
+    """PTX has been through a Triton."""
+    file = launch.spec.file
+    return (None,) if file and file.suffix == ".ptx" else tritons

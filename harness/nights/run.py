@@ -1,0 +1,295 @@
+"""`triage matrix run`: every cell of a matrix, distinct work only, and what changed since."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from packaging.version import Version
+
+from harness.bench.bench import Workbench
+from harness.cells.run import (
+    CompileOptions,
+    Run,
+    RunProgress,
+    captures_of,
+    stored_place,
+    work_off,
+)
+from harness.changes.diff import compare_runs, previous_run
+from harness.frontends.triton.sessions import TritonSessions
+from harness.matrix.expectations import Expectations, happened
+from harness.matrix.rules import Rules, Shard
+from harness.nights.plan import MatrixPlan, plan_matrix
+from harness.nights.steering import MatrixSteering
+from harness.processes.hub import Hub
+from harness.store.shards import NightPart
+from harness.store.store import Store
+from harness.values.change import Changes, Facts
+from harness.values.errors import EmptySelectionError, TriageError
+from harness.values.matrix import Matrix, Selector
+from harness.values.verdict import VerdictKind
+from harness.workarounds.expiry import is_known
+
+__all__ = [
+    "MatrixOptions",
+    "MatrixReport",
+    "Matter",
+    "make_plan",
+    "open_bench",
+    "open_matter",
+    "run_matrix",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixOptions:
+    """Which part of a matrix, and how to work: `max_time` is in seconds.
+
+    Shards with the same `night` are one run, and compared with others when they are merged.
+    """
+
+    only: Sequence[Selector] = ()
+    shard: Shard = field(default_factory=Shard)
+    night: str | None = None
+    max_time: float | None = None
+    work: CompileOptions = field(default_factory=CompileOptions)
+
+    @property
+    def part(self) -> NightPart | None:
+        """Which part of which night this is, if it is one."""
+        if self.night is None:
+            return None
+        return NightPart(night=self.night, number=self.shard.number, of=self.shard.of)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixReport:
+    """What became of a run.
+
+    `verdicts` counts its cells; `unexpected` those that fail and no expectation says so; `carried`
+    those that needed no work. `skipped` cells and `skipped_captures` were not begun, for want of
+    time. `changes` is None where the run did not come to its end.
+    """
+
+    run: int
+    verdicts: Counter[str]
+    unexpected: int
+    carried: int
+    excluded: int
+    skipped: int
+    skipped_captures: int
+    changes: Changes | None
+    failures: tuple[str, ...]
+    warnings: tuple[str, ...]
+    wall_seconds: float
+    cpu_seconds: float
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every cell has a result."""
+        infra = self.verdicts[VerdictKind.INFRA.value]
+        return not (self.skipped or self.skipped_captures or self.failures or infra)
+
+    def exit_code(self, *, strict_fixed: bool) -> int:
+        """As the command line: 1 not as expected, 4 incomplete, 5 fixes where that is strict."""
+        code = self.changes.exit_code(strict_fixed=strict_fixed) if self.changes else 0
+        if self.unexpected or code == 1:
+            return 1
+        return code if self.is_complete else 4
+
+
+@dataclass(slots=True, kw_only=True)
+class Matter:
+    """A planned matrix on its bench."""
+
+    options: MatrixOptions
+    plan: MatrixPlan
+    run: Run
+    steering: MatrixSteering
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What this machine could not provide, and launches that cannot be captured."""
+        every = (*self.plan.failures, *(str(error) for error in self.run.failures))
+        return tuple(dict.fromkeys(every))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Notes on the matrix and its cells, each once."""
+        unmatched: list[str] = []
+        rules = self.plan.rules
+        # A part of a matrix cannot tell what the whole of it would match.
+        is_part = self.options.shard.of > 1 or self.steering.skipped_captures
+        if self.options.only and not is_part:
+            unmatched = [f"--only: the {n}. matches no cell" for n in rules.unmatched_only()]
+        elif not is_part:
+            ptxas = {*self.plan.versions["ptxas"], *map(Version, self.steering.versions)}
+            versions = {**self.plan.versions, "ptxas": sorted(ptxas)}
+            unmatched = rules.unmatched(versions)
+        every = (*self.plan.warnings, *unmatched, *self.run.notes)
+        return tuple(dict.fromkeys(every))
+
+    @property
+    def excluded(self) -> int:
+        """How many cells are left out one by one."""
+        return len(self.steering.excluded)
+
+
+async def run_matrix(
+    matrix: Matrix,
+    store: Store,
+    options: MatrixOptions,
+    progress: RunProgress,
+    plan: MatrixPlan,
+) -> MatrixReport:
+    """Run the cells of a planned matrix; each result is stored as soon as it is known.
+
+    Raises:
+        EmptySelectionError: no cell is left.
+        StorageError: results cannot be kept.
+    """
+    started = time.monotonic()
+    run_id = store.begin_run(options.work.command, options.part)
+    async with open_bench(store, options, matrix) as bench:
+        if options.max_time is not None:
+            bench.deadline = started + options.max_time
+        matter = open_matter(bench, plan, options, progress, run_id)
+        captures = _in_order(matter)
+        await work_off(matter.run, plan.places, captures)
+    verdicts, unexpected = _counts(store, run_id, matrix)
+    steering = matter.steering
+    is_whole = not (steering.skipped or steering.skipped_captures)
+    if not verdicts and is_whole and options.shard.of == 1 and not matter.failures:
+        raise _nothing(matter)
+    changes = None
+    if is_whole:
+        store.finish_run(run_id)
+    # A part of a night lacks the cells of the others.
+    if is_whole and (options.night is None or options.shard.of == 1):
+        older = previous_run(store, run_id)
+        changes = compare_runs(store, older.id if older else None, run_id, matrix.expect)
+    return MatrixReport(
+        run=run_id,
+        verdicts=verdicts,
+        unexpected=unexpected,
+        carried=steering.carried,
+        excluded=matter.excluded,
+        skipped=steering.skipped,
+        skipped_captures=steering.skipped_captures,
+        changes=changes,
+        failures=matter.failures,
+        warnings=matter.warnings,
+        wall_seconds=time.monotonic() - started,
+        cpu_seconds=bench.cpu_seconds,
+    )
+
+
+@contextlib.asynccontextmanager
+async def open_bench(
+    store: Store, options: MatrixOptions, matrix: Matrix
+) -> AsyncIterator[Workbench]:
+    """A bench for the cells of a matrix, with its limits."""
+    work = options.work
+    # Launch code is given as long as the compilers, wherever they are given more.
+    capture_timeout = max([matrix.timeout, *(each.timeout or 0 for each in matrix.overrides)])
+    async with Hub() as hub:
+        yield Workbench(
+            hub=hub,
+            store=store,
+            sessions=TritonSessions(
+                hub, capture_timeout=capture_timeout, capture_memory=work.memory
+            ),
+            jobs=work.workers,
+            limits=work.limits,
+            use_cache=work.use_cache,
+        )
+
+
+def open_matter(
+    bench: Workbench,
+    plan: MatrixPlan,
+    options: MatrixOptions,
+    progress: RunProgress,
+    run_id: int | None,
+) -> Matter:
+    """A planned matrix and its steering; without a run, nothing of it is stored."""
+    steering = MatrixSteering(
+        bench=bench, plan=plan, progress=progress, run=run_id, use_cache=bench.use_cache
+    )
+    run = Run(bench=bench, run=run_id or 0, progress=progress, steering=steering)
+    return Matter(options=options, plan=plan, run=run, steering=steering)
+
+
+def _in_order(matter: Matter) -> list[list[int]]:
+    """The captures that have work left, in the order of the most telling cell of each.
+
+    What needs no work is taken over on the way.
+    """
+    ranked: list[tuple[tuple[object, ...], int, list[int]]] = []
+    for number, indices in enumerate(captures_of(matter.plan.places)):
+        ranks = [rank for index in indices if (rank := _look(matter, index)) is not None]
+        if ranks:
+            ranked.append((min(ranks), number, indices))
+    return [indices for _, _, indices in sorted(ranked)]
+
+
+def _look(matter: Matter, index: int) -> tuple[object, ...] | None:
+    """The rank of what is left at a place, None where nothing is; one unheard of comes first."""
+    place = matter.plan.places[index]
+    plan = stored_place(matter.run, place) if matter.run.bench.use_cache else None
+    if plan is None:
+        return (0, False, ())
+    return matter.steering.look(place, plan).rank or None
+
+
+def _counts(store: Store, run: int, matrix: Matrix) -> tuple[Counter[str], int]:
+    """The cells of a run by verdict, and how many fail unexpectedly."""
+    verdicts: Counter[str] = Counter()
+    kept = store.workarounds()
+    unexpected = 0
+    expectations = Expectations(matrix.expect)
+    decode = msgspec.json.Decoder(Facts).decode
+    for stored in store.run_bodies(run):
+        facts = decode(stored.row)
+        verdicts[facts.verdict] += 1
+        kind = VerdictKind(facts.verdict)
+        if kind.compiles or kind.tells_nothing:
+            continue
+        expected = expectations.of(facts)
+        is_quiet = happened(facts, expected) if expected else is_known(kept, facts)
+        unexpected += not is_quiet
+    return verdicts, unexpected
+
+
+def _nothing(matter: Matter) -> TriageError:
+    if matter.options.only:
+        return EmptySelectionError("--only matches no cell of the matrix; --list shows them")
+    return EmptySelectionError("the matrix has no cells; --list says why each is left out")
+
+
+def make_plan(
+    matrix: Matrix, options: MatrixOptions, store: Store, *, installs: bool = True
+) -> MatrixPlan:
+    """Expand the matrix as far as places; `installs` what is needed, or only says what would be.
+
+    What the store has workarounds for takes part as well.
+
+    Raises:
+        EmptySelectionError: nothing is left of it.
+        TriageError: as `plan_matrix`.
+    """
+    rules = Rules(matrix=matrix, only=options.only)
+    plan = plan_matrix(rules, options.shard, store.workarounds(), installs=installs)
+    if not plan.places and not plan.dropped and options.shard.of == 1 and not plan.failures:
+        said = "; ".join(plan.warnings[:3])
+        raise EmptySelectionError(
+            "--only matches nothing in the matrix"
+            if options.only
+            else f"the matrix selects nothing: {said}"
+        )
+    return plan

@@ -1,0 +1,1 @@
+"""Packages of the package index: versions, downloads, hashes, unpacking."""

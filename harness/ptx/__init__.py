@@ -1,0 +1,1 @@
+"""PTX as text: read, changed, printed. Pure."""

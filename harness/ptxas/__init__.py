@@ -1,0 +1,1 @@
+"""What ptxas takes and what it leaves: flags, options, logs, cubins, SASS, resources."""

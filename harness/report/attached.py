@@ -1,0 +1,115 @@
+"""What the files of a report do: compiled again, from nothing, into results of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.bisect.neighbours import contrast
+from harness.cells.compile import CompileOptions, RunProgress, compile_selections
+from harness.cells.selection import Selection, SelectionOptions, select
+from harness.judging.conditions import Condition
+from harness.report.claims import AttachedPlace
+from harness.store.store import Store
+from harness.values.errors import TriageError
+from harness.values.kernel import Config
+from harness.values.row import Row
+from harness.values.verdict import VerdictKind
+
+__all__ = ["Bench", "compile_places"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Where the files lie and how to compile them: `case` is the failing cell they are to show.
+
+    With a `condition`, it is what the case shows in the place of a failure. Nothing that is
+    compiled is taken from `store`; `seconds` is how long all of it may take.
+    """
+
+    folder: Path
+    case: Row
+    store: Store
+    how: CompileOptions
+    seconds: float
+    condition: Condition | None = None
+
+
+async def compile_places(bench: Bench, places: Sequence[AttachedPlace]) -> dict[AttachedPlace, Row]:
+    """What each file does there; what could not be compiled, or not in time, is left out.
+
+    The places that come first are compiled first.
+    """
+    started = time.monotonic()
+    found: dict[AttachedPlace, Row] = {}
+    for group in _groups(bench.case, places):
+        if time.monotonic() - started > bench.seconds:
+            break
+        try:
+            rows = await _compiled(bench, group)
+        except TriageError:
+            continue  # what cannot be tried is not known
+        found |= {
+            place: row
+            for place, row in rows.items()
+            if row.verdict != VerdictKind.INFRA.value and place in group
+        }
+    return found
+
+
+def _groups(case: Row, places: Sequence[AttachedPlace]) -> list[list[AttachedPlace]]:
+    """Places that one compilation answers: a file on a version, or all its flags or targets."""
+    groups: dict[tuple[str, ...], list[AttachedPlace]] = {}
+    for place in places:
+        key: tuple[str, ...] = (place.file, place.version)
+        if place.flag:
+            key = (place.file, "flag")
+        elif place.target != case.target:
+            key = (place.file, "target")
+        groups.setdefault(key, []).append(place)
+    return list(groups.values())
+
+
+async def _compiled(bench: Bench, group: Sequence[AttachedPlace]) -> dict[AttachedPlace, Row]:
+    first = group[0]
+    if first.flag or first.target != bench.case.target:
+        axis = "flag" if first.flag else "target"
+        selection = _selection(bench, first, bench.case.target)
+        found = await contrast(
+            selection, bench.store, bench.how, axis, None, _silent, condition=bench.condition
+        )
+        rows = {point.label: point.row for point in found.points}
+        labels = {place: place.flag or place.target for place in group}
+        return {place: row for place, label in labels.items() if (row := rows.get(label))}
+    selection = _selection(bench, first, first.target)
+    report = await compile_selections([selection], bench.store, bench.how, RunProgress())
+    return dict.fromkeys(group, _meant(report.rows, bench.case))
+
+
+def _meant(rows: Sequence[Row], case: Row) -> Row:
+    """The row of the case's config, where a file launches several."""
+    same = [row for row in rows if Config.of(row.config) == Config.of(case.config)]
+    return (same or list(rows))[0]
+
+
+def _selection(bench: Bench, place: AttachedPlace, target: str) -> Selection:
+    """The file on this version; for the target as the command line names it."""
+    case = bench.case
+    is_ptx = place.file.endswith(".ptx")
+    names_ptxas = place.tool == "ptxas" or case.ptxas_origin != "bundled"
+    ptxas = place.version if place.tool == "ptxas" else case.ptxas
+    triton = place.version if place.tool == "Triton" else case.triton
+    return select(
+        SelectionOptions(
+            kernel=str(bench.folder / place.file),
+            sm=[target],
+            triton=[] if is_ptx or triton is None else [triton],
+            ptxas=[ptxas] if names_ptxas else [],
+        )
+    )
+
+
+def _silent(_label: str, _said: str) -> None:
+    """Only the rows are wanted."""

@@ -1,0 +1,232 @@
+"""What an issue states, as values that can be checked, and whether it is so. Pure.
+
+The Markdown and the gate are made from the same claims: a sentence of the issue carries those that
+it rests on, and the gate holds each against what the attached files do (`ClaimsTrial`), against
+what the stored evidence comes to by today's rules, and against the text itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from harness.judging.answers import VerdictAnswer
+from harness.report.gate import without_folders
+from harness.values.row import Row
+
+__all__ = [
+    "AttachedPlace",
+    "Claim",
+    "ClaimKind",
+    "ClaimsProof",
+    "ClaimsTrial",
+    "Issue",
+    "Ledger",
+    "end_of",
+    "ends_so",
+    "figures",
+    "gives",
+    "has_figures",
+    "prove",
+]
+
+
+class ClaimKind(str, Enum):
+    """What a claim is about."""
+
+    OUTCOME = "outcome"  # of an attached file on one compiler
+    VERDICT = "verdict"
+    END = "end"  # exit code or signal
+    SHA256 = "sha256"
+    BYTES = "bytes"
+    INSTRUCTIONS = "instructions"
+    UNWRITTEN = "unwritten"  # registers that may be read before anything wrote them
+    FIGURES = "figures"  # verdict and numbers of one stored cell
+    TEXT = "text"  # a line that only has to be there as it was computed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachedPlace:
+    """An attached file on one version of one compiler, with one change of flags."""
+
+    file: str
+    tool: str
+    version: str
+    target: str
+    flag: str = ""
+
+    def __str__(self) -> str:
+        changed = f" ({self.flag})" if self.flag else ""
+        return f"{self.file} with {self.tool} {self.version}{changed} for {self.target}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One statement: `said` is the piece of the issue that makes it, `expected` what must come out.
+
+    `place` is where an attached file is compiled, `file` names one whose bytes count, `cell` a
+    stored result.
+    """
+
+    kind: ClaimKind
+    said: str = ""
+    expected: str | int | tuple[object, ...] | None = None
+    place: AttachedPlace | None = None
+    file: str | None = None
+    cell: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issue:
+    """The text in Markdown, its title first, and what it claims."""
+
+    text: str
+    claims: tuple[Claim, ...]
+
+
+class Ledger:
+    """Takes the sentences of an issue as they are written, with the claims that each rests on."""
+
+    def __init__(self) -> None:
+        self.claims: list[Claim] = []
+
+    def say(self, said: str, *claims: Claim) -> str:
+        """The sentence; without claims of its own it has to stand in the issue as it is."""
+        made = claims or (Claim(kind=ClaimKind.TEXT),)
+        self.claims += [replace(claim, said=said) for claim in made]
+        return said
+
+
+def gives(
+    place: AttachedPlace, outcome: VerdictAnswer, verdict: str | None = None
+) -> tuple[Claim, ...]:
+    """That an attached file does this there."""
+    claims = [Claim(kind=ClaimKind.OUTCOME, place=place, expected=outcome.value)]
+    claims += [Claim(kind=ClaimKind.VERDICT, place=place, expected=verdict)] if verdict else []
+    return tuple(claims)
+
+
+def ends_so(place: AttachedPlace, row: Row) -> Claim:
+    """That the compiler's process ends there as it did for this row."""
+    return Claim(kind=ClaimKind.END, place=place, expected=end_of(row))
+
+
+def has_figures(row: Row) -> Claim:
+    """That the evidence of a cell gives this verdict and these numbers."""
+    return Claim(kind=ClaimKind.FIGURES, cell=row.cell, expected=figures(row))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsTrial:
+    """What was found when the claims were put to the test.
+
+    `rows` are the attached files, compiled, and `outcomes` what these say of the failure; `stored`
+    the cells by id as their evidence is judged today; `files` the attached bytes. `instructions`
+    counts those of the attached PTX, `unwritten` its registers that may be read before anything
+    wrote them. What could not be tried is not in them.
+    """
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    rows: Mapping[AttachedPlace, Row] = field(default_factory=dict)
+    outcomes: Mapping[AttachedPlace, VerdictAnswer] = field(default_factory=dict)
+    stored: Mapping[str, Row] = field(default_factory=dict)
+    instructions: Mapping[str, int] = field(default_factory=dict)
+    unwritten: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsProof:
+    """How many claims there are, how many could be checked, and what is false, in words."""
+
+    claims: int
+    checked: int
+    false: tuple[str, ...]
+
+
+def figures(row: Row) -> tuple[object, ...]:
+    """What a report states of a cell: its verdict, and the numbers in its tables."""
+    return (
+        row.verdict,
+        row.signature,
+        row.reason,
+        row.n_regs,
+        row.spill_stores,
+        row.spill_loads,
+        row.shared,
+        row.tmem_size,
+    )
+
+
+def end_of(row: Row) -> str:
+    """How the compiler's process ended, in words; empty where none of its processes did."""
+    if row.signal is not None:
+        return f"signal {row.signal}"
+    return "" if row.exit_code is None else f"exit code {row.exit_code}"
+
+
+def prove(claims: Sequence[Claim], trial: ClaimsTrial, issue: str) -> ClaimsProof:
+    """Hold every claim against what was found, and against the text that is to make it."""
+    text = _plain(issue)
+    distinct = list(dict.fromkeys(claims))
+    checked = 0
+    false: list[str] = []
+    false += [
+        f"{said!r} follows from the evidence, and the text does not say it"
+        for said in dict.fromkeys(claim.said for claim in distinct)
+        if _plain(without_folders(said)) not in text
+    ]
+    for claim in distinct:
+        found = [claim.expected] if claim.kind is ClaimKind.TEXT else list(_found(claim, trial))
+        checked += bool(found)
+        differences = (_differs(claim, each) for each in found)
+        false += [f"{claim.said!r} is not so: {each}" for each in differences if each]
+    return ClaimsProof(claims=len(distinct), checked=checked, false=tuple(dict.fromkeys(false)))
+
+
+def _plain(text: str) -> str:
+    """Without what Markdown adds to a text, and with one blank where there are several."""
+    return " ".join(re.sub(r"[\\`*|]", " ", text).split())
+
+
+def _found(claim: Claim, trial: ClaimsTrial) -> Iterator[object]:
+    """What came of a claim; nothing where it could not be tried."""
+    place, file, cell = claim.place, claim.file, claim.cell
+    if place and place in trial.rows:
+        row = trial.rows[place]
+        yield {
+            ClaimKind.OUTCOME: trial.outcomes[place].value,
+            ClaimKind.VERDICT: row.verdict,
+            ClaimKind.END: end_of(row),
+        }[claim.kind]
+    elif cell and cell in trial.stored:
+        yield figures(trial.stored[cell])
+    elif file and file not in trial.files:
+        yield "no such file"
+    elif file and claim.kind is ClaimKind.SHA256:
+        yield hashlib.sha256(trial.files[file]).hexdigest()
+    elif file and claim.kind is ClaimKind.BYTES:
+        yield len(trial.files[file])
+    elif file and claim.kind is ClaimKind.UNWRITTEN and file in trial.unwritten:
+        yield trial.unwritten[file]
+    elif file and claim.kind is ClaimKind.INSTRUCTIONS and file in trial.instructions:
+        yield trial.instructions[file]
+
+
+def _differs(claim: Claim, found: object) -> str | None:
+    """What was found in the place of what is claimed; None where that is the same."""
+    if found == claim.expected:
+        return None
+    where = claim.place or claim.file or claim.cell
+    if claim.kind is ClaimKind.FIGURES:
+        assert isinstance(found, tuple)
+        assert isinstance(claim.expected, tuple)
+        parts = [
+            f"{ours!r} is stored, its evidence gives {theirs!r}"
+            for ours, theirs in zip(claim.expected, found, strict=True)
+            if ours != theirs
+        ]
+        return f"{where}: {'; '.join(parts)}"
+    return f"{where} gives {found!r}, not {claim.expected!r}"

@@ -1,0 +1,125 @@
+"""A register collapse as a part of a report: each line with the cells that it rests on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from harness.collapse.evidence import CollapseEvidence, Lift
+from harness.report.claims import Ledger, has_figures
+from harness.report.dossier import Dossier
+from harness.tables.templates import config_label, markdown_cell
+from harness.values.row import Row
+
+__all__ = ["collapse_lines", "collapse_title", "expected_of_collapse"]
+
+
+def collapse_title(ledger: Ledger, d: Dossier) -> str | None:
+    """What Triton leaves out and what follows; None without a directive that mends it."""
+    found = d.collapse
+    if found is None or found.directive is None or not found.directive.lifts:
+        return None
+    said = (
+        f"No .minnctapersm beside .reqntid: {d.function} gets {d.case.n_regs} of "
+        f"{found.directive.after.n_regs} registers on {d.case.target} and spills"
+    )
+    return ledger.say(said, has_figures(d.case), has_figures(found.directive.after))
+
+
+def expected_of_collapse(ledger: Ledger, d: Dossier) -> str | None:
+    """What the PTX gives with the directive that it lacks; None where that does not mend it."""
+    found = d.collapse
+    if found is None or found.directive is None or not found.directive.lifts:
+        return None
+    after = found.directive.after
+    said = (
+        f"Expected: what the same PTX gives with `{found.directive.words}` behind `.reqntid`, for "
+        f"a launch that asks for no occupancy: {after.n_regs} registers and "
+        f"{after.spill_stores:,} B of spill stores a thread."
+    )
+    return ledger.say(said, has_figures(after))
+
+
+def collapse_lines(ledger: Ledger, d: Dossier) -> list[str]:
+    """What happened, what lifts it, with which ptxas, and what becomes of the other configs."""
+    found = d.collapse
+    if found is None:
+        return []
+    lines = [_what(ledger, d, found), ""]
+    same = [*found.options, *([found.directive] if found.directive else [])]
+    lines += _table(ledger, ("added to that PTX", "registers"), d.case, same)
+    if found.best and found.versions:
+        words = found.best.words
+        lines += ["", f"The same PTX on other ptxas, without and with `{words}`:", ""]
+        versions = [(each.before.ptxas, each) for each in found.versions]
+        lines += _pairs(ledger, "ptxas", versions)
+    if found.best and found.configs:
+        words = found.best.words
+        lines += ["", f"The other configs that compile, without and with `{words}`:", ""]
+        configs = [(config_label(each.before), each) for each in found.configs]
+        lines += _pairs(ledger, "config", configs)
+        lines += ["", _healthy(ledger, found)] if found.healthy() else []
+    return lines
+
+
+def _what(ledger: Ledger, d: Dossier, found: CollapseEvidence) -> str:
+    collapse = found.collapse
+    said = (
+        f"A block has {collapse.threads} threads; each could have {collapse.most} registers and "
+        f"gets {collapse.registers}, the most with which all {collapse.blocks} blocks of an SM are "
+        "resident. The launch does not ask for that. The PTX that Triton writes has `.reqntid`, "
+        "and neither `.minnctapersm` nor `.maxnreg`."
+    )
+    return ledger.say(said, has_figures(d.case))
+
+
+def _table(ledger: Ledger, names: tuple[str, str], before: Row, lifts: Sequence[Lift]) -> list[str]:
+    header = (*names, "spill stores (B a thread)", "spill loads", "occupancy")
+    lines = [_line(header), _line(["---"] * len(header))]
+    for words, row in (("nothing", before), *((f"`{each.words}`", each.after) for each in lifts)):
+        lines.append(ledger.say(_line((words, *_figures(row))), has_figures(row)))
+    return lines
+
+
+def _figures(row: Row) -> tuple[str, ...]:
+    numbers = (row.n_regs, row.spill_stores, row.spill_loads)
+    occupancy = "" if row.occupancy is None else f"{row.occupancy:.1%}"
+    return (*("" if number is None else f"{number:,}" for number in numbers), occupancy)
+
+
+def _pairs(ledger: Ledger, name: str, lifts: Sequence[tuple[str, Lift]]) -> list[str]:
+    header = (name, "registers", "with it", "spill stores (B a thread)", "with it")
+    lines = [_line(header), _line(["---"] * len(header))]
+    for words, each in lifts:
+        before, after = _figures(each.before), _figures(each.after)
+        said = _line((markdown_cell(words), before[0], after[0], before[1], after[1]))
+        lines.append(ledger.say(said, has_figures(each.before), has_figures(each.after)))
+    return lines
+
+
+def _healthy(ledger: Ledger, found: CollapseEvidence) -> str:
+    """What the option does to what had no collapse, as far as compiling shows."""
+    lifts = found.healthy()
+    fates = Counter(map(_fate, lifts))
+    said = "; ".join(f"{fate}: {count}" for fate, count in fates.most_common())
+    rows = [has_figures(row) for each in lifts for row in (each.before, each.after)]
+    return ledger.say(f"Configs without a collapse: {len(lifts)}. With the option: {said}.", *rows)
+
+
+def _fate(lift: Lift) -> str:
+    before, after = lift.before, lift.after
+    if before.cubin_sha256 == after.cubin_sha256:
+        return "the same cubin, byte for byte"
+    if before.spill_stores != after.spill_stores:
+        less = (after.spill_stores or 0) < (before.spill_stores or 0)
+        return "fewer spills" if less else "more spills"
+    if before.occupancy != after.occupancy:
+        lower = (after.occupancy or 0) < (before.occupancy or 0)
+        return f"the same spills at a {'lower' if lower else 'higher'} occupancy"
+    return "the same spills and occupancy"
+
+
+def _line(cells: Sequence[str]) -> str:
+    if set(cells) == {"---"}:
+        return "|" + "|".join(cells) + "|"
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,283 @@
+"""All that a report of one failure says, before it is said to anybody in particular. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from harness.bisect.contrast import Contrast
+from harness.bisect.report import BisectReport
+from harness.blame.words import Blame
+from harness.collapse.evidence import CollapseEvidence
+from harness.judging.answers import VerdictAnswer
+from harness.judging.conditions import Condition, spell
+from harness.judging.followed import Followed, follow, measured
+from harness.minimize.reduction.fingerprint import Answer
+from harness.minimize.reduction.result import Minimization
+from harness.report.claims import AttachedPlace
+from harness.tables.survivors import Survivors, survivors
+from harness.values.outcome import signal_name
+from harness.values.row import Row
+from harness.values.verdict import Signature, VerdictKind
+
+__all__ = [
+    "Attachment",
+    "Dossier",
+    "KnownWorkaround",
+    "Missing",
+    "SourceOrigin",
+    "Upstream",
+    "search_terms",
+]
+
+
+class Upstream(str, Enum):
+    """Whom a report is for."""
+
+    TRITON = "triton"
+    NVIDIA = "nvidia"
+    PROJECT = "project"
+    PYTORCH = "pytorch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOrigin:
+    """Where the kernel's source comes from: a pinned file of the package index.
+
+    `license` is what the package says of itself, None where it says nothing.
+    """
+
+    package: str
+    version: str
+    sha256: str
+    module: str
+    license: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A piece that the report lacks, why, and the command that makes it."""
+
+    what: str
+    why: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A file of the bundle; `what` says what it is."""
+
+    name: str
+    data: bytes
+    sha256: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownWorkaround:
+    """A workaround: what is changed, the cell with it, and what is known of its numbers."""
+
+    change: str
+    row: Row
+    evidence: str
+    paste: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dossier:
+    """One failure with everything that is known of it; a piece that is None is among `missing`.
+
+    `case` is the failing cell, `rows` those of every config beside it. `is_ptx` says that the input
+    is a PTX file. `shown_by` makes the row again, `made_by` the report. `log` is what the failing
+    compiler printed. `banner` is what `ptxas --version` prints, `ptxas_package` the distribution
+    that carries it, None for a bundled one that the index does not have. `environment` is in the
+    manner of collect_env. `elsewhere` has the configs that fail on other versions of the tool in
+    which it goes wrong: at both sides of a boundary, and on the newest. `ways` are the best
+    workarounds first, as changes of `ways_from`, `patch` is one for the kernel's source. `collapse`
+    is there where ptxas keeps every block resident and spills for it. `condition` is what is
+    reported in the place of a failure, where the user gave one.
+    """
+
+    case: Row
+    signature: Signature | None
+    function: str
+    is_ptx: bool = False
+    summary: str
+    condition: Condition | None = None
+    origin: SourceOrigin | None
+    issue: str | None
+    shown_by: str
+    made_by: str
+    rows: tuple[Row, ...]
+    log: str
+    banner: str
+    ptxas_package: str | None
+    environment: Mapping[str, str]
+    elsewhere: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
+    along_ptxas: BisectReport | None = None
+    along_triton: BisectReport | None = None
+    flags: Contrast | None = None
+    targets: Contrast | None = None
+    blame: Blame | None = None
+    collapse: CollapseEvidence | None = None
+    minimized: Minimization | None = None
+    ways: tuple[KnownWorkaround, ...] | None = None
+    ways_from: Row | None = None
+    patch: str | None = None
+    attachments: tuple[Attachment, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+    @property
+    def kind(self) -> VerdictKind:
+        """What became of the failing cell; of what compiles, the condition says that it is poor."""
+        kind = VerdictKind(self.case.verdict)
+        return VerdictKind.SICK if self.condition and kind is VerdictKind.OK else kind
+
+    @property
+    def in_ptxas(self) -> bool:
+        """Whether it goes wrong in ptxas, not before."""
+        return follow(self.case, condition=self.condition).stage == "cubin"
+
+    @property
+    def tool(self) -> str:
+        """The compiler in which it goes wrong, as a sentence names it."""
+        return "ptxas" if self.history_axis == "ptxas" else "Triton"
+
+    @property
+    def history_axis(self) -> str:
+        """The axis of its history.
+
+        Poor code comes from either compiler: it is the one whose versions differ.
+        """
+        if self.kind is VerdictKind.SICK and self.along_triton and self.along_triton.boundary:
+            return "triton"
+        return "ptxas" if self.in_ptxas else "triton"
+
+    @property
+    def fates(self) -> Survivors:
+        """The configs by what became of them."""
+        return survivors(self.rows)
+
+    @property
+    def history(self) -> BisectReport | None:
+        """Along the tool in which it goes wrong."""
+        return self.along_ptxas if self.history_axis == "ptxas" else self.along_triton
+
+    @property
+    def newest(self) -> str | None:
+        """The newest version of that tool that says anything of this config."""
+        rows = self.history.rows if self.history else {}
+        telling = [v for v, row in rows.items() if not VerdictKind(row.verdict).tells_nothing]
+        return telling[-1] if telling else None
+
+    @property
+    def followed(self) -> Followed:
+        """What is reported: a failure, or for poor code the condition that its history follows."""
+        is_sick = self.kind is VerdictKind.SICK and self.condition is None
+        if is_sick and self.history:
+            return self.history.followed
+        return follow(self.case, condition=self.condition)
+
+    @property
+    def reason(self) -> str:
+        """What the failing cell says; with a condition, that one and the numbers."""
+        if self.condition is None:
+            return self.case.reason
+        numbers = measured(self.followed.fields, [self.case])
+        return f"{spell(self.condition)} ({numbers or self.case.reason})"
+
+    @property
+    def failing(self) -> tuple[Row, ...]:
+        """The configs that fail as this one does."""
+        return tuple(row for row in self.rows if self.outcome(row) is VerdictAnswer.SAME)
+
+    @property
+    def smallest(self) -> dict[str, tuple[VerdictAnswer, str]]:
+        """What the reduced file does: for each version that tried it, the outcome and its words."""
+        found = self.minimized
+        if found is None or found.compiler != self.tool:
+            return {}
+        does = {
+            line.version: (_OUTCOMES[line.minimized], line.minimized_words)
+            for line in found.versions
+            if line.minimized is not None
+        }
+        if self.version not in does and found.fingerprint.signature == self.case.signature:
+            does[self.version] = (VerdictAnswer.SAME, "")
+        return does
+
+    @property
+    def version(self) -> str:
+        """The failing version of the tool in which it goes wrong."""
+        return self.case.ptxas if self.history_axis == "ptxas" else self.case.triton or ""
+
+    def places(self, version: str) -> list[AttachedPlace]:
+        """The attached inputs on one version of that tool, the smallest first.
+
+        Of the reduced file only where it was tried; a kernel's source as it was given is not
+        compiled as the kernel is, so it is none of them.
+        """
+        names = {file.name for file in self.attachments}
+        small = f"min{self.minimized.suffix}" if self.minimized else ""
+        found = [small] if small in names and version in self.smallest else []
+        if self.history_axis == "ptxas" and "original.ptx" in names:
+            found.append("original.ptx")
+        return [
+            AttachedPlace(file=file, tool=self.tool, version=version, target=self.case.target)
+            for file in found
+        ]
+
+    def outcome(self, row: Row) -> VerdictAnswer:
+        """What a row says of the failure that is reported."""
+        return self.followed.of(row)
+
+    def lifted(self, version: str) -> tuple[list[Row], list[Row]] | None:
+        """Of the configs that fail alike: those that this version compiles, and the others.
+
+        None where that was not tried, or says nothing, for one of them.
+        """
+        there = {tuple(row.config.items()): row for row in self.elsewhere.get(version, ())}
+        found = [there.get(tuple(row.config.items())) for row in self.failing]
+        if not found or any(row is None or VerdictKind(row.verdict).tells_nothing for row in found):
+            return None
+        rows = [row for row in found if row is not None]
+        works = [row for row in rows if self.outcome(row) is VerdictAnswer.OK]
+        return works, [row for row in rows if row not in works]
+
+
+_OUTCOMES = {
+    Answer.SAME: VerdictAnswer.SAME,
+    Answer.ACCEPTS: VerdictAnswer.OK,
+    Answer.OTHER: VerdictAnswer.OTHER,
+    Answer.UNTOLD: VerdictAnswer.UNTESTABLE,
+}
+_PHRASE = re.compile(r"[A-Za-z][A-Za-z' -]{8,80}[A-Za-z]")
+
+
+def search_terms(dossier: Dossier) -> list[str]:
+    """What to type into the search box of an issue tracker, the most telling first."""
+    return list(dict.fromkeys(_terms(dossier)))
+
+
+def _terms(dossier: Dossier) -> Iterator[str]:
+    case, signature = dossier.case, dossier.signature
+    if case.code:
+        yield case.code
+        yield f"{case.code} {case.target.rstrip('af')}"
+    if signature and signature.failing_pass:
+        yield signature.failing_pass
+    stages = dossier.along_triton.stages if dossier.along_triton else None
+    if stages and stages.failing_pass:
+        yield stages.failing_pass
+    if signature:
+        yield from (f'"{phrase}"' for phrase in _PHRASE.findall(signature.template)[:3])
+    if case.signal:
+        yield f"{'ptxas' if dossier.in_ptxas else 'triton'} {signal_name(case.signal)}"
+    yield dossier.function
+    yield f"{case.verdict.replace('_', ' ')} {case.target}"
+    if dossier.history:
+        for boundary in (dossier.history.finding.regression, dossier.history.finding.fix):
+            if boundary:
+                yield f"{dossier.history.axis} {dossier.history.version(boundary.after)} regression"

@@ -1,0 +1,84 @@
+"""What a report states of its case without more work: compilers, origin, log, environment."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from importlib import metadata
+
+import msgspec
+
+import harness
+from harness.cells.selection import Selection
+from harness.frontends.triton.tracebacks import as_the_user_sees_it
+from harness.packages.metadata import package_license
+from harness.processes.hub import run_tool
+from harness.report.dossier import SourceOrigin
+from harness.store.store import ResultRecord, Store
+from harness.toolchains import installed as toolchains
+from harness.values.kernel import Repro
+from harness.values.outcome import Assembly, Lowering
+from harness.values.row import Row
+
+__all__ = ["environment_of", "log_of", "origin_of", "ptxas_facts"]
+
+
+def ptxas_facts(selection: Selection, case: Row) -> tuple[str, str | None]:
+    """What the failing ptxas says of its version, and the distribution that carries it."""
+    if not case.ptxas_flags:
+        return "", None  # it never ran
+    carried = {str(version): name for version, name in toolchains.available_ptxas()}
+    tools = [each for each in selection.ptxas if each and each.version == case.ptxas]
+    if not tools and case.ptxas in carried:
+        tools = [toolchains.install_ptxas(case.ptxas)]
+    banner = run_tool([tools[0].path, "--version"], timeout=30).stdout if tools else ""
+    return banner, carried.get(case.ptxas)
+
+
+def origin_of(repro: Repro) -> SourceOrigin | None:
+    """The pinned file that holds the kernel; None where it is the user's own."""
+    source = repro.source
+    if source is None:
+        return None
+    pin = source.pin
+    return SourceOrigin(
+        package=pin.package,
+        version=pin.version,
+        sha256=pin.sha256,
+        module=source.module,
+        license=package_license(pin.package, pin.version, pin.sha256),
+    )
+
+
+def log_of(store: Store, record: ResultRecord) -> str:
+    """What the compiler that failed printed: ptxas where it was run, else Triton."""
+    kept = store.get_evidence("assemble", record.evidence.get("assemble", ""))
+    if kept:
+        assembly = msgspec.json.decode(kept.body, type=Assembly)
+        return f"{assembly.stderr}{assembly.stdout}"
+    kept = store.get_evidence("lower", record.evidence.get("lower", ""))
+    if kept is None:
+        return ""
+    lowering = msgspec.json.decode(kept.body, type=Lowering)
+    if lowering.error is None:
+        return lowering.log
+    return as_the_user_sees_it(lowering.error.traceback) or lowering.error.message
+
+
+def environment_of(case: Row) -> dict[str, str]:
+    """In the manner of collect_env, with the ptxas if it ran; a GPU has no part in it."""
+    ptxas = {
+        "ptxas version": f"{case.ptxas} ({case.ptxas_origin})",
+        "ptxas flags": shlex.join(case.ptxas_flags),
+    }
+    return {
+        "Triton version": case.triton or "none: the input is PTX",
+        **(ptxas if case.ptxas_flags else {}),
+        "target": case.target,
+        "PyTorch version": metadata.version("torch"),
+        "Python version": platform.python_version(),
+        "OS": f"{platform.system()} {platform.machine()}, {platform.libc_ver()[0]} "
+        f"{platform.libc_ver()[1]}",
+        "GPU": "none; it is compiled only",
+        "kernel-triage version": harness.__version__,
+    }

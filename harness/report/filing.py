@@ -1,0 +1,154 @@
+"""`triage report`: from a dossier to an issue and a bundle, and the gate before both are filed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.bugs.rekey import row_of_evidence
+from harness.cells.compile import CompileOptions
+from harness.frontends.triton.tracebacks import as_the_user_sees_it
+from harness.minimize.ptx.defined import count_unwritten
+from harness.minimize.ptx.order import count_instructions
+from harness.packages.tarballs import pack, unpack
+from harness.processes.hub import ResourceLimits, ToolResult
+from harness.ptx.facts import PtxError
+from harness.report.attached import Bench, compile_places
+from harness.report.claims import AttachedPlace, Claim, ClaimsProof, ClaimsTrial, Issue, prove
+from harness.report.dossier import Dossier
+from harness.report.gate import Defect
+from harness.report.run import inspect_dossier, run_script, script_defects, with_log
+from harness.store.store import Store
+
+__all__ = ["Filed", "Filing", "file_report"]
+
+_SECONDS = 600.0
+_LARGEST_FILE = 4 << 30
+# It differs from run to run, and equal reports have equal bytes.
+_TIMES = re.compile(r"^[^\n]*Compile time = [\d.]+ ms\n", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filing:
+    """How to file: `render` writes the issue, `required` are the headings that it must have.
+
+    The attached files are compiled for at most `seconds`; `tell` hears what is being checked.
+    """
+
+    render: Callable[[Dossier], Issue]
+    required: tuple[str, ...]
+    bundle: Path
+    folder: str
+    store: Store
+    how: CompileOptions
+    tell: Callable[[str], None]
+    seconds: float = _SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filed:
+    """What was written, and what is wrong with it."""
+
+    dossier: Dossier
+    issue: Issue
+    proof: ClaimsProof
+    defects: tuple[Defect, ...]
+
+
+async def file_report(dossier: Dossier, filing: Filing) -> Filed:
+    """Write the bundle, run its command, write the issue, and hold it to what the files do.
+
+    Raises:
+        StorageError: the bundle cannot be written.
+    """
+    defects: list[Defect] = []
+    with tempfile.TemporaryDirectory(prefix="triage-report-") as place:
+        if any(file.name == "repro.sh" for file in dossier.attachments):
+            filing.tell("running the bundle's command in a clean folder")
+            inside = _unpacked(dossier, filing, Path(place) / "command")
+            done = await asyncio.to_thread(run_script, inside, _limits(filing))
+            defects += script_defects(done)
+            if not defects:
+                dossier = replace(dossier, log=_shown(done))
+        dossier = with_log(dossier)
+        issue = filing.render(dossier)
+        inside = _unpacked(dossier, filing, Path(place) / "files")
+        proof = prove(issue.claims, await _trial(dossier, filing, issue, inside), issue.text)
+    defects += inspect_dossier(dossier, issue.text, filing.required)
+    defects += [Defect(kind="claim", file="issue.md", words=words) for words in proof.false]
+    return Filed(dossier=dossier, issue=issue, proof=proof, defects=tuple(defects))
+
+
+def _limits(filing: Filing) -> ResourceLimits:
+    """Those of a compiler, with room for the libraries of the toolchain that is installed."""
+    return replace(filing.how.limits, file_size=_LARGEST_FILE)
+
+
+def _shown(done: ToolResult) -> str:
+    """What the command prints, up to its own conclusion."""
+    text = as_the_user_sees_it(done.stdout.partition("\nit shows: ")[0] + "\n")
+    return _TIMES.sub("", text)
+
+
+def _unpacked(dossier: Dossier, filing: Filing, place: Path) -> Path:
+    """The bundle's folder, as whoever gets it unpacks it."""
+    files = {file.name: file.data for file in dossier.attachments}
+    pack(filing.bundle, files, folder=filing.folder)
+    unpack(filing.bundle, place)
+    return place / filing.folder
+
+
+async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -> ClaimsTrial:
+    """Put to the test what the issue claims: the files are compiled again, the cells judged."""
+    files = {path.name: path.read_bytes() for path in inside.iterdir()}
+    cells = {claim.cell for claim in issue.claims if claim.cell}
+    stored = {cell: row_of_evidence(filing.store, cell) for cell in cells}
+    places = _in_order(dossier, issue.claims)
+    if places:
+        filing.tell(f"compiling the attached files in {len(places)} ways")
+    home = inside.parent / "results"
+    with Store.open(home) as store:
+        bench = Bench(
+            folder=inside,
+            case=dossier.case,
+            condition=dossier.condition,
+            store=store,
+            how=replace(filing.how, use_cache=False),
+            seconds=filing.seconds,
+        )
+        rows = await compile_places(bench, places)
+    return ClaimsTrial(
+        files=files,
+        rows=rows,
+        outcomes={place: dossier.outcome(row) for place, row in rows.items()},
+        stored={cell: row for cell, row in stored.items() if row},
+        instructions=_counted(files, count_instructions),
+        unwritten=_counted(files, count_unwritten),
+    )
+
+
+def _in_order(dossier: Dossier, claims: Sequence[Claim]) -> list[AttachedPlace]:
+    """The places of all claims; the failing version and the sides of its boundaries first."""
+    report = dossier.history
+    first = [dossier.version]
+    if report:
+        for boundary in (report.finding.regression, report.finding.fix):
+            if boundary:
+                first += [report.version(boundary.before), report.version(boundary.after)]
+    places = dict.fromkeys(claim.place for claim in claims if claim.place)
+    return sorted(places, key=lambda place: (place.version not in first, bool(place.flag)))
+
+
+def _counted(files: Mapping[str, bytes], count: Callable[[str], int]) -> dict[str, int]:
+    """What is counted in each PTX file that can be read."""
+    found = {}
+    for name, data in files.items():
+        if name.endswith(".ptx"):
+            with contextlib.suppress(PtxError):
+                found[name] = count(data.decode(errors="replace"))
+    return found

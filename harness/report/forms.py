@@ -1,0 +1,82 @@
+"""What the issues of each upstream have to hold, and the words for each kind of failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.report.dossier import Upstream
+from harness.values.verdict import VerdictKind
+
+__all__ = ["REQUIRED", "expected_words", "observed_words"]
+
+REQUIRED: Mapping[Upstream, Sequence[str]] = {
+    Upstream.NVIDIA: (
+        "Component",
+        "Description",
+        "Impact",
+        "How to reproduce",
+        "Output",
+        "ptxas version",
+        "Operating system",
+        "Minimal input",
+        "Last good and first bad",
+        "By optimisation level and flag",
+        "By target",
+        "Workaround",
+        "Attachments",
+        "Redistribution",
+    ),
+    Upstream.TRITON: (
+        "Describe the bug",
+        "Reproduce",
+        "Observed",
+        "Versions",
+        "Stage and pass",
+        "Environment details",
+    ),
+    Upstream.PROJECT: (
+        "Who is affected",
+        "What happens",
+        "Root cause",
+        "Workaround",
+        "Reproduce",
+        "Upstream",
+        "Environment",
+    ),
+    Upstream.PYTORCH: ("🐛 Describe the bug", "Minimal repro", "Error logs", "Versions"),
+}
+"""Headings that a report must have, with something below them."""
+
+_OBSERVED = {
+    VerdictKind.SICK: "compiles to poor code",
+    VerdictKind.TRAP_STUB: "compiles without an error, to a kernel whose only effect is a trap",
+    VerdictKind.OUT_OF_RESOURCES: "compiles without an error, but needs more than the target has",
+    VerdictKind.REJECTED: "is rejected",
+    VerdictKind.PASS_FAILURE: "makes a pass of the compiler fail",
+    VerdictKind.COMPILER_CRASH: "crashes the compiler",
+    VerdictKind.PTXAS_ICE: "ends ptxas with an internal compiler error",
+    VerdictKind.PTXAS_ERROR: "is refused by ptxas",
+    VerdictKind.TIMEOUT: "does not finish compiling",
+    VerdictKind.OUT_OF_MEMORY: "takes more memory to compile than the machine has",
+}
+_EXPECTED = {
+    VerdictKind.SICK: "Expected: code without these costs.",
+    VerdictKind.TRAP_STUB: "Expected: code that works, or an error when it is compiled.",
+    VerdictKind.OUT_OF_RESOURCES: "Expected: an error when it is compiled, or code that fits.",
+    VerdictKind.REJECTED: "Expected: that it compiles, or that the message says what to change.",
+}
+_ELSE_EXPECTED = "Expected: code, or a message that names what is wrong with the input."
+
+
+def observed_words(kind: VerdictKind) -> str:
+    """What the kernel does, as the end of a sentence.
+
+    Raises:
+        KeyError: it is no failure that can be reported.
+    """
+    return _OBSERVED[kind]
+
+
+def expected_words(kind: VerdictKind) -> str:
+    """What should happen instead, where no version shows it."""
+    return _EXPECTED.get(kind, _ELSE_EXPECTED)

@@ -1,0 +1,362 @@
+"""Gathers all that a report of one failure says; what is not stored yet is computed."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TypeVar
+
+from harness.bisect.contrast import Contrast
+from harness.bisect.log import Asked, BisectLog
+from harness.bisect.neighbours import contrast
+from harness.bisect.report import BisectReport
+from harness.bisect.run import BisectOptions, bisect_versions
+from harness.blame.run import BlameOptions, find_blame
+from harness.blame.words import Blame
+from harness.cells.compile import CompileOptions, RunProgress, compile_selections
+from harness.cells.selection import Selection
+from harness.collapse.evidence import CollapseEvidence
+from harness.collapse.facts import collapse_of
+from harness.collapse.lifting import study_collapse
+from harness.files.locations import home_dir
+from harness.judging.answers import VerdictAnswer
+from harness.judging.conditions import Condition, spell
+from harness.judging.followed import Followed, follow
+from harness.minimize.reduction.progress import MinimizeOptions, Watch
+from harness.minimize.reduction.result import Minimization, Uninteresting
+from harness.minimize.run import minimize
+from harness.report.dossier import Dossier, KnownWorkaround, Missing, Upstream
+from harness.report.facts import environment_of, log_of, origin_of, ptxas_facts
+from harness.store.store import Store
+from harness.toolchains import installed as toolchains
+from harness.values.errors import (
+    CaptureError,
+    EmptySelectionError,
+    StorageError,
+    TriageError,
+    UsageError,
+)
+from harness.values.kernel import Config, ConfigFilter
+from harness.values.row import Row
+from harness.values.verdict import Stage, VerdictKind
+from harness.workarounds.result import Candidate, WorkaroundReport
+from harness.workarounds.run import WorkaroundOptions, find_workarounds
+
+__all__ = ["GatherOptions", "gather"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatherOptions:
+    """What to gather and how long.
+
+    `words` are those that select the case on the command line, `upstream` is whom the report is
+    for. With a `condition`, what is reported is that in the place of a failure. `quick` leaves out
+    what takes more than seconds, `minimized` is the folder of the reduction, which gets `seconds`
+    if it does not exist yet.
+    """
+
+    words: tuple[str, ...]
+    made_by: str
+    upstream: Upstream
+    signature: str | None = None
+    condition: Condition | None = None
+    quick: bool = False
+    minimized: Callable[[Row], Path]
+    seconds: float = 600.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Gathering:
+    selection: Selection
+    store: Store
+    how: CompileOptions
+    options: GatherOptions
+    tell: Callable[[str], None]
+    missing: list[Missing]
+
+    async def piece(
+        self, what: str, command: str, work: Callable[[], Awaitable[T]], *, slow: bool = True
+    ) -> T | None:
+        """Compute one piece of the report, or note that it is missing, why, and how to get it."""
+        condition = self.options.condition
+        # A workaround is for whatever is wrong with the kernel.
+        asked = ["--while", spell(condition)] if condition and command != "workaround" else []
+        line = shlex.join(["triage", *shlex.split(command), *self.options.words, *asked])
+        why = "left out by --quick"
+        if not (slow and self.options.quick):
+            self.tell(what)
+            try:
+                return await work()
+            except StorageError:
+                raise
+            except TriageError as error:
+                why = str(error)
+        self.missing.append(Missing(what=what, why=why, command=line))
+        return None
+
+
+async def gather(
+    selection: Selection,
+    store: Store,
+    how: CompileOptions,
+    options: GatherOptions,
+    tell: Callable[[str], None],
+) -> Dossier:
+    """Everything of the first config that fails; `tell` hears what is being computed.
+
+    Raises:
+        UsageError: nothing that was selected fails.
+        TriageError: nothing could be compiled at all.
+    """
+    work = _Gathering(
+        selection=selection, store=store, how=how, options=options, tell=tell, missing=[]
+    )
+    tell("every config")
+    every = replace(selection, config=ConfigFilter())
+    rows = (await compile_selections([every], store, how, RunProgress())).rows
+    case = _case(selection, rows, options)
+    _check_upstream(selection, case, options)
+    mine = replace(selection, config=_only(case, rows))
+    dossier = await _histories(work, mine, _begin(work, case, rows))
+    found = None
+    if not selection.repro.ptx:
+        found = await work.piece("workarounds", "workaround", lambda: _workarounds(work, every))
+    return replace(
+        dossier,
+        elsewhere=await _elsewhere(work, every, dossier),
+        ways=tuple(map(_way, found.candidates)) if found else None,
+        ways_from=found.baseline if found else None,
+        patch=found.patch.diff if found and found.patch and found.patch.is_proved else None,
+        collapse=await _collapse(work, every, case),
+        blame=await work.piece("whose fault it is", "blame", lambda: _blame(work, mine, case)),
+        minimized=await work.piece(
+            "the smallest input", "minimize", lambda: _minimize(work, mine, case)
+        ),
+        missing=tuple(work.missing),
+    )
+
+
+async def _histories(work: _Gathering, mine: Selection, dossier: Dossier) -> Dossier:
+    """The dossier with what happens along ptxas, its flags, other targets, and along Triton."""
+    if dossier.in_ptxas:
+        dossier = replace(
+            dossier,
+            along_ptxas=await work.piece(
+                "the history along ptxas",
+                "bisect --axis ptxas",
+                lambda: _bisect(work, mine, dossier, "ptxas"),
+            ),
+            flags=await work.piece(
+                "ptxas' flags, one at a time",
+                "bisect --axis flag",
+                lambda: _contrast(work, mine, "flag"),
+            ),
+            targets=await work.piece(
+                "other targets", "bisect --axis target", lambda: _contrast(work, mine, "target")
+            ),
+        )
+    # Poor code may come from either compiler.
+    if not dossier.is_ptx and (dossier.kind is VerdictKind.SICK or not dossier.in_ptxas):
+        along_triton = await work.piece(
+            "the history along Triton",
+            "bisect --axis triton",
+            lambda: _bisect(work, mine, dossier, "triton"),
+        )
+        dossier = replace(dossier, along_triton=along_triton)
+    return dossier
+
+
+def _case(selection: Selection, rows: tuple[Row, ...], options: GatherOptions) -> Row:
+    """The first failing row of those that were selected, or the first that meets the condition."""
+    condition, signature = options.condition, options.signature
+    found = [row for row in rows if _selected(selection, row)]
+    if not found:
+        raise EmptySelectionError("--config matches none of the configs")
+    if condition:
+        followed = Followed(condition=condition)
+        held = [row for row in found if followed.of(row) is VerdictAnswer.SAME]
+        if not held:
+            raise UsageError(f"--while holds for none of the {len(found)} selected cells")
+        return held[0]
+    told = [row for row in found if row.signature and not VerdictKind(row.verdict).tells_nothing]
+    for row in told:
+        if signature in (None, row.signature):
+            return row
+    meant = f" with signature {signature}" if signature else ""
+    raise UsageError(f"none of the {len(found)} cells that were selected fails{meant}")
+
+
+def _check_upstream(selection: Selection, case: Row, options: GatherOptions) -> None:
+    """Refuse a report to somebody whose program never ran, or did what it should.
+
+    Raises:
+        UsageError: it says to whom to report instead.
+    """
+    stage = follow(case, condition=options.condition).stage
+    if options.upstream is Upstream.NVIDIA and stage != Stage.CUBIN.value:
+        raise UsageError(
+            f"--for nvidia: this is no failure of ptxas: {case.verdict} in stage {case.stage}, "
+            "before ptxas has the kernel; report it with --for triton"
+        )
+    if options.upstream is Upstream.TRITON and selection.repro.ptx:
+        raise UsageError(
+            f"--for triton: Triton has no part in it: {selection.repro.name} is PTX, and "
+            f"ptxas {case.ptxas} fails on it; report it with --for nvidia"
+        )
+
+
+def _selected(selection: Selection, row: Row) -> bool:
+    return selection.config.matches(Config.of(row.config))
+
+
+def _only(case: Row, rows: tuple[Row, ...]) -> ConfigFilter:
+    """The filter that means this config and no other."""
+    names = dict.fromkeys(name for row in rows for name in row.config)
+    words = {name: str(case.config.get(name, "none")).lower() for name in names}
+    return ConfigFilter(wanted=tuple((name, (word,)) for name, word in words.items()))
+
+
+def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
+    """What needs no more work than to be looked up."""
+    selection, repro = work.selection, work.selection.repro
+    record = next(each for each in work.store.find_cells(case.cell) if each.cell == case.cell)
+    banner, package = ptxas_facts(selection, case)
+    words = shlex.join(["triage", "compile", *work.options.words])
+    return Dossier(
+        case=case,
+        signature=work.store.signatures().get(case.signature or ""),
+        function=repro.kernel or case.kernel.rpartition("::")[2],
+        is_ptx=repro.ptx is not None,
+        summary=repro.summary,
+        condition=work.options.condition,
+        origin=origin_of(repro),
+        issue=repro.issue,
+        shown_by=words,
+        made_by=work.options.made_by,
+        rows=rows,
+        log=log_of(work.store, record),
+        banner=banner,
+        ptxas_package=package,
+        environment=environment_of(case),
+    )
+
+
+async def _bisect(work: _Gathering, mine: Selection, dossier: Dossier, axis: str) -> BisectReport:
+    case, condition = dossier.case, dossier.condition
+    asked = Asked(axis=axis, selection={}, options={})
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+    name = f"report-{case.short}-{axis}-{stamp}.jsonl"
+    log = BisectLog.begin(home_dir() / "bisections" / name, asked)
+    options = BisectOptions(
+        axis=axis,
+        bad=_on_axis(case, axis),
+        signature=work.options.signature,
+        condition=spell(condition) if condition else None,
+        repeat=3,
+    )
+    return await bisect_versions(mine, work.store, work.how, options, _silent, log)
+
+
+def _on_axis(case: Row, axis: str) -> str | None:
+    """The case's own version, where the axis has it: no graver failure of another one is meant."""
+    if axis == "triton":
+        mine, known = case.triton, [str(version) for version in toolchains.available_triton()]
+    else:
+        mine, known = case.ptxas, [str(version) for version, _ in toolchains.available_ptxas()]
+    return mine if mine in known else None
+
+
+async def _elsewhere(
+    work: _Gathering, every: Selection, dossier: Dossier
+) -> dict[str, tuple[Row, ...]]:
+    """Each config that fails, at both sides of where it began and ended, and on the newest."""
+    report = dossier.history
+    if report is None or len(dossier.rows) == 1:
+        return {}
+    finding = report.finding
+    versions = [report.version(finding.regression.before)] if finding.regression else []
+    versions += [report.version(finding.fix.after)] if finding.fix else []
+    found = {}
+    for version in dict.fromkeys((*versions, *filter(None, (dossier.newest,)))):
+        if dossier.history_axis == "ptxas":
+            there = replace(every, ptxas=(toolchains.install_ptxas(version),))
+        else:
+            there = replace(every, tritons=(toolchains.install_triton(version),))
+        failing = [replace(there, config=_only(row, dossier.rows)) for row in dossier.failing]
+        with contextlib.suppress(CaptureError, EmptySelectionError):
+            work.tell(f"the configs that fail, with {dossier.tool} {version}")
+            compiled = await compile_selections(failing, work.store, work.how, RunProgress())
+            found[version] = compiled.rows
+    return found
+
+
+async def _contrast(work: _Gathering, mine: Selection, axis: str) -> Contrast:
+    options = work.options
+    return await contrast(
+        mine,
+        work.store,
+        work.how,
+        axis,
+        options.signature,
+        _silent,
+        condition=options.condition,
+    )
+
+
+async def _collapse(work: _Gathering, every: Selection, case: Row) -> CollapseEvidence | None:
+    if collapse_of(case) is None:
+        return None
+    return await work.piece(
+        "what lifts the register collapse",
+        "blame",
+        lambda: study_collapse(every, work.store, work.how, case),
+        slow=False,
+    )
+
+
+async def _blame(work: _Gathering, mine: Selection, case: Row) -> Blame:
+    condition = work.options.condition
+    options = BlameOptions(signature=None if condition else case.signature, condition=condition)
+    report = await find_blame(mine, work.store, work.how, options, _silent)
+    return report.blame
+
+
+async def _minimize(work: _Gathering, mine: Selection, case: Row) -> Minimization:
+    folder = work.options.minimized(case)
+    options = MinimizeOptions(
+        folder_of=lambda _: folder,
+        resume=(folder / "log.jsonl").exists(),
+        condition=work.options.condition,
+        seconds=work.options.seconds,
+    )
+    found = await minimize(mine, work.store, work.how, options, Watch(tell=work.tell))
+    if isinstance(found, Uninteresting):
+        raise UsageError(found.reason)
+    return found
+
+
+async def _workarounds(work: _Gathering, every: Selection) -> WorkaroundReport:
+    def silent(_said: str) -> None:
+        """As `_silent`."""
+
+    return await find_workarounds(every, work.store, work.how, WorkaroundOptions(at_most=5), silent)
+
+
+def _way(found: Candidate) -> KnownWorkaround:
+    numerics = found.numerics
+    return KnownWorkaround(
+        change=found.change,
+        row=found.row,
+        evidence=f"{numerics.known.value}: {numerics.reason}",
+        paste="\n".join(found.paste),
+    )
+
+
+def _silent(_label: str, _said: str) -> None:
+    """A report shows what was found, not each step."""

@@ -1,0 +1,342 @@
+"""A dossier as the issue that one upstream wants: templates/report/*.md.j2, and what they ask."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field
+
+from harness.bisect.contrast import Contrast
+from harness.bisect.report import BisectReport
+from harness.bisect.search import Boundary
+from harness.bisect.words import report_line, stage_lines
+from harness.judging.answers import VerdictAnswer
+from harness.judging.conditions import spell
+from harness.minimize.ptx.defined import count_unwritten
+from harness.report.claims import Claim, ClaimKind, Issue, Ledger, ends_so, gives, has_figures
+from harness.report.collapse import collapse_lines, collapse_title
+from harness.report.dossier import Attachment, Dossier, Upstream
+from harness.report.forms import observed_words
+from harness.report.gate import without_folders
+from harness.report.impact import escaped, expected_sentence, impact_sentences
+from harness.report.tables import (
+    attachment_lines,
+    config_lines,
+    contrast_lines,
+    version_lines,
+    way_lines,
+)
+from harness.tables.templates import config_label, render_template
+from harness.values.verdict import VerdictKind
+
+__all__ = ["render_report"]
+
+# As much of a minimal input as one reads in an issue; more is in the bundle.
+_FITS = 6000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a template asks of a dossier, in words; `ledger` takes what these words claim."""
+
+    d: Dossier
+    upstream: Upstream
+    attachments: tuple[Attachment, ...]
+    ledger: Ledger = field(default_factory=Ledger)
+
+    @property
+    def title(self) -> str:
+        """Within the habit of the upstream: what, where, since when."""
+        d, case = self.d, self.d.case
+        rows = [has_figures(row) for row in d.rows]
+        if self.upstream is Upstream.PROJECT and d.kind is not VerdictKind.SICK:
+            broken = sum(not VerdictKind(row.verdict).compiles for row in d.rows)
+            return self.ledger.say(
+                f"{d.function} on {case.target}: {broken} of {len(d.rows)} configs do "
+                f"not work with {_compilers(d)}",
+                *rows,
+            )
+        name = f"ptxas {case.ptxas}" if d.in_ptxas else d.function
+        said = observed_words(d.kind)
+        if d.in_ptxas:
+            said = escaped(self.message.removeprefix("ptxas ").removesuffix(", saying nothing"))
+        if d.condition:
+            said = f"{observed_words(d.kind)}: {escaped(self.message)}"
+        if self.upstream is Upstream.TRITON and (title := collapse_title(self.ledger, d)):
+            return title
+        if d.kind is VerdictKind.SICK:
+            name, said = f"{_compilers(d)}", f"{d.function} {said}"
+            return self.ledger.say(f"{name}: {said} on {case.target}{self._since()}", *rows)
+        colon = ":" if d.in_ptxas else ""
+        return f"{name}{colon} {said} on {case.target}{self._since()}"
+
+    @property
+    def message(self) -> str:
+        """The failure in its own words."""
+        d = self.d
+        quotes = d.kind is VerdictKind.REJECTED or (d.in_ptxas and d.kind is not VerdictKind.SICK)
+        found = re.search(r": (.+)", d.reason) if quotes and not d.condition else None
+        return found[1] if found else d.reason
+
+    def _since(self) -> str:
+        """When it began and ended, where that holds for every config that fails alike."""
+        report = self.d.history
+        if report is None:
+            return ""
+        parts = []
+        began, ended = report.finding.regression, report.finding.fix
+        if began and began.exact and self._all_work(report.version(began.before)):
+            said = f"since {report.version(began.after)}"
+            parts.append(self.ledger.say(said, *self._at_boundary(report, began)))
+        newest = self.d.newest
+        if ended and ended.exact:
+            fixed = report.version(ended.after)
+            if self._all_work(fixed) and (newest is None or self._all_work(newest)):
+                claims = self._at_boundary(report, ended)
+                parts.append(self.ledger.say(f"fixed in {fixed}", *claims))
+            elif newest and (found := self.d.lifted(newest)) and found[1]:
+                number = f"{len(found[1])} of {len(self.d.failing)} failing configs"
+                parts.append(f"{number} still fail in {newest}")
+        return f" ({', '.join(parts)})" if parts else ""
+
+    def _all_work(self, version: str) -> bool:
+        """Whether every config that fails alike compiles with this version."""
+        if len(self.d.rows) == 1:
+            return True  # the history is that of the one there is
+        found = self.d.lifted(version)
+        return found is not None and not found[1]
+
+    def _at_boundary(self, report: BisectReport, boundary: Boundary) -> list[Claim]:
+        """What the two sides of a boundary claim of the attached files, and of every config."""
+        claims: list[Claim] = []
+        for index in (boundary.before, boundary.after):
+            version = report.version(index)
+            row = report.rows.get(version)
+            claims += [has_figures(each) for each in self.d.elsewhere.get(version, ())]
+            for place in self.d.places(version):
+                if row:
+                    claims += gives(place, self.d.outcome(row))
+        return claims or [Claim(kind=ClaimKind.TEXT)]
+
+    @property
+    def observed(self) -> str:
+        """What happens, in one sentence."""
+        case, d = self.d.case, self.d
+        said = (
+            f"`{d.function}` for {case.target} with {_compilers(d)} "
+            f"{observed_words(d.kind)}: {escaped(self.message)}."
+        )
+        return self.ledger.say(said, has_figures(case))
+
+    @property
+    def expected(self) -> str:
+        """What should happen instead."""
+        return expected_sentence(self.ledger, self.d)
+
+    @property
+    def collapse_lines(self) -> list[str]:
+        """Registers that collapsed, and what lifts that; nothing where they did not."""
+        return collapse_lines(self.ledger, self.d)
+
+    @property
+    def impact(self) -> str:
+        """How much is lost, as far as compiling shows."""
+        return impact_sentences(self.ledger, self.d)
+
+    @property
+    def affected(self) -> str:
+        """Who meets it."""
+        case, origin = self.d.case, self.d.origin
+        source = f"{origin.package} {origin.version} (`{origin.module}`)" if origin else "this code"
+        return (
+            f"Users of {source} on {case.target} with {_compilers(self.d)}. Launch: "
+            f"`{case.launch}`. It was compiled, not run: no GPU took part."
+        )
+
+    @property
+    def input_words(self) -> str:
+        """What the compiler at fault was given, and where it comes from."""
+        d = self.d
+        if d.is_ptx:
+            return "The input is PTX; `original.ptx` is the file as it was given, byte for byte."
+        origin = f" ({d.origin.package} {d.origin.version})" if d.origin else ""
+        return (
+            f"The input is PTX that Triton {d.case.triton} generates from `{d.function}`{origin} "
+            f"for {d.case.target}; `original.ptx` is that PTX without debug information."
+        )
+
+    @property
+    def ended(self) -> str:
+        """How the failing process ended."""
+        row = self.d.case
+        place = next(iter(self.d.places(self.d.version)), None)
+        words = ""
+        if row.signal is not None:
+            words = f"Ended by signal {row.signal}."
+        elif row.exit_code == 0:
+            words = "Exit code: 0. No compiler reports the failure."
+        elif row.exit_code is not None:
+            words = f"Exit code: {row.exit_code}."
+        if not words:
+            return ""
+        return self.ledger.say(words, ends_so(place, row) if place else has_figures(row))
+
+    @property
+    def names(self) -> set[str]:
+        """The files of the bundle."""
+        return {file.name for file in self.attachments}
+
+    @property
+    def has_script(self) -> bool:
+        """Whether one command shows it."""
+        return "repro.sh" in self.names
+
+    @property
+    def by_hand(self) -> str:
+        """The command that ptxas gets, or the one that gives the cell with this program."""
+        d, case = self.d, self.d.case
+        if d.in_ptxas and self.minimal_name in self.names and self.minimal_name.endswith(".ptx"):
+            package = f"{d.ptxas_package}=={case.ptxas}" if d.ptxas_package else ""
+            get = [f"pip install --target wheel {package}  # brings ptxas"] if package else []
+            flags = shlex.join(d.minimized.flags if d.minimized else case.ptxas_flags)
+            ptxas = "$(find wheel -name ptxas)" if package else "ptxas"
+            return "\n".join([*get, f"{ptxas} {flags} {self.minimal_name} -o kernel.cubin"])
+        if self.minimal_name in self.names and self.minimal_name.endswith(".py"):
+            return f"pip install triton=={case.triton}\npython {self.minimal_name}"
+        return "" if self.has_script else d.shown_by
+
+    @property
+    def minimal_name(self) -> str:
+        """The file that holds the smallest input."""
+        return f"min{self.d.minimized.suffix}" if self.d.minimized else "min.ptx"
+
+    @property
+    def minimal_fits(self) -> bool:
+        """Whether it can be read in the issue itself."""
+        return self.d.minimized is not None and len(self.d.minimized.text) <= _FITS
+
+    @property
+    def minimal_words(self) -> str:
+        """How small, and what of it was checked."""
+        found = self.d.minimized
+        assert found is not None
+        size = len(found.text.encode())
+        claims = [Claim(kind=ClaimKind.BYTES, file=self.minimal_name, expected=size)]
+        if found.minimized.instructions is not None:
+            sizes = (
+                f"{found.original.instructions:,} instructions reduced to "
+                f"{found.minimized.instructions:,} ({size:,} bytes)"
+            )
+            claims += [
+                Claim(kind=ClaimKind.INSTRUCTIONS, file=name, expected=count.instructions)
+                for name, count in (
+                    ("original.ptx", found.original),
+                    (self.minimal_name, found.minimized),
+                )
+                if name in self.names
+            ]
+        else:
+            before, after = found.original.lines, found.minimized.lines
+            sizes = f"{before:,} lines of functions reduced to {after:,} ({size:,} bytes)"
+        checked = "; nothing more can go alone" if found.is_minimal else ""
+        undefined = ""
+        if found.undefined[1] > found.undefined[0]:
+            undefined = " It reads registers that nothing has written: compile it, do not run it."
+        elif found.level == "ptx" and count_unwritten(found.text) == 0:
+            undefined = " Every register is written before it is read."
+            claims.append(Claim(kind=ClaimKind.UNWRITTEN, file=self.minimal_name, expected=0))
+        asked = found.fingerprint.condition
+        kept = f"`{spell(asked)}`" if asked else "the signature of the failure"
+        said = f"{sizes}; every step kept {kept}{checked}.{undefined}"
+        return self.ledger.say(said, *claims)
+
+    @property
+    def history_name(self) -> str:
+        """What the missing piece would be called."""
+        return f"the history along {self.d.tool}"
+
+    @property
+    def stage_words(self) -> str:
+        """Where it goes wrong."""
+        case, signature = self.d.case, self.d.signature
+        words = f"Stage: {case.stage}." if case.stage else "The stage is not known."
+        if signature and signature.failing_pass:
+            words += f" Pass: `{signature.failing_pass}`."
+        return self.ledger.say(words, has_figures(case))
+
+    @property
+    def stage_lines(self) -> list[str]:
+        """What lies between the two sides of a Triton boundary."""
+        report = self.d.along_triton
+        return stage_lines(report, report.stages) if report and report.stages else []
+
+    @property
+    def where_to_report(self) -> str:
+        """To whom the cause belongs, in words."""
+        whose = {"ptxas": "ptxas (NVIDIA)", "Triton": "Triton (triton-lang/triton)"}[self.d.tool]
+        return f"It goes wrong in {whose}; `triage report` writes the report for them too."
+
+    @property
+    def ptx_ways(self) -> list[str]:
+        """What a user of PTX can change, as far as it was tried."""
+        works = self.d.flags.labels(VerdictAnswer.OK) if self.d.flags else []
+        lines = (
+            [f"These flags of ptxas {self.d.case.ptxas} work: {', '.join(works)}."] if works else []
+        )
+        report = self.d.along_ptxas
+        good = (
+            [v for v, row in report.rows.items() if self.d.outcome(row) is VerdictAnswer.OK]
+            if report
+            else []
+        )
+        if good:
+            lines.append(f"These ptxas work: {', '.join(good)}.")
+        return [self.ledger.say(line) for line in lines]
+
+    def history_words(self, report: BisectReport) -> str:
+        """The line to paste."""
+        line = report_line(report)
+        if len(self.d.rows) > 1:
+            line = f"Config `{config_label(self.d.case)}`: {line}"
+        claims: list[Claim] = []
+        for boundary in (report.finding.regression, report.finding.fix):
+            if boundary:
+                claims += self._at_boundary(report, boundary)
+        return self.ledger.say(line, *claims)
+
+    @property
+    def config_lines(self) -> list[str]:
+        """The table of every config."""
+        return config_lines(self.ledger, self.d.rows)
+
+    def version_lines(self, report: BisectReport) -> list[str]:
+        """The table of the history."""
+        return version_lines(self.ledger, self.d, report)
+
+    def contrast_lines(self, found: Contrast) -> list[str]:
+        """What carries it."""
+        return contrast_lines(self.ledger, self.d, found)
+
+    @property
+    def way_lines(self) -> list[str]:
+        """The table of workarounds."""
+        return way_lines(self.ledger, self.d)
+
+    @property
+    def attachment_lines(self) -> list[str]:
+        """The table of attached files."""
+        return attachment_lines(self.ledger, self.d)
+
+
+def _compilers(d: Dossier) -> str:
+    triton = f"Triton {d.case.triton}" if d.case.triton else ""
+    ptxas = f"ptxas {d.case.ptxas}" if d.in_ptxas else ""
+    return " and ".join(filter(None, (triton, ptxas)))
+
+
+def render_report(dossier: Dossier, upstream: Upstream) -> Issue:
+    """The issue's text, ready for the gate, with all that it claims."""
+    view = View(d=dossier, upstream=upstream, attachments=dossier.attachments)
+    text = render_template(f"report/{upstream.value}.md.j2", d=dossier, v=view)
+    whole = without_folders(re.sub(r"\n{3,}", "\n\n", text).strip()) + "\n"
+    return Issue(text=whole, claims=tuple(view.ledger.claims))

@@ -1,0 +1,1 @@
+"""Kernels as they are named: repro files, launch files, cache folders of Triton."""

@@ -1,0 +1,1 @@
+"""What is known: evidence, results, artifacts, bugs and workarounds, in one folder."""

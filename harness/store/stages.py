@@ -1,0 +1,55 @@
+"""The files of a stored cell, by stage."""
+
+from __future__ import annotations
+
+import msgspec
+
+from harness.store.store import ResultRecord, Store
+from harness.values.outcome import Lowering
+
+__all__ = ["STAGES", "stage_bytes"]
+
+STAGES = ("source", "ttir", "ttgir", "llir", "ptx", "cubin", "sass", "log", "meta")
+"""What can be shown of a cell; `log` is what the compilers printed, `meta` Triton's metadata."""
+
+
+def stage_bytes(store: Store, record: ResultRecord, stage: str) -> bytes | None:
+    """The artifact of a stage; None where the pipeline did not come so far, or it was trimmed.
+
+    Raises:
+        UnusableArtifactError: it is damaged; the command that made the cell makes it again.
+    """
+    if stage == "log":
+        return _log(store, record)
+    if stage == "meta":
+        found = store.get_evidence("lower", record.evidence.get("lower", ""))
+        if found is None:
+            return None
+        lowering = msgspec.json.decode(found.body, type=Lowering)
+        return msgspec.json.format(msgspec.json.encode(lowering.metadata), indent=2) + b"\n"
+    for kind in ("lower", "assemble", "inspect"):
+        found = store.get_evidence(kind, record.evidence.get(kind, ""))
+        if found and stage in found.artifacts:
+            return store.artifacts.get(found.artifacts[stage])
+    row = msgspec.json.decode(record.row)
+    if stage == "ptx" and row["ptx_sha256"]:
+        return store.artifacts.get(row["ptx_sha256"])
+    return None
+
+
+def _log(store: Store, record: ResultRecord) -> bytes | None:
+    parts = []
+    titles = {"log": "Triton", "stdout": "ptxas, stdout", "stderr": "ptxas, stderr"}
+    for kind in ("lower", "assemble"):
+        found = store.get_evidence(kind, record.evidence.get(kind, ""))
+        if found is None:
+            continue
+        for role, title in titles.items():
+            data = store.artifacts.get(found.artifacts[role]) if role in found.artifacts else b""
+            if data:
+                parts.append(f"--- {title}\n".encode() + data)
+        if kind == "lower":
+            error = msgspec.json.decode(found.body, type=Lowering).error
+            if error:
+                parts.append(b"--- Triton, exception\n" + error.traceback.encode())
+    return b"\n".join(parts) if parts else None

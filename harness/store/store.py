@@ -1,0 +1,433 @@
+"""What is kept between runs: evidence by content, and the history of every cell.
+
+One folder (`home`) holds
+
+- `triage.db`, SQLite in WAL mode (`harness.store.database`). *Evidence* is a cache: what a
+  capture, a lowering, an assembly or an inspection gave, by the hash of all that went into it.
+  *History* is the record: runs and one result row for each cell of a run. Evidence may be trimmed,
+  history never is.
+- `artifacts/`, the bytes that evidence names (`harness.store.artifacts`).
+
+Nothing of `sqlite3` is raised from here: what cannot be mended is a `StorageError`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness import __version__
+from harness.store.artifacts import ArtifactStore
+from harness.store.bugs import BugRecords, put_signatures
+from harness.store.connection import transaction
+from harness.store.database import Database
+from harness.store.evidence_rows import SELECT_EVIDENCE, Evidence, put_row, read_row
+from harness.store.merge import Merging
+from harness.store.read_only import DATABASE, database_copy, is_writable
+from harness.store.records import (
+    RESULT_COLUMNS,
+    RUN_COLUMNS,
+    Config,
+    ResultRecord,
+    RunRecord,
+    canonical,
+    from_row,
+    to_row,
+)
+from harness.store.rejudge import Judgements
+from harness.store.results import SELECT_RESULTS, PastResults
+from harness.store.salvage import restore_runs
+from harness.store.shards import NightPart, begin_part, finish_part
+from harness.store.trim import KindStats, StoreStats, TrimReport, measure, trim
+from harness.store.workarounds import WorkaroundRecords
+from harness.values.errors import StorageError
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+__all__ = [
+    "Evidence",
+    "KindStats",
+    "ResultRecord",
+    "RunRecord",
+    "Store",
+    "StoreStats",
+    "TrimReport",
+]
+
+_DAY = 86400.0
+_PAGE = 1000
+_FOUND_LIMIT = 20
+
+# Below, all that is put into the text of a statement is a constant.
+_SELECT_RUNS = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs ORDER BY id DESC LIMIT ?"  # noqa: S608
+_PUT_RESULT = f"""
+    INSERT OR REPLACE INTO results ({", ".join(RESULT_COLUMNS)})
+    VALUES ({", ".join("?" for _ in RESULT_COLUMNS)})
+"""  # noqa: S608
+_CELLS_MEANT = (
+    "SELECT cell FROM results WHERE cell = :text LIMIT 1",
+    """SELECT DISTINCT cell FROM results WHERE short >= :text AND short < :text || char(0x10ffff)
+    LIMIT :limit""",
+    "SELECT DISTINCT cell FROM results WHERE instr(cell, :text) > 0 ORDER BY cell LIMIT :limit",
+)
+"""Each is asked only if those before it find nothing."""
+
+
+class Store(PastResults, BugRecords, WorkaroundRecords, Judgements, Merging):
+    """The results folder, open. For one thread; other processes may have it open too.
+
+    Each `put_*` is its own transaction, so that `kill -9` loses at most the cells in flight.
+
+    A damaged database is moved aside to `triage.db.corrupt-N` whenever the damage shows, at
+    opening or later; the history that can still be read is carried over, evidence is made again,
+    and `notice` has one line for the user. The call that met the damage then goes on.
+    """
+
+    def __init__(
+        self, home: Path, *, clock: Callable[[], float] = time.time, copy: Path | None = None
+    ) -> None:
+        """As `Store.open`; `copy` is the folder of the database where that is not `home`."""
+        self.home = home
+        self._clock = clock
+        self._own_runs: dict[int, RunRecord] = {}
+        self._own_parts: dict[int, NightPart] = {}
+        self.artifacts = ArtifactStore(home / "artifacts", writable=copy is None)
+        path = (copy or home) / DATABASE
+        self._database = Database(
+            path, on_open=lambda db: restore_runs(db, path, self._own_runs.values())
+        )
+
+    @classmethod
+    def open(cls, home: Path, *, clock: Callable[[], float] = time.time) -> Store:
+        """Open the store in `home`, creating, migrating or replacing its database as needed.
+
+        `clock` gives seconds since the epoch.
+
+        Raises:
+            StorageError: the folder cannot be written, the disk is full, or the database was
+                made by a newer version of this program.
+        """
+        return cls(home, clock=clock)
+
+    @classmethod
+    @contextmanager
+    def for_reading(cls, home: Path) -> Iterator[Store]:
+        """As `open`, for who changes nothing: `home` may be read-only, and need not be there.
+
+        Where it cannot be written, a copy of the database is read: SQLite writes beside a database
+        in WAL mode even to read it.
+
+        Raises:
+            StorageError: it cannot be read either.
+        """
+        if home.is_dir() and is_writable(home):
+            with cls.open(home) as store:
+                yield store
+            return
+        with database_copy(home) as folder, cls(home, copy=folder) as store:
+            yield store
+
+    @property
+    def notice(self) -> str | None:
+        """One line for the user, once a damaged database was replaced."""
+        return self._database.notice
+
+    def close(self) -> None:
+        """Let go of the database and the lock; closing twice does no harm."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- evidence -----------------------------------------------------------------------------
+
+    def get_evidence(self, kind: str, key: str) -> Evidence | None:
+        """Return what is known under this key, or None for "make it (again)".
+
+        None also when one of its artifacts is gone. Artifacts are only looked for, not read:
+        whoever reads one handles `UnusableArtifactError` by making the evidence again.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        return self.get_many(kind, [key]).get(key)
+
+    def get_many(self, kind: str, keys: Iterable[str]) -> dict[str, Evidence]:
+        """As `get_evidence`, for many keys at once; those to be made are not in the answer.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        wanted = json.dumps(list(keys))
+        rows = self._database.run(lambda db: db.execute(SELECT_EVIDENCE, (kind, wanted)).fetchall())
+        found: dict[str, Evidence] = {}
+        stale: list[str] = []
+        changed: list[tuple[str, str, int]] = []
+        now = self._clock()
+        for row in rows:
+            known = read_row(row)
+            if known is None:
+                changed.append((kind, row[0], row[4]))
+            elif all(map(self.artifacts.has, known.evidence.artifacts.values())):
+                found[known.key] = known.evidence
+                if now - known.used > _DAY:
+                    stale.append(known.key)
+        if stale or changed:
+            self._database.run(lambda db: _note_reads(db, kind, stale, changed, now))
+        return found
+
+    def put_evidence(self, kind: str, key: str, body: bytes, artifacts: Mapping[str, str]) -> None:
+        """Keep evidence, in place of what was there; put its artifacts first.
+
+        Args:
+            kind: the step: `capture`, `lower`, `assemble`, `inspect`.
+            key: the hash of everything that the step depends on.
+            body: JSON.
+            artifacts: role -> sha256 of each artifact without which the evidence is useless.
+
+        Raises:
+            StorageError: the database cannot be written.
+        """
+        now = self._clock()
+        evidence = Evidence(body, dict(artifacts))
+
+        def work(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                put_row(db, kind, key, evidence, created=now, used=now)
+
+        self._database.run(work)
+
+    def drop_evidence(self, kind: str, key: str) -> None:
+        """Forget evidence, for instance because one of its artifacts was damaged.
+
+        Raises:
+            StorageError: the database cannot be written.
+        """
+        self._database.run(
+            lambda db: db.execute("DELETE FROM evidence WHERE kind = ? AND key = ?", (kind, key))
+        )
+
+    # --- history ------------------------------------------------------------------------------
+
+    def begin_run(self, command: str, part: NightPart | None = None) -> int:
+        """Record that a run starts now and return its id.
+
+        With `part` it is that shard of a night; all shards of a night are one run.
+
+        Raises:
+            StorageError: the database cannot be written.
+        """
+        uid = part.uid if part else os.urandom(16).hex()
+        started = self._clock()
+
+        def work(db: sqlite3.Connection) -> int:
+            with transaction(db):
+                db.execute(
+                    "INSERT INTO runs (uid, started, command, harness_version) VALUES (?, ?, ?, ?)"
+                    " ON CONFLICT (uid) DO NOTHING",
+                    (uid, started, command, __version__),
+                )
+                (number,) = db.execute("SELECT id FROM runs WHERE uid = ?", (uid,)).fetchone()
+                if part:
+                    begin_part(db, number, part, started)
+            return int(number)
+
+        run = self._database.run(work)
+        if part:
+            self._own_parts[run] = part
+        self._own_runs[run] = RunRecord(
+            id=run,
+            uid=uid,
+            started=started,
+            finished=None,
+            command=command,
+            harness_version=__version__,
+        )
+        return run
+
+    def put_result(self, run: int, record: ResultRecord) -> None:
+        """Keep the result of one cell of a run, in place of an earlier one of the same run.
+
+        Raises:
+            StorageError: there is no such run, or the database cannot be written.
+        """
+        self.put_results(run, [record])
+
+    def put_results(self, run: int, records: Iterable[ResultRecord]) -> None:
+        """As `put_result`, for many cells in one transaction: all are kept, or none.
+
+        Raises:
+            StorageError: there is no such run, or the database cannot be written.
+        """
+        now = self._clock()
+        records = list(records)
+        rows = [to_row(run, record, now) for record in records]
+        signatures = [record.signature for record in records if record.signature]
+
+        def work(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                if not db.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone():
+                    raise StorageError(
+                        f"run {run} is not in {self._database.path}: begin it before recording"
+                        " results"
+                    )
+                db.executemany(_PUT_RESULT, rows)
+                if signatures:
+                    put_signatures(db, signatures)
+
+        self._database.run(work)
+
+    def finish_run(self, run: int) -> None:
+        """Record that a run has come to its end.
+
+        Raises:
+            StorageError: the database cannot be written.
+        """
+        now = self._clock()
+        part = self._own_parts.get(run)
+
+        def work(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                if part:
+                    finish_part(db, run, part, now)
+                else:
+                    db.execute("UPDATE runs SET finished = ? WHERE id = ?", (now, run))
+
+        self._database.run(work)
+        if run in self._own_runs:
+            self._own_runs[run] = replace(self._own_runs[run], finished=now)
+
+    def runs(self, limit: int = 20) -> list[RunRecord]:
+        """Return the latest runs, newest first.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        rows = self._database.run(lambda db: db.execute(_SELECT_RUNS, (limit,)).fetchall())
+        return [RunRecord(**dict(zip(RUN_COLUMNS, row, strict=True))) for row in rows]
+
+    def last_run(self) -> RunRecord | None:
+        """Return the run that began last, finished or not.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        return next(iter(self.runs(1)), None)
+
+    def find_cells(self, text: str) -> list[ResultRecord]:
+        """Return the latest record of each cell that `text` may mean, at most 20 cells.
+
+        The cell with exactly this id; if there is none, those whose short hash begins with
+        `text`; if there is none, those whose id contains it. One record: no doubt.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        if not text:
+            return []
+        values = {"text": text, "limit": _FOUND_LIMIT}
+
+        def work(db: sqlite3.Connection) -> list[ResultRecord]:
+            for select in _CELLS_MEANT:
+                if cells := db.execute(select, values).fetchall():
+                    return [_latest(db, cell) for (cell,) in cells]
+            return []
+
+        return self._database.run(work)
+
+    def run_rows(self, run: int) -> Iterator[ResultRecord]:
+        """Yield the results of a run, ordered by cell, a thousand at a time in memory.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        sql = f"{SELECT_RESULTS} WHERE run_id = ? AND cell > ? ORDER BY cell LIMIT ?"
+        last = ""
+        while page := self._page(sql, (run, last, _PAGE)):
+            yield from (record for record, _ in page)
+            last = page[-1][0].cell
+
+    def history(self, kernel: str, config: Config | None = None) -> Iterator[ResultRecord]:
+        """Yield all results of a kernel (and of exactly this config), oldest first.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        where = "kernel = ?" if config is None else "kernel = ? AND config = ?"
+        fixed = (kernel,) if config is None else (kernel, canonical(config))
+        sql = (
+            f"{SELECT_RESULTS} WHERE {where} AND (created, id) > (?, ?)"
+            " ORDER BY created, id LIMIT ?"
+        )
+        last = (float("-inf"), 0)
+        while page := self._page(sql, (*fixed, *last, _PAGE)):
+            yield from (record for record, _ in page)
+            record, number = page[-1]
+            last = (record.created or 0.0, number)
+
+    # --- size ---------------------------------------------------------------------------------
+
+    def stats(self) -> StoreStats:
+        """Measure what is held; walks the whole artifact folder.
+
+        Raises:
+            StorageError: the database or the folder cannot be read.
+        """
+        return measure(self._database, self.artifacts)
+
+    def trim(self, *, max_bytes: int | None = None, older_than: float | None = None) -> TrimReport:
+        """Forget evidence, least recently used first, and delete artifacts that nobody names.
+
+        Evidence goes when it was last used more than `older_than` seconds ago, and while what is
+        left (JSON and named artifacts on disk) is over `max_bytes`; with neither, only unnamed
+        artifacts go. History stays. Safe beside processes that write.
+
+        Raises:
+            StorageError: the database or the folder cannot be read or written.
+        """
+        return trim(
+            self._database,
+            self.artifacts,
+            now=self._clock(),
+            max_bytes=max_bytes,
+            older_than=older_than,
+        )
+
+
+def _latest(db: sqlite3.Connection, cell: str) -> ResultRecord:
+    sql = f"{SELECT_RESULTS} WHERE cell = ? ORDER BY created DESC, id DESC LIMIT 1"
+    *row, _ = db.execute(sql, (cell,)).fetchone()
+    return from_row(row)
+
+
+def _note_reads(
+    db: sqlite3.Connection,
+    kind: str,
+    stale: list[str],
+    changed: list[tuple[str, str, int]],
+    now: float,
+) -> None:
+    with transaction(db):
+        db.executemany(
+            "UPDATE evidence SET used = ? WHERE kind = ? AND key = ?",
+            [(now, kind, key) for key in stale],
+        )
+        db.executemany("DELETE FROM evidence WHERE kind = ? AND key = ? AND checksum = ?", changed)

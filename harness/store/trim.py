@@ -1,0 +1,190 @@
+"""How much a store holds, and making it hold less: evidence may be forgotten, history never is."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from harness.store.connection import transaction
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping
+
+    from harness.store.artifacts import ArtifactStore
+    from harness.store.database import Database
+
+__all__ = ["KindStats", "StoreStats", "TrimReport", "measure", "trim"]
+
+_GRACE = 3600.0
+"""Seconds for which an artifact that nobody names is left alone: its maker may be about to."""
+
+_SWEEP_BATCH = 500
+
+_NAMED_AMONG = """
+    SELECT DISTINCT sha256 FROM evidence_artifacts
+    WHERE sha256 IN (SELECT value FROM json_each(?))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindStats:
+    """How many rows, and the bytes of their JSON."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStats:
+    """What the store holds. Artifact sizes are compressed, as on disk.
+
+    `orphans` are the artifacts that no evidence names.
+    """
+
+    evidence: Mapping[str, KindStats]
+    results: KindStats
+    runs: int
+    artifacts: int
+    artifact_bytes: int
+    orphans: int
+    orphan_bytes: int
+    database_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrimReport:
+    """What a trim removed; `bytes` counts artifacts on disk and the JSON of evidence."""
+
+    evidence: int
+    artifacts: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dropped:
+    """Evidence that a trim forgot; `recorded` says until when each of its artifacts was ours."""
+
+    rows: int
+    bytes: int
+    recorded: Mapping[str, float]
+
+
+def measure(database: Database, artifacts: ArtifactStore) -> StoreStats:
+    """Measure what is held; walks the whole artifact folder.
+
+    Raises:
+        StorageError: the database or the folder cannot be read.
+    """
+    on_disk = {sha256: size for sha256, size, _ in artifacts.all()}
+
+    def work(db: sqlite3.Connection) -> StoreStats:
+        kinds = db.execute("SELECT kind, count(*), sum(length(body)) FROM evidence GROUP BY 1")
+        evidence = {kind: KindStats(rows=rows, bytes=size) for kind, rows, size in kinds}
+        rows, size, runs, pages = db.execute(
+            "SELECT count(*), coalesce(sum(length(row)), 0), (SELECT count(*) FROM runs),"
+            " (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size)"
+            " FROM results"
+        ).fetchone()
+        named = {name for (name,) in db.execute("SELECT DISTINCT sha256 FROM evidence_artifacts")}
+        orphans = [size for sha256, size in on_disk.items() if sha256 not in named]
+        return StoreStats(
+            evidence=evidence,
+            results=KindStats(rows=rows, bytes=size),
+            runs=runs,
+            artifacts=len(on_disk),
+            artifact_bytes=sum(on_disk.values()),
+            orphans=len(orphans),
+            orphan_bytes=sum(orphans),
+            database_bytes=pages,
+        )
+
+    return database.run(work)
+
+
+def trim(
+    database: Database,
+    artifacts: ArtifactStore,
+    *,
+    now: float,
+    max_bytes: int | None,
+    older_than: float | None,
+) -> TrimReport:
+    """Forget evidence, least recently used first, and delete artifacts that nobody names.
+
+    `now` is in seconds since the epoch; for the other two see `Store.trim`.
+
+    Safe beside writers. A writer puts artifacts first and names them afterwards, and `put`
+    renews an artifact's time, so an unnamed one is deleted only if its last `put` is an hour
+    ago, or was before the evidence that we just dropped was recorded (then nobody has put it
+    since). Names are looked up, and files deleted, under the database's write lock: evidence
+    recorded before that is seen; evidence recorded after it that lost its artifact all the
+    same (put between our look at the file and its deletion) reads as "make it again".
+
+    Raises:
+        StorageError: the database or the folder cannot be read or written.
+    """
+    on_disk = {sha256: size for sha256, size, _ in artifacts.all()}
+    oldest = None if older_than is None else now - older_than
+    dropped = database.run(lambda db: _drop_unused(db, on_disk, max_bytes, oldest))
+    put_until = [(name, max(now - _GRACE, dropped.recorded.get(name, 0.0))) for name in on_disk]
+    count = freed = 0
+    for at in range(0, len(put_until), _SWEEP_BATCH):
+        batch = dict(put_until[at : at + _SWEEP_BATCH])
+        sizes = database.run(partial(_sweep, artifacts=artifacts, put_until=batch))
+        count += len(sizes)
+        freed += sum(sizes)
+    # Gives back one page for each step; only executescript() steps to the end.
+    database.run(lambda db: db.executescript("PRAGMA incremental_vacuum"))
+    return TrimReport(evidence=dropped.rows, artifacts=count, bytes=dropped.bytes + freed)
+
+
+def _drop_unused(
+    db: sqlite3.Connection,
+    on_disk: Mapping[str, int],
+    max_bytes: int | None,
+    oldest: float | None,
+) -> _Dropped:
+    rows = freed = 0
+    recorded: dict[str, float] = {}
+    with transaction(db):
+        names: dict[tuple[str, str], list[str]] = {}
+        for kind, key, sha256 in db.execute("SELECT kind, key, sha256 FROM evidence_artifacts"):
+            names.setdefault((kind, key), []).append(sha256)
+        owners = Counter(sha256 for named in names.values() for sha256 in named)
+        bodies = db.execute("SELECT coalesce(sum(length(body)), 0) FROM evidence").fetchone()[0]
+        total = bodies + sum(on_disk.get(sha256, 0) for sha256 in owners)
+        least_recent = db.execute(
+            "SELECT kind, key, length(body), created, used FROM evidence ORDER BY used, created"
+        ).fetchall()
+        for kind, key, size, created, used in least_recent:
+            expired = oldest is not None and used < oldest
+            if not expired and (max_bytes is None or total <= max_bytes):
+                continue
+            db.execute("DELETE FROM evidence WHERE kind = ? AND key = ?", (kind, key))
+            rows += 1
+            freed += size
+            total -= size
+            for sha256 in names.get((kind, key), ()):
+                recorded[sha256] = max(created, recorded.get(sha256, 0.0))
+                owners[sha256] -= 1
+                total -= on_disk.get(sha256, 0) if not owners[sha256] else 0
+    return _Dropped(rows=rows, bytes=freed, recorded=recorded)
+
+
+def _sweep(
+    db: sqlite3.Connection, *, artifacts: ArtifactStore, put_until: Mapping[str, float]
+) -> list[int]:
+    """Delete those that nobody names and nobody put later; return the bytes that each freed."""
+    with transaction(db):
+        among = json.dumps(list(put_until))
+        named = {sha256 for (sha256,) in db.execute(_NAMED_AMONG, (among,))}
+        removed = [
+            artifacts.remove(sha256, put_until=until)
+            for sha256, until in put_until.items()
+            if sha256 not in named
+        ]
+    return [size for size in removed if size]

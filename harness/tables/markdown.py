@@ -1,0 +1,62 @@
+"""The same results as GitHub Markdown: for an issue, a pull request, or documentation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from harness.tables.rows import columns_of, fate_words, heading_of, lifted_of
+from harness.tables.summaries import failure_words, summary_columns
+from harness.tables.summary import Summary
+from harness.tables.survivors import group_rows, survivors
+from harness.values.row import Row
+from harness.values.verdict import VerdictKind
+
+__all__ = ["rows_as_markdown", "summary_as_markdown"]
+
+# They differ from run to run, or mean something on one machine only.
+_LEFT_OUT = ("cell", "s")
+
+
+def rows_as_markdown(rows: Sequence[Row]) -> str:
+    """A table and its survivorship for each launch, target and toolchain, in order."""
+    parts = []
+    for group in group_rows(rows):
+        columns = columns_of(group, lifted_of(group))
+        kept = {title: cells for title, cells in columns.items() if title not in _LEFT_OUT}
+        found = survivors(group)
+        fates = [
+            f"- {len(fate.rows)} `{fate.verdict.value}`{fate_words(fate)}"
+            for fate in found.fates
+            if fate.verdict is not VerdictKind.OK
+        ]
+        suspects = Counter(row.suspect for row in group if row.suspect)
+        fates += [f"- {count} statically suspect: {words}" for words, count in suspects.items()]
+        parts += [f"**{_escape(heading_of(group))}**", "", _table(kept), ""]
+        parts += ["\n".join([found.headline, "", *map(_escape, fates)]).rstrip(), ""]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def summary_as_markdown(summary: Summary) -> str:
+    """The table of kernels and targets, the headline, and each failure once."""
+    failures = [
+        _escape(f"- {failure.count} `{failure.verdict.value}`{failure_words(failure)}")
+        for failure in summary.failures
+    ]
+    lines = [_table(summary_columns(summary)), "", summary.headline, "", *failures]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(columns: Mapping[str, Sequence[str]]) -> str:
+    lines = [_line(columns), _line("---" for _ in columns)]
+    lines += [_line(cells) for cells in zip(*columns.values(), strict=True)]
+    return "\n".join(lines)
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(_escape(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _escape(text: str) -> str:
+    """What Markdown would take for emphasis or a tag."""
+    return text.replace("*", "\\*").replace("<", "&lt;")

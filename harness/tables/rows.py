@@ -1,0 +1,194 @@
+"""Rows as a table for people: one line a config, the numbers that decide first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from harness.tables.survivors import Fate, group_rows, survivors
+from harness.values.row import Row
+from harness.values.toolchain import BUNDLED
+from harness.values.verdict import VerdictKind
+
+__all__ = [
+    "columns_of",
+    "counted",
+    "fate_words",
+    "heading_of",
+    "lifted_of",
+    "render_rows",
+    "suspect_lines",
+    "verdict_text",
+]
+
+_STYLES = {VerdictKind.OK: "green", VerdictKind.SICK: "yellow"}
+_SHORT_NAMES = {"num_warps": "warps", "num_stages": "stages", "num_ctas": "ctas"}
+_MIX_TITLE = "tens:vec:sfu:mem:local"
+_CLASSES = ("tensor", "vector", "special", "memory", "local")
+
+
+def verdict_text(verdict: str) -> Text:
+    """A verdict in its colour."""
+    kind = VerdictKind(verdict)
+    style = _STYLES.get(kind, "dim" if kind.tells_nothing else "red")
+    return Text(verdict, style=style)
+
+
+def render_rows(rows: Sequence[Row], width: int) -> RenderableType:
+    """A table and its survivorship for each launch, target and toolchain, in order.
+
+    `width` is that of the reader's console in characters; columns that do not fit are left out.
+    """
+    parts: list[RenderableType] = []
+    for group in group_rows(rows):
+        lifted = lifted_of(group)
+        parts += [Text(heading_of(group), style="bold"), *_table(group, width, lifted)]
+        parts += [*_survivorship(group), Text("")]
+    return Group(*parts)
+
+
+def heading_of(rows: Sequence[Row]) -> str:
+    """What all rows of one group share: kernel, launch, target, toolchain, parameters, PTX."""
+    words = "".join(f" · {name}={value}" for name, value in lifted_of(rows).items())
+    return _heading(rows[0]) + words + _ptx_words(rows)
+
+
+def lifted_of(rows: Sequence[Row]) -> dict[str, object]:
+    """The part of the config that all rows share: said once, above the table."""
+    names = dict.fromkeys(name for row in rows for name in row.config)
+    values = {name: {row.config.get(name) for row in rows} for name in names}
+    return {name: next(iter(found)) for name, found in values.items() if len(found) == 1}
+
+
+def _heading(row: Row) -> str:
+    origin = " (bundled)" if row.ptxas_origin == BUNDLED else ""
+    triton = f"Triton {row.triton}" if row.triton else "raw PTX"
+    return f"{row.kernel} · {row.launch} · {row.target} · {triton} · ptxas {row.ptxas}{origin}"
+
+
+def _ptx_words(rows: Sequence[Row]) -> str:
+    """Which PTX the ptxas was given, where it is not simply the one that belongs to it."""
+    versions = sorted({row.ptx_version for row in rows if row.ptx_version})
+    if not versions:
+        return ""
+    words = f" · PTX {'/'.join(versions)}"
+    if rows[0].frozen:
+        return words + ", made for the bundled ptxas"
+    compared = {row.ptx_same_as_bundled for row in rows} - {None}
+    if rows[0].ptxas_origin == BUNDLED or not compared:
+        return words
+    if compared == {True}:
+        return words + ", else the same program as for the bundled ptxas"
+    return words + ", not the same program as for the bundled ptxas"
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _occupancy(row: Row) -> str:
+    return "-" if row.occupancy is None else f"{row.occupancy:.1%} {row.occupancy_limiter}"
+
+
+def _mix(row: Row) -> str:
+    if row.instructions is None:
+        return "-"
+    return ":".join(str(row.instructions[name]) for name in _CLASSES)
+
+
+def _seconds(row: Row) -> str:
+    if row.seconds is None:
+        return "-"
+    return f"{row.seconds:.1f}{'*' if row.cached else ''}"
+
+
+_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
+    ("regs", lambda row: _number(row.n_regs)),
+    ("spill st", lambda row: _number(row.spill_stores)),
+    ("spill ld", lambda row: _number(row.spill_loads)),
+    ("stack", lambda row: _number(row.stack)),
+    ("shared", lambda row: _number(row.shared)),
+    ("tmem", lambda row: _number(row.tmem_size)),
+    ("occupancy", _occupancy),
+    (_MIX_TITLE, _mix),
+    ("s", _seconds),
+)
+# What a narrow terminal goes without, in this order; a cut number would be worse than none.
+_EXPENDABLE = ("s", _MIX_TITLE, "stack", "occupancy", "spill ld", "shared", "tmem")
+
+
+def columns_of(rows: Sequence[Row], lifted: Mapping[str, object]) -> dict[str, list[str]]:
+    """Title to cells, one a row; parameters in `lifted` are said elsewhere."""
+    names = [n for n in dict.fromkeys(n for row in rows for n in row.config) if n not in lifted]
+    columns: dict[str, list[str]] = {"cell": [row.short for row in rows]}
+    for name in names:
+        columns[_SHORT_NAMES.get(name, name)] = [str(row.config.get(name, "-")) for row in rows]
+    columns["verdict"] = [row.verdict for row in rows]
+    return columns | {title: [show(row) for row in rows] for title, show in _COLUMNS}
+
+
+def _table(rows: Sequence[Row], width: int, lifted: Mapping[str, object]) -> list[RenderableType]:
+    columns = columns_of(rows, lifted)
+    left_out = []
+    for title in _EXPENDABLE:
+        if _width(columns) > width:
+            del columns[title]
+            left_out.append(title)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for title in columns:
+        left = title in ("cell", "verdict")
+        table.add_column(title, justify="left" if left else "right", no_wrap=True)
+    for line in zip(*columns.values(), strict=True):
+        table.add_row(
+            *(
+                verdict_text(word) if title == "verdict" else word
+                for title, word in zip(columns, line, strict=True)
+            )
+        )
+    if not left_out:
+        return [table]
+    return [table, Text(f"left out for width: {', '.join(left_out)}", style="dim")]
+
+
+def _width(columns: Mapping[str, Sequence[str]]) -> int:
+    return sum(3 + max(map(len, [title, *words])) for title, words in columns.items())
+
+
+def _survivorship(rows: Sequence[Row]) -> list[RenderableType]:
+    found = survivors(rows)
+    lines: list[RenderableType] = [Text(found.headline, style="bold")]
+    lines += [
+        counted(len(fate.rows), verdict_text(fate.verdict.value), fate_words(fate))
+        for fate in found.fates
+        if fate.verdict is not VerdictKind.OK
+    ]
+    return lines + suspect_lines([row.suspect for row in rows])
+
+
+def suspect_lines(suspects: Sequence[str | None]) -> list[RenderableType]:
+    """What reading the source finds, each once with the number of its configs."""
+    counts = Counter(words for words in suspects if words)
+    return [
+        counted(count, Text("statically suspect", style="yellow"), f": {words}")
+        for words, count in counts.items()
+    ]
+
+
+def fate_words(fate: Fate) -> str:
+    """Which configs, why, and whose fault it is."""
+    where = f" [{fate.where}]" if fate.where else ""
+    return f"{where}: {fate.reason}" + (f" ({fate.at_fault})" if fate.at_fault else "")
+
+
+def counted(count: int, verdict: Text, words: str) -> RenderableType:
+    """The count in a column of its own, so that a long reason wraps beside it."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(justify="right", min_width=5)
+    grid.add_column()
+    grid.add_row(str(count), verdict.append(words, style="default"))
+    return grid

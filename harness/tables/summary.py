@@ -1,0 +1,109 @@
+"""Many kernels in one table: what became of each on each target, and the failures they share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.tables.survivors import Survivors, common_reason, survivors
+from harness.values.row import Row
+from harness.values.verdict import VerdictKind
+
+__all__ = ["SharedFailure", "Summary", "SummaryLine", "summarize"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryLine:
+    """One kernel, launch and toolchain: how many configs of each verdict, by target."""
+
+    kernel: str
+    launch: str
+    toolchain: str
+    by_target: dict[str, Counter[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedFailure:
+    """Failures with one signature on one target, over all kernels; `kernels` names those."""
+
+    verdict: VerdictKind
+    target: str
+    count: int
+    reason: str
+    at_fault: str | None
+    kernels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """`targets` in order of first appearance are the columns; the largest failure comes first."""
+
+    targets: tuple[str, ...]
+    lines: tuple[SummaryLine, ...]
+    failures: tuple[SharedFailure, ...]
+    headline: str
+
+
+def summarize(rows: Sequence[Row]) -> Summary:
+    """Count the rows by kernel and target, and merge what fails by signature and target."""
+    counts: dict[tuple[str, str, str], dict[str, Counter[str]]] = {}
+    for row in rows:
+        key = (row.kernel, row.launch, _toolchain(row))
+        counts.setdefault(key, {}).setdefault(row.target, Counter())[row.verdict] += 1
+    lines = [
+        SummaryLine(kernel=kernel, launch=launch, toolchain=toolchain, by_target=by_target)
+        for (kernel, launch, toolchain), by_target in counts.items()
+    ]
+    targets = tuple(dict.fromkeys(row.target for row in rows))
+    return Summary(
+        targets=targets,
+        lines=tuple(lines),
+        failures=tuple(_failures(rows)),
+        headline=_headline(rows, lines, targets),
+    )
+
+
+def _toolchain(row: Row) -> str:
+    words = [f"Triton {row.triton}" if row.triton else "raw PTX"]
+    # Which ptxas a Triton bundles depends on the target, and targets share a line.
+    bundled = row.ptxas_origin == "bundled"
+    words.append("bundled ptxas" if bundled else f"ptxas {row.ptxas}")
+    return ", ".join([*words, "frozen PTX"] if row.frozen else words)
+
+
+def _failures(rows: Sequence[Row]) -> list[SharedFailure]:
+    grouped: dict[tuple[str, str | None, str], list[Row]] = {}
+    for row in rows:
+        if not VerdictKind(row.verdict).compiles:
+            grouped.setdefault((row.verdict, row.signature, row.target), []).append(row)
+    failures = [
+        SharedFailure(
+            verdict=VerdictKind(verdict),
+            count=len(found),
+            reason=common_reason(found),
+            at_fault=_first(survivors(found)),
+            target=target,
+            kernels=tuple(dict.fromkeys(row.kernel for row in found)),
+        )
+        for (verdict, _, target), found in grouped.items()
+    ]
+    return sorted(failures, key=lambda failure: -failure.count)
+
+
+def _first(found: Survivors) -> str | None:
+    return found.fates[0].at_fault
+
+
+def _headline(rows: Sequence[Row], lines: Sequence[SummaryLine], targets: Sequence[str]) -> str:
+    kernels = len({line.kernel for line in lines})
+    verdicts = Counter(row.verdict for row in rows)
+    found = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
+    return (
+        f"{_plural(kernels, 'kernel')} on {_plural(len(targets), 'target')}, "
+        f"{_plural(len(rows), 'config')} in all: {found}."
+    )
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"

@@ -1,0 +1,63 @@
+"""Whether an executable is still the one that was installed: asked before its failure is believed.
+
+A damaged compiler crashes, or says what it never says. Its hash is compared once, as long as its
+file stays the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.files.whole_folders import sha256_of
+from harness.values.errors import InfrastructureError
+
+if TYPE_CHECKING:
+    from harness.values.toolchain import Ptxas
+
+__all__ = ["check_ptxas"]
+
+
+def check_ptxas(ptxas: Ptxas) -> None:
+    """Compare a ptxas with its hash, and with that of the wheel of Triton that it came in.
+
+    Raises:
+        InfrastructureError: it is not what was installed.
+    """
+    try:
+        facts = ptxas.path.stat()
+        digest = _digest(ptxas.path, facts.st_mtime_ns, facts.st_size)
+        expected = _in_record(ptxas.path)
+    except OSError as error:
+        raise InfrastructureError(f"{ptxas.path} cannot be read: {error.strerror}") from error
+    if digest != ptxas.sha256 or expected not in (None, digest):
+        raise InfrastructureError(
+            f"ptxas {ptxas.version} is damaged: {ptxas.path} is not the file that was installed; "
+            "remove its toolchain (triage toolchain list, triage toolchain remove) and run again"
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def _digest(path: Path, mtime_ns: int, size: int) -> str:
+    del mtime_ns, size  # a part of the key only
+    return sha256_of(path)
+
+
+@functools.lru_cache(maxsize=256)
+def _in_record(path: Path) -> str | None:
+    """The hash that the wheel's RECORD has for this file; None where there is no such record."""
+    for folder in path.parents:
+        for record in folder.glob("triton-*.dist-info/RECORD"):
+            relative = path.relative_to(folder).as_posix()
+            with record.open(newline="", encoding="utf-8") as lines:
+                hashes = (row[1] for row in csv.reader(lines) if row and row[0] == relative)
+                found = next(hashes, "")
+            if found.startswith("sha256="):
+                padded = found.removeprefix("sha256=") + "="
+                return base64.urlsafe_b64decode(padded).hex()
+        if folder.name == "site":
+            return None
+    return None

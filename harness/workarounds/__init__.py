@@ -1,0 +1,1 @@
+"""`triage workaround`: what can be done today, proved and ranked."""

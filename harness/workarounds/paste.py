@@ -1,0 +1,76 @@
+"""What a user types to have a workaround: environment, packages, arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.cells.evaluate import PlannedCell
+from harness.values.toolchain import BUNDLED
+from harness.workarounds.pruning_source import config_source
+from harness.workarounds.settings import SettingKind, SettingStep
+from harness.workarounds.trials import OPTIONS_ARGUMENT, OPTIONS_VARIABLE, Attempt, OptionWay
+
+__all__ = ["paste_lines", "ptxas_environment"]
+
+# Where a wheel puts its ptxas has changed with its major version; its list of files says it.
+_LOCATE = (
+    'python -c "from importlib.metadata import files; '
+    "print(next(f.locate() for f in files('{package}') if f.name == 'ptxas'))\""
+)
+_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
+
+
+def paste_lines(steps: Sequence[SettingStep], proof: Attempt) -> tuple[str, ...]:
+    """Lines for a shell, and for the code that launches, in the order in which they are needed."""
+    cell = proof.cell
+    kinds = {step.kind for step in steps}
+    lines: list[str] = []
+    if SettingKind.TRITON in kinds and cell.launch:
+        lines.append(f"pip install triton=={cell.launch.triton.version}")
+    if SettingKind.PTXAS in kinds and cell.ptxas.origin != BUNDLED:
+        lines += ptxas_environment(cell.ptxas.origin, cell.ptxas.version)
+    if SettingKind.FLAGS in kinds and proof.setting.flags:
+        lines += _options(proof.setting.flags.label, proof.ways)
+    if proof.setting.edit:
+        edit = proof.setting.edit
+        where = "in the PTX, behind the block size: " if edit.directive else "in the PTX: "
+        lines.append(f"{where}{edit.words}")
+    launch = [step for step in steps if step.kind is SettingKind.LAUNCH]
+    if launch:
+        arguments = ", ".join(f"{step.name}={step.after!r}" for step in launch)
+        lines.append(f"launch it with {arguments}")
+    if SettingKind.CONFIG in kinds:
+        lines.append(_config(cell))
+    return tuple(lines)
+
+
+def _options(words: str, ways: Sequence[OptionWay]) -> list[str]:
+    """How ptxas gets an option: each way that this Triton was seen to have, or by hand."""
+    everywhere, here = "for every kernel of the program", "for this kernel"
+    lines = {
+        OptionWay.VARIABLE: f'export {OPTIONS_VARIABLE}="{words}"  # {everywhere}',
+        OptionWay.ARGUMENT: f'kernel[grid](..., {OPTIONS_ARGUMENT}="{words}")  # {here}',
+    }
+    joined = [line for way, line in lines.items() if way in ways]
+    if len(joined) > 1:
+        joined[1] += ", in place of the variable"
+    return joined or [f"ptxas {words}"]
+
+
+def _config(cell: PlannedCell) -> str:
+    """As the tuner's list says it, or else the launch."""
+    if cell.record and cell.record.autotuned:
+        return config_source(cell.cell.config, "triton.Config")
+    values = ", ".join(f"{name}={value!r}" for name, value in cell.cell.config.items)
+    return f"kernel[grid](..., {values})"
+
+
+def ptxas_environment(package: str, version: str) -> list[str]:
+    """Lines for a shell: install that ptxas, and let Triton use it."""
+    found = _LOCATE.format(package=package)
+    return [
+        f"pip install {package}=={version}",
+        f"export {_VARIABLES[0]}=$({found})",
+        # Tritons that bundle two of them ask this variable for newer GPUs.
+        f"export {_VARIABLES[1]}=${_VARIABLES[0]}",
+    ]

@@ -1,0 +1,93 @@
+"""What a search for workarounds ends with. Values only; nothing here is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from harness.values.row import Row
+from harness.workarounds.guard import Guard
+from harness.workarounds.settings import Setting, SettingStep
+
+__all__ = ["Candidate", "Equivalence", "Numerics", "Patch", "WorkaroundReport"]
+
+
+class Equivalence(str, Enum):
+    """What is known of whether the same function is computed."""
+
+    COMPILED = "compiled"
+    INTERPRETED = "interpreted"
+    DIFFERS = "differs"
+    NOT_CHECKED = "not checked"
+    MEASURED = "measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numerics:
+    """What is known, and why; the measures are those of `triage check`, of the worst tensor."""
+
+    known: Equivalence
+    reason: str
+    tensor: str | None = None
+    rel_err: float | None = None
+    stable_max_rel: float | None = None
+    bad_frac: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A setting that is better, compiled again from nothing (`row`).
+
+    `is_listed` says that the tuner has the config already: nothing has to be added for it.
+    `explanation` has a line for each step, and `paste` what a user does to have it.
+    """
+
+    setting: Setting
+    steps: tuple[SettingStep, ...]
+    row: Row
+    is_listed: bool
+    explanation: tuple[str, ...]
+    numerics: Numerics
+    paste: tuple[str, ...]
+
+    @property
+    def change(self) -> str:
+        """All steps in one line."""
+        return ", ".join(step.words for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """A change of the kernel's file; `proof` is what the patched file was seen to compile to.
+
+    `is_proved`: it was applied to a copy, captured and compiled, and no config fails that is left.
+    `left_out` are the configs that it leaves out on the Triton that was asked about.
+    """
+
+    file: str
+    diff: str
+    guard: Guard | None
+    added: tuple[str, ...]
+    is_proved: bool
+    proof: str
+    rows: tuple[Row, ...] = ()
+    left_out: tuple[Row, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkaroundReport:
+    """`baseline` is the config that the search started from, `survivor` the best of today's list.
+
+    `is_needed` is False where every config works: then there is nothing to work around.
+    """
+
+    baseline: Row
+    survivor: Row | None
+    listed: tuple[Row, ...]
+    candidates: tuple[Candidate, ...]
+    patch: Patch | None
+    tried: int
+    seconds: float
+    is_needed: bool = True
+    is_time_up: bool = False
+    notes: tuple[str, ...] = ()

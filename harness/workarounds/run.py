@@ -1,0 +1,362 @@
+"""`triage workaround`: what can be done today, proved by compiling it again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from harness.bench.bench import TimeIsUpError, Workbench
+from harness.bisect.axes import plan_cells
+from harness.bisect.run import open_bench
+from harness.cells.evaluate import Evaluated, PlannedCell, evaluate
+from harness.cells.plan import Plan
+from harness.cells.run import CompileOptions, record_of
+from harness.cells.selection import Selection
+from harness.processes.hub import Hub
+from harness.ptxas.options import option_of
+from harness.store.store import Store
+from harness.values.errors import (
+    EmptySelectionError,
+    InfrastructureError,
+    TriageError,
+    UsageError,
+)
+from harness.values.kernel import Scalar
+from harness.values.limits import limits_of
+from harness.values.row import Row
+from harness.values.verdict import VerdictKind
+from harness.values.workaround import KeptSetting, KeptWorkaround
+from harness.workarounds.choice import Tried, best_of, choose, is_gain, rank_key
+from harness.workarounds.numerics import Judge
+from harness.workarounds.paste import paste_lines
+from harness.workarounds.patch import Times, make_patch
+from harness.workarounds.result import Candidate, Equivalence, WorkaroundReport
+from harness.workarounds.search import explore
+from harness.workarounds.settings import Setting, SettingKind, SettingStep, UserSetting, without
+from harness.workarounds.trials import Attempt, Trials
+from harness.workarounds.words import explain, explain_step
+
+__all__ = ["WorkaroundOptions", "find_workarounds"]
+
+# Of the budget: when the search ends, when steps are no longer taken back, when no proof begins,
+# and when no other Triton is asked for the patch; it is compiled in what is left.
+_SEARCH, _REFINE, _PROVE, _ASK = 0.56, 0.61, 0.74, 0.83
+# What takes a compiler so many times as long as the slowest of the list is not waited for; what is
+# quick may take some seconds.
+_PATIENCE, _LEAST_PATIENCE = 2.0, 15.0
+# A patch that is not compiled is worth little: that may take a little longer than was asked.
+_GRACE = 1.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkaroundOptions:
+    """`budget` is in seconds: for the search, the proofs and the patch together.
+
+    `kinds` are what may be changed.
+    """
+
+    budget: float = 240.0
+    kinds: tuple[SettingKind, ...] = tuple(SettingKind)
+    at_most: int = 8
+
+
+async def find_workarounds(
+    selection: Selection,
+    store: Store,
+    how: CompileOptions,
+    options: WorkaroundOptions,
+    tell: Callable[[str], None],
+) -> WorkaroundReport:
+    """Search, prove what was found, and write it as a patch; `tell` hears what is tried.
+
+    Raises:
+        EmptySelectionError: no config matches.
+        UsageError: the selection names several kernels, or nothing can be told of it.
+        TriageError: the launch cannot be captured, or a toolchain cannot be had.
+    """
+    started = time.monotonic()
+    run = store.begin_run(how.command)
+    async with Hub() as hub:
+        bench = open_bench(hub, store, how)
+        trials, listed, plan = await _begin(bench, selection, run, tell)
+        rows = [each.row for each in listed]
+        home = trials.done[trials.origin.setting.key]
+        notes = list(plan.notes)
+        if not _is_trouble(home.row):
+            report = _nothing_to_do(home.row, rows, started)
+            store.finish_run(run)
+            return report
+        until = started + _SEARCH * options.budget
+        settings = [each.setting for each in listed]
+        is_complete = await explore(trials, settings, kinds=options.kinds, until=until)
+        bench.deadline = started + _REFINE * options.budget
+        chosen = await _refined(trials, listed, options.at_most)
+        bench.deadline = started + _PROVE * options.budget
+        tell(f"proving {len(chosen)} of {len(trials.done)} that were tried")
+        judge = Judge(trials=trials, until=started + _ASK * options.budget)
+        candidates, more = await _proved(trials, chosen, listed, judge)
+        notes += more
+        survivor = best_of(trials.origin, _pairs(listed))
+        limits = Times(ask=started + _ASK * options.budget, end=started + _GRACE * options.budget)
+        patch, more = await make_patch(
+            trials,
+            plan,
+            candidates,
+            survivor,
+            limits,
+            on_tritons=SettingKind.TRITON in options.kinds,
+        )
+        notes += more
+    store.finish_run(run)
+    report = WorkaroundReport(
+        baseline=home.row,
+        survivor=survivor[1] if survivor else None,
+        listed=tuple(rows),
+        candidates=tuple(candidates),
+        patch=patch,
+        tried=len(trials.done),
+        seconds=time.monotonic() - started,
+        is_time_up=not is_complete,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+    _keep(store, report, selection)
+    return report
+
+
+def _keep(store: Store, report: WorkaroundReport, selection: Selection) -> None:
+    """With the bugs that it works around, so that every night can say whether it is needed."""
+    best = report.candidates[0] if report.candidates else None
+    patch = report.patch
+    if best is None and patch is None:
+        return
+    left_out = patch.left_out if patch else ()
+    store.put_workaround(
+        KeptWorkaround(
+            baseline=report.baseline,
+            change=best.change if best else f"patch of {patch.file if patch else ''}",
+            proof=best.row if best else None,
+            setting=_kept_setting(best.setting, selection) if best else None,
+            signatures=tuple(
+                dict.fromkeys(
+                    row.signature for row in (report.baseline, *left_out) if row.signature
+                )
+            ),
+            diff=patch.diff if patch else "",
+            is_patch_proved=bool(patch and patch.is_proved),
+            left_out=tuple(row.config for row in left_out),
+            overrides=tuple(selection.launches[0].overrides.items()),
+            created=time.time(),
+        )
+    )
+
+
+def _kept_setting(setting: Setting, selection: Selection) -> KeptSetting | None:
+    """What a night compiles again; an edit of a file is the user's to keep."""
+    if setting.edit:
+        return None
+    overrides = {**selection.launches[0].overrides, **dict(setting.launch)}
+    return KeptSetting(
+        config=setting.config.as_dict(),
+        overrides=tuple(overrides.items()),
+        options=setting.flags.label if setting.flags else None,
+        ptxas=setting.ptxas,
+        triton=setting.triton,
+    )
+
+
+# --- where the search begins --------------------------------------------------------------------
+
+
+async def _begin(
+    bench: Workbench, selection: Selection, run: int, tell: Callable[[str], None]
+) -> tuple[Trials, list[Attempt], Plan]:
+    """The configs that were selected, compiled; the first that is in trouble is the origin."""
+    plan = await plan_cells(bench, selection, None)
+    kernels = {cell.cell.kernel for cell in plan.cells}
+    if not plan.cells:
+        raise EmptySelectionError("--config matches none of the configs")
+    if len(kernels) > 1:
+        raise UsageError(f"{', '.join(sorted(kernels))}: name one kernel, as FILE.py::KERNEL")
+    tell(f"compiling what you have: {len(plan.cells)} configs")
+    done = await asyncio.gather(*(evaluate(bench, cell) for cell in plan.cells))
+    for each in done:
+        bench.store.put_result(run, record_of(each))
+    if plan.session:
+        await bench.sessions.close(plan.session)
+    rows = [each.row for each in done]
+    if all(VerdictKind(row.verdict).tells_nothing for row in rows):
+        broken = rows[0].verdict == VerdictKind.INFRA.value
+        raise (InfrastructureError if broken else UsageError)(
+            f"nothing can be told of any config: {rows[0].reason}"
+        )
+    home = _home(plan.cells, rows)
+    setting = Setting(config=home.cell.config)
+    trials = Trials(
+        bench=bench,
+        selection=selection,
+        run=run,
+        home=home,
+        origin=UserSetting(
+            setting=setting,
+            defaults=_defaults(selection, home),
+            row=rows[plan.cells.index(home)],
+        ),
+        tell=tell,
+        patience=max(_LEAST_PATIENCE, _PATIENCE * max(row.seconds or 0 for row in rows)),
+    )
+    listed = _attempts(plan.cells, done)
+    trials.done.update({each.setting.key: each for each in listed})
+    tell(f"the list as it is: {_counts([each.row for each in listed])}")
+    return trials, listed, plan
+
+
+def _home(cells: Sequence[PlannedCell], rows: Sequence[Row]) -> PlannedCell:
+    """The first config in trouble, in the order of the list; one that compiles, where any does."""
+    troubled = [(cell, row) for cell, row in zip(cells, rows, strict=True) if _is_trouble(row)]
+    if not troubled:
+        return cells[0]
+    healthy = any(row.verdict == VerdictKind.OK.value for row in rows)
+    compiling = [pair for pair in troubled if VerdictKind(pair[1].verdict).compiles]
+    # Where something works, what fails is the trouble; else what is left to a user is.
+    return (compiling if compiling and not healthy else troubled)[0][0]
+
+
+def _is_trouble(row: Row) -> bool:
+    kind = VerdictKind(row.verdict)
+    return kind is not VerdictKind.OK and not kind.tells_nothing
+
+
+def _attempts(cells: Sequence[PlannedCell], done: Sequence[Evaluated]) -> list[Attempt]:
+    """The first of each config: a launch may come to a kernel more than once."""
+    found: dict[object, Attempt] = {}
+    for cell, each in zip(cells, done, strict=True):
+        setting = Setting(config=cell.cell.config)
+        found.setdefault(setting.key, Attempt(setting=setting, cell=cell, done=each))
+    return list(found.values())
+
+
+def _defaults(selection: Selection, home: PlannedCell) -> dict[str, Scalar | None]:
+    launch = selection.launches[0]
+    values: dict[str, Scalar | None] = {p.name: p.default for p in launch.spec.parameters}
+    values.update(launch.overrides)
+    return {
+        **values,
+        "ptxas": home.ptxas.version,
+        "triton": home.launch.triton.version if home.launch else None,
+    }
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    verdicts = [row.verdict for row in rows]
+    return ", ".join(f"{verdicts.count(each)} {each}" for each in dict.fromkeys(verdicts))
+
+
+def _pairs(attempts: Sequence[Attempt]) -> list[Tried]:
+    return [(each.setting, each.row) for each in attempts]
+
+
+def _nothing_to_do(home: Row, rows: Sequence[Row], started: float) -> WorkaroundReport:
+    return WorkaroundReport(
+        baseline=home,
+        survivor=home,
+        listed=tuple(rows),
+        candidates=(),
+        patch=None,
+        tried=len(rows),
+        seconds=time.monotonic() - started,
+        is_needed=False,
+    )
+
+
+# --- what is shown of it ------------------------------------------------------------------------
+
+
+async def _refined(trials: Trials, listed: Sequence[Attempt], at_most: int) -> list[Attempt]:
+    """The settings worth showing, each without the steps that gain it nothing."""
+    trials.is_time_up = False
+    own = _pairs(listed)
+    chosen = choose(trials.origin, trials.pairs(), own, at_most=at_most)
+    await trials.attempt(
+        without(setting, step, trials.origin.setting)
+        for setting, _ in chosen
+        for step in _worth_undoing(trials, setting)
+    )
+    again = choose(trials.origin, trials.pairs(), own, at_most=at_most)
+    return [trials.done[setting.key] for setting, _ in again]
+
+
+def _worth_undoing(trials: Trials, setting: Setting) -> tuple[SettingStep, ...]:
+    found = trials.steps(setting)
+    return found if len(found) > 1 else ()
+
+
+async def _proved(
+    trials: Trials, chosen: Sequence[Attempt], listed: Sequence[Attempt], judge: Judge
+) -> tuple[list[Candidate], list[str]]:
+    """The candidates that come out again when they are compiled from nothing, and what does not."""
+    home = trials.done[trials.origin.setting.key]
+    own = {each.setting.config for each in listed}
+    notes: list[str] = []
+    candidates: list[Candidate] = []
+    proofs: list[Attempt | str] = []
+    # The best first: where time is short, it is not the best that stays without a proof.
+    for at in range(0, len(chosen), trials.bench.jobs):
+        several = chosen[at : at + trials.bench.jobs]
+        proofs += await asyncio.gather(*(_prove(trials, each) for each in several))
+    for each, proof in zip(chosen, proofs, strict=True):
+        words = ", ".join(step.words for step in trials.steps(each.setting))
+        if isinstance(proof, str):
+            notes.append(f"{words}: not shown, for it is not proved: {proof}")
+            continue
+        gain = is_gain(trials.origin, (each.setting, proof.row), (home.setting, home.row))
+        if not VerdictKind(proof.row.verdict).compiles or not gain:
+            notes.append(f"{words}: did not come out again: {proof.row.verdict}")
+            continue
+        numerics = await judge.numerics(each.setting)
+        if numerics.known is Equivalence.DIFFERS:
+            notes.append(f"{words}: computes something else: {numerics.reason}")
+            continue
+        steps = trials.steps(each.setting)
+        candidates.append(
+            Candidate(
+                setting=each.setting,
+                steps=steps,
+                row=proof.row,
+                is_listed=each.setting.config in own,
+                explanation=_explanation(trials, proof),
+                numerics=numerics,
+                paste=paste_lines(steps, proof),
+            )
+        )
+    candidates.sort(key=lambda one: rank_key(trials.origin, one.setting, one.row))
+    return candidates, notes
+
+
+async def _prove(trials: Trials, each: Attempt) -> Attempt | str:
+    """The same again from nothing, or why there is no proof."""
+    try:
+        proof = await trials.prove(each.setting)
+    except TimeIsUpError:
+        return "the time is up (--budget)"
+    except TriageError as error:
+        return str(error)
+    return proof or "the launch does not make this config"
+
+
+def _explanation(trials: Trials, proof: Attempt) -> tuple[str, ...]:
+    """What the whole brings, and what each step of it is for, where that was seen."""
+    steps = trials.steps(proof.setting)
+    home = trials.done[trials.origin.setting.key]
+    limits = limits_of(trials.target.capability)
+    option = option_of(proof.setting.flags) or proof.setting.edit
+    about = [f"{option.words}: {option.meaning}"] if option else []
+    if len(steps) == 1:
+        return (explain_step(steps[0], home.row, proof.row, limits), *about)
+    lines = [*about, f"together: {explain(home.row, proof.row)}"]
+    for step in steps:
+        undone = trials.done.get(without(proof.setting, step, trials.origin.setting).key)
+        if undone:
+            lines.append(explain_step(step, undone.row, proof.row, limits))
+    return tuple(lines)
