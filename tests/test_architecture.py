@@ -27,6 +27,8 @@ ORDER = (
     "toolchains",
     "store",
     "ptx",
+    "emulator/numbers",
+    "emulator/engines",
     "emulator",
     "ptxas",
     "bench",
