@@ -152,7 +152,8 @@ class TritonSessions:
     async def _start_server(self, triton: Triton) -> Peer:
         require_confinement()
         folder = self._hub.new_folder("server")
-        argv = [sys.executable, "-m", "harness.frontends.triton.child"]
+        keep = () if sys.dont_write_bytecode else ("-X", "keep-bytecode")
+        argv = [sys.executable, *keep, "-m", "harness.frontends.triton.child"]
         try:
             peer = await self._hub.spawn(argv, env=child_environment(triton), log=folder / "log")
         except InfrastructureError as error:
