@@ -104,7 +104,7 @@ def test_columns_are_handed_out_once() -> None:
     assert columns.allocate(64) == 0
     with pytest.raises(ValueError, match="no block of 64 columns starts at 256"):
         columns.free(256, 64)
-    with pytest.raises(ValueError, match="not 48"):
+    with pytest.raises(ValueError, match="of 48 columns"):
         columns.allocate(48)
     columns.relinquish()
     with pytest.raises(ValueError, match="relinquish"):
