@@ -19,6 +19,7 @@ __all__ = [
     "Bytes",
     "Checks",
     "Fault",
+    "FaultKind",
     "Launch",
     "Null",
     "Outcome",

@@ -1,0 +1,1 @@
+"""What each opcode does: one module a chapter of the PTX ISA manual."""

@@ -1,0 +1,188 @@
+"""Runs a launch: decodes the PTX, lays out memory, runs the grid batch by batch.
+
+The result is what the PTX computes under the rules of the PTX ISA, for one order of warps and of
+asynchronous completions (`Schedule`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from harness.emulator.instructions.catalogue import CHAPTERS
+from harness.emulator.machine.layout import Arena, parameter_memory, place_symbols, thread_registers
+from harness.emulator.machine.running import Fallen, run_batch
+from harness.emulator.program.decoding import Program, decode
+from harness.emulator.program.refusal import NotExecutable
+from harness.emulator.program.regions import Region
+from harness.emulator.program.steps import WARP, Registers
+from harness.emulator.program.types import Array
+from harness.emulator.state.batch import Batch, Findings, Geometry
+from harness.emulator.state.frame import Frame
+from harness.emulator.state.memory import Memory, Trouble
+from harness.emulator.values import Budget, Checks, Fault, Launch, Outcome, Schedule
+
+__all__ = ["run"]
+
+_MOST_BATCH_CTAS = 256
+
+
+def run(
+    launch: Launch,
+    schedule: Schedule | None = None,
+    limits: Budget | None = None,
+    check: Checks | None = None,
+) -> Outcome:
+    """Execute a launch; every way in which it may end is an outcome, never an exception."""
+    assert CHAPTERS
+    try:
+        program = decode(launch.ptx, launch.entry)
+        machine = _Machine(
+            launch, program, schedule or Schedule(), limits or Budget(), check or Checks()
+        )
+    except NotExecutable as reason:
+        return Outcome(not_run=str(reason), unknown=reason.unknown)
+    with np.errstate(all="ignore"):
+        return machine.run()
+
+
+class _Machine:
+    def __init__(
+        self, launch: Launch, program: Program, schedule: Schedule, limits: Budget, check: Checks
+    ) -> None:
+        self._launch = launch
+        self._program = program
+        self._schedule = schedule
+        self._limits = limits
+        self._check = check
+        self._geometry = Geometry(launch.grid, launch.block, launch.cluster)
+        self._findings = Findings()
+        self._arena = Arena(launch, program.listing, schedule.garbage, validity=check.validity)
+        self._parameters = parameter_memory(launch, program.listing, self._arena)
+        self._executed = 0
+        self._refuse_geometry()
+
+    def _refuse_geometry(self) -> None:
+        sizes = (*self._launch.grid, *self._launch.block, *self._launch.cluster)
+        if min(sizes) < 1 or self._geometry.threads > 1024:
+            raise NotExecutable(
+                f"cannot launch blocks of {self._launch.block} in a grid of {self._launch.grid}"
+            )
+        if any(g % c for g, c in zip(self._launch.grid, self._launch.cluster, strict=True)):
+            raise NotExecutable(
+                f"the grid {self._launch.grid} is no multiple of the cluster {self._launch.cluster}"
+            )
+
+    def run(self) -> Outcome:
+        total = int(np.prod(self._launch.grid))
+        ran = 0
+        faults: list[Fault] = []
+        for coordinates in self._batches(min(total, self._limits.max_ctas)):
+            batch = self._batch(coordinates)
+            try:
+                run_batch(self._program, batch, self._limits.max_instructions - self._executed)
+            except Fallen as fallen:
+                faults.append(fallen.fault)
+            except Trouble as trouble:
+                faults.append(Fault(kind="memory_fault", what=trouble.what))
+            self._executed += batch.executed
+            ran += len(coordinates)
+            if faults:
+                break
+        return Outcome(
+            allocations=self._arena.allocations(),
+            faults=tuple(faults),
+            uninitialised=self._findings.uninitialised(),
+            executed=self._executed,
+            ctas=ran,
+            ctas_of=total,
+        )
+
+    def _batches(self, count: int) -> Iterator[Array]:
+        """Coordinates of the CTAs that run together: whole clusters, as many as memory allows."""
+        x, y, z = self._launch.grid
+        cx, cy, cz = self._launch.cluster
+        order = np.arange(x * y * z)
+        places = np.stack([order % x, order // x % y, order // (x * y)], axis=1)
+        if self._geometry.cluster_size > 1:
+            # Cluster by cluster, and in a cluster by rank.
+            cluster = places // (cx, cy, cz)
+            rank = places % (cx, cy, cz)
+            keys = (rank[:, 0], rank[:, 1], rank[:, 2], cluster[:, 0], cluster[:, 1], cluster[:, 2])
+            places = places[np.lexsort(keys)]
+        size = self._geometry.cluster_size
+        step = max(size, self._room() // size * size)
+        for first in range(0, count, step):
+            yield places[first : first + step]
+
+    def _room(self) -> int:
+        """How many CTAs fit: their registers, shared and local memory."""
+        lanes = -(-self._geometry.threads // WARP) * WARP
+        checks = 1 + self._check.validity
+        one = self._program.live * lanes * 4
+        one += checks * (self._shared_size() + self._program.local_end * lanes)
+        return max(1, min(_MOST_BATCH_CTAS, self._limits.max_memory // 2 // max(one, 1)))
+
+    def _shared_size(self) -> int:
+        end = self._program.shared_end
+        if self._program.dynamic is not None:
+            align = max(self._program.dynamic.align, 16)
+            end = -(-end // align) * align
+        return -(-(end + self._launch.dynamic_shared) // 128) * 128
+
+    def _batch(self, coordinates: Array) -> Batch:
+        lanes = -(-self._geometry.threads // WARP) * WARP
+        memories = {
+            "global": self._arena.memory,
+            "param": self._parameters,
+            "shared": self._shared(len(coordinates)),
+            "local": self._local(len(coordinates) * lanes),
+        }
+        batch = Batch(
+            self._geometry, coordinates, memories, self._schedule, self._findings, lanes=lanes
+        )
+        end = len(self._program.sections)
+        width = lanes if self._schedule.warps == "lockstep" else WARP
+        batch.frames = [Frame(batch, first, width, end) for first in range(0, lanes, width)]
+        batch.barriers.frames = batch.frames
+        for frame in batch.frames:
+            registers: Registers = self._program.initial(self._schedule.garbage)
+            registers[0], registers[1] = frame, None
+            place_symbols(registers, self._program, self._arena, self._launch)
+            thread_registers(registers, self._program.slots, frame, self._launch)
+            frame.registers = registers
+            if self._geometry.threads < frame.first + width:
+                # Threads that fill up the last warp have left before anything begins.
+                frame.at = np.where(frame.threads < self._geometry.threads, 0, end)
+        return batch
+
+    def _shared(self, ctas: int) -> Memory:
+        size = self._shared_size()
+        regions = list(self._program.shared)
+        if self._program.dynamic is not None:
+            one = self._program.dynamic
+            start = -(-self._program.shared_end // max(one.align, 16)) * max(one.align, 16)
+            regions.append(Region(one.name, start, start + self._launch.dynamic_shared))
+        elif self._launch.dynamic_shared:
+            regions.append(Region("shared memory", self._program.shared_end, size))
+        memory = Memory("shared", _garbage(ctas * size, self._schedule), 0, size, regions)
+        if self._check.validity:
+            memory.track(np.zeros(ctas * size, dtype=np.bool_))
+        return memory
+
+    def _local(self, threads: int) -> Memory:
+        size = -(-self._program.local_end // 16) * 16
+        memory = Memory(
+            "local", _garbage(threads * size, self._schedule), 0, size, self._program.local
+        )
+        if self._check.validity:
+            memory.track(np.zeros(threads * size, dtype=np.bool_))
+        return memory
+
+
+def _garbage(size: int, schedule: Schedule) -> Array:
+    """Arbitrary bytes, others for each seed; never such that they look like small numbers."""
+    random = np.random.default_rng((schedule.garbage, 77))
+    block = random.integers(0, 256, 4096, dtype=np.uint8)
+    return np.resize(block, -(-size // 32) * 32) if size else np.zeros(0, dtype=np.uint8)

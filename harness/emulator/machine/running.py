@@ -1,0 +1,226 @@
+"""Runs the frames of a batch: which block, for which threads, until all have left.
+
+Of the threads of a frame that parted, those in the block of the smallest number run (see
+`program.flow`). Whoever waits is passed over. If nothing can go on, asynchronous operations under
+way are completed; if that helps nobody, the batch hangs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator.program.decoding import Program, Section
+from harness.emulator.program.steps import MASK, WARP
+from harness.emulator.program.types import Array
+from harness.emulator.state.batch import Batch
+from harness.emulator.state.frame import Frame
+from harness.emulator.state.memory import Trouble
+from harness.emulator.values import Fault, FaultKind, Place, Schedule
+
+__all__ = ["Fallen", "run_batch"]
+
+# So many blocks of one frame before another one gets its turn; so many choices of the smallest
+# block before a greater one gets its turn: who spins must not keep out whom it waits for.
+_TURN = 4096
+_PATIENCE = 2048
+_BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
+
+
+class Fallen(Exception):  # noqa: N818 - the end of a run, not an error of ours
+    """The run ends with a fault."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.what)
+        self.fault = fault
+
+
+def run_batch(program: Program, batch: Batch, limit: int) -> None:
+    """Run all threads to their end; Fallen with the first fault. `limit`: thread-instructions."""
+    runners = [_Runner(program, frame, limit) for frame in batch.frames]
+    while True:
+        progress = False
+        for runner in _ordered(runners, batch.schedule, batch.random):
+            if runner.turn():
+                progress = True
+                if batch.schedule.warps in ("first", "last"):
+                    break
+        if progress:
+            continue
+        if all(runner.frame.is_done for runner in runners):
+            batch.asynchrony.finish()
+            return
+        released = batch.asynchrony.complete_some()
+        released = batch.barriers.release() or released
+        released = batch.barriers.complete_cluster() or released
+        if not released:
+            raise Fallen(_hang(program, batch))
+
+
+def _ordered(
+    runners: list[_Runner], schedule: Schedule, random: np.random.Generator
+) -> list[_Runner]:
+    if schedule.warps == "last":
+        return runners[::-1]
+    if schedule.warps == "random":
+        return [runners[number] for number in random.permutation(len(runners))]
+    return runners
+
+
+class _Runner:
+    """Runs one frame."""
+
+    def __init__(self, program: Program, frame: Frame, limit: int) -> None:
+        self.frame = frame
+        self._sections = program.sections
+        self._limit = limit
+        self._picks = 0
+
+    def turn(self) -> bool:
+        """Run until all threads wait or have left, or others must have their turn."""
+        frame = self.frame
+        progress = False
+        for _ in range(_TURN):
+            held = frame.held() if frame.holds else None
+            if isinstance(frame.at, int):
+                if frame.at == frame.end:
+                    return progress
+                if held is None:
+                    self._run(self._sections[frame.at], None, self.frame.ctas * frame.lanes)
+                    progress = True
+                    continue
+            chosen = self._choose(held)
+            if chosen is None:
+                return progress
+            block, mask = chosen
+            self._run(self._sections[block], mask, int(frame.full(mask).sum()))
+            progress = True
+        return progress
+
+    def _choose(self, held: Array | None) -> tuple[int, Array] | None:
+        """The block to run and its threads; None if nobody can go on."""
+        frame = self.frame
+        at = np.asarray(frame.at)
+        free = at if held is None else np.where(held, frame.end, at)
+        self._picks += 1
+        least = int(free.min())
+        if least == frame.end:
+            return None
+        blocks = [least]
+        if self._picks % _PATIENCE == 0 or self._sections[least].meeting is not None:
+            blocks = [int(each) for each in np.unique(free) if each != frame.end]
+            if self._picks % _PATIENCE == 0:
+                blocks.reverse()
+        for block in blocks:
+            mask = free == block
+            if mask.ndim < 2:
+                mask = mask.reshape((1, 1))
+            meeting = self._sections[block].meeting
+            if meeting is not None:
+                mask = self._together(block, mask)
+            if mask.any():
+                return block, mask
+        return None
+
+    def _together(self, block: int, mask: Array) -> Array:
+        """Of the threads in a block, those whose whole member mask is there."""
+        frame = self.frame
+        meeting = self._sections[block].meeting
+        assert meeting is not None
+        warps = (frame.ctas, frame.lanes // WARP, WARP)
+        here = frame.full(mask).reshape(warps)
+        wanted = frame.full(meeting(frame.registers)).reshape(warps)
+        present = (here * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
+        alive = (frame.alive().reshape(warps) * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
+        ready = (wanted & alive & ~present) == 0
+        together: Array = (here & ready).reshape(frame.shape)
+        return together
+
+    def _run(self, section: Section, mask: Array | None, threads: int) -> None:
+        frame = self.frame
+        registers = frame.registers
+        number = 0
+        registers[MASK] = mask
+        try:
+            for number, run in enumerate(section.whole if mask is None else section.part):  # noqa: B007
+                run(registers)
+        except Trouble as trouble:
+            registers[MASK] = None
+            raise Fallen(
+                Fault(kind=_KINDS[trouble.kind], what=trouble.what, place=section.places[number])
+            ) from None
+        self._leave(section, mask)
+        registers[MASK] = None
+        frame.batch.executed += section.count * threads
+        if frame.batch.executed > self._limit:
+            place = section.places[-1] if section.places else None
+            raise Fallen(
+                Fault(
+                    kind="hang",
+                    what=f"no end within {self._limit:,} instructions of threads",
+                    place=place,
+                )
+            )
+
+    def _leave(self, section: Section, mask: Array | None) -> None:
+        """Where the threads go from here."""
+        frame = self.frame
+        onwards = frame.end if section.following is None else section.following
+        to: int | Array
+        if section.table is not None:
+            index = section.table(frame.registers)
+            if mask is not None:
+                index = np.where(mask, index, 0)
+            if (index >= len(section.targets)).any():
+                raise Fallen(Fault(kind="memory_fault", what="a branch index beyond its table"))
+            to = np.array(section.targets)[index]
+        elif section.leaves or section.targets:
+            to = frame.end if section.leaves else section.targets[0]
+        else:
+            to = onwards
+        if section.predicate is not None:
+            holds = frame.registers[section.predicate]
+            if section.is_negated:
+                holds = ~holds
+            if mask is None:
+                # Mostly all threads agree.
+                if holds.all():
+                    frame.at = to
+                    return
+                if not holds.any():
+                    frame.at = onwards
+                    return
+            to = np.where(holds, to, onwards)
+        if mask is None:
+            frame.at = to
+        else:
+            frame.at = np.where(mask, to, frame.at)
+        if not isinstance(frame.at, int):
+            first = int(frame.at.flat[0])
+            if (frame.at == first).all():
+                frame.at = first
+
+
+_KINDS: dict[str, FaultKind] = {
+    "memory_fault": "memory_fault", "hang": "hang", "trap": "trap",
+}  # fmt: skip
+
+
+def _hang(program: Program, batch: Batch) -> Fault:
+    """Who waits for what."""
+    del program
+    words: list[str] = []
+    place: Place | None = None
+    for frame in batch.frames:
+        for one in frame.holds:
+            row, column = (int(each[0]) for each in np.nonzero(one.mask))
+            x, y, z = batch.coordinates[row].tolist()
+            warps = sorted({int(c + frame.first) // WARP for c in np.nonzero(one.mask[row])[0]})
+            name = "warp" if len(warps) == 1 else "warps"
+            listed = ", ".join(str(each) for each in warps)
+            words.append(f"{name} {listed} of CTA ({x}, {y}, {z}) waits for {one.why()}")
+            del column
+    return Fault(
+        kind="hang",
+        what="; ".join(words[:4]) or "some lanes of a warp wait for others at a .sync instruction",
+        place=place,
+    )

@@ -1,0 +1,1 @@
+"""From PTX text to steps: lines, blocks, operands, and the table of opcodes."""

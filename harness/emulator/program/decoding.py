@@ -1,0 +1,264 @@
+"""A program ready to run: blocks of closures, slots of registers, variables in their spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.emulator.program.binder import Binder, Slots
+from harness.emulator.program.flow import Block, read_flow
+from harness.emulator.program.listing import EntryListing, PtxLine, read_listing
+from harness.emulator.program.refusal import NotExecutable
+from harness.emulator.program.regions import SHARED_BASE, Region, laid_out
+from harness.emulator.program.steps import MASK, Reader, Registers, Run, Step, merge
+from harness.emulator.program.table import find_row
+from harness.emulator.program.types import CANONICAL, Array
+from harness.emulator.program.variables import Variable
+from harness.emulator.values import Place
+
+__all__ = ["Program", "Section", "decode"]
+
+_FREE_EVERY = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A basic block as closures: `whole` where all threads are active, `part` where some are.
+
+    `predicate` is the slot that decides about the branch (None: always), `table` the reader of the
+    index into `targets` (`brx.idx`). `following` is None behind `exit`. `meeting` reads the lanes
+    that have to be here together.
+    """
+
+    whole: tuple[Run, ...]
+    part: tuple[Run, ...]
+    places: tuple[Place, ...]
+    count: int
+    targets: tuple[int, ...]
+    following: int | None
+    predicate: int | None
+    is_negated: bool
+    table: Reader | None
+    leaves: bool
+    meeting: Reader | None
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """An entry ready to run. `live` is how many arrays of registers it holds at most."""
+
+    listing: EntryListing
+    slots: Slots
+    sections: tuple[Section, ...]
+    shared: tuple[Region, ...]
+    shared_end: int
+    dynamic: Variable | None
+    local: tuple[Region, ...]
+    local_end: int
+    live: int
+
+    def initial(self, garbage: int) -> list[Array]:
+        """Every slot: constants, and something arbitrary in registers that nothing wrote."""
+        random = np.random.default_rng(garbage)
+        fill: dict[int, Array] = {}
+        for bits in (1, 8, 16, 32, 64):
+            value = random.integers(0, 1 << bits, (1, 1), dtype=np.uint64)
+            fill[bits] = value.astype(CANONICAL[bits])
+        fill[128] = np.full((1, 1), complex(float(random.random()), 0.0))
+        registers: list[Array] = [fill[32]] * self.slots.count
+        for slot, bits in self.slots.bits.items():
+            registers[slot] = fill[bits]
+        for slot, value in self.slots.constants.items():
+            registers[slot] = value
+        return registers
+
+
+def decode(ptx: str, entry: str | None) -> Program:
+    """Make an entry ready; NotExecutable names every opcode that the table does not know."""
+    listing = read_listing(ptx, entry)
+    blocks = read_flow(listing, _is_wait)
+    unknown = sorted(
+        {line.opcode for block in blocks for line in block.lines if not find_row(line.opcode)}
+    )
+    if unknown:
+        raise NotExecutable("unknown instructions: " + ", ".join(unknown), tuple(unknown))
+    slots = Slots(listing)
+    drafts = [_draft(slots, block) for block in blocks]
+    frees, live = _local_slots(slots, drafts)
+    sections = tuple(
+        _section(slots, block, draft, free)
+        for block, draft, free in zip(blocks, drafts, frees, strict=True)
+    )
+    dynamic = next((v for v in listing.variables if v.space == "shared" and v.is_extern), None)
+    shared, shared_end = _placed(listing, "shared", SHARED_BASE)
+    local, local_end = _placed(listing, "local", 0)
+    return Program(
+        listing, slots, sections, tuple(shared), shared_end, dynamic, tuple(local), local_end, live
+    )
+
+
+def _is_wait(name: str) -> bool:
+    found = find_row(name)
+    return found is not None and (found[0].waits or found[0].meets)
+
+
+def _placed(listing: EntryListing, space: str, start: int) -> tuple[list[Region], int]:
+    sizes = [
+        (one.name, one.size, one.align)
+        for one in listing.variables
+        if one.space == space and not one.is_extern
+    ]
+    return laid_out(sizes, start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A block's steps, the slots that each touches, and what its branch reads."""
+
+    steps: list[Step]
+    touched: list[set[int]]
+    meeting: Reader | None
+    predicate: int | None
+    table: Reader | None
+    branch_touches: set[int]
+
+
+def _draft(slots: Slots, block: Block) -> _Draft:
+    steps, touched, meeting = [], [], None
+    for line in block.lines:
+        found = find_row(line.opcode)
+        assert found is not None
+        row, parts = found
+        binder = Binder(slots, line, parts)
+        step = binder.guarded(row.make(binder))
+        if row.meets:
+            meeting = binder.meeting or _everyone
+        steps.append(step)
+        touched.append(binder.touched | set(step.writes))
+    predicate, table, branch_touches = _branch(slots, block.branch)
+    return _Draft(steps, touched, meeting, predicate, table, branch_touches)
+
+
+def _everyone(_: Registers) -> Array:
+    return np.full((1, 1), 0xFFFF_FFFF, dtype=np.uint32)
+
+
+def _branch(slots: Slots, line: PtxLine | None) -> tuple[int | None, Reader | None, set[int]]:
+    if line is None:
+        return None, None, set()
+    touches: set[int] = set()
+    predicate = slots.register(line.guard) if line.guard else None
+    if predicate is not None:
+        touches.add(predicate)
+    table = None
+    if line.opcode.startswith("brx"):
+        binder = Binder(slots, line, {})
+        table = binder.read(0, "u32")
+        touches |= binder.touched
+    return predicate, table, touches
+
+
+def _local_slots(slots: Slots, drafts: Sequence[_Draft]) -> tuple[list[dict[int, list[int]]], int]:
+    """For each block the slots to free behind each step, and how many arrays live at most.
+
+    A register that one block alone touches, and first writes whole, is free after its last use.
+    """
+    seen: dict[int, int] = {}
+    shared_by_blocks: set[int] = set(slots.accumulators)
+    for number, draft in enumerate(drafts):
+        for slot in set().union(*draft.touched, draft.branch_touches):
+            if seen.setdefault(slot, number) != number:
+                shared_by_blocks.add(slot)
+    frees: list[dict[int, list[int]]] = []
+    most = 0
+    for draft in drafts:
+        last: dict[int, int] = {}
+        first: dict[int, int] = {}
+        carried: set[int] = set(draft.branch_touches)
+        for number, (step, touched) in enumerate(zip(draft.steps, draft.touched, strict=True)):
+            for slot in touched:
+                if slot not in first:
+                    first[slot] = number
+                    if slot not in step.writes or step.reads_old:
+                        carried.add(slot)
+                last[slot] = number
+        local = [
+            s
+            for s in last
+            if s not in shared_by_blocks and s not in carried and slots.is_register(s)
+        ]
+        free: dict[int, list[int]] = {}
+        for slot in local:
+            free.setdefault(last[slot], []).append(slot)
+        frees.append(free)
+        alive = peak = 0
+        starts: dict[int, int] = {}
+        for slot in local:
+            starts[first[slot]] = starts.get(first[slot], 0) + 1
+        for number in range(len(draft.steps)):
+            alive += starts.get(number, 0)
+            peak = max(peak, alive)
+            alive -= len(free.get(number, ()))
+        most = max(most, peak)
+    carried_over = sum(slots.is_register(slot) for slot in seen) - sum(
+        len(each) for free in frees for each in free.values()
+    )
+    return frees, carried_over + most
+
+
+def _section(slots: Slots, block: Block, draft: _Draft, free: dict[int, list[int]]) -> Section:
+    whole: list[Run] = []
+    part: list[Run] = []
+    places: list[Place] = []
+    dead: list[int] = []
+    for number, (step, line) in enumerate(zip(draft.steps, block.lines, strict=True)):
+        whole.append(step.run)
+        part.append(_merging(step) if step.is_pure else step.run)
+        places.append(line.place)
+        dead += free.get(number, [])
+        if len(dead) >= _FREE_EVERY:
+            release = _freeing(slots, dead)
+            whole.append(release)
+            part.append(release)
+            places.append(line.place)
+            dead = []
+    branch = block.branch
+    return Section(
+        whole=tuple(whole),
+        part=tuple(part),
+        places=tuple(places),
+        count=len(block.lines) + (branch is not None),
+        targets=tuple(block.targets),
+        following=block.next,
+        predicate=draft.predicate,
+        is_negated=bool(branch and branch.is_negated),
+        table=draft.table,
+        leaves=bool(branch and branch.opcode.split(".", 1)[0] in ("ret", "exit")),
+        meeting=draft.meeting,
+    )
+
+
+def _merging(step: Step) -> Run:
+    run, writes = step.run, step.writes
+
+    def merging(registers: Registers) -> None:
+        merge(run, writes, registers, registers[MASK])
+
+    return merging
+
+
+def _freeing(slots: Slots, dead: Sequence[int]) -> Run:
+    pairs = [(slot, np.zeros((1, 1), dtype=CANONICAL[slots.bits[slot]])) for slot in dead]
+
+    def free(registers: Registers) -> None:
+        for slot, nothing in pairs:
+            registers[slot] = nothing
+
+    return free
+
+
+def variable_named(listing: EntryListing, name: str) -> Variable:
+    """A variable of a listing."""
+    return next(each for each in listing.variables if each.name == name)

@@ -1,0 +1,147 @@
+"""Operations under way: they take effect between their issue and the wait that orders them.
+
+Groups (`cp.async`, bulk stores, `wgmma`) are waited for by the thread that issued them. Flights
+(bulk loads, `tcgen05`) signal an mbarrier: completed late, they are so when nothing else can go on,
+the oldest first, so that whatever does not wait for them runs before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.emulator.program.steps import MASK
+from harness.emulator.program.types import Array
+from harness.emulator.state.frame import Frame
+
+__all__ = ["Asynchrony", "Groups"]
+
+# Does an operation for a mask of threads (None: all of the frame).
+Effect = Callable[[Array | None], None]
+
+
+@dataclass(slots=True)
+class _Entry:
+    """An effect to come, the threads it is for, and the number of their group."""
+
+    effect: Effect
+    mask: Array | None
+    group: Array
+
+
+class Groups:
+    """What the threads of a frame issued, by group, in order."""
+
+    def __init__(self, frame: Frame, asynchrony: Asynchrony) -> None:
+        self._frame = frame
+        self._asynchrony = asynchrony
+        self._committed = np.zeros((1, 1), dtype=np.int64)
+        self._entries: list[_Entry] = []
+
+    def issue(self, effect: Effect) -> None:
+        """Do it now or later, for the active threads."""
+        mask = self._frame.registers[MASK]
+        if self._asynchrony.is_now():
+            effect(mask)
+        else:
+            self._entries.append(_Entry(effect, mask, self._committed))
+
+    def commit(self) -> None:
+        """End the current group of the active threads."""
+        mask = self._frame.registers[MASK]
+        more = self._committed + 1
+        self._committed = more if mask is None else np.where(mask, more, self._committed)
+
+    def wait(self, pending: int) -> None:
+        """Complete all groups of the active threads but so many of the newest; -1: everything."""
+        mask = self._frame.registers[MASK]
+        limit = self._committed - pending
+        kept = []
+        for entry in self._entries:
+            ready = entry.group < limit if pending >= 0 else np.ones((1, 1), np.bool_)
+            if ready.all() and mask is None:
+                self._do(entry, entry.mask)
+                continue
+            due = ready if mask is None else ready & mask
+            due = due if entry.mask is None else due & entry.mask
+            if due.any():
+                self._do(entry, due)
+                rest = ~due if entry.mask is None else entry.mask & ~due
+                if np.broadcast_to(rest, self._frame.shape).any():
+                    entry.mask = rest
+                    kept.append(entry)
+            else:
+                kept.append(entry)
+        self._entries = kept
+
+    def finish(self) -> None:
+        """Complete everything, whoever issued it."""
+        for entry in self._entries:
+            self._do(entry, entry.mask)
+        self._entries = []
+
+    def _do(self, entry: _Entry, mask: Array | None) -> None:
+        registers = self._frame.registers
+        outer = registers[MASK]
+        registers[MASK] = mask
+        entry.effect(mask)
+        registers[MASK] = outer
+
+
+@dataclass(slots=True)
+class _Flight:
+    frame: Frame
+    effect: Effect
+    mask: Array | None
+
+
+class Asynchrony:
+    """All that is under way in a batch."""
+
+    def __init__(self, completion: str, random: np.random.Generator) -> None:
+        self._completion = completion
+        self._random = random
+        self._groups: dict[tuple[int, str], Groups] = {}
+        self._flights: list[_Flight] = []
+
+    def is_now(self) -> bool:
+        """Whether an operation that is issued takes effect at once."""
+        if self._completion == "random":
+            return bool(self._random.integers(2))
+        return self._completion == "early"
+
+    def groups(self, frame: Frame, kind: str) -> Groups:
+        """The groups of one kind that the threads of a frame issued."""
+        key = (frame.first, kind)
+        if key not in self._groups:
+            self._groups[key] = Groups(frame, self)
+        return self._groups[key]
+
+    def launch(self, frame: Frame, effect: Effect, *, in_order: bool) -> None:
+        """An operation that signals by itself. `in_order`: not before those that came before it."""
+        mask = frame.registers[MASK]
+        if self.is_now() and not (in_order and self._flights):
+            effect(mask)
+        else:
+            self._flights.append(_Flight(frame, effect, mask))
+
+    def complete_some(self) -> bool:
+        """Complete the oldest flight; whether there was one."""
+        if not self._flights:
+            return False
+        flight = self._flights.pop(0)
+        registers = flight.frame.registers
+        outer = registers[MASK]
+        registers[MASK] = flight.mask
+        flight.effect(flight.mask)
+        registers[MASK] = outer
+        return True
+
+    def finish(self) -> None:
+        """Complete everything: the CTAs have left."""
+        while self.complete_some():
+            pass
+        for groups in self._groups.values():
+            groups.finish()
