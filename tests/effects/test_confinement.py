@@ -264,10 +264,14 @@ def test_not_confined_is_explicit(tmp_path: Path) -> None:
         + "if token:\n    open(__file__ + '.log', 'w').write(token)\n"
     )
     words = ("compile", "--kernel", f"{tmp_path}/mine.py::double", "--sm", "80")
-    assert triage(tmp_path, *words)[0] == 0
-    assert not (tmp_path / "mine.py.log").exists()
-    code, _, err = triage(tmp_path, *words, "--confine", "off", "-v")
+    said = "the launch code reads GITHUB_TOKEN, which was not passed: --pass-env GITHUB_TOKEN"
+    code, out, err = triage(tmp_path, *words)
     assert code == 0
+    assert " ".join([*out.split(), *" ".join(err).split()]).count(said) == 1
+    assert not (tmp_path / "mine.py.log").exists()
+    code, out, err = triage(tmp_path, *words, "--confine", "off", "-v")
+    assert code == 0
+    assert "not passed" not in out + " ".join(err)
     assert err[0].startswith("launch code: not confined")
     assert (tmp_path / "mine.py.log").read_text() == "ghp_0123456789"
 

@@ -52,7 +52,7 @@ def alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
-def comes_true(condition: Callable[[], bool], seconds: float = 2.0) -> bool:
+def comes_true(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:
@@ -464,3 +464,35 @@ def test_children_that_are_gone_are_forgotten() -> None:
         return len(hub._peers) + len(hub._waiting)
 
     assert through_hub(body) <= 1
+
+
+_UNKILLABLE = """
+import os, signal, socket, sys, time
+from harness.children import supervisor
+
+supervisor._LAST_BURIAL_SECONDS = 0.2
+child = os.fork()
+if child == 0:
+    time.sleep(1000)
+kill = os.kill
+os.kill = lambda *_: None  # as where a process waits for a disk that never answers
+mine, callers = socket.socketpair()
+server = supervisor.Supervisor(mine, {})
+callers.close()
+server.serve()
+kill(child, 0)
+print("gave up")
+kill(child, signal.SIGKILL)
+"""
+
+
+def test_a_child_that_cannot_be_killed_is_given_up() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _UNKILLABLE],
+        cwd=FAKE.parent.parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert (done.stdout, done.stderr) == ("gave up\n", "")

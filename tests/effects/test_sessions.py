@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.bench.bench import Workbench
+from harness.frontends.triton import sessions
 from harness.frontends.triton.lower import LaunchCode, capture, lower
 from harness.frontends.triton.sessions import CaptureRequest, TritonSessions
 from harness.frontends.triton.settings import knobs
@@ -317,6 +318,18 @@ def test_a_compilation_that_hangs_or_eats_memory_costs_only_itself(children: Chi
     assert (eats.end.timed_out, eats.end.over_memory, eats.result) == (False, True, None)
     assert hangs.progress is not None
     assert hangs.progress["stage"] == "ttir"
+
+
+def test_a_compilation_that_nothing_ends_at_its_limit_is_given_up(
+    children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_OVERTIME_SECONDS", 0.5)
+    with pytest.raises(InfrastructureError, match="was not ended at its time limit: the launch"):
+        children.lower(
+            "trouble.py", "launch_holds", limits=ResourceLimits(timeout=1, memory=1 << 32)
+        )
+    # It was this session's trouble alone.
+    assert children.capture("plain.py").records
 
 
 def test_neighbours_of_a_config_that_kills_the_compiler_keep_their_results(

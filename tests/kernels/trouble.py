@@ -110,3 +110,9 @@ def launch_environment():
     assert os.environ["TRITON_DEFAULT_FP_FUSION"] == "0"
     assert "TRITON_INTERPRET" not in os.environ
     slow[(1,)](torch.empty(1, device="cuda"), DEED="none")
+
+
+def launch_holds():
+    """Hold up the process that the launch code runs in, once it has to start a compilation."""
+    os.fork = lambda: time.sleep(1000)
+    launch()

@@ -12,12 +12,22 @@ import msgspec
 import pytest
 from conftest import HERE, Triage
 
+from harness.store.store import Store
 from harness.toolchains.installed import install_triton
 
 pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("ways-in")]
 
 SMALL = ["--kernel", str(HERE / "kernels" / "small.py") + "::add"]
 TRITON = ["--triton", "3.6.0"]
+
+MATRIX = """\
+version: 1
+toolchains:
+  triton: {spec: "3.6.0"}
+  ptxas: {spec: bundled}
+targets: [sm_90a]
+kernels: [kernel.ttgir, kernel.ttir]
+"""
 
 # Triton's own compiler on a file of IR, as a user's program would run it.
 COMPILE = """
@@ -61,32 +71,56 @@ def imported(triage: Triage, *words: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_stages_of_one_kernel_all_lead_to_the_same_program(triage: Triage) -> None:
-    words = [*SMALL, *TRITON, "--sm", "90a"]
-    [row] = triage.compile(*words, code=0)["cells"]
-    files = artifacts(triage, words)
+class Small:
+    """A small kernel that is compiled once for all tests, and its stages as files beside it."""
+
+    def __init__(self, triage: Triage) -> None:
+        self.triage = triage
+        self.files = artifacts(triage, [*SMALL, *TRITON, "--sm", "90a"])
+        [self.row] = triage.compile(*SMALL, *TRITON, "--sm", "90a", code=0)["cells"]
+
+
+@pytest.fixture(scope="module")
+def small(module_triage: Triage) -> Small:
+    return Small(module_triage)
+
+
+def test_the_stages_of_one_kernel_all_lead_to_the_same_program(small: Small) -> None:
     for stage in ("ttir", "ttgir"):
-        [again] = triage.compile("--kernel", files[stage].name, *TRITON, "--sm", "90a", code=0)[
-            "cells"
-        ]
+        words = ["--kernel", small.files[stage].name, *TRITON, "--sm", "90a"]
+        [again] = small.triage.compile(*words, code=0)["cells"]
         assert again["launch"] == stage
         assert again["config"]["num_warps"] == 4
         assert again["verdict"] == "ok"
-        assert again["n_regs"] == row["n_regs"]
-        assert again["ptx_body_sha256"] == row["ptx_body_sha256"]
+        assert again["n_regs"] == small.row["n_regs"]
+        assert again["ptx_body_sha256"] == small.row["ptx_body_sha256"]
     # The module says which target it was made for.
-    [again] = triage.compile("--kernel", "kernel.ttgir", *TRITON, code=0)["cells"]
+    [again] = small.triage.compile("--kernel", "kernel.ttgir", *TRITON, code=0)["cells"]
     assert again["target"] == "sm_90a"
 
 
-def test_options_of_ir_can_be_set_as_far_as_it_leaves_them_open(triage: Triage) -> None:
-    artifacts(triage, [*SMALL, *TRITON, "--sm", "90a"])
+def test_options_of_ir_can_be_set_as_far_as_it_leaves_them_open(small: Small) -> None:
     ttir = ["--kernel", "kernel.ttir", *TRITON, "--sm", "90a"]
-    [row] = triage.compile(*ttir, "--set", "num_warps=8", code=0)["cells"]
+    [row] = small.triage.compile(*ttir, "--set", "num_warps=8", code=0)["cells"]
     assert (row["launch"], row["threads"]) == ("ttir:num_warps=8", 256)
-    done = triage("compile", "--kernel", "kernel.ttgir", *TRITON, "--set", "num_warps=8")
+    done = small.triage("compile", "--kernel", "kernel.ttgir", *TRITON, "--set", "num_warps=8")
     assert done.returncode == 2
     assert "--set num_warps: the file itself fixes it to 4" in done.stderr
+
+
+def test_ir_is_a_kernel_of_the_matrix(small: Small, triage: Triage) -> None:
+    for name in ("kernel.ttgir", "kernel.ttir"):
+        (triage.folder / name).write_text(small.files[name.partition(".")[2]].read_text())
+    (triage.folder / "matrix.yaml").write_text(MATRIX)
+    done = triage("matrix", "run", "--jobs", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert msgspec.json.decode(done.stdout)["cells"] == {"ok": 2}
+    with Store.open(Path(triage.env["TRIAGE_HOME"])) as store:
+        for stage in ("ttgir", "ttir"):
+            [record] = store.latest_results(f"kernel.{stage}")
+            row = msgspec.json.decode(record.row)
+            assert (row["launch"], row["target"]) == (stage, "sm_90a")
+            assert row["ptx_body_sha256"] == small.row["ptx_body_sha256"]
 
 
 def test_ir_that_a_triton_cannot_read_is_unsupported(triage: Triage) -> None:
@@ -155,15 +189,13 @@ def test_a_failed_compilation_in_a_cache_folder_becomes_a_case(triage: Triage) -
     assert "starts from PTX or before it; name one of ptx, ttgir" in both.stderr
 
 
-def test_a_good_compilation_in_a_cache_folder_compiles_from_its_ir(triage: Triage) -> None:
-    [original] = triage.compile(*SMALL, *TRITON, "--sm", "90a", code=0)["cells"]
-    files = artifacts(triage, [*SMALL, *TRITON, "--sm", "90a"])
-    cache = compile_with_triton(triage, files["ttir"], 90)
-    [found] = imported(triage, str(cache))
+def test_a_good_compilation_in_a_cache_folder_compiles_from_its_ir(small: Small) -> None:
+    cache = compile_with_triton(small.triage, small.files["ttir"], 90)
+    [found] = imported(small.triage, str(cache))
     assert (found["failed_after"], found["triton"]) == (None, "3.6.0")
-    [row] = triage.compile("--kernel", found["name"], code=0)["cells"]
+    [row] = small.triage.compile("--kernel", found["name"], code=0)["cells"]
     assert row["launch"] in ("ttir", "ttgir")
-    assert row["ptx_body_sha256"] == original["ptx_body_sha256"]
+    assert row["ptx_body_sha256"] == small.row["ptx_body_sha256"]
 
 
 def test_a_folder_without_kernels_is_said_to_be_one(triage: Triage) -> None:

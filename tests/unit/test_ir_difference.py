@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harness.bisect.ir_difference import StageStory, compare_stages, first_trap, kinds_of
 from harness.frontends.triton.pass_dump import follow_passes
 
@@ -88,3 +90,34 @@ def test_a_kernel_that_came_with_a_trap_blames_no_pass() -> None:
     trail = follow_passes(dump(("A (a)", '  %0 = "nvvm.trap"\n'), ("B (b)", "  nvvm.trap\n")))
     assert trail.trapping is None
     assert follow_passes([]).last is None
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("Inliner (inline) ('builtin.module' operation) //----- //", "inline"),
+        ("Canonicalizer ('tt.func' operation: @k) //----- //", "Canonicalizer"),
+        ("ConvertToLLVM: //----- //", "ConvertToLLVM"),
+        ("{anonymous}::Odd: (tritongpu-odd.pass_1) //----- //", "tritongpu-odd.pass_1"),
+        ("Odd (two words) //----- //", "Odd"),
+    ],
+)
+def test_a_pass_has_its_argument_for_its_name_or_its_class_without_a_colon(
+    said: str, name: str
+) -> None:
+    header = f"// -----// IR Dump Before {said}\n"
+    assert follow_passes([header]).last == name
+    trail = follow_passes([header, "  tt.return\n", *dump(("Next (next-pass)", "  llvm.trap\n"))])
+    assert (trail.trapping, trail.last) == (name, "next-pass")
+
+
+def test_what_merely_speaks_of_a_pass_or_of_a_trap_is_neither() -> None:
+    lines = [
+        "error: // -----// IR Dump Before Quoted (quoted)\n",
+        "// -----// IR Dump After Done (done)\n",
+        "  llvm.call @trap_handler()\n",
+        "  %trap = arith.constant 1\n",
+        "  // llvm.trap\n",
+    ]
+    trail = follow_passes([*dump(("A (a)", "")), *lines, *dump(("B (b)", ""))])
+    assert (trail.trapping, trail.last) == (None, "b")
