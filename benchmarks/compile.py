@@ -31,7 +31,7 @@ import msgspec
 
 from harness.frontends.triton.lower import fetch_launch_code
 from harness.repros.find import find_kernel
-from harness.toolchains.installed import install_triton
+from harness.toolchains.install import install_triton
 from harness.values.outcome import Capture
 from harness.values.target import Target
 

@@ -29,7 +29,7 @@ import harness.cells.run
 from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluated, PlannedCell
 from harness.cli.main import cli
-from harness.toolchains.installed import install_ptxas
+from harness.toolchains.install import install_ptxas
 from harness.values.row import Row
 
 PTXAS = ("13.0.88", "13.1.80", "13.1.115", "13.2.51", "13.2.78", "13.2.86", "13.3.33", "13.5.37")

@@ -25,7 +25,7 @@ import msgspec
 
 from harness.minimize.ptx.order import count_instructions
 from harness.ptx.facts import retarget
-from harness.toolchains.installed import install_ptxas
+from harness.toolchains.install import install_ptxas
 
 CORES = len(os.sched_getaffinity(0))
 # Counts its runs, one byte each, and then is the oracle.

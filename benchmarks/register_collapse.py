@@ -22,7 +22,7 @@ from harness.processes.hub import run_tool
 from harness.ptx.facts import read_ptx
 from harness.ptxas.log import parse_ptxas_log
 from harness.ptxas.occupancy import theoretical_occupancy
-from harness.toolchains.installed import install_ptxas
+from harness.toolchains.install import install_ptxas
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.target import Target

@@ -14,7 +14,9 @@ from harness.cells.evaluate import PlannedCell
 from harness.cells.plan import Plan, plan_launch, plan_ptx
 from harness.cells.selection import PlannedLaunch, Selection
 from harness.packages.versions import OLDEST_TRITON
-from harness.toolchains import installed as toolchains
+from harness.toolchains.install import install_ptxas, install_triton
+from harness.toolchains.installed import list_installed
+from harness.toolchains.offered import available_ptxas, available_triton
 from harness.values.errors import UsageError
 from harness.values.target import Target
 from harness.values.toolchain import Ptxas, Triton
@@ -72,7 +74,7 @@ class PtxasAxis:
 
     async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
         """See `Axis`."""
-        ptxas = await asyncio.to_thread(toolchains.install_ptxas, version)
+        ptxas = await asyncio.to_thread(install_ptxas, version)
         async with self._planning:
             if self._plan is None:
                 self._plan = await plan_cells(bench, self.selection, ptxas)
@@ -93,7 +95,7 @@ class TritonAxis:
 
     async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
         """See `Axis`."""
-        triton = await asyncio.to_thread(toolchains.install_triton, version)
+        triton = await asyncio.to_thread(install_triton, version)
         plan = await plan_cells(bench, replace(self.selection, tritons=(triton,)), None)
         return list(plan.cells)
 
@@ -136,7 +138,7 @@ def version_axis(selection: Selection, name: str) -> Axis:
         InfrastructureError: what versions there are cannot be found out.
     """
     if name == "ptxas":
-        versions = [version for version, _ in toolchains.available_ptxas()]
+        versions = [version for version, _ in available_ptxas()]
         named = selection.ptxas[0] if len(selection.ptxas) == 1 else None
         return PtxasAxis(
             selection=selection,
@@ -147,7 +149,7 @@ def version_axis(selection: Selection, name: str) -> Axis:
         )
     if selection.repro.ptx:
         raise UsageError(f"{selection.repro.name}: PTX has been through Triton; use --axis ptxas")
-    versions = [v for v in toolchains.available_triton() if v >= OLDEST_TRITON]
+    versions = [v for v in available_triton() if v >= OLDEST_TRITON]
     return TritonAxis(
         selection=selection,
         versions=tuple(map(str, versions)),
@@ -158,8 +160,6 @@ def version_axis(selection: Selection, name: str) -> Axis:
 
 
 def _at_hand(kind: str, versions: Sequence[Version]) -> int:
-    installed = {
-        Version(found.version) for found in toolchains.list_installed() if found.kind == kind
-    }
+    installed = {Version(found.version) for found in list_installed() if found.kind == kind}
     newest = {(version.major, version.minor): version for version in sorted(versions)}
     return len((installed & set(versions)) | set(newest.values()))

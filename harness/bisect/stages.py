@@ -13,7 +13,7 @@ from harness.frontends.triton.pass_dump import follow_passes
 from harness.frontends.triton.sessions import sessions_of
 from harness.processes.hub import scratch_disk
 from harness.store.artifacts import UnusableArtifactError
-from harness.toolchains import installed as toolchains
+from harness.toolchains.bundled import package_of
 from harness.values.outcome import Lowering
 from harness.values.toolchain import Triton
 from harness.values.verdict import Stage, VerdictKind
@@ -104,7 +104,7 @@ def _llvm(cell: PlannedCell) -> str | None:
 @lru_cache(maxsize=16)
 def llvm_of(triton: Triton) -> str | None:
     """The commit of the LLVM that a Triton was built with, where its library names it."""
-    package = toolchains.package_of(triton)
+    package = package_of(triton)
     for library in sorted(package.glob("_C/libtriton*.so")) if package else []:
         with (
             library.open("rb") as file,

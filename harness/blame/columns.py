@@ -11,7 +11,8 @@ from packaging.version import Version
 from harness.bisect.axes import version_axis
 from harness.blame.choices import one_of_each_minor, order_for_the_first, worth_trying
 from harness.cells.selection import Selection
-from harness.toolchains import installed as toolchains
+from harness.toolchains.install import install_ptxas
+from harness.toolchains.installed import list_installed
 from harness.values.errors import InfrastructureError, TriageError
 from harness.values.toolchain import BUNDLED, Ptxas, Triton
 
@@ -39,7 +40,7 @@ class Columns:
         """That ptxas, installed if it is not yet; None where it is not available."""
         if version not in self.at_hand:
             try:
-                found = await asyncio.to_thread(toolchains.install_ptxas, version)
+                found = await asyncio.to_thread(install_ptxas, version)
             except TriageError as error:
                 self.troubles.append(f"ptxas {version}: {error}")
                 return None
@@ -94,4 +95,4 @@ def known_versions(selection: Selection, kind: str, troubles: list[str]) -> list
 
 def installed_versions(kind: str) -> set[str]:
     """The versions of `ptxas` or `triton` that are installed."""
-    return {found.version for found in toolchains.list_installed() if found.kind == kind}
+    return {found.version for found in list_installed() if found.kind == kind}

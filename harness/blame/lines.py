@@ -18,7 +18,7 @@ from harness.cells.run import record_of
 from harness.cells.selection import Selection
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed
-from harness.toolchains import installed as toolchains
+from harness.toolchains.install import install_triton
 from harness.values.errors import CaptureError, InfrastructureError, TriageError
 from harness.values.row import Row
 from harness.values.toolchain import Ptxas, Triton
@@ -159,7 +159,7 @@ async def _make(study: Study, triton: Triton | str, case: PlannedCell) -> Made:
     version = triton if isinstance(triton, str) else triton.version
     try:
         if isinstance(triton, str):
-            triton = await asyncio.to_thread(toolchains.install_triton, triton)
+            triton = await asyncio.to_thread(install_triton, triton)
         plan = await study.plan(triton, bundled=True)
     except InfrastructureError as error:
         study.troubles.append(f"Triton {version}: {error}")

@@ -13,7 +13,8 @@ from harness.blame.grid import Grid
 from harness.blame.lines import Made, Study, as_seen, followed
 from harness.cells.evaluate import PlannedCell
 from harness.judging.answers import VerdictAnswer, works
-from harness.toolchains import installed as toolchains
+from harness.toolchains.install import install_ptxas
+from harness.toolchains.offered import available_ptxas
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.toolchain import Ptxas
 from harness.values.verdict import VerdictKind
@@ -57,7 +58,7 @@ async def _newer_ptxas(study: Study, bundled: Version) -> tuple[Ptxas, ...]:
     found = []
     for version in newer:
         try:
-            found.append(await asyncio.to_thread(toolchains.install_ptxas, version))
+            found.append(await asyncio.to_thread(install_ptxas, version))
         except InfrastructureError as error:
             study.troubles.append(f"ptxas {version}: {error}")
     return tuple(found)
@@ -79,7 +80,7 @@ def remedy_of(grid: Grid, triton: str | None) -> tuple[str, ...]:
 
 def _pointed_at(version: str) -> tuple[str, ...]:
     try:
-        packages = {str(each): name for each, name in toolchains.available_ptxas()}
+        packages = {str(each): name for each, name in available_ptxas()}
     except InfrastructureError:
         packages = {}
     if version not in packages:

@@ -25,7 +25,7 @@ from harness.frontends.triton.lower import (
 from harness.frontends.triton.ptx_reading import read_stored_ptx
 from harness.frontends.triton.reads import withheld
 from harness.ptx.facts import MAX_BYTES, retarget
-from harness.toolchains import installed as toolchains
+from harness.toolchains.bundled import bundled_nvdisasm
 from harness.toolchains.describe import describe_ptxas
 from harness.values.cell import CellId
 from harness.values.errors import CaptureError, UsageError
@@ -264,7 +264,7 @@ def _miscounted(
 
 def _nvdisasms(selection: Selection, triton: Triton | None) -> tuple[Tool, ...]:
     """The newest first; the one that a Triton bundles still reads what the newest has dropped."""
-    tools = (selection.nvdisasm, toolchains.bundled_nvdisasm(triton))
+    tools = (selection.nvdisasm, bundled_nvdisasm(triton))
     return tuple(tool for tool in tools if tool)
 
 

@@ -9,7 +9,14 @@ from fnmatch import fnmatchcase
 
 from harness.ptx.facts import PtxError, header_value
 from harness.repros.find import find_kernels
-from harness.toolchains import installed as toolchains
+from harness.toolchains.bundled import installed_triton
+from harness.toolchains.install import (
+    find_nvdisasm,
+    install_ptxas,
+    install_triton,
+    select_ptxas,
+    select_triton,
+)
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.kernel import ConfigFilter, LaunchSpec, Repro, Scalar
 from harness.values.limits import KNOWN_CAPABILITIES
@@ -120,7 +127,7 @@ def select_all(options: SelectionOptions) -> tuple[Selection, ...]:
 def choose_nvdisasm() -> tuple[Tool | None, tuple[str, ...]]:
     """The newest nvdisasm there is; without one, a note of what that means."""
     try:
-        return toolchains.find_nvdisasm(), ()
+        return find_nvdisasm(), ()
     except (InfrastructureError, UsageError) as error:  # an index of one's own may lack it
         return None, (f"instructions are not counted: {error}",)
 
@@ -244,12 +251,12 @@ def _tritons(options: SelectionOptions, repro: Repro) -> tuple[Triton, ...]:
     found: list[Triton] = []
     for word in options.triton or [repro.triton or INSTALLED]:
         if word == INSTALLED:
-            found.append(toolchains.installed_triton())
+            found.append(installed_triton())
             continue
-        versions = toolchains.select_triton(word)
+        versions = select_triton(word)
         if not versions:
             raise EmptySelectionError(f"--triton {word}: the package index has no such Triton")
-        found.extend(toolchains.install_triton(version) for version in versions)
+        found.extend(install_triton(version) for version in versions)
     return tuple(dict.fromkeys(found))
 
 
@@ -265,8 +272,8 @@ def _ptxas(options: SelectionOptions, repro: Repro) -> tuple[Ptxas | None, ...]:
                 )
             found.append(None)
             continue
-        versions = toolchains.select_ptxas(word)
+        versions = select_ptxas(word)
         if not versions:
             raise EmptySelectionError(f"--ptxas {word}: the package index has no such ptxas")
-        found.extend(toolchains.install_ptxas(version) for version in versions)
+        found.extend(install_ptxas(version) for version in versions)
     return tuple(dict.fromkeys(found))

@@ -20,7 +20,10 @@ from harness.processes import machine
 from harness.processes.confinement import confinement_words
 from harness.processes.hub import run_tool
 from harness.store.store import Store
-from harness.toolchains import installed as toolchains
+from harness.toolchains.bundled import installed_triton
+from harness.toolchains.install import find_nvdisasm
+from harness.toolchains.installed import list_damaged, list_installed
+from harness.toolchains.offered import available_ptxas, available_triton
 from harness.values.errors import TriageError
 
 __all__ = ["Check", "examine"]
@@ -89,7 +92,7 @@ def _torch() -> Check:
 
 
 def _triton() -> Check:
-    triton = toolchains.installed_triton()
+    triton = installed_triton()
     return Check(name="triton", ok=True, found=f"{triton.version} installed beside triage")
 
 
@@ -102,8 +105,8 @@ def _uv() -> Check:
 def _index() -> Check:
     if offline():
         return Check(name="package index", ok=None, found="not asked: TRIAGE_OFFLINE is set")
-    tritons = toolchains.available_triton()
-    ptxas = toolchains.available_ptxas()
+    tritons = available_triton()
+    ptxas = available_ptxas()
     return Check(
         name="package index",
         ok=bool(tritons and ptxas),
@@ -122,9 +125,9 @@ def _span(what: str, versions: Sequence[Version]) -> str:
 def _installed() -> Check:
     names = [
         each.name if each.fits else f"{each.name} (for {each.python} only)"
-        for each in toolchains.list_installed(of_any_python=True)
+        for each in list_installed(of_any_python=True)
     ]
-    damaged = toolchains.list_damaged()
+    damaged = list_damaged()
     found = ", ".join(names) or "none installed yet"
     if damaged:
         found += f"; damaged: {', '.join(damaged)}"
@@ -133,7 +136,7 @@ def _installed() -> Check:
 
 
 def _disassembler() -> Check:
-    tool = toolchains.find_nvdisasm()
+    tool = find_nvdisasm()
     return Check(name="disassembler", ok=True, found=tool.label)
 
 

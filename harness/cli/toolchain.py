@@ -14,6 +14,15 @@ from harness.cli.output import print_json, print_line, print_note, results_conso
 from harness.files.locations import cache_dir
 from harness.toolchains import installed as toolchains
 from harness.toolchains import marker as toolchain_marker
+from harness.toolchains.install import (
+    install_nvdisasm,
+    install_ptxas,
+    install_triton,
+    select_ptxas,
+    select_triton,
+)
+from harness.toolchains.installed import list_damaged, list_installed, require_installed
+from harness.toolchains.offered import available_nvdisasm, available_ptxas, available_triton
 from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
 
 __all__ = ["command"]
@@ -37,16 +46,16 @@ def command() -> None:
 @json_option
 def list_command(*, available: bool, as_json: bool) -> None:
     """List what is installed."""
-    installed = toolchains.list_installed(of_any_python=True)
-    damaged = toolchains.list_damaged()
+    installed = list_installed(of_any_python=True)
+    damaged = list_damaged()
     for error in damaged.values():
         print_note(str(error))
     offered: dict[str, list[str]] = {}
     if available:
         offered = {
-            "triton": [str(version) for version in toolchains.available_triton()],
-            "ptxas": [str(version) for version, _ in toolchains.available_ptxas()],
-            "nvdisasm": [str(version) for version in toolchains.available_nvdisasm()],
+            "triton": [str(version) for version in available_triton()],
+            "ptxas": [str(version) for version, _ in available_ptxas()],
+            "nvdisasm": [str(version) for version in available_nvdisasm()],
         }
     if as_json:
         rows = [
@@ -93,13 +102,13 @@ def install_command(names: tuple[str, ...]) -> None:
 def _install(name: str) -> list[str]:
     kind, spec = _split(name)
     if kind == "triton":
-        versions = toolchains.select_triton(spec)
-        done = [f"triton-{toolchains.install_triton(version).version}" for version in versions]
+        versions = select_triton(spec)
+        done = [f"triton-{install_triton(version).version}" for version in versions]
     elif kind == "ptxas":
-        versions = toolchains.select_ptxas(spec)
-        done = [f"ptxas-{toolchains.install_ptxas(version).version}" for version in versions]
+        versions = select_ptxas(spec)
+        done = [f"ptxas-{install_ptxas(version).version}" for version in versions]
     else:
-        tool = toolchains.install_nvdisasm(None if spec == "latest" else spec)
+        tool = install_nvdisasm(None if spec == "latest" else spec)
         done = [f"{tool.name}-{tool.version}"]
     if not done:
         raise EmptySelectionError(f"{name}: the package index has no such version")
@@ -118,8 +127,8 @@ def _split(name: str) -> tuple[str, str]:
 def verify_command(names: tuple[str, ...]) -> None:
     """Hash and run installed toolchains again; all of them when none is named."""
     for name in names:
-        toolchains.require_installed(name)
-    installed = [*(each.name for each in toolchains.list_installed()), *toolchains.list_damaged()]
+        require_installed(name)
+    installed = [*(each.name for each in list_installed()), *list_damaged()]
     wanted = names or installed
     failures = 0
     for name in wanted:

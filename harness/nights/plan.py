@@ -22,7 +22,18 @@ from harness.frontends.triton.ir_inputs import SUFFIXES
 from harness.matrix.rules import Rules, Shard, newest_of_minor, spec_hint
 from harness.packages.versions import LATEST, exact_version, select
 from harness.repros.find import find_kernels, list_repros
-from harness.toolchains import installed as toolchains
+from harness.toolchains.bundled import installed_triton
+from harness.toolchains.install import (
+    install_ptxas,
+    install_triton,
+    installed_nvdisasm,
+    planned_ptxas,
+    planned_triton,
+    select_ptxas,
+    select_triton,
+)
+from harness.toolchains.installed import list_installed
+from harness.toolchains.offered import available_ptxas, available_triton
 from harness.values.errors import InfrastructureError, OfflineError, UsageError
 from harness.values.kernel import ConfigFilter, Repro
 from harness.values.matrix import Extra, Matrix, VersionChoice
@@ -110,7 +121,7 @@ class _Planner:
             self._nvdisasm, notes = choose_nvdisasm()
             self.warnings += notes
         else:
-            self._nvdisasm = toolchains.installed_nvdisasm()
+            self._nvdisasm = installed_nvdisasm()
         tritons = self._versions("triton", self.matrix.triton)
         ptxas = self._versions("ptxas", self.matrix.ptxas)
         for repro in self._kernels():
@@ -166,13 +177,13 @@ class _Planner:
         return list(dict.fromkeys(found))
 
     def _chosen(self, tool: str, spec: str, *, prereleases: bool) -> list[Version]:
-        choose = toolchains.select_triton if tool == "triton" else toolchains.select_ptxas
+        choose = select_triton if tool == "triton" else select_ptxas
         entry = f"toolchains.{tool}"
         try:
             # `==12.8` is one version that may not exist: said as what it is, not as an error.
             chosen = choose(spec, prereleases=prereleases)
         except OfflineError as error:
-            have = [Version(each.version) for each in toolchains.list_installed()
+            have = [Version(each.version) for each in list_installed()
                     if each.kind == tool]  # fmt: skip
             self._warn(entry, f"only what is installed is used: {error}")
             chosen = select(have, spec, what=tool, prereleases=prereleases)
@@ -186,8 +197,8 @@ class _Planner:
 
     def _available(self, tool: str) -> list[Version]:
         if tool == "triton":
-            return toolchains.available_triton()
-        return [version for version, _ in toolchains.available_ptxas()]
+            return available_triton()
+        return [version for version, _ in available_ptxas()]
 
     def _product(self, repro: Repro, tritons: list[str], ptxas: list[str]) -> None:
         launches = self._launches(repro)
@@ -302,9 +313,9 @@ class _Planner:
 
     def _triton(self, word: str) -> Triton | None:
         if word not in self._tritons:
-            get = toolchains.install_triton if self.installs else toolchains.planned_triton
+            get = install_triton if self.installs else planned_triton
             install: Callable[[], Triton] = (
-                toolchains.installed_triton if word == INSTALLED else lambda: get(word)
+                installed_triton if word == INSTALLED else lambda: get(word)
             )
             self._tritons[word] = self._had(install)
         return self._tritons[word]
@@ -314,7 +325,7 @@ class _Planner:
         if word == BUNDLED:
             return True, None
         if word not in self._ptxas:
-            get = toolchains.install_ptxas if self.installs else toolchains.planned_ptxas
+            get = install_ptxas if self.installs else planned_ptxas
             self._ptxas[word] = self._had(lambda: get(word))
         return self._ptxas[word] is not None, self._ptxas[word]
 

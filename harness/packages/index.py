@@ -10,13 +10,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import os
 import sys
 import time
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import msgspec
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -30,11 +28,19 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from harness.files.locations import cache_dir, offline, storage_error
+from harness.files.locations import cache_dir, offline
 from harness.files.whole_folders import write_atomically
+from harness.packages.endpoint import (
+    ATTEMPTS,
+    TIMEOUTS,
+    VARIABLES,
+    endpoint_setting,
+    is_refusal,
+    open_client,
+    reason,
+)
 from harness.packages.versions import select
 from harness.values.errors import (
-    ConfigurationError,
     InfrastructureError,
     IntegrityError,
     OfflineError,
@@ -48,15 +54,10 @@ if TYPE_CHECKING:
     import pypi_simple
     import requests
 
-__all__ = ["Release", "download", "endpoint_setting", "files", "pick_file", "sdist", "wheels"]
+__all__ = ["Release", "files", "pick_file", "sdist", "wheels"]
 
 _LOG = logging.getLogger(__name__)
-_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
 _TTL = 600.0
-_TIMEOUTS = (10.0, 30.0)
-"""Seconds to connect, and between two reads."""
-_ATTEMPTS = 2
-_SERVER_ERROR = 500
 
 _silent: set[str] = set()
 """Endpoints that did not answer this process: a stale listing is then used without asking again."""
@@ -116,26 +117,6 @@ class _Listing:
     files: list[_File]
 
 
-def endpoint_setting() -> str | None:
-    """The index that the environment names, as it is written there; None for the default.
-
-    Raises:
-        ConfigurationError: it is not an http or https address.
-    """
-    for variable in _VARIABLES:
-        # uv also accepts NAME=URL.
-        value = os.environ.get(variable, "").strip()
-        if value and not value.startswith(("http://", "https://")):
-            value = value.partition("=")[2]
-            if not value.startswith(("http://", "https://")):
-                raise ConfigurationError(
-                    f"{variable} does not name a package index; set it to an http(s) address"
-                )
-        if value:
-            return value
-    return None
-
-
 def files(project: str) -> list[Release]:
     """Every wheel and sdist of `project` that has a sha256, yanked ones included.
 
@@ -149,7 +130,7 @@ def files(project: str) -> list[Release]:
     if not listing.files:
         raise UsageError(
             f"the package index has no project {name}, or no file of it with a sha256; "
-            f"check the name and {_VARIABLES[0]}"
+            f"check the name and {VARIABLES[0]}"
         )
     releases = (_release(name, file) for file in listing.files)
     return [release for release in releases if release is not None]
@@ -214,47 +195,6 @@ def pick_file(project: str, version: Version, sha256: str, *, wheel: bool) -> Re
     )
 
 
-def download(release: Release, path: Path, *, limit: int) -> None:
-    """Fetch `release` into the file `path`; at most `limit` bytes, and only with its sha256.
-
-    Raises:
-        OfflineError: the network is forbidden or does not answer.
-        IntegrityError: the bytes have another sha256.
-        InfrastructureError: the index refuses the file, breaks off, or sends too much.
-        StorageError: the file cannot be written.
-    """
-    import requests  # noqa: PLC0415 - takes 0.2 s, and a warm start needs no network
-
-    if offline():
-        raise OfflineError(
-            f"{release.filename} is not in the cache and TRIAGE_OFFLINE forbids fetching it; "
-            "unset TRIAGE_OFFLINE once"
-        )
-    failure: requests.RequestException | None = None
-    for _ in range(_ATTEMPTS):
-        try:
-            digest = _fetch(release, path, limit)
-        except requests.HTTPError as error:
-            raise InfrastructureError(
-                f"the package index refuses {release.filename} with {_status(error)}; try later"
-            ) from error
-        except requests.RequestException as error:
-            failure = error
-            continue
-        except OSError as error:
-            raise storage_error(error, path, "write") from error
-        if digest != release.sha256:
-            raise IntegrityError(
-                f"{release.filename} was downloaded with sha256 {digest}, not {release.sha256}; "
-                "the index or a proxy changed it: do not use it"
-            )
-        return
-    assert failure is not None
-    raise OfflineError(
-        f"cannot download {release.filename}: {_reason(failure)}; check the network and try again"
-    ) from failure
-
-
 def _listing(name: str) -> _Listing:
     setting = endpoint_setting() or "default"
     key = hashlib.sha256(setting.encode()).hexdigest()[:8]
@@ -296,10 +236,10 @@ def _ask(name: str) -> _Listing:
     import requests  # noqa: PLC0415
 
     failure: requests.RequestException | None = None
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         try:
-            with _client() as client:
-                page = client.get_project_page(name, timeout=_TIMEOUTS)
+            with open_client() as client:
+                page = client.get_project_page(name, timeout=TIMEOUTS)
         except pypi_simple.NoSuchProjectError:
             # Remembered like any other answer: ptxas is looked for in several projects.
             return _Listing(fetched=time.time(), files=[])
@@ -309,18 +249,18 @@ def _ask(name: str) -> _Listing:
             ValueError,
         ) as error:
             raise InfrastructureError(
-                f"the package index answers for {name} in no known format; check {_VARIABLES[0]}"
+                f"the package index answers for {name} in no known format; check {VARIABLES[0]}"
             ) from error
         except requests.RequestException as error:
             failure = error
-            if _is_refusal(error):
+            if is_refusal(error):
                 break
             continue
         return _Listing(fetched=time.time(), files=_lines(page.packages))
     assert failure is not None
     raise OfflineError(
-        f"the package index does not answer for {name}: {_reason(failure)}; "
-        f"check the network and {_VARIABLES[0]}"
+        f"the package index does not answer for {name}: {reason(failure)}; "
+        f"check the network and {VARIABLES[0]}"
     ) from failure
 
 
@@ -337,71 +277,6 @@ def _lines(packages: list[pypi_simple.DistributionPackage]) -> list[_File]:
         for package in packages
         if package.package_type in {"sdist", "wheel"} and "sha256" in package.digests
     ]
-
-
-def _client() -> pypi_simple.PyPISimple:
-    import pypi_simple  # noqa: PLC0415 - brings in requests: 0.3 s
-
-    setting = endpoint_setting()
-    return pypi_simple.PyPISimple(setting) if setting else pypi_simple.PyPISimple()
-
-
-def _fetch(release: Release, path: Path, limit: int) -> str:
-    digest = hashlib.sha256()
-    received = 0
-    with (
-        _client() as client,
-        client.s.get(
-            release.url,
-            stream=True,
-            timeout=_TIMEOUTS,
-            auth=_login(release),
-            # Some servers else send a .tar.gz as compressed text, which is unpacked on the way.
-            headers={"Accept-Encoding": "identity"},
-        ) as answer,
-        path.open("wb") as stream,
-    ):
-        answer.raise_for_status()
-        for block in answer.iter_content(1 << 16):
-            received += len(block)
-            if received > limit:
-                raise InfrastructureError(
-                    f"{release.filename} is over the limit of {limit >> 20} MiB: not downloaded"
-                )
-            digest.update(block)
-            stream.write(block)
-    return digest.hexdigest()
-
-
-def _login(release: Release) -> tuple[str, str] | None:
-    """The user and password of the index, for files on the index's own host only."""
-    index, file = urlsplit(endpoint_setting() or ""), urlsplit(release.url)
-    if index.username is None or (index.hostname, index.port) != (file.hostname, file.port):
-        return None
-    return index.username, index.password or ""
-
-
-def _is_refusal(error: requests.RequestException) -> bool:
-    return error.response is not None and error.response.status_code < _SERVER_ERROR
-
-
-def _status(error: requests.RequestException) -> str:
-    return "an error" if error.response is None else f"status {error.response.status_code}"
-
-
-def _reason(error: requests.RequestException) -> str:
-    """A few words; never the address, which may hold a password."""
-    import requests  # noqa: PLC0415 - takes 0.2 s
-
-    if error.response is not None:
-        return _status(error)
-    if isinstance(error, requests.Timeout):
-        return "timed out"
-    if isinstance(error, requests.exceptions.ChunkedEncodingError):
-        return "the connection broke off"
-    if isinstance(error, requests.exceptions.SSLError):
-        return "its certificate is not accepted"
-    return "no connection" if isinstance(error, requests.ConnectionError) else type(error).__name__
 
 
 def _release(name: str, file: _File) -> Release | None:

@@ -26,7 +26,8 @@ from packaging.version import InvalidVersion, Version
 
 from harness.files.locations import cache_dir, storage_error
 from harness.files.whole_folders import ensure_folder
-from harness.packages.index import Release, download, pick_file
+from harness.packages.download import download
+from harness.packages.index import Release, pick_file
 from harness.values.errors import IntegrityError, UsageError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import uv
 
 from harness.files.locations import offline
-from harness.packages.index import endpoint_setting
+from harness.packages.endpoint import endpoint_setting
 from harness.processes.hub import run_tool
 from harness.values.errors import (
     InfrastructureError,

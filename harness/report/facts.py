@@ -15,7 +15,8 @@ from harness.packages.metadata import package_license
 from harness.processes.hub import run_tool
 from harness.report.dossier import SourceOrigin
 from harness.store.store import ResultRecord, Store
-from harness.toolchains import installed as toolchains
+from harness.toolchains.install import install_ptxas
+from harness.toolchains.offered import available_ptxas
 from harness.values.kernel import Repro
 from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
@@ -27,10 +28,10 @@ def ptxas_facts(selection: Selection, case: Row) -> tuple[str, str | None]:
     """What the failing ptxas says of its version, and the distribution that carries it."""
     if not case.ptxas_flags:
         return "", None  # it never ran
-    carried = {str(version): name for version, name in toolchains.available_ptxas()}
+    carried = {str(version): name for version, name in available_ptxas()}
     tools = [each for each in selection.ptxas if each and each.version == case.ptxas]
     if not tools and case.ptxas in carried:
-        tools = [toolchains.install_ptxas(case.ptxas)]
+        tools = [install_ptxas(case.ptxas)]
     banner = run_tool([tools[0].path, "--version"], timeout=30).stdout if tools else ""
     return banner, carried.get(case.ptxas)
 

@@ -32,7 +32,8 @@ from harness.minimize.run import minimize
 from harness.report.dossier import Dossier, KnownWorkaround, Missing, Upstream
 from harness.report.facts import environment_of, log_of, origin_of, ptxas_facts
 from harness.store.store import Store
-from harness.toolchains import installed as toolchains
+from harness.toolchains.install import install_ptxas, install_triton
+from harness.toolchains.offered import available_ptxas, available_triton
 from harness.values.errors import (
     CaptureError,
     EmptySelectionError,
@@ -266,9 +267,9 @@ async def _bisect(work: _Gathering, mine: Selection, dossier: Dossier, axis: str
 def _on_axis(case: Row, axis: str) -> str | None:
     """The case's own version, where the axis has it: no graver failure of another one is meant."""
     if axis == "triton":
-        mine, known = case.triton, [str(version) for version in toolchains.available_triton()]
+        mine, known = case.triton, [str(version) for version in available_triton()]
     else:
-        mine, known = case.ptxas, [str(version) for version, _ in toolchains.available_ptxas()]
+        mine, known = case.ptxas, [str(version) for version, _ in available_ptxas()]
     return mine if mine in known else None
 
 
@@ -285,9 +286,9 @@ async def _elsewhere(
     found = {}
     for version in dict.fromkeys((*versions, *filter(None, (dossier.newest,)))):
         if dossier.history_axis == "ptxas":
-            there = replace(every, ptxas=(toolchains.install_ptxas(version),))
+            there = replace(every, ptxas=(install_ptxas(version),))
         else:
-            there = replace(every, tritons=(toolchains.install_triton(version),))
+            there = replace(every, tritons=(install_triton(version),))
         failing = [replace(there, config=_only(row, dossier.rows)) for row in dossier.failing]
         with contextlib.suppress(CaptureError, EmptySelectionError):
             work.tell(f"the configs that fail, with {dossier.tool} {version}")

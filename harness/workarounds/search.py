@@ -15,7 +15,8 @@ from harness.ptx.edits import EDITS
 from harness.ptxas.help import options_of
 from harness.ptxas.options import PtxasOption
 from harness.store.store import Store
-from harness.toolchains import installed as toolchains
+from harness.toolchains.installed import list_installed
+from harness.toolchains.offered import available_ptxas, available_triton
 from harness.values.errors import TriageError
 from harness.values.kernel import Config
 from harness.values.row import Row
@@ -197,7 +198,7 @@ async def _edits(trials: Trials) -> None:
 
 async def _ptxas(trials: Trials) -> None:
     try:
-        available = [version for version, _ in await asyncio.to_thread(toolchains.available_ptxas)]
+        available = [version for version, _ in await asyncio.to_thread(available_ptxas)]
     except TriageError as error:
         trials.tell(f"other ptxas are not tried: {error}")
         return
@@ -243,13 +244,13 @@ async def usable_tritons(besides: str) -> list[str]:
     Raises:
         TriageError: what there is cannot be found out.
     """
-    available = await asyncio.to_thread(toolchains.available_triton)
+    available = await asyncio.to_thread(available_triton)
     usable = [version for version in available if version >= OLDEST_TRITON]
     return newest_of_each_minor(usable, _installed("triton"), besides=besides)
 
 
 def _installed(kind: str) -> list[Version]:
-    return [Version(each.version) for each in toolchains.list_installed() if each.kind == kind]
+    return [Version(each.version) for each in list_installed() if each.kind == kind]
 
 
 def _known(trials: Trials, listed: Sequence[Setting]) -> list[tuple[Setting, Row]]:

@@ -20,7 +20,7 @@ from harness.processes.hub import ResourceLimits
 from harness.ptx.edits import PtxEdit, edited
 from harness.ptx.facts import read_ptx
 from harness.ptxas.flags import FlagChange
-from harness.toolchains import installed as toolchains
+from harness.toolchains.install import install_ptxas, install_triton
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import Config, ConfigFilter, Scalar
 from harness.values.outcome import Lowering
@@ -226,7 +226,7 @@ class Trials:
         if home.launch is None or home.record is None:
             return [home for _ in settings], None
         own = home.launch.triton
-        chosen = await asyncio.to_thread(toolchains.install_triton, triton) if triton else own
+        chosen = await asyncio.to_thread(install_triton, triton) if triton else own
         chosen = replace(chosen, variables=variables)
         kernel = home.record.kernel
         configs = [each.config.as_dict() for each in settings]
@@ -266,7 +266,7 @@ class Trials:
     async def _tooled(self, cell: PlannedCell, setting: Setting, *, frozen: bool) -> PlannedCell:
         """The cell with the ptxas and the flags of a setting."""
         if setting.ptxas:
-            ptxas = await asyncio.to_thread(toolchains.install_ptxas, setting.ptxas)
+            ptxas = await asyncio.to_thread(install_ptxas, setting.ptxas)
             freeze = frozen and cell.launch is not None
             label = f"{ptxas.label}-frozen" if freeze else ptxas.label
             name = replace(cell.cell, ptxas=label)

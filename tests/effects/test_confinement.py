@@ -23,7 +23,7 @@ from test_sessions import KERNELS, ROOMY, Children
 from harness.frontends.triton.sessions import TritonSessions
 from harness.processes.confinement import confinement_words, held_parts
 from harness.processes.hub import Hub, run_tool
-from harness.toolchains.installed import installed_triton
+from harness.toolchains.bundled import installed_triton
 from harness.values.errors import CaptureError
 
 pytestmark = pytest.mark.tools

@@ -10,7 +10,6 @@ import uv
 from packaging.version import Version
 
 from harness.cli import doctor_checks as doctor
-from harness.toolchains import installed as toolchains
 from harness.toolchains.marker import MARKER
 
 
@@ -48,8 +47,8 @@ def test_an_index_without_a_wheel_for_this_python(
     monkeypatch: pytest.MonkeyPatch, tritons: list[Version], said: str
 ) -> None:
     monkeypatch.delenv("TRIAGE_OFFLINE")
-    monkeypatch.setattr(toolchains, "available_triton", lambda: tritons)
-    monkeypatch.setattr(toolchains, "available_ptxas", lambda: [(Version("13.1.115"), "project")])
+    monkeypatch.setattr(doctor, "available_triton", lambda: tritons)
+    monkeypatch.setattr(doctor, "available_ptxas", lambda: [(Version("13.1.115"), "project")])
     check = found("package index")
     assert check.ok is bool(tritons)
     assert said in check.found

@@ -9,6 +9,8 @@ from local_index import LINUX, LocalIndex, tar, tool_wheel, wheel
 from packaging.version import Version
 
 from harness.packages import index
+from harness.packages.download import download
+from harness.packages.endpoint import endpoint_setting
 from harness.values.errors import (
     ConfigurationError,
     InfrastructureError,
@@ -145,15 +147,15 @@ def test_other_index_other_listing(served: LocalIndex, monkeypatch: pytest.Monke
 def test_index_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
         monkeypatch.delenv(variable, raising=False)
-    assert index.endpoint_setting() is None
+    assert endpoint_setting() is None
     monkeypatch.setenv("PIP_INDEX_URL", "http://c/simple")
     monkeypatch.setenv("UV_INDEX_URL", "http://b/simple")
-    assert index.endpoint_setting() == "http://b/simple"
+    assert endpoint_setting() == "http://b/simple"
     monkeypatch.setenv("UV_DEFAULT_INDEX", "mirror=http://a/simple")
-    assert index.endpoint_setting() == "http://a/simple"
+    assert endpoint_setting() == "http://a/simple"
     monkeypatch.setenv("UV_DEFAULT_INDEX", "/some/folder")
     with pytest.raises(ConfigurationError, match="UV_DEFAULT_INDEX"):
-        index.endpoint_setting()
+        endpoint_setting()
 
 
 def test_file_without_sha256_is_not_offered(served: LocalIndex) -> None:
@@ -164,10 +166,10 @@ def test_file_without_sha256_is_not_offered(served: LocalIndex) -> None:
 def test_download(served: LocalIndex, tmp_path: Path) -> None:
     (release,) = index.wheels("demo", exact=Version("1.0"))
     target = tmp_path / "file"
-    index.download(release, target, limit=1 << 20)
+    download(release, target, limit=1 << 20)
     assert target.read_bytes() == served.projects["demo"][release.filename].body
     with pytest.raises(InfrastructureError, match="over the limit"):
-        index.download(release, target, limit=10)
+        download(release, target, limit=10)
 
 
 def test_download_broken_off(local_index: LocalIndex, tmp_path: Path) -> None:
@@ -175,25 +177,25 @@ def test_download_broken_off(local_index: LocalIndex, tmp_path: Path) -> None:
     (release,) = index.wheels("nvidia-cuda-nvcc")
     served.sent = 100
     with pytest.raises(OfflineError, match="the connection broke off"):
-        index.download(release, tmp_path / "file", limit=1 << 20)
+        download(release, tmp_path / "file", limit=1 << 20)
     assert served.gets == 2
     served.sent, served.status = None, 403
     with pytest.raises(InfrastructureError, match="with status 403"):
-        index.download(release, tmp_path / "file", limit=1 << 20)
+        download(release, tmp_path / "file", limit=1 << 20)
 
 
 def test_download_of_other_bytes(local_index: LocalIndex, tmp_path: Path) -> None:
     local_index.add(*tool_wheel("1.2.3"), sha256="0" * 64)
     (release,) = index.wheels("nvidia-cuda-nvcc")
     with pytest.raises(IntegrityError, match=f"sha256 [1-9a-f].*, not {'0' * 64}"):
-        index.download(release, tmp_path / "file", limit=1 << 20)
+        download(release, tmp_path / "file", limit=1 << 20)
 
 
 def test_import_brings_no_network_library() -> None:
     import subprocess
     import sys
 
-    code = "import harness.toolchains.installed, harness.packages.sdists, sys; "
+    code = "import harness.toolchains.install, harness.packages.sdists, sys; "
     code += "assert not {'requests', 'pypi_simple', 'torch'} & sys.modules.keys()"
     started = time.monotonic()
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

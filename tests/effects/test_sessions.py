@@ -19,8 +19,8 @@ from harness.frontends.triton.sessions import CaptureRequest, TritonSessions
 from harness.frontends.triton.settings import knobs
 from harness.processes.hub import Hub, ResourceLimits
 from harness.store.store import Store
+from harness.toolchains.bundled import installed_triton
 from harness.toolchains.describe import describe_ptxas
-from harness.toolchains.installed import installed_triton
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.limits import limits_of
 from harness.values.outcome import Reads

@@ -22,8 +22,20 @@ from harness.files import whole_folders as folders
 from harness.packages import wheels as wheel_install
 from harness.toolchains import contents as toolchain_contents
 from harness.toolchains import installed as toolchains
+from harness.toolchains.bundled import installed_triton
 from harness.toolchains.describe import describe_ptxas
+from harness.toolchains.install import (
+    find_nvdisasm,
+    install_nvdisasm,
+    install_ptxas,
+    install_triton,
+    planned_ptxas,
+    planned_triton,
+    select_ptxas,
+)
+from harness.toolchains.installed import list_damaged, list_installed
 from harness.toolchains.marker import MARKER, this_python
+from harness.toolchains.offered import available_nvdisasm, available_ptxas, available_triton
 from harness.values.errors import (
     InfrastructureError,
     IntegrityError,
@@ -35,7 +47,8 @@ from harness.values.errors import (
 pytest_plugins = ("local_index_fixtures",)
 
 INSTALL = (
-    "import sys; from harness.toolchains.installed import *; print(install_ptxas(sys.argv[1]))"
+    "import sys; from harness.toolchains.install import install_ptxas; "
+    "print(install_ptxas(sys.argv[1]))"
 )
 
 
@@ -74,18 +87,18 @@ def start_install(version: str) -> subprocess.Popen[str]:
 
 
 def test_available(served: LocalIndex) -> None:
-    assert toolchains.available_ptxas() == [
+    assert available_ptxas() == [
         (Version("12.9.86"), "nvidia-cuda-nvcc-cu12"),
         (Version("13.0.88"), "nvidia-cuda-nvcc"),
         (Version("13.1.115"), "nvidia-cuda-nvcc"),
     ]
-    assert toolchains.available_nvdisasm() == [Version("13.2.51"), Version("13.5.37")]
-    assert toolchains.available_triton() == [Version("3.6.0")]
+    assert available_nvdisasm() == [Version("13.2.51"), Version("13.5.37")]
+    assert available_triton() == [Version("3.6.0")]
 
 
 def test_available_without_any_project(local_index: LocalIndex, empty_cache: Path) -> None:
     with pytest.raises(UsageError, match="no project nvidia-cuda-nvcc"):
-        toolchains.available_ptxas()
+        available_ptxas()
 
 
 def test_install_ptxas(
@@ -93,7 +106,7 @@ def test_install_ptxas(
 ) -> None:
     runs = tmp_path / "runs"
     monkeypatch.setenv("FAKE_TOOL_RUNS", str(runs))
-    ptxas = toolchains.install_ptxas("13.1.115")
+    ptxas = install_ptxas("13.1.115")
     assert (ptxas.version, ptxas.origin, ptxas.build) == (
         "13.1.115",
         "nvidia-cuda-nvcc",
@@ -109,17 +122,17 @@ def test_install_ptxas(
     monkeypatch.setattr(toolchain_contents, "run_tool", None)
     monkeypatch.setattr(wheel_install, "run_tool", None)
     monkeypatch.setenv("TRIAGE_OFFLINE", "1")
-    assert toolchains.install_ptxas(Version("13.1.115")) == ptxas
-    assert toolchains.select_ptxas("13.1.115") == [Version("13.1.115")]
+    assert install_ptxas(Version("13.1.115")) == ptxas
+    assert select_ptxas("13.1.115") == [Version("13.1.115")]
     assert runs.read_text().count("run") == 1
 
 
 def test_install_nvdisasm(served: LocalIndex, empty_cache: Path) -> None:
-    assert toolchains.install_nvdisasm("13.2.51").version == "13.2.51"
-    assert toolchains.find_nvdisasm().version == "13.2.51"
-    newest = toolchains.install_nvdisasm()
+    assert install_nvdisasm("13.2.51").version == "13.2.51"
+    assert find_nvdisasm().version == "13.2.51"
+    newest = install_nvdisasm()
     assert (newest.name, newest.version) == ("nvdisasm", "13.5.37")
-    assert toolchains.find_nvdisasm() == newest
+    assert find_nvdisasm() == newest
 
 
 def test_install_triton_with_what_it_needs(served: LocalIndex, empty_cache: Path) -> None:
@@ -127,13 +140,13 @@ def test_install_triton_with_what_it_needs(served: LocalIndex, empty_cache: Path
     served.add(*wheel("filelock", "3.0", {"filelock.py": ""}))
     requires = ("filelock", "torch", "cmake", "lit", 'old; python_version < "3"', 'x; extra == "t"')
     served.add(*triton_wheel("3.2.0", requires=requires, code="import setuptools"))
-    triton = toolchains.install_triton("3.2.0")
+    triton = install_triton("3.2.0")
     assert triton.path is not None
     assert triton.path == empty_cache / "toolchains" / "triton-3.2.0" / "site"
     assert (triton.version, triton.origin) == ("3.2.0", "triton")
     names = {path.name for path in triton.path.iterdir()}
     assert {"triton", "setuptools", "filelock.py"} <= names
-    (found,) = toolchains.list_installed()
+    (found,) = list_installed()
     assert found.dependencies == ("filelock==3.0", "setuptools==70.0")
     assert triton.sha256 == found.sha256
     assert toolchains.verify("triton-3.2.0") == found
@@ -150,7 +163,7 @@ def test_each_python_has_a_triton_of_its_own(
     own = this_python()
     for abi in (own, "cp39"):
         local_index.add(*_compiled_triton(abi))
-    triton = toolchains.install_triton("3.6.0")
+    triton = install_triton("3.6.0")
     assert entries(empty_cache) == [f"triton-3.6.0-{own}"]
     assert triton.path == empty_cache / "toolchains" / f"triton-3.6.0-{own}" / "site"
     # What another Python installed, under the name that folders had before they named a Python.
@@ -160,9 +173,9 @@ def test_each_python_has_a_triton_of_its_own(
     marker["filename"] = _compiled_triton("cp39")[0]
     (other / MARKER).write_text(json.dumps(marker))
     monkeypatch.setenv("TRIAGE_OFFLINE", "1")
-    assert toolchains.install_triton("3.6.0") == triton
-    assert [each.python for each in toolchains.list_installed()] == [own]
-    every = toolchains.list_installed(of_any_python=True)
+    assert install_triton("3.6.0") == triton
+    assert [each.python for each in list_installed()] == [own]
+    every = list_installed(of_any_python=True)
     assert [(each.name, each.python) for each in every] == [
         ("triton-3.6.0", own),
         ("triton-3.6.0", "cp39"),
@@ -171,7 +184,7 @@ def test_each_python_has_a_triton_of_its_own(
         toolchains.verify("triton-3.6.0-cp39")
     toolchains.remove("triton-3.6.0")
     assert entries(empty_cache) == ["triton-3.6.0"]
-    assert toolchains.install_triton("3.6.0") == triton
+    assert install_triton("3.6.0") == triton
     toolchains.remove("triton-3.6.0-cp39")
     assert entries(empty_cache) == [f"triton-3.6.0-{own}"]
 
@@ -180,10 +193,10 @@ def test_a_folder_of_this_python_from_before_folders_named_one(
     local_index: LocalIndex, empty_cache: Path
 ) -> None:
     local_index.add(*_compiled_triton(this_python()))
-    triton = toolchains.install_triton("3.6.0")
+    triton = install_triton("3.6.0")
     assert triton.path
     triton.path.parent.rename(empty_cache / "toolchains" / "triton-3.6.0")
-    again = toolchains.install_triton("3.6.0")
+    again = install_triton("3.6.0")
     assert again.path == empty_cache / "toolchains" / "triton-3.6.0" / "site"
     assert entries(empty_cache) == ["triton-3.6.0"]
 
@@ -191,39 +204,39 @@ def test_a_folder_of_this_python_from_before_folders_named_one(
 def test_triton_that_cannot_be_imported(served: LocalIndex, empty_cache: Path) -> None:
     served.add(*triton_wheel("3.1.0", code="import module_that_is_not_there"))
     with pytest.raises(InfrastructureError, match="No module named 'module_that_is_not_there'"):
-        toolchains.install_triton("3.1.0")
+        install_triton("3.1.0")
     assert entries(empty_cache) == []
 
 
 def test_what_would_be_installed(served: LocalIndex, empty_cache: Path) -> None:
-    triton, ptxas = toolchains.planned_triton("3.6.0"), toolchains.planned_ptxas("13.1.115")
+    triton, ptxas = planned_triton("3.6.0"), planned_ptxas("13.1.115")
     assert entries(empty_cache) == []
-    assert toolchains.install_triton("3.6.0") == triton
-    installed = toolchains.install_ptxas("13.1.115")
+    assert install_triton("3.6.0") == triton
+    installed = install_ptxas("13.1.115")
     # The hash of an executable that nobody has yet is not known.
     assert installed == replace(ptxas, sha256=installed.sha256, build=installed.build)
-    assert toolchains.planned_ptxas("13.1.115") == installed
+    assert planned_ptxas("13.1.115") == installed
     with pytest.raises(UsageError, match=r"no ptxas 13\.1\.100"):
-        toolchains.planned_ptxas("13.1.100")
+        planned_ptxas("13.1.100")
 
 
 def test_unknown_versions(served: LocalIndex) -> None:
     with pytest.raises(UsageError, match=r"no ptxas 13\.1\.100; the nearest are 13\.0\.88 and"):
-        toolchains.install_ptxas("13.1.100")
+        install_ptxas("13.1.100")
     with pytest.raises(UsageError, match=r"no Triton 9\.9; the nearest is 3\.6\.0"):
-        toolchains.install_triton("9.9")
+        install_triton("9.9")
     with pytest.raises(UsageError, match=r"no ptxas 13\.1; .*==13\.1\.\*"):
-        toolchains.select_ptxas("13.1")
+        select_ptxas("13.1")
     with pytest.raises(UsageError, match="not one version of ptxas"):
-        toolchains.install_ptxas(">=13")
+        install_ptxas(">=13")
 
 
 def test_two_spellings_of_one_version(served: LocalIndex, empty_cache: Path) -> None:
     served.add(*tool_wheel("13.2.0"))
-    assert toolchains.select_ptxas("13.2") == [Version("13.2.0")]
-    assert toolchains.install_ptxas("13.2") == toolchains.install_ptxas("13.2.0")
+    assert select_ptxas("13.2") == [Version("13.2.0")]
+    assert install_ptxas("13.2") == install_ptxas("13.2.0")
     assert entries(empty_cache) == ["ptxas-13.2.0"]
-    assert str(toolchains.select_ptxas("13.2")[0]) == "13.2.0"
+    assert str(select_ptxas("13.2")[0]) == "13.2.0"
 
 
 def test_uv_is_missing(served: LocalIndex, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,14 +245,14 @@ def test_uv_is_missing(served: LocalIndex, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("uv.find_uv_bin", missing)
     with pytest.raises(InfrastructureError, match="executable of uv is missing"):
-        toolchains.install_ptxas("13.1.115")
+        install_ptxas("13.1.115")
 
 
 def test_yanked_is_found_by_name_only(served: LocalIndex) -> None:
     served.add(*tool_wheel("13.1.1"), yanked=True)
-    assert Version("13.1.1") not in dict(toolchains.available_ptxas())
-    assert toolchains.select_ptxas("13.1.1") == [Version("13.1.1")]
-    assert toolchains.install_ptxas("13.1.1").version == "13.1.1"
+    assert Version("13.1.1") not in dict(available_ptxas())
+    assert select_ptxas("13.1.1") == [Version("13.1.1")]
+    assert install_ptxas("13.1.1").version == "13.1.1"
 
 
 def test_two_racing_installs_both_succeed(served: LocalIndex, empty_cache: Path) -> None:
@@ -268,9 +281,9 @@ def test_killed_install_is_cleaned_by_the_next(served: LocalIndex, empty_cache: 
     until_no_child_works_in(left)
     file.status = 200
     # Any install cleans, not only one of the same version.
-    toolchains.install_ptxas("13.0.88")
+    install_ptxas("13.0.88")
     assert entries(empty_cache) == ["ptxas-13.0.88"]
-    assert toolchains.install_ptxas("13.1.115").path.is_file()
+    assert install_ptxas("13.1.115").path.is_file()
     assert entries(empty_cache) == ["ptxas-13.0.88", "ptxas-13.1.115"]
 
 
@@ -313,7 +326,7 @@ def test_stale_partial_folder_without_a_stamp_is_swept(
         os.utime(folder, (1, 1))
     link = places / ".partial-ptxas-13.1.115-76543210"
     link.symlink_to(strange)
-    toolchains.install_ptxas("13.1.115")
+    install_ptxas("13.1.115")
     assert entries(empty_cache) == sorted([link.name, strange.name, "ptxas-13.1.115"])
 
 
@@ -325,11 +338,11 @@ def test_child_that_outlives_a_killed_install(served: LocalIndex, empty_cache: P
     victim.communicate(timeout=30)
     (left,) = entries(empty_cache)
     file.stall = None
-    toolchains.install_ptxas("13.0.88")
+    install_ptxas("13.0.88")
     stall.set()
-    assert toolchains.install_ptxas("13.1.115").path.is_file()
+    assert install_ptxas("13.1.115").path.is_file()
     until_no_child_works_in(left)
-    toolchains.install_nvdisasm()
+    install_nvdisasm()
     assert entries(empty_cache) == ["nvdisasm-13.5.37", "ptxas-13.0.88", "ptxas-13.1.115"]
 
 
@@ -337,7 +350,7 @@ def test_living_install_is_not_cleaned(served: LocalIndex, empty_cache: Path) ->
     file, stall = stalled_file(served)
     slow = start_install("13.1.115")
     assert file.asked.wait(30)
-    toolchains.install_ptxas("13.0.88")
+    install_ptxas("13.0.88")
     stall.set()
     out, err = slow.communicate(timeout=60)
     assert slow.returncode == 0, err
@@ -349,19 +362,19 @@ def test_foreign_partial_folder_is_left_alone(served: LocalIndex, empty_cache: P
     foreign = empty_cache / "toolchains" / ".partial-ptxas-13.1.115-01234567"
     foreign.mkdir(parents=True)
     (foreign / "thesis.txt").touch()
-    toolchains.install_ptxas("13.1.115")
+    install_ptxas("13.1.115")
     assert (foreign / "thesis.txt").exists()
 
 
 def test_something_foreign_in_the_way(served: LocalIndex, empty_cache: Path) -> None:
     (empty_cache / "toolchains" / "ptxas-13.1.115").mkdir(parents=True)
     with pytest.raises(UsageError, match="in the way"):
-        toolchains.install_ptxas("13.1.115")
+        install_ptxas("13.1.115")
 
 
 def failing_install(expected: type[Exception], match: str, cache: Path) -> str:
     with pytest.raises(expected, match=match) as caught:
-        toolchains.install_ptxas("7.0.1")
+        install_ptxas("7.0.1")
     assert "\n" not in str(caught.value)
     assert "127.0.0.1" not in str(caught.value)
     assert entries(cache) == []
@@ -378,7 +391,7 @@ def test_truncated_download(local_index: LocalIndex, empty_cache: Path) -> None:
     served.sent = 200
     failing_install(InfrastructureError, "nvidia-cuda-nvcc 7.0.1", empty_cache)
     served.sent = None
-    assert toolchains.install_ptxas("7.0.1").path.is_file()
+    assert install_ptxas("7.0.1").path.is_file()
 
 
 def test_corrupted_wheel(local_index: LocalIndex, empty_cache: Path) -> None:
@@ -389,7 +402,7 @@ def test_corrupted_wheel(local_index: LocalIndex, empty_cache: Path) -> None:
 
 def test_index_goes_away(local_index: LocalIndex, empty_cache: Path) -> None:
     local_index.add(*tool_wheel("7.0.1"))
-    toolchains.available_ptxas()
+    available_ptxas()
     local_index.down = True
     failing_install(OfflineError, "cannot download nvidia-cuda-nvcc 7.0.1", empty_cache)
 
@@ -411,7 +424,7 @@ def test_offline(
     monkeypatch.setenv("TRIAGE_OFFLINE", "1")
     failing_install(OfflineError, "TRIAGE_OFFLINE", empty_cache)
     monkeypatch.delenv("TRIAGE_OFFLINE")
-    toolchains.available_ptxas()
+    available_ptxas()
     monkeypatch.setenv("TRIAGE_OFFLINE", "1")
     failing_install(OfflineError, "not installed and TRIAGE_OFFLINE forbids", empty_cache)
 
@@ -468,7 +481,7 @@ def test_what_uv_says(
 
 
 def test_verify(served: LocalIndex) -> None:
-    ptxas = toolchains.install_ptxas("13.1.115")
+    ptxas = install_ptxas("13.1.115")
     assert toolchains.verify("ptxas-13.1.115").executable_sha256 == ptxas.sha256
     ptxas.path.write_text("#!/bin/sh\n")
     with pytest.raises(IntegrityError, match=r"ptxas-13\.1\.115 was changed"):
@@ -476,7 +489,7 @@ def test_verify(served: LocalIndex) -> None:
     ptxas.path.unlink()
     with pytest.raises(IntegrityError, match="was changed"):
         toolchains.verify("ptxas-13.1.115")
-    triton = toolchains.install_triton("3.6.0")
+    triton = install_triton("3.6.0")
     assert triton.path is not None
     (triton.path / "triton" / "__init__.py").write_text("__version__ = '3.6.0'")
     with pytest.raises(IntegrityError, match=r"__init__\.py"):
@@ -484,9 +497,9 @@ def test_verify(served: LocalIndex) -> None:
 
 
 def test_remove(served: LocalIndex, empty_cache: Path) -> None:
-    toolchains.install_ptxas("13.1.115")
-    toolchains.install_ptxas("13.0.88")
-    assert [each.name for each in toolchains.list_installed()] == [
+    install_ptxas("13.1.115")
+    install_ptxas("13.0.88")
+    assert [each.name for each in list_installed()] == [
         "ptxas-13.0.88",
         "ptxas-13.1.115",
     ]
@@ -498,7 +511,7 @@ def test_remove(served: LocalIndex, empty_cache: Path) -> None:
 
 @pytest.mark.parametrize("name", ["..", "ptxas-../..", "ptxas-", "gcc-1.0", ".locks", "ptxas-1/2"])
 def test_remove_refuses_other_names(served: LocalIndex, empty_cache: Path, name: str) -> None:
-    toolchains.install_ptxas("13.1.115")
+    install_ptxas("13.1.115")
     with pytest.raises(UsageError, match="no toolchain's name"):
         toolchains.remove(name)
     assert entries(empty_cache) == ["ptxas-13.1.115"]
@@ -521,28 +534,30 @@ def test_remove_refuses_what_is_not_ours(empty_cache: Path) -> None:
 
 
 def test_damaged_marker(served: LocalIndex, empty_cache: Path) -> None:
-    toolchains.install_ptxas("13.1.115")
+    install_ptxas("13.1.115")
     (empty_cache / "toolchains" / "ptxas-13.1.115" / MARKER).write_text("{")
-    toolchains.install_ptxas("13.0.88")
-    assert [each.name for each in toolchains.list_installed()] == ["ptxas-13.0.88"]
-    [(name, error)] = toolchains.list_damaged().items()
+    install_ptxas("13.0.88")
+    assert [each.name for each in list_installed()] == ["ptxas-13.0.88"]
+    [(name, error)] = list_damaged().items()
     assert name == "ptxas-13.1.115"
     assert "marker of ptxas-13.1.115 is damaged" in str(error)
     with pytest.raises(StorageError, match="is damaged"):
-        toolchains.install_ptxas("13.1.115")
+        install_ptxas("13.1.115")
     toolchains.remove("ptxas-13.1.115")
-    assert toolchains.install_ptxas("13.1.115").version == "13.1.115"
+    assert install_ptxas("13.1.115").version == "13.1.115"
 
 
 READ_ONLY = """
-from harness.toolchains import installed as toolchains
 from harness.toolchains.describe import describe_ptxas
+from harness.toolchains.install import install_ptxas
+from harness.toolchains.installed import list_installed
+from harness.toolchains.offered import available_ptxas
 from harness.values.errors import StorageError
-print(toolchains.install_ptxas("13.1.115").version, len(toolchains.list_installed()))
-print(describe_ptxas(toolchains.install_ptxas("13.1.115").path, "bundled").version)
-print(len(toolchains.available_ptxas()))
+print(install_ptxas("13.1.115").version, len(list_installed()))
+print(describe_ptxas(install_ptxas("13.1.115").path, "bundled").version)
+print(len(available_ptxas()))
 try:
-    toolchains.install_ptxas("13.0.88")
+    install_ptxas("13.0.88")
 except StorageError as error:
     print(error)
 """
@@ -553,8 +568,8 @@ def test_read_only_cache(served: LocalIndex, monkeypatch: pytest.MonkeyPatch) ->
     shared = Path(tempfile.mkdtemp(prefix="read-only-"))
     try:
         monkeypatch.setenv("TRIAGE_CACHE_DIR", str(shared / "cache"))
-        toolchains.available_ptxas()
-        toolchains.install_ptxas("13.1.115")
+        available_ptxas()
+        install_ptxas("13.1.115")
         for path in (shared, *shared.rglob("*")):
             path.chmod(0o555 if path.is_dir() or path.parent.name == "bin" else 0o444)
         bound = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
@@ -613,7 +628,7 @@ def test_describe_ptxas_runs_it_once(
 
 
 def test_installed_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    triton = toolchains.installed_triton()
+    triton = installed_triton()
     assert (triton.origin, triton.path) == ("installed", None)
     assert triton.version == importlib.metadata.version("triton")
 
@@ -622,4 +637,4 @@ def test_installed_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
     with pytest.raises(InfrastructureError, match="no Triton is installed"):
-        toolchains.installed_triton()
+        installed_triton()

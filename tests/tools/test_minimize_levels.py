@@ -29,7 +29,8 @@ from harness.minimize.python.run import export_source
 from harness.minimize.reduction.ask_triton import TritonOracle
 from harness.processes.hub import Hub
 from harness.store.store import Store
-from harness.toolchains.installed import install_triton, installed_triton
+from harness.toolchains.bundled import installed_triton
+from harness.toolchains.install import install_triton
 
 pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("minimize-levels")]
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from conftest import Triage
 
-from harness.toolchains.installed import install_ptxas
+from harness.toolchains.install import install_ptxas
 
 pytestmark = pytest.mark.tools
 

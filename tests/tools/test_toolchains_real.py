@@ -13,7 +13,10 @@ from harness.packages.sdists import fetch_sdist, fetch_wheel
 from harness.packages.versions import parse_banner
 from harness.processes.hub import run_tool
 from harness.toolchains import installed as toolchains
+from harness.toolchains.bundled import installed_triton
 from harness.toolchains.describe import describe_ptxas
+from harness.toolchains.install import install_nvdisasm, install_ptxas, install_triton, select_ptxas
+from harness.toolchains.offered import available_nvdisasm, available_ptxas, available_triton
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ EINOPS = "54058201ac7087911181bfec4af6091bb59380360f069276601256a76af08193"
     ("version", "project"), [("13.1.115", "nvidia-cuda-nvcc"), ("11.7.99", "nvidia-cuda-nvcc-cu11")]
 )
 def test_ptxas(toolchain_cache: Path, version: str, project: str) -> None:
-    ptxas = toolchains.install_ptxas(version)
+    ptxas = install_ptxas(version)
     assert (ptxas.version, ptxas.origin) == (version, project)
     assert ptxas.path.is_relative_to(toolchain_cache)
     assert ptxas.build.startswith(f"cuda_{version[:4]}")
@@ -40,13 +43,13 @@ def test_ptxas(toolchain_cache: Path, version: str, project: str) -> None:
 
 
 def test_the_llvm_of_the_installed_triton_is_named() -> None:
-    found = llvm_of(toolchains.installed_triton())
+    found = llvm_of(installed_triton())
     assert found is not None
     assert re.fullmatch("[0-9a-f]{8}", found)
 
 
 def test_triton(toolchain_cache: Path) -> None:
-    triton = toolchains.install_triton("3.8.0")
+    triton = install_triton("3.8.0")
     assert triton.path is not None
     assert triton.path.is_relative_to(toolchain_cache)
     assert toolchains.verify("triton-3.8.0").banner == "3.8.0"
@@ -55,22 +58,22 @@ def test_triton(toolchain_cache: Path) -> None:
 
 
 def test_nvdisasm(toolchain_cache: Path) -> None:
-    tool = toolchains.install_nvdisasm()
-    assert Version(tool.version) == toolchains.available_nvdisasm()[-1]
+    tool = install_nvdisasm()
+    assert Version(tool.version) == available_nvdisasm()[-1]
     banner = parse_banner(run_tool([tool.path, "--version"], timeout=60).stdout)
     assert banner is not None
     assert banner[0] == tool.version
 
 
 def test_available(toolchain_cache: Path) -> None:
-    ptxas = dict(toolchains.available_ptxas())
+    ptxas = dict(available_ptxas())
     assert ptxas[Version("11.8.89")] == "nvidia-cuda-nvcc-cu11"
     assert ptxas[Version("12.9.86")] == "nvidia-cuda-nvcc-cu12"
     assert min(ptxas) >= Version("11.7"), "the placeholders are not offered"
-    assert {Version("3.6.0"), Version("3.8.0")} <= set(toolchains.available_triton())
-    assert len(toolchains.select_ptxas("==13.1.*")) >= 2
+    assert {Version("3.6.0"), Version("3.8.0")} <= set(available_triton())
+    assert len(select_ptxas("==13.1.*")) >= 2
     with pytest.raises(UsageError, match=r"no Triton 3\.6\.99; the nearest are 3\.6\.0 and"):
-        toolchains.install_triton("3.6.99")
+        install_triton("3.6.99")
 
 
 def test_sources(toolchain_cache: Path) -> None:

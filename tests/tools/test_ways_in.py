@@ -13,7 +13,7 @@ import pytest
 from conftest import HERE, Triage
 
 from harness.store.store import Store
-from harness.toolchains.installed import install_triton
+from harness.toolchains.install import install_triton
 
 pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("ways-in")]
 

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from harness.frontends.triton.knobs import is_knob, listed_knobs
-from harness.toolchains.installed import installed_package
+from harness.toolchains.bundled import installed_package
 
 if TYPE_CHECKING:
     from pathlib import Path

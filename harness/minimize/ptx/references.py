@@ -24,7 +24,7 @@ from harness.minimize.reduction.references import (
 )
 from harness.processes.hub import ResourceLimits
 from harness.ptx.facts import retarget
-from harness.toolchains import installed as toolchains
+from harness.toolchains.install import install_ptxas
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.toolchain import BUNDLED, Ptxas
 from harness.values.verdict import VerdictKind
@@ -45,7 +45,7 @@ async def same_from_index(oracle: PtxOracle, text: str, ptxas: Ptxas) -> Ptxas:
     if ptxas.origin != BUNDLED:
         return ptxas
     try:
-        wheel = await asyncio.to_thread(toolchains.install_ptxas, ptxas.version)
+        wheel = await asyncio.to_thread(install_ptxas, ptxas.version)
     except (InfrastructureError, UsageError):
         return ptxas
     ours, theirs = await oracle.react(text, ptxas), await oracle.react(text, wheel)

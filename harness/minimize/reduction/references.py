@@ -20,8 +20,11 @@ from harness.minimize.reduction.fingerprint import (
 from harness.minimize.reduction.interest import Compiler, Oracle, ask_all
 from harness.packages.versions import OLDEST_TRITON
 from harness.processes.hub import ResourceLimits
-from harness.toolchains import installed as toolchains
+from harness.toolchains.bundled import installed_triton
+from harness.toolchains.install import install_ptxas, install_triton
+from harness.toolchains.installed import list_installed
 from harness.toolchains.marker import PTXAS, TRITON
+from harness.toolchains.offered import available_ptxas, available_triton
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.toolchain import Ptxas, Triton
 
@@ -76,9 +79,9 @@ def ptxas_shelf() -> Shelf[Ptxas]:
     """
     return Shelf(
         name="ptxas",
-        installed=[toolchains.install_ptxas(version) for version in _installed(PTXAS)],
-        available=lambda: [version for version, _ in toolchains.available_ptxas()],
-        install=toolchains.install_ptxas,
+        installed=[install_ptxas(version) for version in _installed(PTXAS)],
+        available=lambda: [version for version, _ in available_ptxas()],
+        install=install_ptxas,
         steps=8,
     )
 
@@ -93,7 +96,7 @@ def triton_shelf() -> Shelf[Triton]:
         name="Triton",
         installed=_installed_tritons(),
         available=_supported_triton,
-        install=toolchains.install_triton,
+        install=install_triton,
         steps=3,
         # Starting one takes seconds.
         glance=4 * _GLANCE_SECONDS,
@@ -101,9 +104,9 @@ def triton_shelf() -> Shelf[Triton]:
 
 
 def _installed_tritons() -> list[Triton]:
-    found = [toolchains.install_triton(version) for version in _installed(TRITON)]
+    found = [install_triton(version) for version in _installed(TRITON)]
     try:
-        beside = toolchains.installed_triton()
+        beside = installed_triton()
     except InfrastructureError:
         return found
     is_known = any(triton.version == beside.version for triton in found)
@@ -111,11 +114,11 @@ def _installed_tritons() -> list[Triton]:
 
 
 def _supported_triton() -> list[Version]:
-    return newest_of_minor(v for v in toolchains.available_triton() if v >= OLDEST_TRITON)
+    return newest_of_minor(v for v in available_triton() if v >= OLDEST_TRITON)
 
 
 def _installed(kind: str) -> list[str]:
-    return [each.version for each in toolchains.list_installed() if each.kind == kind]
+    return [each.version for each in list_installed() if each.kind == kind]
 
 
 async def ask_installed(
