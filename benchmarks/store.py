@@ -60,8 +60,8 @@ def measure(home: Path, count: int) -> None:
         at_once = best_of(lambda: store.get_many("lower", keys))
         say(f"{LOOKUPS} lookups, get_many", milliseconds(at_once))
         run = store.runs(1)[0].id
-        walk = best_of(lambda: sum(1 for _ in store.run_rows(run)), rounds=1)
-        say(f"run_rows, {count} rows", f"{count / walk:,.0f} per second")
+        walk = best_of(lambda: sum(1 for _ in store.run_bodies(run)), rounds=1)
+        say(f"run_bodies, {count} rows", f"{count / walk:,.0f} per second")
         say("database", f"{store.stats().database_bytes / 2**20:,.1f} MiB")
     say("peak memory", f"{peak_memory():,.1f} MiB ({before:,.1f} before the store)")
 

@@ -31,10 +31,8 @@ from harness.store.read_only import DATABASE, database_copy, is_writable
 from harness.store.records import (
     RESULT_COLUMNS,
     RUN_COLUMNS,
-    Config,
     ResultRecord,
     RunRecord,
-    canonical,
     from_row,
     to_row,
 )
@@ -215,16 +213,6 @@ class Store(PastResults, BugRecords, WorkaroundRecords, Judgements, Merging):
 
         self._database.run(work)
 
-    def drop_evidence(self, kind: str, key: str) -> None:
-        """Forget evidence, for instance because one of its artifacts was damaged.
-
-        Raises:
-            StorageError: the database cannot be written.
-        """
-        self._database.run(
-            lambda db: db.execute("DELETE FROM evidence WHERE kind = ? AND key = ?", (kind, key))
-        )
-
     # --- history ------------------------------------------------------------------------------
 
     def begin_run(self, command: str, part: NightPart | None = None) -> int:
@@ -324,14 +312,6 @@ class Store(PastResults, BugRecords, WorkaroundRecords, Judgements, Merging):
         rows = self._database.run(lambda db: db.execute(_SELECT_RUNS, (limit,)).fetchall())
         return [RunRecord(**dict(zip(RUN_COLUMNS, row, strict=True))) for row in rows]
 
-    def last_run(self) -> RunRecord | None:
-        """Return the run that began last, finished or not.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
-        return next(iter(self.runs(1)), None)
-
     def find_cells(self, text: str) -> list[ResultRecord]:
         """Return the latest record of each cell that `text` may mean, at most 20 cells.
 
@@ -352,36 +332,6 @@ class Store(PastResults, BugRecords, WorkaroundRecords, Judgements, Merging):
             return []
 
         return self._database.run(work)
-
-    def run_rows(self, run: int) -> Iterator[ResultRecord]:
-        """Yield the results of a run, ordered by cell, a thousand at a time in memory.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
-        sql = f"{SELECT_RESULTS} WHERE run_id = ? AND cell > ? ORDER BY cell LIMIT ?"
-        last = ""
-        while page := self._page(sql, (run, last, _PAGE)):
-            yield from (record for record, _ in page)
-            last = page[-1][0].cell
-
-    def history(self, kernel: str, config: Config | None = None) -> Iterator[ResultRecord]:
-        """Yield all results of a kernel (and of exactly this config), oldest first.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
-        where = "kernel = ?" if config is None else "kernel = ? AND config = ?"
-        fixed = (kernel,) if config is None else (kernel, canonical(config))
-        sql = (
-            f"{SELECT_RESULTS} WHERE {where} AND (created, id) > (?, ?)"
-            " ORDER BY created, id LIMIT ?"
-        )
-        last = (float("-inf"), 0)
-        while page := self._page(sql, (*fixed, *last, _PAGE)):
-            yield from (record for record, _ in page)
-            record, number = page[-1]
-            last = (record.created or 0.0, number)
 
     # --- size ---------------------------------------------------------------------------------
 

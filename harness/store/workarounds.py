@@ -35,14 +35,6 @@ class WorkaroundRecords:
         values = (kept.baseline.cell, kept.created, body, zlib.crc32(body))
         self._database.run(lambda db: db.execute(_PUT, values))
 
-    def drop_workaround(self, cell: str) -> None:
-        """Forget what was found for a cell; nothing where there was nothing.
-
-        Raises:
-            StorageError: the database cannot be written.
-        """
-        self._database.run(lambda db: db.execute("DELETE FROM workarounds WHERE cell = ?", (cell,)))
-
     def workarounds(self) -> list[KeptWorkaround]:
         """All that are kept, oldest first; one that was changed by the disk is left out.
 

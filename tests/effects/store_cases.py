@@ -43,6 +43,18 @@ def raw(home: Path) -> closing[sqlite3.Connection]:
     return closing(sqlite3.connect(home / "triage.db", isolation_level=None))
 
 
+def run_rows(store: Store, run: int) -> list[ResultRecord]:
+    """The results of one run, by cell."""
+    found = [each for _, each in store.every_result() if each.run == run]
+    return sorted(found, key=lambda each: each.cell)
+
+
+def drop_evidence(home: Path, key: str) -> None:
+    """What a trim leaves of one step's evidence."""
+    with raw(home) as db:
+        db.execute("DELETE FROM evidence WHERE key = ?", (key,))
+
+
 def one_line(error: pytest.ExceptionInfo[StorageError]) -> str:
     text = str(error.value)
     assert text

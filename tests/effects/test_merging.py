@@ -14,6 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 from nights import night, record, row
+from store_cases import run_rows
 
 from harness.bugs.list import list_bugs, set_state
 from harness.nights.merge import MergeReport, merge_stores
@@ -65,7 +66,7 @@ def meaning(home: Path) -> Any:
                 run.command,
                 run.started,
                 run.finished,
-                [(each.cell, each.row, each.signature_key) for each in store.run_rows(run.id)],
+                [(each.cell, each.row, each.signature_key) for each in run_rows(store, run.id)],
             )
             for run in sorted(store.runs(), key=lambda run: run.uid)
         ]
@@ -132,7 +133,7 @@ def test_of_two_results_of_one_cell_the_later_stays(tmp_path: Path) -> None:
         for name in order:
             merge(home, tmp_path / name)
         with Store.open(home) as store:
-            assert [each.verdict for each in store.run_rows(1)] == ["ok"]
+            assert [each.verdict for each in run_rows(store, 1)] == ["ok"]
 
 
 def test_what_people_said_later_is_taken_and_numbers_here_stay(tmp_path: Path) -> None:

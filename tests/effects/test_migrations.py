@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from store_cases import filled, one_line, raw
+from store_cases import filled, one_line, raw, run_rows
 
 from harness.store import migrations
 from harness.store.store import Store
@@ -41,7 +41,7 @@ def test_migration_is_applied_once_with_its_record(
     for _ in range(2):
         with Store.open(home) as store, raw(home) as db:
             assert db.execute("SELECT text FROM notes").fetchall() == [("hi",)]
-            assert len(list(store.run_rows(run))) == 300
+            assert len(run_rows(store, run)) == 300
             assert [name for (name,) in db.execute("SELECT name FROM migrations ORDER BY 1")] == [
                 *(name for name, _ in migrations._MIGRATIONS),
             ]
@@ -60,7 +60,7 @@ def test_migration_that_another_process_has_just_applied(
     monkeypatch.setattr(migrations, "applied", late)
     with Store.open(home) as store:
         assert not answers
-        assert len(list(store.run_rows(run))) == 300
+        assert len(run_rows(store, run)) == 300
 
 
 def test_migration_that_fails_leaves_the_old_state(
@@ -75,7 +75,7 @@ def test_migration_that_fails_leaves_the_old_state(
         one_line(error)
     with Store.open(home) as store, raw(home) as db:
         assert store.notice is None
-        assert len(list(store.run_rows(run))) == 300
+        assert len(run_rows(store, run)) == 300
         assert not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'notes'").fetchone()
         assert db.execute("SELECT count(*) FROM migrations").fetchone() == (
             len(migrations._MIGRATIONS),
@@ -103,7 +103,7 @@ def test_migration_whose_record_fails_is_taken_back(
         one_line(error)
     with Store.open(home) as store, raw(home) as db:
         assert store.notice is None
-        assert len(list(store.run_rows(run))) == 300
+        assert len(run_rows(store, run)) == 300
         added = "SELECT count(*) FROM sqlite_master WHERE name IN ('notes', 'refuse')"
         assert db.execute(added).fetchone() == (0,)
         assert db.execute("SELECT count(*) FROM migrations").fetchone() == (
@@ -119,7 +119,7 @@ def test_a_rescue_brings_an_older_database_up_to_date(
     extra = ("9000-host", ("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT 'none'",))
     monkeypatch.setattr(migrations, "_MIGRATIONS", (*migrations._MIGRATIONS, extra))
     with Store.open(home) as store, raw(home) as db:
-        assert len(list(store.run_rows(run))) == 300
+        assert len(run_rows(store, run)) == 300
         assert db.execute("SELECT command, note FROM runs").fetchall() == [
             ("triage compile", "none")
         ]

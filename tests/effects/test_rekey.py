@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 from nights import record as record_of
 from nights import row
+from store_cases import drop_evidence
 
 from harness.bugs.list import list_bugs, set_state
 from harness.bugs.rekey import rekey, row_of_evidence
@@ -102,7 +103,7 @@ def test_a_bug_that_splits_goes_with_most_of_its_results(store: Store) -> None:
 def test_what_cannot_be_judged_again_stays(store: Store) -> None:
     run = store.begin_run("x")
     keep(store, run, "trimmed", OLD)
-    store.drop_evidence("lower", "trimmed")
+    drop_evidence(store.home, "trimmed")
     keep(store, run, "made again", OLDER, warps=8)
     again = msgspec.json.encode(lowering("something else"))
     store.put_evidence("lower", "made again", again, {})  # later than the result
@@ -118,7 +119,7 @@ def test_trimmed_results_stay_with_their_bug(store: Store) -> None:
     run = store.begin_run("x")
     keep(store, run, "pass P failed", OLD)
     keep(store, run, "trimmed", OLD, warps=8)
-    store.drop_evidence("lower", "trimmed")
+    drop_evidence(store.home, "trimmed")
     rekey(store)
     assert set(keys(store)) == {OLD, key_of("pass P failed")}
     (bug,) = list_bugs(store)
@@ -153,5 +154,5 @@ def test_a_row_that_was_tampered_with_is_not_what_its_evidence_gives(store: Stor
     assert (judged.verdict, judged.signature) == ("pass_failure", key_of("pass P failed"))
     assert judged.spill_stores is None
     assert row_of_evidence(store, "no such cell") is None
-    store.drop_evidence("lower", "kept")
+    drop_evidence(store.home, "kept")
     assert row_of_evidence(store, found.cell) is None

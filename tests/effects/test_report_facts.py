@@ -17,7 +17,7 @@ from harness.report import gather
 from harness.report.dossier import Upstream
 from harness.report.facts import ptxas_facts
 from harness.report.gather import GatherOptions
-from harness.toolchains.installed import install_ptxas
+from harness.toolchains.install import install_ptxas
 from harness.values.errors import UsageError
 
 sys.path.insert(0, str(HERE / "unit"))

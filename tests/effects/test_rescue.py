@@ -8,7 +8,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
-from store_cases import filled, one_line, python, raw, record
+from store_cases import filled, one_line, python, raw, record, run_rows
 
 from harness.store import database
 from harness.store import salvage as rescue
@@ -54,7 +54,7 @@ def test_unreadable_database_is_moved_aside(home: Path, damage: Callable[[bytes]
             store.put_evidence("lower", "key001", b"again", {})
             run = store.begin_run("again")
             store.put_result(run, record())
-            assert len(list(store.run_rows(run))) == 1
+            assert len(run_rows(store, run)) == 1
         assert (home / f"triage.db.corrupt-{number}").read_bytes() == damaged
         with Store.open(home) as store:
             assert store.notice is None
@@ -78,7 +78,7 @@ def test_truncated_database_keeps_the_history_that_is_left(home: Path, part: flo
     os.truncate(database, int(database.stat().st_size * part) // 4096 * 4096 + 17)
     with Store.open(home) as store:
         assert store.notice is not None
-        cells = [row.cell for row in store.run_rows(run)]
+        cells = [row.cell for row in run_rows(store, run)]
         assert f"{len(cells)} results" in store.notice
         assert len(cells) > 300 * part / 4
         assert len(set(cells)) == len(cells)
@@ -108,9 +108,9 @@ def test_zeroed_page_anywhere(home: Path, tmp_path: Path) -> None:
             for number in range(0, 300, 5):
                 found = store.get_evidence("lower", f"key{number:03}")
                 assert found is None or found.body == bytes([number % 256]) * 700
-            cells = [row.cell for row in store.run_rows(run)]
+            cells = [row.cell for row in run_rows(store, run)]
             assert len(cells) == len(set(cells))
-            assert all(row.row == b'{"n": 1}' * 40 for row in store.run_rows(run))
+            assert all(row.row == b'{"n": 1}' * 40 for row in run_rows(store, run))
             store.put_evidence("lower", "new", b"{}", {})
             new = store.begin_run("new")
             store.put_result(new, record("cell000"))
@@ -143,10 +143,9 @@ def test_damage_while_running_is_survived(home: Path) -> None:
         db.execute("PRAGMA shrink_memory")
         store.put_result(run, record("after"))
         assert store.notice is not None
-        assert [row.cell for row in store.run_rows(run)] == ["after", "before"]
-        assert len(list(store.run_rows(1))) == 300
-        last = store.last_run()
-        assert last is not None
+        assert [row.cell for row in run_rows(store, run)] == ["after", "before"]
+        assert len(run_rows(store, 1)) == 300
+        last = store.runs()[0]
         assert (last.id, last.command) == (run, "the one at work")
 
 
@@ -195,7 +194,7 @@ def test_waiting_for_a_process_that_does_not_let_go(
         one_line(error)
     with Store.open(home) as store:
         assert store.notice is not None
-        assert len(list(store.run_rows(1))) == 300
+        assert len(run_rows(store, 1)) == 300
 
 
 @pytest.mark.parametrize("moment", ["_rescue", "_free_name"])
@@ -216,7 +215,7 @@ def test_replacement_killed_in_the_middle_is_taken_up(
     monkeypatch.undo()
     assert (home / "triage.db.damaged").exists()
     with Store.open(home) as store:
-        assert len(list(store.run_rows(run))) == 300
+        assert len(run_rows(store, run)) == 300
     assert {path.name for path in home.iterdir()} == {
         "artifacts",
         "triage.db",
@@ -244,7 +243,7 @@ def test_a_log_left_beside_a_replaced_database_is_not_picked_up(
     (home / "triage.db.damaged").touch()
     with Store.open(home) as store:
         assert store.notice is not None
-        assert [row.verdict for row in store.run_rows(run)] == ["ok"] * 300
+        assert [row.verdict for row in run_rows(store, run)] == ["ok"] * 300
         assert not log.exists() or log.read_bytes() != stale
         store.put_evidence("lower", "new", b"{}", {})
     aside = "triage.db.corrupt-2-wal" if moved else "triage.db.corrupt-1-wal"
@@ -265,7 +264,7 @@ def test_results_that_are_still_in_the_log_are_rescued(home: Path, tmp_path: Pat
     (home / "triage.db.damaged").touch()
     with Store.open(home) as store:
         assert store.notice is not None
-        assert len(list(store.run_rows(run))) == 301
+        assert len(run_rows(store, run)) == 301
 
 
 def test_a_changed_byte_in_history_is_never_served(home: Path) -> None:
@@ -273,7 +272,7 @@ def test_a_changed_byte_in_history_is_never_served(home: Path) -> None:
     with raw(home) as db:
         db.execute("UPDATE results SET verdict = 'ok?' WHERE cell = 'cell007'")
     with Store.open(home) as store:
-        cells = {row.cell for row in store.run_rows(run)}
+        cells = {row.cell for row in run_rows(store, run)}
         assert store.notice is not None
         assert cells == {f"cell{number:03}" for number in range(300)} - {"cell007"}
 
@@ -285,7 +284,7 @@ def test_result_without_its_run_gets_one(home: Path) -> None:
         db.execute("DELETE FROM runs")
     (home / "triage.db.damaged").touch()
     with Store.open(home) as store:
-        assert len(list(store.run_rows(run))) == 300
+        assert len(run_rows(store, run)) == 300
         (invented,) = store.runs()
         assert (invented.id, invented.command) == (run, "")
 
@@ -296,9 +295,8 @@ def test_a_run_lost_with_the_database_is_recorded_again(home: Path) -> None:
         db.execute("DELETE FROM runs")
         store._database._mark()
         store.put_result(run, record())
-        assert [row.run for row in store.run_rows(run)] == [run]
-        last = store.last_run()
-        assert last is not None
+        assert [row.run for row in run_rows(store, run)] == [run]
+        last = store.runs()[0]
         assert (last.id, last.command) == (run, "the one at work")
 
 
@@ -317,4 +315,4 @@ def test_a_replacement_that_could_not_record_our_run_is_not_worked_with(
             with pytest.raises(StorageError, match="locked by another process"):
                 store.put_result(run, record())
         store.put_result(run, record())
-        assert [row.run for row in store.run_rows(run)] == [run]
+        assert [row.run for row in run_rows(store, run)] == [run]

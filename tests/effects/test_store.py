@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from store_cases import DAY, one_line, raw, record
+from store_cases import DAY, one_line, raw, record, run_rows
 
-from harness.store import store as module
+from harness.store import results
 from harness.store.artifacts import DamagedArtifactError
 from harness.store.store import Store
 from harness.values.errors import StorageError
@@ -52,9 +52,6 @@ def test_evidence_is_replaced_whole_and_survives_reopening(store: Store, home: P
     with Store.open(home) as again:
         assert again.get_evidence("lower", "key") == (b"new", {"cubin": second})
         assert again.notice is None
-        again.drop_evidence("lower", "key")
-        again.drop_evidence("lower", "never there")
-        assert again.get_evidence("lower", "key") is None
 
 
 def test_evidence_without_its_artifact_is_to_be_made_again(store: Store) -> None:
@@ -129,7 +126,7 @@ def test_a_changed_byte_in_evidence_is_noticed(store: Store, home: Path) -> None
 def test_runs(home: Path) -> None:
     now = [100.0]
     with Store.open(home, clock=lambda: now[0]) as store:
-        assert store.last_run() is None
+        assert store.runs() == []
         first = store.begin_run("triage compile --kernel k")
         now[0] = 160.0
         second = store.begin_run("triage matrix run")
@@ -139,7 +136,7 @@ def test_runs(home: Path) -> None:
         assert latest.finished is None
         assert (earlier.id, earlier.finished) == (first, 160.0)
         assert latest.uid != earlier.uid
-        assert store.last_run() == latest
+        assert store.runs(1) == [latest]
 
 
 def test_results_round_trip(home: Path) -> None:
@@ -147,18 +144,16 @@ def test_results_round_trip(home: Path) -> None:
         run = store.begin_run("c")
         given_record = record(signature_key="assemble/C7907", row=b"\x00\xff not even JSON")
         store.put_result(run, given_record)
-        assert list(store.run_rows(run)) == [replace(given_record, run=run, created=500.0)]
+        assert run_rows(store, run) == [replace(given_record, run=run, created=500.0)]
         store.put_result(run, replace(given_record, verdict="sick", created=7.0))
-        assert list(store.run_rows(run)) == [
-            replace(given_record, run=run, verdict="sick", created=7.0)
-        ]
+        assert run_rows(store, run) == [replace(given_record, run=run, verdict="sick", created=7.0)]
 
 
 def test_result_of_an_unknown_run_is_refused(store: Store) -> None:
     with pytest.raises(StorageError, match="run 99 is not in") as error:
         store.put_result(99, record())
     one_line(error)
-    assert list(store.run_rows(99)) == []
+    assert run_rows(store, 99) == []
 
 
 def test_a_batch_of_results_is_kept_whole_or_not_at_all(store: Store) -> None:
@@ -166,40 +161,21 @@ def test_a_batch_of_results_is_kept_whole_or_not_at_all(store: Store) -> None:
     broken = record("b", verdict=None)
     with pytest.raises(StorageError):
         store.put_results(run, [record("a"), broken])
-    assert list(store.run_rows(run)) == []
+    assert run_rows(store, run) == []
     store.put_results(run, [record("a"), record("b")])
-    assert len(list(store.run_rows(run))) == 2
+    assert len(run_rows(store, run)) == 2
 
 
 def test_pages_join_without_loss_or_doubles(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PAGE", 7)
+    monkeypatch.setattr(results, "_PAGE", 7)
     run, other = store.begin_run("c"), store.begin_run("other")
     cells = [f"cell{number:03}" for number in range(50)]
-    store.put_results(run, [record(cell) for cell in reversed(cells)])
+    store.put_results(run, [record(cell, row=cell.encode()) for cell in reversed(cells)])
     store.put_results(other, [record(cell) for cell in cells[:20]])
-    assert [row.cell for row in store.run_rows(run)] == cells
-    history = [(row.run, row.cell) for row in store.history("k")]
-    assert history == [(run, cell) for cell in reversed(cells)] + [
-        (other, cell) for cell in cells[:20]
-    ]
-
-
-def test_history_by_kernel_and_config(store: Store) -> None:
-    run = store.begin_run("c")
-    two: dict[str, int | None] = {"maxnreg": None, "num_warps": 2}
-    store.put_results(
-        run,
-        [
-            record("a", triton="3.7.1", created=3.0),
-            record("b", triton="3.5.1", created=1.0),
-            record("c", config=two, created=2.0),
-            record("d", kernel="another", created=0.0),
-        ],
-    )
-    assert [row.cell for row in store.history("k")] == ["b", "c", "a"]
-    assert [row.cell for row in store.history("k", {"num_warps": 2, "maxnreg": None})] == ["c"]
-    assert list(store.history("k", {"num_warps": 2})) == []
-    assert list(store.history("none such")) == []
+    assert [body.row.decode() for body in store.run_bodies(run)] == cells
+    assert {cell: found.run for cell, found in store.latest_of(cells).items()} == {
+        cell: other if cell in cells[:20] else run for cell in cells
+    }
 
 
 def test_find_cells(store: Store) -> None:

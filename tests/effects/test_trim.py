@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from store_cases import BUSY_WRITER, DAY, python, raw, record
+from store_cases import BUSY_WRITER, DAY, python, raw, record, run_rows
 
 from harness.store import trim
 from harness.store.store import Store
@@ -63,7 +63,7 @@ def test_trim_drops_the_least_recently_used_first(home: Path) -> None:
         assert (report.evidence, report.artifacts) == (6, 6)
         assert 6 * 10_100 <= report.bytes < 6 * 10_300
         assert store.trim(max_bytes=45_000).evidence == 0
-        assert len(list(store.run_rows(run))) == 1
+        assert len(run_rows(store, run)) == 1
 
 
 def test_trim_by_age(home: Path) -> None:
@@ -138,7 +138,7 @@ def test_trim_beside_a_writer(home: Path) -> None:
         for key, found in store.get_many("lower", keys).items():
             content = store.artifacts.get(found.artifacts["ptx"])
             assert content == f"writer {key.removeprefix('writer')}".encode() * 200
-        assert len(list(store.run_rows(1))) == 300
+        assert len(run_rows(store, 1)) == 300
         store.put_evidence("lower", "last", b"{}", {"ptx": store.artifacts.put(b"x")})
         assert store.get_evidence("lower", "last") is not None
 

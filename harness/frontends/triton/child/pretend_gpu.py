@@ -14,21 +14,18 @@ has written to hold the same numbers in every run.
 from __future__ import annotations
 
 import sys
-import types
 from typing import TYPE_CHECKING, Any
 
 import torch
-import triton
-import triton.testing
 from torch.overrides import TorchFunctionMode
-from triton.backends.compiler import GPUTarget
 
-from harness.frontends.triton.child.device_facts import DeviceProperties, DriverProperties
+from harness.frontends.triton.child.device_facts import DeviceProperties
+from harness.frontends.triton.child.pretend_driver import idle, pretend_driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NeedsValuesError", "PretendDriver", "pretend_cuda"]
+__all__ = ["NeedsValuesError", "pretend_cuda"]
 
 # Any address aligned far beyond the 16 bytes that Triton specialises on will do.
 _BASE_ADDRESS = 0x7F00_0000_0000
@@ -196,74 +193,6 @@ _METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
 }
 
 
-class PretendDriver:
-    """Stands in for Triton's CUDA driver: knows the target, launches nothing."""
-
-    def __init__(self, properties: dict[str, Any]) -> None:
-        self._target = GPUTarget("cuda", properties["capability"], 32)
-        self._properties = properties
-        self.utils = types.SimpleNamespace(
-            get_device_properties=lambda device: DriverProperties(properties),  # noqa: ARG005
-            # Triton 3.2 and 3.3 fill the descriptors of tl's experimental TMA from the host.
-            fill_1d_tma_descriptor=_idle(),
-            fill_2d_tma_descriptor=_idle(),
-        )
-
-    @staticmethod
-    def is_active() -> bool:
-        """Always."""
-        return True
-
-    def get_current_target(self) -> Any:
-        """The GPU that is compiled for."""
-        return self._target
-
-    def get_current_device(self) -> int:
-        """The only one."""
-        return 0
-
-    def set_current_device(self, device: int) -> None:
-        """Only one device exists."""
-
-    def get_current_stream(self, device: int | None = None) -> int:  # noqa: ARG002
-        """The default one."""
-        return 0
-
-    def get_active_torch_device(self) -> torch.device:
-        """As tensors of it say."""
-        return _CUDA
-
-    def get_device_interface(self) -> Any:
-        """The module that stands for it in torch."""
-        return torch.cuda
-
-    def get_device_capability(self, device: int = 0) -> tuple[int, int]:  # noqa: ARG002
-        """Major and minor."""
-        major, minor = divmod(self._properties["capability"], 10)
-        return int(major), int(minor)
-
-    def get_benchmarker(self) -> Any:
-        """Calls once."""
-        return bench_once
-
-    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
-        """Nothing has to be flushed."""
-        return torch.empty(1, device=_Backing.device)
-
-    def clear_cache(self, cache: Any) -> None:
-        """There is nothing to clear."""
-
-    def assemble_tensormap_to_arg(self, *args: Any) -> Any:
-        """Launches alone need it."""
-        return args
-
-
-def bench_once(function: Callable[[], Any], *_: Any, quantiles: Any = None, **__: Any) -> Any:
-    """`do_bench` where nothing can be timed: calls once, so that every launch is seen."""
-    function()
-    return [0.0] * len(quantiles) if quantiles is not None else 0.0
-
-
 class _Event:
     """A CUDA event that has always happened."""
 
@@ -296,18 +225,6 @@ class _Stream(_Event):
         return self
 
     def __exit__(self, *_: object) -> None: ...
-
-
-def _idle() -> Callable[..., None]:
-    """A function for any call that only matters to real hardware.
-
-    A new one each time: torch's compiler keeps a table by function, and no two names may share one.
-    """
-
-    def nothing(*_: Any, **__: Any) -> None:
-        pass
-
-    return nothing
 
 
 class _Guard:
@@ -350,13 +267,13 @@ def _patch_torch_cuda(properties: dict[str, Any]) -> None:
         "is_bf16_supported": lambda *_, **__: capability >= (8, 0),
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "set_device": _idle(),
+        "set_device": idle(),
         "get_device_name": lambda *_, **__: facts.name,
         "get_device_capability": lambda *_, **__: capability,
         "get_device_properties": lambda *_, **__: facts,
         "current_stream": lambda *_, **__: stream,
         "default_stream": lambda *_, **__: stream,
-        "set_stream": _idle(),
+        "set_stream": idle(),
         "stream": lambda *_, **__: stream,
         "is_current_stream_capturing": lambda: False,
         "Stream": _Stream,
@@ -367,7 +284,7 @@ def _patch_torch_cuda(properties: dict[str, Any]) -> None:
         "max_memory_allocated": lambda *_, **__: 0,
         "mem_get_info": lambda *_, **__: (facts.total_memory, facts.total_memory),
     }
-    answers.update({name: _idle() for name in _NO_OPS})
+    answers.update({name: idle() for name in _NO_OPS})
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
     torch.version.cuda = torch.version.cuda or "12.8"
@@ -393,17 +310,11 @@ def _patch_torch() -> None:
         torch.accelerator.is_available = lambda: True
         torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cuda")
         torch.accelerator.device_count = lambda: 1
-        torch.accelerator.synchronize = _idle()
+        torch.accelerator.synchronize = idle()
 
 
 def _names_gpu(device: Any) -> bool:
     return bool(_device_argument(device) == _Backing.device)
-
-
-def _patch_triton(properties: dict[str, Any]) -> None:
-    triton.runtime.driver.set_active(PretendDriver(properties))
-    triton.testing.do_bench = bench_once
-    triton.testing.do_bench_cudagraph = bench_once
 
 
 def pretend_cuda(properties: dict[str, Any], *, with_values: bool = False) -> Any:
@@ -413,7 +324,7 @@ def pretend_cuda(properties: dict[str, Any], *, with_values: bool = False) -> An
     """
     _Backing.device = _CPU if with_values else _META
     _patch_torch_cuda(properties)
-    _patch_triton(properties)
+    pretend_driver(properties, _Backing.device)
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))
     mode = _CudaMode()
     _keep_in_backward(mode)

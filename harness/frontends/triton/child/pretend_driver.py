@@ -1,0 +1,111 @@
+"""Triton's driver of a CUDA device that is not there: it knows the target and launches nothing."""
+
+# ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+import triton.testing
+from triton.backends.compiler import GPUTarget
+
+from harness.frontends.triton.child.device_facts import DriverProperties
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["PretendDriver", "bench_once", "idle", "pretend_driver"]
+
+
+class PretendDriver:
+    """Stands in for Triton's CUDA driver: knows the target, launches nothing.
+
+    `backing` is the device of the tensors that stand behind those on the GPU.
+    """
+
+    def __init__(self, properties: dict[str, Any], backing: torch.device) -> None:
+        self._backing = backing
+        self._target = GPUTarget("cuda", properties["capability"], 32)
+        self._properties = properties
+        self.utils = types.SimpleNamespace(
+            get_device_properties=lambda device: DriverProperties(properties),  # noqa: ARG005
+            # Triton 3.2 and 3.3 fill the descriptors of tl's experimental TMA from the host.
+            fill_1d_tma_descriptor=idle(),
+            fill_2d_tma_descriptor=idle(),
+        )
+
+    @staticmethod
+    def is_active() -> bool:
+        """Always."""
+        return True
+
+    def get_current_target(self) -> Any:
+        """The GPU that is compiled for."""
+        return self._target
+
+    def get_current_device(self) -> int:
+        """The only one."""
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        """Only one device exists."""
+
+    def get_current_stream(self, device: int | None = None) -> int:  # noqa: ARG002
+        """The default one."""
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        """As tensors of it say."""
+        return torch.device("cuda", 0)
+
+    def get_device_interface(self) -> Any:
+        """The module that stands for it in torch."""
+        return torch.cuda
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:  # noqa: ARG002
+        """Major and minor."""
+        major, minor = divmod(self._properties["capability"], 10)
+        return int(major), int(minor)
+
+    def get_benchmarker(self) -> Any:
+        """Calls once."""
+        return bench_once
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        """Nothing has to be flushed."""
+        return torch.empty(1, device=self._backing)
+
+    def clear_cache(self, cache: Any) -> None:
+        """There is nothing to clear."""
+
+    def assemble_tensormap_to_arg(self, *args: Any) -> Any:
+        """Launches alone need it."""
+        return args
+
+
+def bench_once(function: Callable[[], Any], *_: Any, quantiles: Any = None, **__: Any) -> Any:
+    """`do_bench` where nothing can be timed: calls once, so that every launch is seen."""
+    function()
+    return [0.0] * len(quantiles) if quantiles is not None else 0.0
+
+
+def pretend_driver(properties: dict[str, Any], backing: torch.device) -> None:
+    """Give Triton this driver, and a benchmark that runs what it is to time once."""
+    triton.runtime.driver.set_active(PretendDriver(properties, backing))
+    triton.testing.do_bench = bench_once
+    triton.testing.do_bench_cudagraph = bench_once
+
+
+def idle() -> Callable[..., None]:
+    """A function for any call that only matters to real hardware.
+
+    A new one each time: torch's compiler keeps a table by function, and no two names may share one.
+    """
+
+    def nothing(*_: Any, **__: Any) -> None:
+        pass
+
+    return nothing
