@@ -7,8 +7,11 @@ Sources:
     CCCL, `cuda/__device/arch_traits.h`: 8.8 equals 8.6, 10.3 equals 10.0, 12.1 equals 12.0.
     PTX ISA, "Tensor Memory": 512 columns; "bar": 16 named barriers per block.
     CUDA 13.0 release notes: 10.1 was renamed 11.0; both spellings are here.
-    NVIDIA's architecture whitepapers (Volta, Turing, GA100, GA102, AD102, GH100, Blackwell RTX),
-    the Blackwell tuning guide, data sheets of the modules: L2 caches and memory of the products.
+    L2 caches: what CUDA itself says on the product, by `deviceQuery` or by
+    `torch.cuda.get_device_properties` (V100, T4, A100, RTX 4090, H100; tmcdonell/cuda#77 for Orin,
+    pytorch/ao#4002 for B200: 126.5 MiB, NVIDIA/nccl#1637 for RTX 5090), and published tables
+    of GA102 (RTX 3090).
+    NVIDIA's data sheets: the memory that a product is sold with.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ class Limits:
         multiprocessors: of `product`; None where no product is known.
         product: the part that a pretend device poses as.
         memory: of `product`, in bytes as it is sold; None where it is sold in several sizes.
-        l2_cache: of `product`, in bytes; None where it is not published.
+        l2_cache: of `product`, in bytes; None where no source is known.
         integrated: whether `product` shares the memory of its CPU; None where no product is known.
     """
 
@@ -115,9 +118,7 @@ _TABLE = (
     _limits(
         70, threads=2048, blocks=32, shared_kib=96, product="Tesla V100-SXM2", sms=80, l2_kib=6144
     ),
-    _limits(
-        72, threads=2048, blocks=32, shared_kib=96, product="Jetson AGX Xavier", sms=8, l2_kib=512
-    ),
+    _limits(72, threads=2048, blocks=32, shared_kib=96, product="Jetson AGX Xavier", sms=8),
     _limits(
         75, threads=1024, blocks=16, shared_kib=64, product="Tesla T4", sms=40, gib=16, l2_kib=4096
     ),
@@ -169,7 +170,7 @@ _TABLE = (
         product="B200",
         sms=148,
         gib=180,
-        l2_kib=129024,
+        l2_kib=129536,
     ),
     _limits(
         101,

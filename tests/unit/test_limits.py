@@ -105,3 +105,6 @@ def test_what_is_not_known_of_a_product_is_null() -> None:
     assert facts[80] == (None, 40 << 20, False)
     assert facts[87] == (None, 4 << 20, True)
     assert facts[88] == (None, None, None)
+    assert facts[72] == (None, None, True)
+    # Both halves of it, as CUDA counts them: no whole number of MiB.
+    assert facts[100] == (180 << 30, 253 << 19, False)
