@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import re
 import shutil
 import signal
 from dataclasses import replace
@@ -306,7 +307,7 @@ def test_an_nvdisasm_that_was_killed_is_asked_again(
         return await inspect_cubin(workbench, cubin, (nvdisasm,))
 
     kept = bench(inspect)
-    assert kept.value.problem == "nvdisasm 1: killed after 1 s"
+    assert re.fullmatch(r"nvdisasm 1: killed after \d+ s", kept.value.problem or "")
     assert kept.value.mixes == {}
     tool.write_text(f"#!/bin/sh\necho x >> {tmp_path}/asked\necho not today >&2; exit 1\n")
     for cached in (False, True):

@@ -141,7 +141,7 @@ def test_one_jobs_end_leaves_the_others_descendants_alone(tmp_path: Path) -> Non
             return hub.execute(argv, folder=tmp_path / name, limits=ROOMY)
 
         # The second's tool is an orphan while the first one ends.
-        slow = asyncio.create_task(sh("b", "(sleep 1; echo done) & exec sleep 2"))
+        slow = asyncio.create_task(sh("b", "(sleep 1; echo done) & exec sleep 4"))
         quick = [await sh("a", "exit 3") for _ in range(3)]
         return [*quick, await slow]
 

@@ -171,9 +171,10 @@ def launch_daemons():
 
 
 def eat():
-    eaten = bytearray(3 << 30)
+    eaten = bytearray(2 << 30)
     for at in range(0, len(eaten), 4096):
         eaten[at] = 1
+    time.sleep(1000)  # until the limit is enforced
 
 
 def launch_memory():
@@ -182,7 +183,8 @@ def launch_memory():
 
 
 def launch_memory_below():
-    code = "eaten = bytearray(3 << 30)\nfor at in range(0, len(eaten), 4096): eaten[at] = 1"
+    code = "import time\neaten = bytearray(2 << 30)\n"
+    code += "for at in range(0, len(eaten), 4096): eaten[at] = 1\ntime.sleep(1000)"
     subprocess.run([sys.executable, "-I", "-S", "-c", code])
     finish()
 

@@ -58,7 +58,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     "piece", ["tt.func public @" + "a" * 600, '"ttg.num-warps" = ', "tt.func "]
 )
 def test_hostile_text_takes_no_time(piece: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(IrError):
         read_triton_ir(piece * 20_000)
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
