@@ -39,10 +39,10 @@ __all__ = [
     "extremum",
     "flush",
     "fma",
-    "magnitude_sign",
     "multiply",
     "negate",
     "packed",
+    "reciprocal",
     "square_root",
     "subtract",
 ]
@@ -220,10 +220,10 @@ def square_root(name: str, a: Bits, *, rounding: str = "rn", ftz: bool = False) 
     return _settle(root, name, rounding, ftz=ftz, sat=False, relu=False)
 
 
-def magnitude_sign(name: str, a: Bits, b: Bits) -> tuple[Bits, Bits, Bits]:
-    """For `.xorsign.abs`: both operands without sign, and the exclusive or of their signs."""
-    sign = a.dtype.type(1 << FORMATS[name].sign_shift)
-    return a & ~sign, b & ~sign, (a ^ b) & sign
+def reciprocal(name: str, a: Bits, *, rounding: str = "rn", ftz: bool = False) -> Bits:
+    """`rcp.rnd{.ftz}` on f32 or f64."""
+    one = from_float64(np.array(1.0), name)
+    return divide(name, np.broadcast_to(one, a.shape), a, rounding=rounding, ftz=ftz)
 
 
 def extremum(

@@ -57,6 +57,7 @@ def _between_integers(bits: Bits, to: str, source: str, *, sat: bool) -> Bits:
     return _unsigned(values.astype(kind))
 
 
+@np.errstate(all="ignore")
 def _to_integer(values: Float64, to: str, source: str, rounding: str) -> Bits:
     """Floating point to integer: clamped to the range, NaN by width.
 
@@ -146,6 +147,7 @@ def convert(
     return flush(result, to) if ftz and to in _FLUSHED else result
 
 
+@np.errstate(all="ignore")
 def convert_randomly(
     bits: Bits,
     to: str,

@@ -220,6 +220,7 @@ def to_float64(bits: Bits, name: str) -> Float64:
     return values
 
 
+@np.errstate(all="ignore")  # a signalling NaN is no concern of ours
 def round_integral(values: Float64, rounding: str) -> Float64:
     """To an integral value. `rounding` is one of rn, rna, rz, rm, rp, or these with an i (rni).
 
@@ -257,6 +258,7 @@ def _overflow(values: Float64, name: str, rounding: str) -> Float64:
     return bounded if kept is None else np.where(kept, np.copysign(largest, values), bounded)
 
 
+@np.errstate(all="ignore")
 def round_float64(values: Float64, name: str, rounding: str = "rn") -> Float64:
     """Round float64 values to those that a format has, once; NaN and infinity stay.
 
