@@ -339,6 +339,16 @@ def test_no_room_is_too_full_and_no_module_too_long() -> None:
     assert {name: n for name, n in lengths.items() if n > MOST_LINES} == {}
 
 
+def test_tests_mirror_the_rooms() -> None:
+    """In tests/unit and tests/effects a test lies in the folder of the room that it is about."""
+    for lane in ("unit", "effects"):
+        tests = Path(__file__).parent / lane
+        folders = {path.parent.relative_to(tests).as_posix() for path in tests.rglob("*.py")}
+        assert folders <= set(ORDER), f"{folders - set(ORDER)} of tests/{lane} are not rooms"
+    stems = Counter(path.stem for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [stem for stem, count in stems.items() if count > 1] == []
+
+
 def test_no_class_name_means_two_things() -> None:
     homes: dict[str, set[str]] = {}
     for path in IN_ROOMS:

@@ -1,0 +1,107 @@
+"""What a report knows of the failing ptxas, and which version its history follows."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from local_index import LocalIndex, tool_wheel, triton_wheel
+from report_cases import CRASH, IN_TRITON
+
+from harness.report import gather
+from harness.report.dossier import Upstream
+from harness.report.facts import ptxas_facts
+from harness.report.gather import GatherOptions
+from harness.toolchains.install import install_ptxas
+from harness.values.errors import UsageError
+
+pytest_plugins = ["local_index_fixtures"]
+BANNER = "Cuda compilation tools, release 13.1, V13.1.80\nBuild cuda_13.1.r13.1/compiler.1_0"
+RAN = replace(CRASH, ptxas="13.1.80")
+
+
+@pytest.fixture
+def index(local_index: LocalIndex, empty_cache: Path) -> LocalIndex:
+    """One ptxas, 13.1.80, and one Triton, 3.6.0."""
+    local_index.add(*tool_wheel("13.1.80", says=BANNER))
+    local_index.add(*triton_wheel("3.6.0"))
+    return local_index
+
+
+def selection(*ptxas: Any, **more: object) -> Any:
+    return SimpleNamespace(ptxas=ptxas or (None,), **more)
+
+
+def test_the_ptxas_that_failed_says_its_version_and_comes_from_a_distribution(
+    index: LocalIndex,
+) -> None:
+    # A Triton bundles it, and the index has it too.
+    assert ptxas_facts(selection(), RAN) == (f"{BANNER}\n", "nvidia-cuda-nvcc")
+    named = selection(install_ptxas("13.1.80"))
+    assert ptxas_facts(named, RAN) == (f"{BANNER}\n", "nvidia-cuda-nvcc")
+
+
+def test_of_a_ptxas_that_never_ran_or_that_the_index_lacks_nothing_is_said(
+    index: LocalIndex,
+) -> None:
+    assert ptxas_facts(selection(), replace(RAN, ptxas_flags=())) == ("", None)
+    assert ptxas_facts(selection(), replace(RAN, ptxas="13.1.81")) == ("", None)
+
+
+@pytest.mark.parametrize(
+    ("axis", "case", "bad"),
+    [
+        ("ptxas", RAN, "13.1.80"),
+        ("ptxas", replace(RAN, ptxas="13.1.81"), None),
+        ("triton", RAN, "3.6.0"),
+        ("triton", replace(RAN, triton="3.6.1"), None),
+    ],
+)
+def test_the_history_follows_the_cases_own_version_where_the_axis_has_it(
+    index: LocalIndex,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    axis: str,
+    case: Any,
+    bad: str | None,
+) -> None:
+    asked = []
+
+    async def bisect(mine: Any, store: Any, how: Any, options: Any, tell: Any, log: Any) -> str:
+        asked.append(options)
+        return "the history"
+
+    monkeypatch.setenv("TRIAGE_HOME", str(tmp_path / "results"))
+    monkeypatch.setattr(gather, "bisect_versions", bisect)
+    work: Any = SimpleNamespace(store=None, how=None, options=SimpleNamespace(signature="5" * 12))
+    dossier: Any = SimpleNamespace(case=case, condition=None)
+    found: Any = asyncio.run(gather._bisect(work, selection(), dossier, axis))
+    assert found == "the history"
+    [options] = asked
+    assert (options.axis, options.bad, options.signature) == (axis, bad, "5" * 12)
+    assert len(list((tmp_path / "results" / "bisections").glob(f"report-*-{axis}-*.jsonl"))) == 1
+
+
+def wanted(upstream: Upstream) -> GatherOptions:
+    return GatherOptions(words=(), made_by="", upstream=upstream, minimized=lambda _: Path())
+
+
+def test_a_report_to_nvidia_wants_a_failure_of_ptxas() -> None:
+    mine = selection(repro=SimpleNamespace(ptx=None, name="scan"))
+    with pytest.raises(UsageError, match=r"--for nvidia: .*report it with --for triton"):
+        gather._check_upstream(mine, IN_TRITON.case, wanted(Upstream.NVIDIA))
+    for upstream in Upstream:
+        gather._check_upstream(mine, CRASH, wanted(upstream))
+        if upstream is not Upstream.NVIDIA:
+            gather._check_upstream(mine, IN_TRITON.case, wanted(upstream))
+
+
+def test_a_report_to_triton_wants_a_kernel_that_triton_compiled() -> None:
+    mine = selection(repro=SimpleNamespace(ptx="case.ptx", name="case.ptx"))
+    with pytest.raises(UsageError, match=r"--for triton: .*report it with --for nvidia"):
+        gather._check_upstream(mine, CRASH, wanted(Upstream.TRITON))
+    gather._check_upstream(mine, CRASH, wanted(Upstream.NVIDIA))

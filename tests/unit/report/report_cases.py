@@ -1,0 +1,272 @@
+"""Two dossiers made up of plain values: the same ones that the golden reports were made from.
+
+`python tests/unit/report/report_cases.py` writes the golden files again; read what changed before
+you commit it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+from harness.bisect.confidence import Tally
+from harness.bisect.contrast import Contrast, Point
+from harness.bisect.ir_difference import StageDifference, StageStory
+from harness.bisect.report import ProbeEvidence
+from harness.bisect.search import Probe
+from harness.blame.ground import Culprit, Ground
+from harness.blame.words import Blame
+from harness.judging.answers import VerdictAnswer
+from harness.judging.followed import follow
+from harness.minimize.reduction.fingerprint import Answer, Fingerprint
+from harness.minimize.reduction.result import Ending, Minimization, Size, VersionLine
+from harness.report.dossier import (
+    Attachment,
+    Dossier,
+    KnownWorkaround,
+    Missing,
+    SourceOrigin,
+    Upstream,
+)
+from harness.report.issue import render_report
+from harness.values.kernel import Config
+from harness.values.row import Row
+from harness.values.verdict import Signature, Stage, VerdictKind
+
+GOLDEN = Path(__file__).parents[2] / "data" / "reports"
+VERSIONS = ("12.8.93", "13.0.88", "13.1.80", "13.3.33")
+PTX = ".version 8.8\n.target sm_100a\n.entry k() {\n  bad.op;\n  ret;\n}\n"
+
+
+def row(warps: int, verdict: str, reason: str, **more: object) -> Row:
+    values: dict[str, object] = {
+        "cell": f"scan/default/num_warps={warps}@sm_100a/triton-3.6.0/ptxas-13.1.80",
+        "short": f"0000000{warps}",
+        "kernel": "scan",
+        "launch": "default",
+        "config": {"num_warps": warps},
+        "target": "sm_100a",
+        "triton": "3.6.0",
+        "ptxas": "13.1.80",
+        "ptxas_origin": "nvidia-cuda-nvcc",
+        "verdict": verdict,
+        "reason": reason,
+        "ptx_body_sha256": "b" * 64,
+        "ptxas_flags": ("-v", "--gpu-name=sm_100a"),
+        **more,
+    }
+    return Row(**values)  # type: ignore[arg-type]
+
+
+CRASH = row(
+    4,
+    "ptxas_ice",
+    "ptxas ended with exit code 255: (C1234) Internal compiler error.",
+    stage="cubin",
+    signature="0123456789ab",
+    code="C1234",
+    exit_code=255,
+)
+FINE = row(2, "sick", "spills 512 B stores a thread", n_regs=32, spill_stores=512, spill_loads=600)
+TRAP = row(
+    4,
+    "trap_stub",
+    "asks for 544 columns of tensor memory, sm_100a has 512",
+    stage="llir",
+    signature="ba9876543210",
+    tmem_size=544,
+    ptxas="12.9.86",
+    ptxas_origin="bundled",
+)
+
+
+def compiles(row: Row) -> Row:
+    """The same config where it works."""
+    return replace(
+        row, verdict="ok", reason="compiled", signature=None, stage=None, code=None, exit_code=0
+    )
+
+
+def evidence(axis: str, versions: tuple[str, ...], letters: str, failing: Row) -> ProbeEvidence:
+    words = {
+        "?": Probe(outcome=VerdictAnswer.UNTESTABLE, verdict="unsupported"),
+        "+": Probe(outcome=VerdictAnswer.OK, verdict="ok"),
+        "x": Probe(
+            outcome=VerdictAnswer.SAME, verdict=failing.verdict, signature=failing.signature
+        ),
+    }
+    rows = {
+        "?": replace(
+            failing, verdict="unsupported", reason="Unsupported .version 8.8", signature=None
+        ),
+        "+": replace(FINE, verdict="ok", reason="compiled", spill_stores=0),
+        "x": failing,
+    }
+    return ProbeEvidence(
+        axis=axis,
+        versions=versions,
+        probes={index: words[letter] for index, letter in enumerate(letters)},
+        rows={index: rows[letter] for index, letter in enumerate(letters)},
+        tallies={
+            index: Tally(failures=5 if letter == "x" else 0, runs=5)
+            for index, letter in enumerate(letters)
+        },
+        followed=follow(failing),
+        config=Config.of({"num_warps": 4}),
+    )
+
+
+def signature(failing: Row, stage: Stage, template: str) -> Signature:
+    return Signature(
+        rule=1,
+        stage=stage.value,
+        kind=failing.verdict,
+        failing_pass=None,
+        code=failing.code,
+        template=template,
+    )
+
+
+def attachment(name: str, text: str, what: str) -> Attachment:
+    data = text.encode()
+    return Attachment(name=name, data=data, sha256=hashlib.sha256(data).hexdigest(), what=what)
+
+
+MINIMIZED = Minimization(
+    kernel="scan",
+    short="00000004",
+    target="sm_100a",
+    flags=("-v", "--gpu-name=sm_100a"),
+    level="ptx",
+    reason=CRASH.reason,
+    triton="3.6.0",
+    ptxas="13.1.80",
+    packages={"13.1.80": "nvidia-cuda-nvcc"},
+    fingerprint=Fingerprint(bad="13.1.80", signature="0123456789ab"),
+    reaction=None,
+    limit=10.0,
+    path="minimized/scan-00000004",
+    original_text=PTX * 50,
+    text=PTX,
+    original=Size(instructions=2000, bytes=150_000, lines=3500),
+    minimized=Size(instructions=2, bytes=len(PTX), lines=6),
+    tests=900,
+    calls=1200,
+    seconds=80.0,
+    ending=Ending.FINISHED,
+    versions=tuple(
+        VersionLine(
+            version=version,
+            original=answer,
+            original_words="",
+            minimized=answer,
+            minimized_words="Unsupported .version 8.8" if answer is Answer.UNTOLD else "",
+        )
+        for version, answer in zip(
+            VERSIONS, (Answer.UNTOLD, Answer.ACCEPTS, Answer.SAME, Answer.ACCEPTS), strict=True
+        )
+    ),
+    is_minimal=True,
+)
+
+IN_PTXAS = Dossier(
+    case=CRASH,
+    signature=signature(CRASH, Stage.CUBIN, "(C1234) Internal compiler error."),
+    function="_scan_kernel",
+    summary="A scan",
+    origin=SourceOrigin(
+        package="some-package",
+        version="1.2.3",
+        sha256="a" * 64,
+        module="some.scan",
+        license="Apache-2.0",
+    ),
+    issue="somebody/some-package#12",
+    shown_by="triage compile --kernel scan --sm 100a --ptxas 13.1.80",
+    made_by="triage report --kernel scan --sm 100a --ptxas 13.1.80 --for nvidia",
+    rows=(FINE, CRASH),
+    log="ptxas fatal   : (C1234) Internal compiler error.\n",
+    banner="Cuda compilation tools, release 13.1, V13.1.80\nBuild cuda_13.1.r13.1/compiler.1_0\n",
+    ptxas_package="nvidia-cuda-nvcc",
+    environment={"Triton version": "3.6.0", "OS": "Linux x86_64, glibc 2.36"},
+    elsewhere=dict.fromkeys(("13.0.88", "13.3.33"), (FINE, compiles(CRASH))),
+    along_ptxas=evidence("ptxas", VERSIONS, "?+x+", CRASH).report(),
+    flags=Contrast(
+        axis="flag",
+        origin=CRASH,
+        points=(
+            Point(label="-O0", outcome=VerdictAnswer.OK, reason="compiled", row=FINE),
+            Point(label="-O3", outcome=VerdictAnswer.SAME, reason=CRASH.reason, row=CRASH),
+        ),
+    ),
+    targets=Contrast(
+        axis="target",
+        origin=CRASH,
+        points=(Point(label="sm_90a", outcome=VerdictAnswer.OK, reason="compiled", row=FINE),),
+    ),
+    blame=Blame(
+        culprit=Culprit.PTXAS,
+        ground=next(iter(Ground)),
+        headline="ptxas is to blame.",
+        reasons=("PTX identical on both sides: yes, so ptxas.",),
+    ),
+    minimized=MINIMIZED,
+    ways=(
+        KnownWorkaround(
+            change="ptxas 13.1.80 -> 13.3.33", row=FINE, evidence="not checked: same source"
+        ),
+    ),
+    ways_from=FINE,
+    attachments=(
+        attachment("min.ptx", PTX, "the smallest input that shows it"),
+        attachment("original.ptx", PTX * 50, "the PTX that Triton 3.6.0 generates"),
+        attachment("repro.sh", "#!/bin/sh\n", "shows it"),
+    ),
+)
+
+IN_TRITON = replace(
+    IN_PTXAS,
+    case=TRAP,
+    signature=signature(TRAP, Stage.LLIR, TRAP.reason),
+    rows=(replace(FINE, ptxas="12.9.86"), TRAP),
+    log="",
+    made_by="triage report --kernel scan --sm 100a --for triton",
+    shown_by="triage compile --kernel scan --sm 100a",
+    along_ptxas=None,
+    flags=None,
+    targets=None,
+    along_triton=replace(
+        evidence("triton", ("3.4.0", "3.5.0", "3.6.0", "3.8.0"), "?xx+", TRAP),
+        stages=StageStory(
+            stages=(
+                StageDifference(stage="ttgir"),
+                StageDifference(stage="llir", gained=("add",), lost=("llvm.trap",)),
+            ),
+            failing_pass="convert-something",
+            trap_stage="llir",
+            llvm=("aaaaaaaa", "bbbbbbbb"),
+            ptxas=("12.9.86", "13.3.33"),
+        ),
+    ).report(),
+    blame=None,
+    minimized=None,
+    attachments=(attachment("original.ptx", PTX, "the input"),),
+    missing=(
+        Missing(what="whose fault it is", why="left out by --quick", command="triage blame"),
+        Missing(what="the smallest input", why="left out by --quick", command="triage minimize"),
+    ),
+)
+
+assert VerdictKind(TRAP.verdict) is VerdictKind.TRAP_STUB
+CASES = {
+    "nvidia": (IN_PTXAS, Upstream.NVIDIA),
+    "triton": (IN_TRITON, Upstream.TRITON),
+    "project": (IN_TRITON, Upstream.PROJECT),
+    "pytorch": (IN_PTXAS, Upstream.PYTORCH),
+}
+
+
+if __name__ == "__main__":
+    for name, (dossier, upstream) in CASES.items():
+        (GOLDEN / f"{name}.md").write_text(render_report(dossier, upstream).text)

@@ -1,0 +1,190 @@
+"""The reports for each upstream, held to golden texts and to the gate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from report_cases import (
+    CASES,
+    CRASH,
+    FINE,
+    GOLDEN,
+    IN_PTXAS,
+    IN_TRITON,
+    VERSIONS,
+    evidence,
+)
+
+from harness.frontends.triton.tracebacks import as_the_user_sees_it
+from harness.judging.answers import VerdictAnswer
+from harness.judging.conditions import parse_condition
+from harness.judging.followed import Followed
+from harness.report.claims import ClaimsTrial, prove
+from harness.report.documents import report_document, report_page
+from harness.report.dossier import Upstream, search_terms
+from harness.report.forms import REQUIRED, observed_words
+from harness.report.gate import Private, inspect_report
+from harness.report.impact import escaped
+from harness.report.issue import render_report
+from harness.values.verdict import VerdictKind
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name: str) -> None:
+    dossier, upstream = CASES[name]
+    expected = (GOLDEN / f"{name}.md").read_text()
+    assert render_report(dossier, upstream).text == expected, (
+        "see tests/unit/report/report_cases.py"
+    )
+
+
+@pytest.mark.parametrize("upstream", Upstream)
+def test_a_whole_dossier_passes_the_gate(upstream: Upstream) -> None:
+    files = {file.name: file.data for file in IN_PTXAS.attachments}
+    issue = render_report(IN_PTXAS, upstream).text
+    required = REQUIRED[upstream]
+    assert inspect_report(issue, files, required=required, private=Private(words={})) == []
+
+
+@pytest.mark.parametrize("upstream", Upstream)
+def test_what_is_missing_is_told_with_the_command_that_makes_it(upstream: Upstream) -> None:
+    issue = render_report(IN_TRITON, upstream).text
+    assert "`triage blame`" in issue
+    assert "`triage minimize`" in issue
+    assert "None" not in issue
+
+
+def test_hostile_values_stay_text() -> None:
+    evil = "a|b <script>alert(1)</script> `x` [y](z) {{ 7*7 }}"
+    case = replace(IN_PTXAS.case, reason=f"ptxas ended: {evil}")
+    dossier = replace(IN_PTXAS, case=case, rows=(case,), log=f"{evil}\n```\nnot the end")
+    for upstream in Upstream:
+        page = report_page(render_report(dossier, upstream).text)
+        assert "<script>" not in page
+        assert "49" not in page.replace(evil, "")
+
+
+def test_the_document_has_what_the_issue_has() -> None:
+    issue = render_report(IN_PTXAS, Upstream.NVIDIA)
+    proof = prove(issue.claims, ClaimsTrial(), issue.text)
+    document = report_document(IN_PTXAS, Upstream.NVIDIA, issue, proof, [])
+    assert document["title"] == issue.text.splitlines()[0][2:]
+    assert document["statements"] == len(set(issue.claims))
+    assert document["ready"] is True
+    assert document["along_ptxas"]["first_bad"] == "13.1.80"
+    assert [file["name"] for file in document["attachments"]] == [
+        "min.ptx",
+        "original.ptx",
+        "repro.sh",
+    ]
+
+
+def test_search_terms_begin_with_the_most_telling() -> None:
+    terms = search_terms(IN_PTXAS)
+    assert terms[0] == "C1234"
+    assert "_scan_kernel" in terms
+    assert '"Internal compiler error"' in terms
+    assert "convert-something" in search_terms(IN_TRITON)
+
+
+def test_every_failure_that_can_be_reported_has_words() -> None:
+    told = [kind for kind in VerdictKind if not kind.tells_nothing and kind is not VerdictKind.OK]
+    assert all(observed_words(kind) for kind in told)
+
+
+def test_poor_code_is_reported_with_its_numbers_and_the_version_without_them() -> None:
+    reason = "spills 4,096 B stores and 4,100 B loads a thread at 32 registers"
+    sick = replace(FINE, reason=reason, spill_stores=4096, stage="cubin", signature="5" * 12)
+    good = replace(FINE, verdict="ok", reason="compiled", spill_stores=0)
+    history = replace(
+        evidence("ptxas", VERSIONS, "++++", sick),
+        rows={1: good, 2: replace(sick, cell="other"), 3: sick},
+    ).report()
+    dossier = replace(
+        IN_PTXAS, case=sick, rows=(sick,), along_ptxas=history, minimized=None, flags=None
+    )
+    for upstream in Upstream:
+        issue = render_report(dossier, upstream).text
+        assert reason in issue
+        # The form of a project says who is affected, not what is expected.
+        is_project = upstream is Upstream.PROJECT
+        assert ("Expected: what ptxas 13.0.88 gives: compiled." in issue) is not is_project
+
+
+def test_code_that_compiles_is_reported_by_a_condition() -> None:
+    condition = parse_condition("spill_stores > 100")
+    good = replace(FINE, verdict="ok", reason="compiled", n_regs=64, spill_stores=0, cell="good")
+    bad = replace(good, n_regs=32, spill_stores=740, cell="bad")
+    history = replace(
+        evidence("ptxas", VERSIONS, "++xx", bad),
+        followed=Followed(condition=condition),
+        rows={0: good, 1: good, 2: bad, 3: bad},
+    ).report()
+    dossier = replace(
+        IN_PTXAS,
+        case=bad,
+        rows=(bad,),
+        along_ptxas=history,
+        along_triton=None,
+        minimized=None,
+        flags=None,
+        condition=condition,
+    )
+    assert (dossier.kind, dossier.in_ptxas) == (VerdictKind.SICK, True)
+    assert dossier.outcome(good) is VerdictAnswer.OK
+    issue = render_report(dossier, Upstream.NVIDIA)
+    holds = "spill_stores > 100 (32 registers, 740 B of spill stores)"
+    words = f"_scan_kernel compiles to poor code: {escaped(holds)}"
+    assert issue.text.startswith(f"# Triton 3.6.0 and ptxas 13.1.80: {words} on sm_100a")
+    assert "ok (holds): 32 registers, 740 B of spill stores" in issue.text
+    assert "ok: 64 registers, 0 B of spill stores" in issue.text
+    files = {file.name: file.data for file in dossier.attachments}
+    trial = ClaimsTrial(files=files, stored={"bad": bad, "good": good})
+    assert prove(issue.claims, trial, issue.text).false == ()
+
+
+def test_a_title_says_fixed_only_of_every_config_that_fails() -> None:
+    other = replace(CRASH, config={"num_warps": 8}, cell="scan/8", short="8")
+    rows = (FINE, CRASH, other)
+    fine = tuple(replace(row, verdict="ok", signature=None, reason="compiled") for row in rows)
+    half = (*fine[:2], replace(other, verdict="ptxas_error", signature="e" * 12, reason="no"))
+    both = {"13.0.88": fine, "13.3.33": fine}
+    whole = replace(IN_PTXAS, rows=rows, elsewhere=both)
+    title = render_report(whole, Upstream.NVIDIA).text.splitlines()[0]
+    assert title.endswith("(since 13.1.80, fixed in 13.3.33)")
+    partly = replace(whole, elsewhere={**both, "13.3.33": half})
+    issue = render_report(partly, Upstream.NVIDIA).text
+    assert issue.splitlines()[0].endswith(
+        "(since 13.1.80, 1 of 2 failing configs still fail in 13.3.33)"
+    )
+    assert "1 of these 2 compile and 1 do not: no." in issue
+
+
+def test_hand_written_ptx_is_not_said_to_come_from_triton() -> None:
+    case = replace(CRASH, triton=None, config={})
+    dossier = replace(
+        IN_PTXAS, case=case, rows=(case,), is_ptx=True, function="mine.ptx", origin=None, ways=None
+    )
+    dossier = replace(dossier, attachments=IN_PTXAS.attachments[:1])
+    issue = render_report(dossier, Upstream.NVIDIA).text
+    assert "Triton" not in issue.replace("Triton version", "")
+    assert "byte for byte" in issue
+    # What a user can do is what the report itself shows to work.
+    assert "These flags of ptxas 13.1.80 work: -O0." in issue
+    assert "These ptxas work: 13.0.88, 13.3.33." in issue
+    # One config needs no table.
+    assert "Every config" not in issue
+
+
+def test_a_traceback_has_no_frames_of_ours_and_names_packages_only() -> None:
+    frames = (
+        '  File "/x/harness/frontends/triton/child/lowering.py", line 1, in lower\n'
+        "    record.compile(run)\n"
+        '  File "/x/site/triton/runtime/jit.py", line 2, in run\n    kernel = 1\n'
+    )
+    shown = as_the_user_sees_it(f"Traceback (most recent call last):\n{frames}ValueError: no\n")
+    assert shown == (
+        "Traceback (most recent call last):\n"
+        '  File "triton/runtime/jit.py", line 2, in run\n    kernel = 1\nValueError: no\n'
+    )
