@@ -1,0 +1,132 @@
+"""Our code as data: what is hashed with results, and what is started by its name.
+
+A module that moves breaks neither an import nor a type, and yet a hash of nothing stays the same
+for ever and a child that is named by hand does not start.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_architecture import MODULES, PACKAGE, imports_of, module_at
+
+import harness
+from harness.cells import reuse
+from harness.children import launch_code
+from harness.files.own_code import code_sha256
+from harness.frontends.triton import sessions
+
+# How a capture and a result name the code that they follow from.
+CHILD = ("children", "frontends/triton/child")
+DECIDE_A_ROW = ("harness.cells.evaluate", "harness.cells.plan")
+
+
+def calls(name: str) -> Iterator[ast.Call]:
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", None) == name:
+                yield node
+
+
+def words_of(call: ast.Call) -> list[str]:
+    return [
+        each.value
+        for each in call.args
+        if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    ]
+
+
+def is_below(path: Path, places: tuple[str, ...]) -> bool:
+    name = path.relative_to(PACKAGE)
+    return any(name == Path(place) or Path(place) in name.parents for place in places)
+
+
+def closure(names: tuple[str, ...]) -> set[Path]:
+    """The modules of ours that these import, and those that they import, and so on."""
+    found: set[Path] = set()
+    left = [path for name in names if (path := module_at(name))]
+    assert len(left) == len(names)
+    while left:
+        path = left.pop()
+        if path not in found:
+            found.add(path)
+            left += [each for name in imports_of(path) if (each := module_at(name))]
+    return found
+
+
+def test_a_hash_of_no_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "__file__", str(tmp_path / "__init__.py"))
+    (tmp_path / "room").mkdir()
+    for place in ("room", "no such room", "no_module.py"):
+        with pytest.raises(FileNotFoundError, match=place):
+            code_sha256(place)
+    (tmp_path / "room" / "module.py").write_text("A = 1\n")
+    with pytest.raises(FileNotFoundError, match="elsewhere"):
+        code_sha256("room", "elsewhere")
+
+
+def test_the_hash_follows_every_module_below_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness, "__file__", str(tmp_path / "__init__.py"))
+    deep = tmp_path / "room" / "wing" / "module.py"
+    deep.parent.mkdir(parents=True)
+    seen = set()
+    for text in ("A = 1\n", "A = 2\n"):
+        deep.write_text(text)
+        seen |= {code_sha256("room"), code_sha256("room/wing/module.py", "room")}
+    assert len(seen) == 4
+
+
+def test_the_code_that_decides_a_row_is_part_of_its_identity() -> None:
+    deciding = closure(DECIDE_A_ROW)
+    places = (*reuse._JUDGING, *CHILD)
+    missing = {str(path.relative_to(PACKAGE)) for path in deciding if not is_below(path, places)}
+    assert missing == set()
+    assert len(deciding) > len(reuse._JUDGING)
+    for place in reuse._JUDGING:
+        assert any(is_below(path, (place,)) for path in deciding), f"{place} decides nothing"
+
+
+def test_the_code_of_a_child_is_part_of_what_it_captured() -> None:
+    assert sessions.child_code_sha256() == code_sha256(*CHILD)
+    served = closure(("harness.frontends.triton.child.serve",))
+    assert len(served) > len(CHILD)
+    assert [path for path in served if not is_below(path, CHILD)] == []
+
+
+def test_modules_that_are_named_in_a_string_exist() -> None:
+    named = {
+        node.value
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch(r"harness(\.\w+)+", node.value)
+    }
+    assert {"harness.cli.compile", "harness.frontends.triton.child"} <= named
+    assert [name for name in sorted(named) if importlib.util.find_spec(name) is None] == []
+
+
+def test_what_is_started_in_a_child_can_be_started() -> None:
+    child = PACKAGE / "frontends" / "triton" / "child"
+    assert (child / "__main__.py").is_file()
+    interpreted = [word for call in calls("_interpreter") for word in words_of(call)]
+    assert interpreted
+    for name in interpreted:
+        assert 'if __name__ == "__main__":' in (child / f"{name}.py").read_text()
+    bare = [word for call in calls("bare_python") for word in words_of(call)]
+    assert bare
+    for name in bare:
+        tree = ast.parse((PACKAGE / "children" / f"{name}.py").read_text())
+        assert "main" in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}, name
+
+
+def test_a_child_takes_the_folder_of_this_program_off_its_path() -> None:
+    # `stand_aside` counts the folders above itself.
+    assert Path(launch_code.__file__).parents[2] == PACKAGE.parent
