@@ -38,6 +38,7 @@ ORDER = (
     "bench",
     "frontends/triton",
     "frontends/triton/child",
+    "frontends/triton/child/launches",
     "judging",
     "tables",
     "repros",
@@ -58,11 +59,16 @@ ORDER = (
     "history",
     "report",
     "check",
+    "runs",
     "nights",
     "cli",
 )
 # Where the standard library, torch and the compiler of the child are all that there is.
-INSIDE_CHILDREN = {"children": set(), "frontends/triton/child": {"torch", "triton"}}
+INSIDE_CHILDREN = {
+    "children": set(),
+    "frontends/triton/child": {"torch", "triton"},
+    "frontends/triton/child/launches": {"torch", "triton"},
+}
 # Rooms in which every module may touch the world.
 WORLDLY_ROOMS = {
     "bench",
@@ -71,6 +77,7 @@ WORLDLY_ROOMS = {
     "files",
     "frontends/triton",
     "frontends/triton/child",
+    "frontends/triton/child/launches",
     "packages",
     "processes",
     "repros",
@@ -92,6 +99,7 @@ TOUCHES = {
     "bugs": {"list"},
     "history": {"export"},
     "report": {"attached", "facts", "filing", "gather", "run"},
+    "runs": {"emulating", "raw_ptx", "recording", "worker"},
     "nights": {"run", "steering"},
 }
 # These await what others do, and touch nothing themselves: of the world they may import asyncio.
@@ -117,6 +125,7 @@ ORCHESTRATES = {
     "bugs": {"rekey"},
     "history": {"run"},
     "check": {"run"},
+    "runs": {"launching", "real_values", "references", "run"},
     "nights": {"listing", "merge", "plan"},
 }
 # Pure modules of rooms that are worldly as a whole: what they say is decided, not looked up.

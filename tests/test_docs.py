@@ -12,7 +12,7 @@ from harness.cli.main import cli
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+DOCUMENTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/run.md"]
 
 
 def commands(group: click.Group, prefix: str = "triage") -> list[tuple[str, click.Command]]:
@@ -41,8 +41,9 @@ def test_every_verb_shows_an_example(name: str) -> None:
     assert "Example:" in (COMMANDS[name].epilog or "")
 
 
-def test_commands_in_the_readme_exist_with_their_options() -> None:
-    text = README.replace("\\\n", " ")
+def test_commands_that_are_shown_exist_with_their_options() -> None:
+    text = "\n".join([README, *(path.read_text() for path in (ROOT / "docs").glob("*.md"))])
+    text = text.replace("\\\n", " ")
     shown = re.findall(r"^(?:\$ )?(triage [^\n#]*)", text, flags=re.MULTILINE)
     assert shown
     for line in shown:
@@ -62,7 +63,7 @@ def test_files_that_documents_name_exist(document: str) -> None:
     text = (ROOT / document).read_text()
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)  # code has no links
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", prose):
-        assert (ROOT / target).exists(), f"{document} links to {target}"
+        assert (ROOT / document).parent.joinpath(target).exists(), f"{document} links to {target}"
     for name in re.findall(
         r"`((?:harness|tests|benchmarks|repros|templates|\.ci)/[\w./-]*)`", text
     ):

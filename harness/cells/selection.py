@@ -33,6 +33,7 @@ __all__ = [
     "choose_targets",
     "select",
     "select_all",
+    "small_launch",
 ]
 
 
@@ -277,3 +278,12 @@ def _ptxas(options: SelectionOptions, repro: Repro) -> tuple[Ptxas | None, ...]:
             raise EmptySelectionError(f"--ptxas {word}: the package index has no such ptxas")
         found.extend(install_ptxas(version) for version in versions)
     return tuple(dict.fromkeys(found))
+
+
+def small_launch(selection: Selection, launch: PlannedLaunch) -> PlannedLaunch:
+    """The launch with the repro's small parameters; what the user set stays."""
+    known = {parameter.name for parameter in launch.spec.parameters}
+    small: Mapping[str, Scalar | None] = {
+        name: value for name, value in selection.repro.check if name in known
+    }
+    return PlannedLaunch(spec=launch.spec, overrides={**small, **launch.overrides})

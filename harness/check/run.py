@@ -10,7 +10,7 @@ from harness.bench.bench import Workbench
 from harness.cells.compile import CompileOptions
 from harness.cells.evaluate import PlannedCell
 from harness.cells.plan import plan_launch
-from harness.cells.selection import PlannedLaunch, Selection
+from harness.cells.selection import PlannedLaunch, Selection, small_launch
 from harness.frontends.triton.interpreter import interpret
 from harness.frontends.triton.lower import fetch_launch_code
 from harness.frontends.triton.sessions import TritonSessions
@@ -18,7 +18,6 @@ from harness.processes.hub import Hub
 from harness.store.store import Store
 from harness.values.check import Agreement, CheckRow, Interpretation, LaunchComparison, SameProgram
 from harness.values.errors import EmptySelectionError, TriageError, UsageError
-from harness.values.kernel import Scalar
 from harness.values.limits import limits_of
 from harness.values.target import Target
 from harness.values.toolchain import Triton
@@ -111,7 +110,7 @@ async def _check_launch(
     repro = selection.repro
     limits = limits_of(target.capability)
     assert limits is not None, "the selection refuses targets without limits"
-    small = _small(selection, launch)
+    small = small_launch(selection, launch)
     found = await interpret(
         check.bench,
         fetch_launch_code(repro, launch.spec, small.overrides),
@@ -130,15 +129,6 @@ async def _check_launch(
         _row(cell, small.label, found, alone=counts[cell.cell.kernel] == 1)
         for cell in cells.values()
     ]
-
-
-def _small(selection: Selection, launch: PlannedLaunch) -> PlannedLaunch:
-    """The launch with the repro's small parameters; what the user set stays."""
-    known = {parameter.name for parameter in launch.spec.parameters}
-    small: Mapping[str, Scalar | None] = {
-        name: value for name, value in selection.repro.check if name in known
-    }
-    return PlannedLaunch(spec=launch.spec, overrides={**small, **launch.overrides})
 
 
 def _row(cell: PlannedCell, launch: str, found: Interpretation, *, alone: bool) -> CheckRow:

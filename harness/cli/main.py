@@ -21,6 +21,7 @@ _COMMANDS = {
         "harness.cli.compile",
         "Compile every config of a kernel and say what became of it.",
     ),
+    "run": ("harness.cli.run", "Execute what was compiled, without a GPU, and say what came out."),
     "bisect": ("harness.cli.bisecting", "Find the version in which a failure began, and ended."),
     "blame": (
         "harness.cli.blame",

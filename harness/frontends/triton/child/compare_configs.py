@@ -28,12 +28,12 @@ from harness.children.confine import settle
 from harness.children.launch_code import describe_error, run_launch, stand_aside
 from harness.children.reads import ReadsWatch
 from harness.frontends.triton.child.bfloat16 import mend_bfloat16
+from harness.frontends.triton.child.describing import config_of
 from harness.frontends.triton.child.forks import Forks, in_a_line, leave, numbers, results, tensors
 from harness.frontends.triton.child.grouping import ConfigTrial, compare, group
 from harness.frontends.triton.child.injected_configs import Injected, injected_configs
 from harness.frontends.triton.child.partial_tiles import suspicion
 from harness.frontends.triton.child.pretend_gpu import pretend_cuda
-from harness.frontends.triton.child.recording import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

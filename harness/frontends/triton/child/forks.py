@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["Forks", "UnfollowedError", "in_a_line", "leave", "numbers", "results", "tensors"]
+__all__ = [
+    "Forks",
+    "UnfollowedError",
+    "ended_badly",
+    "in_a_line",
+    "leave",
+    "numbers",
+    "results",
+    "tensors",
+]
 
 _OUT_OF_BOUNDS = (signal.SIGSEGV, signal.SIGBUS)
 
@@ -45,14 +54,9 @@ class Forks:
     def collect(self, child: int, path: Path) -> ConfigTrial:
         """Wait for a fork until the deadline, and read what it left."""
         status = wait_until(child, self._deadline)
-        if status is None:
-            return ConfigTrial(
-                error="the time limit (--timeout) came first; make the launch smaller"
-            )
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            where = ": it reads or writes outside its tensors" * (number in _OUT_OF_BOUNDS)
-            return ConfigTrial(error=f"died by {_signal_name(number)}{where}")
+        error = ended_badly(status)
+        if status is None or error:
+            return ConfigTrial(error=error)
         try:
             if os.WEXITSTATUS(status):
                 return ConfigTrial(error=path.read_text() or "ended without a word")
@@ -60,6 +64,17 @@ class Forks:
                 return ConfigTrial(tensors=torch.load(path, weights_only=True))
         finally:
             path.unlink(missing_ok=True)
+
+
+def ended_badly(status: int | None) -> str:
+    """What to say of a fork that was killed, or (None) had to be; empty where it ended itself."""
+    if status is None:
+        return "the time limit (--timeout) came first; make the launch smaller"
+    if not os.WIFSIGNALED(status):
+        return ""
+    number = os.WTERMSIG(status)
+    where = ": it reads or writes outside its tensors" * (number in _OUT_OF_BOUNDS)
+    return f"died by {_signal_name(number)}{where}"
 
 
 def _signal_name(number: int) -> str:

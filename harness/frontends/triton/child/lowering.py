@@ -178,7 +178,21 @@ def picked_ptxas(capability: int) -> str:
 def _metadata(kernel: Any) -> dict[str, Any]:
     metadata = kernel.metadata
     values = metadata._asdict() if hasattr(metadata, "_asdict") else vars(metadata)
-    return {name: _plain(value) for name, value in values.items()}
+    return {name: _plain(value) for name, value in {**values, **_signature(kernel.src)}.items()}
+
+
+def _signature(source: Any) -> dict[str, Any]:
+    """Which arguments the compiled kernel takes: names with types, in order.
+
+    Until 3.2 what became a constant is named in it too, and by name among the constants; from 3.3
+    on its type says so.
+    """
+    signature = getattr(source, "signature", None) or {}
+    constants = getattr(source, "constants", None) or {}
+    return {
+        "signature": list(signature.items()),
+        "constants": [name for name in constants if isinstance(name, str)],
+    }
 
 
 def _flags(command: list[str]) -> dict[str, Any]:

@@ -50,6 +50,8 @@ class _Backing:
 
     device = _META
     allocations = 0
+    # Hears of memory that was asked for and holds no values of the launch code's.
+    on_empty: Callable[[torch.Tensor], None] | None = None
 
 
 def _to_backing(value: Any) -> Any:
@@ -72,7 +74,10 @@ def _filled(tensor: Any) -> Any:
         numbers = torch.Generator().manual_seed(_Backing.allocations)
         with torch.no_grad():
             values = torch.randn(tensor.shape, generator=numbers, dtype=torch.float32)
-            return tensor.copy_(values * 0.1)
+            tensor.copy_(values * 0.1)
+        if _Backing.on_empty:
+            _Backing.on_empty(tensor)
+        return tensor
     return tensor.zero_()
 
 
@@ -317,12 +322,19 @@ def _names_gpu(device: Any) -> bool:
     return bool(_device_argument(device) == _Backing.device)
 
 
-def pretend_cuda(properties: dict[str, Any], *, with_values: bool = False) -> Any:
+def pretend_cuda(
+    properties: dict[str, Any],
+    *,
+    with_values: bool = False,
+    on_empty: Callable[[torch.Tensor], None] | None = None,
+) -> Any:
     """Make this process believe in the GPU that `properties` describes, for good.
 
-    Returns a context manager; tensors are translated inside it. `with_values` gives them storage.
+    Returns a context manager; tensors are translated inside it. `with_values` gives them storage;
+    `on_empty` then hears of each floating-point tensor that was asked for without values.
     """
     _Backing.device = _CPU if with_values else _META
+    _Backing.on_empty = on_empty
     _patch_torch_cuda(properties)
     pretend_driver(properties, _Backing.device)
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))

@@ -11,18 +11,24 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
-import operator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from json import dumps
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from harness.frontends.triton.child.compile_calls import SourceRecord, compile_calls
+from harness.frontends.triton.child.describing import (
+    by_name,
+    config_of,
+    describe_arguments,
+    grid_dims,
+    plain_config,
+    specialization,
+    stable,
+)
 from harness.frontends.triton.child.injected_configs import (
-    OPTIONS,
     Injected,
     injected_configs,
     injected_options,
@@ -32,16 +38,7 @@ from harness.frontends.triton.child.partial_tiles import suspicion
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Record", "Recorder", "config_of"]
-
-_DEFAULTS = {
-    "num_ctas": 1,
-    # Triton 3.2 only.
-    "num_buffers_warp_spec": 0,
-    "num_consumer_groups": 0,
-    "reg_dec_producer": 0,
-    "reg_inc_consumer": 0,
-}
+__all__ = ["Record", "Recorder"]
 
 
 @dataclass
@@ -179,7 +176,7 @@ class Recorder:
             message = f"conflicting meta-parameters: {', '.join(sorted(clash))}"
             raise ValueError(message)
         current = {**meta, **config.all_kwargs()}
-        named = {**_by_name(tuner.arg_names, args), **current}
+        named = {**by_name(tuner.arg_names, args), **current}
         if config.pre_hook:
             config.pre_hook(named)
         tuner.pre_hook(named)
@@ -199,9 +196,9 @@ class Recorder:
         if tuning is None:
             for options in injected_options(function.fn.__name__, self._injected):
                 changed = {**kwargs, **options}
-                config = _plain_config(function, args, changed)
+                config = plain_config(function, args, changed)
                 self._record(function, args, grid, changed, config, autotuned=False)
-            config = _plain_config(function, args, kwargs)
+            config = plain_config(function, args, kwargs)
         elif tuning.config is not None:
             config = tuning.config
         elif tuning.seen:
@@ -230,16 +227,14 @@ class Recorder:
             autotuned=autotuned,
             grid=grid,
         )
-        record.arguments = _describe_arguments(function, args, kwargs)
+        record.arguments = describe_arguments(function, args, kwargs)
         record.key = _key(record)
         if self._keep(record):
             # Like Triton, which asks for the grid once the kernel is compiled: where it raises,
             # the launch does, and what was compiled until then stays.
             record.grid, grid = None, record.grid
-            record.grid = _grid_dims(record, grid)
-            record.suspect = suspicion(
-                function.fn, {**_by_name(function.arg_names, args), **kwargs}
-            )
+            record.grid = grid_dims(function, args, kwargs, grid)
+            record.suspect = suspicion(function.fn, {**by_name(function.arg_names, args), **kwargs})
 
     def _keep(self, record: Record | SourceRecord) -> bool:
         """Keep a record unless it is known, or one too many; whether it was kept."""
@@ -251,112 +246,6 @@ class Recorder:
             return False
         self.records[name] = record
         return True
-
-
-def _by_name(names: list[str], args: tuple[Any, ...]) -> dict[str, Any]:
-    # The names of those given by keyword are left over.
-    return dict(zip(names, args, strict=False))
-
-
-def config_of(config: Any) -> dict[str, Any]:
-    """A tuner's config by name, options among them; the same in all versions of Triton."""
-    values = dict(config.all_kwargs())
-    for option in OPTIONS:
-        value = getattr(config, option, None)
-        if value is not None:
-            values.setdefault(option, value)
-    # What every config has unless it says otherwise: the same config has one name in all versions.
-    for option, default in _DEFAULTS.items():
-        if values.get(option) == default:
-            del values[option]
-    return {name: _plain(value) for name, value in values.items() if value is not None}
-
-
-def _plain_config(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The config of a launch without a tuner: its meta-parameters, and the options it gives."""
-    given = {**_by_name(function.arg_names, args), **kwargs}
-    names = [parameter.name for parameter in function.params if parameter.is_constexpr]
-    values = {name: getattr(given.get(name), "value", given.get(name)) for name in names}
-    config = {
-        name: value for name, value in values.items() if isinstance(value, bool | int | float | str)
-    }
-    options = {name: _plain(kwargs[name]) for name in OPTIONS if kwargs.get(name) is not None}
-    return {**config, **options}
-
-
-def _plain(value: Any) -> Any:
-    value = getattr(value, "value", value)
-    return value if isinstance(value, bool | int | float | str) else repr(value)
-
-
-def _describe_arguments(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """What Triton specialises on, argument by argument (never finer than needed to be safe)."""
-    bound = {**_by_name(function.arg_names, args), **kwargs}
-    described = []
-    for parameter in function.params:
-        if parameter.name in bound:
-            value = bound[parameter.name]
-        else:
-            value = getattr(parameter, "default", None)
-        described.append(
-            {"name": parameter.name, **_describe(value, constexpr=parameter.is_constexpr)}
-        )
-    return described
-
-
-def _describe(value: Any, *, constexpr: bool) -> dict[str, Any]:
-    if constexpr:
-        inner = getattr(value, "value", value)
-        key = getattr(inner, "cache_key", None)
-        return {"constexpr": _stable(inner) if key is None else f"{inner.fn.__name__}:{key}"}
-    if value is None:
-        return {"none": True}
-    if isinstance(value, torch.Tensor):
-        return {
-            "tensor": str(value.dtype).removeprefix("torch."),
-            "shape": list(value.shape),
-            "aligned": value.data_ptr() % 16 == 0,
-        }
-    if isinstance(value, bool | float):
-        return {"scalar": type(value).__name__}
-    if isinstance(value, int):
-        width = "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
-        return {"integer": width, "value": value, "one": value == 1, "divisible": value % 16 == 0}
-    if isinstance(value, tuple):
-        return {"tuple": [_describe(item, constexpr=False) for item in value]}
-    if hasattr(value, "block_shape"):
-        return _describe_descriptor(value)
-    return {"object": _stable(value)}
-
-
-def _describe_descriptor(value: Any) -> dict[str, Any]:
-    """A tensor descriptor: whatever it has beside a tensor's own is part of its type."""
-    names = [each.name for each in fields(value)] if is_dataclass(value) else ["layout"]
-    more = {
-        name: _stable(getattr(value, name, None))
-        for name in names
-        if name not in {"base", "shape", "strides", "block_shape"}
-    }
-    return {
-        "descriptor": str(value.base.dtype).removeprefix("torch."),
-        "block": list(value.block_shape),
-        "rank": len(value.shape),
-        **more,
-    }
-
-
-def _stable(value: Any) -> str:
-    """A repr without memory addresses."""
-    text = repr(value)
-    return f"{type(value).__module__}.{type(value).__qualname__}" if " at 0x" in text else text
-
-
-def _specialization(described: dict[str, Any]) -> dict[str, Any]:
-    """The part of a description that can change the code: not the exact shape or integer."""
-    hidden = {"shape", "value"}
-    return {name: item for name, item in described.items() if name not in hidden}
 
 
 def _source_key(function: Any) -> str:
@@ -373,26 +262,10 @@ def _source_key(function: Any) -> str:
 
 def _key(record: Record) -> str:
     names = {parameter.name for parameter in record.function.params}
-    options = {n: _stable(v) for n, v in sorted(record.kwargs.items()) if n not in names}
+    options = {n: stable(v) for n, v in sorted(record.kwargs.items()) if n not in names}
     body = {
         "source": _source_key(record.function),
-        "arguments": [_specialization(argument) for argument in record.arguments],
+        "arguments": [specialization(argument) for argument in record.arguments],
         "options": options,
     }
     return hashlib.sha256(dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def _grid_dims(record: Record, grid: Any) -> list[int]:
-    """The sizes of the grid; a function is asked for it with what Triton binds: all parameters."""
-    if callable(grid):
-        names = {parameter.name for parameter in record.function.params}
-        given = {**_by_name(record.function.arg_names, record.args), **record.kwargs}
-        bound = {name: value for name, value in given.items() if name in names}
-        grid = grid({**_defaults(record.function), **bound})
-    grid = grid if isinstance(grid, tuple | list) else (grid,)
-    return [operator.index(size) for size in grid]
-
-
-def _defaults(function: Any) -> dict[str, Any]:
-    parameters = inspect.signature(function.fn).parameters.values()
-    return {each.name: each.default for each in parameters if each.default is not each.empty}

@@ -1,0 +1,200 @@
+"""`triage run`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+
+from harness.cells.selection import select_all
+from harness.cli.amounts import Words
+from harness.cli.main import CONTEXT
+from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.output import print_json, results_console, status_console
+from harness.cli.results import open_results
+from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.runs.jobs import RunTrial
+from harness.runs.raw_inputs import read_buffer, read_sizes
+from harness.runs.raw_ptx import RawInputs, RawReport, run_ptx
+from harness.runs.rows import as_document
+from harness.runs.run import RunReport, run_selections
+from harness.runs.schedules import DEFAULT, read_schedules, trials_of
+from harness.runs.table import render_runs, render_values
+from harness.values.errors import InfrastructureError, UsageError
+from harness.values.row import SCHEMA
+from harness.values.run import RunRow, RunVerdict
+
+__all__ = ["command"]
+
+_PTX = ".ptx"
+_OF_PTX = ("buffers", "scalars", "grid", "block", "shared", "dump")
+
+_EPILOG = """\b
+Example:
+  triage run --kernel mamba2_chunk_scan_fwd --sm 80 --config num_warps=4
+  triage run case.ptx --buffer out=u32[128] --buffer x=f32[64]:random --scalar n=32 --block 32
+
+Exit code 0: all that was run is right. 1: something is wrong. 4: something could not be run."""
+
+
+@click.command("run", context_settings=CONTEXT, epilog=_EPILOG)
+@click.argument("file", required=False, metavar="[FILE.ptx[::ENTRY]]")
+@lambda function: selection_options(function, kernel_required=False)
+@click.option(
+    "--on",
+    type=click.Choice(["emulator", "gpu"]),
+    default="emulator",
+    show_default=True,
+    help="What executes it.",
+)
+@click.option(
+    "--schedules",
+    type=Words(),
+    default=DEFAULT,
+    show_default=True,
+    metavar="WARPS/COMPLETION[:SEED],...",
+    help="Orders to run it in. WARPS: lockstep, first, last or random; COMPLETION of asynchronous "
+    "operations: early, late or random.",
+)
+@click.option("--races/--no-races", default=True, show_default=True, help="Look for races.")
+@click.option(
+    "--buffer",
+    "buffers",
+    type=Words(),
+    multiple=True,
+    metavar="NAME=DTYPE[N][:FILL]",
+    help="PTX: a buffer, zeros unless filled with a value, `random` or FILE.npy. Repeatable.",
+)
+@click.option(
+    "--scalar",
+    "scalars",
+    type=Words(),
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="PTX: a number, 0x... for its bits, or `null`. Repeatable.",
+)
+@click.option("--grid", type=Words(), metavar="X[,Y[,Z]]", help="PTX: blocks of the grid.")
+@click.option("--block", type=Words(), metavar="X[,Y[,Z]]", help="PTX: threads of a block.")
+@click.option(
+    "--shared", type=click.IntRange(0, 1 << 20), help="PTX: bytes of dynamic shared memory."
+)
+@click.option(
+    "--dump",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="PTX: write each buffer after the run as NAME.npy below this folder.",
+)
+@execution_options
+@json_option
+def command(file: str | None, **options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+    """Execute what was compiled, on small real inputs, and say what came out.
+
+    Every cell is lowered to PTX, and the PTX is executed by an emulator under the PTX ISA's rules,
+    without a GPU. Its results are held to those of the same kernel without pipelining, and of
+    Triton's interpreter. What it says is *emulated*: true of the PTX, not of what ptxas or a chip
+    makes of it.
+
+    A file of PTX is executed on inputs that you name; what you leave out is guessed, and said.
+    """
+    if options["on"] == "gpu":
+        raise InfrastructureError(
+            "--on gpu: running on a GPU is not available yet; leave --on out to use the emulator"
+        )
+    trials = trials_of(read_schedules(options["schedules"]), races=options["races"])
+    name = file or options["kernel"]
+    if not name:
+        raise UsageError("name a kernel with --kernel, or a file: triage run FILE.ptx")
+    if file and options["kernel"]:
+        raise UsageError(f"{file} and --kernel {options['kernel']}: which one is meant?")
+    path, _, entry = name.partition("::")
+    if path.endswith(_PTX):
+        code = _run_file(Path(path), entry or None, options, trials)
+    elif file:
+        raise UsageError(f"{file}: not a file of PTX; name a kernel with --kernel")
+    else:
+        code = _run_kernels(options, trials)
+    raise click.exceptions.Exit(code)
+
+
+def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...]) -> int:
+    for word in _OF_PTX:
+        if options[word]:
+            raise UsageError(f"--{word.removesuffix('s')} is for a file of PTX")
+    status = status_console()
+    with status.status("preparing toolchains and sources"):
+        selections = select_all(selection_words(options))
+    with open_results() as store:
+        report = run_to_the_end(
+            run_selections(selections, store, compile_options(options), trials, _teller(status))
+        )
+    for line in (*report.notes, *report.failures):
+        status.print(f"triage: {line}", soft_wrap=True)
+    if options["as_json"]:
+        print_json(_document(report.rows, report))
+    else:
+        results_console().print(render_runs(report.rows))
+    return _exit_code(report.rows, has_failures=bool(report.failures))
+
+
+def _run_file(
+    path: Path, entry: str | None, options: dict[str, Any], trials: tuple[RunTrial, ...]
+) -> int:
+    inputs = RawInputs(
+        buffers=tuple(map(read_buffer, options["buffers"])),
+        scalars=tuple(map(_scalar, options["scalars"])),
+        grid=read_sizes("--grid", options["grid"]) if options["grid"] else None,
+        block=read_sizes("--block", options["block"]) if options["block"] else None,
+        shared=options["shared"],
+    )
+    status = status_console()
+    with open_results() as store:
+        how = compile_options(options)
+        report = run_to_the_end(run_ptx(path, entry, inputs, store, how, trials, _teller(status)))
+    if options["dump"]:
+        _dump(report, options["dump"])
+    if options["as_json"]:
+        print_json(_document([report.row], report))
+    else:
+        console = results_console()
+        console.print(render_runs([report.row]))
+        console.print(render_values(report.before, report.after))
+    return _exit_code([report.row], has_failures=False)
+
+
+def _teller(status: Console) -> Any:  # noqa: ANN401 - a function of one text
+    return lambda text: status.print(f"triage: {text}", soft_wrap=True)
+
+
+def _scalar(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise UsageError(f"--scalar {text}: write NAME=VALUE, for example n=32")
+    return name, value
+
+
+def _dump(report: RawReport, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, values in report.after.items():
+            np.save(folder / f"{name}.npy", values, allow_pickle=False)
+    except OSError as error:
+        raise UsageError(f"--dump {folder}: {error.strerror or error}") from error
+
+
+def _document(rows: Sequence[RunRow], report: RunReport | RawReport) -> dict[str, Any]:
+    summary: dict[str, Any] = {
+        "verdicts": Counter(row.run.value for row in rows),
+        "notes": report.notes,
+        "failures": report.failures if isinstance(report, RunReport) else (),
+    }
+    return {"schema": SCHEMA, "runs": [as_document(row) for row in rows], "summary": summary}
+
+
+def _exit_code(rows: Sequence[RunRow], *, has_failures: bool) -> int:
+    if any(row.run.is_wrong for row in rows):
+        return 1
+    return 4 if has_failures or any(row.run is RunVerdict.NOT_RUN for row in rows) else 0

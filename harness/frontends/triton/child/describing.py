@@ -1,0 +1,155 @@
+"""What a launch is given, in words: its config, its arguments as Triton sees them, its grid."""
+
+# ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
+
+from __future__ import annotations
+
+import inspect
+import operator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+
+from harness.frontends.triton.child.injected_configs import OPTIONS
+
+__all__ = [
+    "by_name",
+    "config_of",
+    "describe_arguments",
+    "grid_dims",
+    "plain_config",
+    "specialization",
+    "stable",
+]
+
+_DEFAULTS = {
+    "num_ctas": 1,
+    # Triton 3.2 only.
+    "num_buffers_warp_spec": 0,
+    "num_consumer_groups": 0,
+    "reg_dec_producer": 0,
+    "reg_inc_consumer": 0,
+}
+
+
+def by_name(names: list[str], args: tuple[Any, ...]) -> dict[str, Any]:
+    """Arguments by name, as far as they are given by position."""
+    return dict(zip(names, args, strict=False))
+
+
+def config_of(config: Any) -> dict[str, Any]:
+    """A tuner's config by name, options among them; the same in all versions of Triton."""
+    values = dict(config.all_kwargs())
+    for option in OPTIONS:
+        value = getattr(config, option, None)
+        if value is not None:
+            values.setdefault(option, value)
+    # What every config has unless it says otherwise: the same config has one name in all versions.
+    for option, default in _DEFAULTS.items():
+        if values.get(option) == default:
+            del values[option]
+    return {name: _plain(value) for name, value in values.items() if value is not None}
+
+
+def plain_config(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The config of a launch without a tuner: its meta-parameters, and the options it gives."""
+    given = {**by_name(function.arg_names, args), **kwargs}
+    names = [parameter.name for parameter in function.params if parameter.is_constexpr]
+    values = {name: getattr(given.get(name), "value", given.get(name)) for name in names}
+    config = {
+        name: value for name, value in values.items() if isinstance(value, bool | int | float | str)
+    }
+    options = {name: _plain(kwargs[name]) for name in OPTIONS if kwargs.get(name) is not None}
+    return {**config, **options}
+
+
+def _plain(value: Any) -> Any:
+    value = getattr(value, "value", value)
+    return value if isinstance(value, bool | int | float | str) else repr(value)
+
+
+def describe_arguments(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """What Triton specialises on, argument by argument (never finer than needed to be safe)."""
+    bound = {**by_name(function.arg_names, args), **kwargs}
+    described = []
+    for parameter in function.params:
+        if parameter.name in bound:
+            value = bound[parameter.name]
+        else:
+            value = getattr(parameter, "default", None)
+        described.append(
+            {"name": parameter.name, **_describe(value, constexpr=parameter.is_constexpr)}
+        )
+    return described
+
+
+def _describe(value: Any, *, constexpr: bool) -> dict[str, Any]:
+    if constexpr:
+        inner = getattr(value, "value", value)
+        key = getattr(inner, "cache_key", None)
+        return {"constexpr": stable(inner) if key is None else f"{inner.fn.__name__}:{key}"}
+    if value is None:
+        return {"none": True}
+    if isinstance(value, torch.Tensor):
+        return {
+            "tensor": str(value.dtype).removeprefix("torch."),
+            "shape": list(value.shape),
+            "aligned": value.data_ptr() % 16 == 0,
+        }
+    if isinstance(value, bool | float):
+        return {"scalar": type(value).__name__}
+    if isinstance(value, int):
+        width = "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
+        return {"integer": width, "value": value, "one": value == 1, "divisible": value % 16 == 0}
+    if isinstance(value, tuple):
+        return {"tuple": [_describe(item, constexpr=False) for item in value]}
+    if hasattr(value, "block_shape"):
+        return _describe_descriptor(value)
+    return {"object": stable(value)}
+
+
+def _describe_descriptor(value: Any) -> dict[str, Any]:
+    """A tensor descriptor: whatever it has beside a tensor's own is part of its type."""
+    names = [each.name for each in fields(value)] if is_dataclass(value) else ["layout"]
+    more = {
+        name: stable(getattr(value, name, None))
+        for name in names
+        if name not in {"base", "shape", "strides", "block_shape"}
+    }
+    return {
+        "descriptor": str(value.base.dtype).removeprefix("torch."),
+        "block": list(value.block_shape),
+        "rank": len(value.shape),
+        **more,
+    }
+
+
+def stable(value: Any) -> str:
+    """A repr without memory addresses."""
+    text = repr(value)
+    return f"{type(value).__module__}.{type(value).__qualname__}" if " at 0x" in text else text
+
+
+def specialization(described: dict[str, Any]) -> dict[str, Any]:
+    """The part of a description that can change the code: not the exact shape or integer."""
+    hidden = {"shape", "value"}
+    return {name: item for name, item in described.items() if name not in hidden}
+
+
+def grid_dims(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> list[int]:
+    """The sizes of the grid; a function is asked for it with what Triton binds: all parameters."""
+    if callable(grid):
+        names = {parameter.name for parameter in function.params}
+        given = {**by_name(function.arg_names, args), **kwargs}
+        bound = {name: value for name, value in given.items() if name in names}
+        grid = grid({**_defaults(function), **bound})
+    grid = grid if isinstance(grid, tuple | list) else (grid,)
+    return [operator.index(size) for size in grid]
+
+
+def _defaults(function: Any) -> dict[str, Any]:
+    parameters = inspect.signature(function.fn).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not each.empty}

@@ -1,0 +1,1 @@
+"""The child that runs launch code with values, and hands each launch to its caller."""

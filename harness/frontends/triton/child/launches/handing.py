@@ -1,0 +1,385 @@
+"""Runs a launch with values, and hands each Triton launch to the caller, who computes it.
+
+`python -m` this module and FOLDER, with `TRITON_INTERPRET=1`: reads `request.json` there and leaves
+`result.json`. The launch code runs once, on CPU tensors that say they are on a GPU. Where it comes
+to a kernel, `launch-N.json` says what each config of it is given, and this process waits for
+`answer-N.json`: either the buffers after the launch, or that Triton's interpreter is to compute
+them here. What it computes for the kernels that are asked about is left in the result, too.
+
+Every interpretation happens in a fork: one that reads outside its tensors takes nothing with it.
+"""
+
+# ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from json import dumps, loads
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import torch
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.interpreter import GridExecutor
+
+from harness.children.confine import settle
+from harness.children.launch_code import describe_error, run_launch, stand_aside
+from harness.children.reads import ReadsWatch
+from harness.children.supervisor import split, wait_until
+from harness.frontends.triton.child.bfloat16 import mend_bfloat16
+from harness.frontends.triton.child.compare_configs import SEED
+from harness.frontends.triton.child.describing import (
+    by_name,
+    config_of,
+    describe_arguments,
+    grid_dims,
+    plain_config,
+)
+from harness.frontends.triton.child.forks import ended_badly, in_a_line
+from harness.frontends.triton.child.injected_configs import (
+    Injected,
+    injected_configs,
+    injected_options,
+)
+from harness.frontends.triton.child.inline_assembly import mend_inline_assembly
+from harness.frontends.triton.child.launches.snapshots import Snapshots, storages_of
+from harness.frontends.triton.child.pretend_gpu import pretend_cuda
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["main"]
+
+_POLL_SECONDS = 0.02
+
+
+class _Parameter(NamedTuple):
+    """As Triton has it of a compiled function."""
+
+    name: str
+    default: Any
+    is_constexpr: bool
+
+
+@dataclass
+class _Kernel:
+    """A kernel that the interpreter is about to run, with what a compiled one would say."""
+
+    fn: Any
+    arg_names: list[str]
+    params: list[_Parameter]
+
+    @classmethod
+    def of(cls, executor: Any) -> _Kernel:
+        """The kernel of the interpreter's launch."""
+        found = inspect.signature(executor.fn).parameters.values()
+        params = [
+            _Parameter(each.name, each.default, each.name in executor.constexprs) for each in found
+        ]
+        return cls(executor.fn, [each.name for each in found], params)
+
+    @property
+    def name(self) -> str:
+        """Of its function."""
+        return str(self.fn.__name__)
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """What it is given for each of its parameters, in their order."""
+        given = {**by_name(self.arg_names, args), **kwargs}
+        return {each.name: given.get(each.name, each.default) for each in self.params}
+
+
+@dataclass
+class _Interpretation:
+    """A fork that interprets a launch, and where it leaves the buffers."""
+
+    child: int
+    path: Path
+    found: dict[str, Any] | None = None
+
+
+@dataclass
+class _Launch:
+    """A launch that was handed over; `variants` are its configs, `variant` the one to go on with.
+
+    `buffers` are files with the storages after it, None where they are to be interpreted.
+    """
+
+    kernel: str
+    variants: list[dict[str, Any]]
+    variant: int
+    buffers: list[str] | None
+    values: str
+    interpretation: _Interpretation | None = None
+
+
+@dataclass
+class Handing:
+    """Stands in for tuner and interpreter while the launch code runs."""
+
+    folder: Path
+    kernels: Sequence[str]
+    deadline: float
+    injected: Injected = field(default_factory=dict)
+    launches: list[_Launch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.snapshots = Snapshots(self.folder)
+        # While a tuner lists its configs: the one at work, and what was noted of them.
+        self._listing: dict[str, Any] | None = None
+        self._noted: list[dict[str, Any]] = []
+        # The launch that a tuner makes after it has listed them.
+        self._follow: _Launch | None = None
+        self._interpret: Callable[..., Any] = GridExecutor.__call__
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Replace Triton's two ends for the time of the `with` block."""
+        tune, execute = Autotuner.run, GridExecutor.__call__
+        handing = self
+
+        def tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            return handing._tuned(tuner, args, kwargs)
+
+        def launched(executor: Any, *args: Any, **kwargs: Any) -> None:
+            handing._launched(executor, args, kwargs)
+
+        self._interpret = execute
+        Autotuner.run, GridExecutor.__call__ = tuned, launched
+        try:
+            yield
+        finally:
+            Autotuner.run, GridExecutor.__call__ = tune, execute
+
+    def _tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note what every config would be launched with; then launch the one that is asked for."""
+        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+        tuner.configs = injected_configs(tuner, self.injected) or tuner.configs
+        configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
+        noted: list[dict[str, Any]] = []
+        for config in configs:
+            # Hooks write to what they are given: each config starts from the same values.
+            saved = _saved({**tuner.nargs, **kwargs}) if _has_hooks(tuner, config) else []
+            self._listing, self._noted = config_of(config), []
+            try:
+                launch_with(tuner, config, args, kwargs)
+            finally:
+                self._listing = None
+                _restore(saved)
+            noted += self._noted[:1]
+        tuner.best_config = configs[0]
+        if not noted:
+            return
+        launch = self._hand_over(tuner.base_fn.__name__, noted)
+        chosen = tuner.best_config = configs[launch.variant]
+        self._follow = launch
+        try:
+            launch_with(tuner, chosen, args, kwargs)
+        finally:
+            self._follow = None
+
+    def _launched(self, executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        kernel = _Kernel.of(executor)
+        if self._listing is not None:
+            self._noted.append(self._variant(kernel, executor.grid, args, kwargs, self._listing))
+            return
+        launch = self._follow
+        if launch is None:
+            configs = [
+                plain_config(kernel, args, {**kwargs, **options})
+                for options in ({}, *injected_options(kernel.name, self.injected))
+            ]
+            variant = self._variant(kernel, executor.grid, args, kwargs, configs[0])
+            launch = self._hand_over(
+                kernel.name, [{**variant, "config": config} for config in configs]
+            )
+        self._complete(launch, kernel, executor, args, kwargs)
+
+    def _variant(
+        self,
+        kernel: _Kernel,
+        grid: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        config: dict[str, Any],
+    ) -> dict[str, Any]:
+        """What the kernel is given with one config."""
+        constexprs = {each.name for each in kernel.params if each.is_constexpr}
+        return {
+            "config": config,
+            "grid": grid_dims(kernel, args, kwargs, grid),
+            "described": describe_arguments(kernel, args, kwargs),
+            **self.snapshots.take(kernel.bind(args, kwargs), constexprs),
+        }
+
+    def _hand_over(self, kernel: str, variants: list[dict[str, Any]]) -> _Launch:
+        """Tell the caller of a launch, and wait for the answer."""
+        number = len(self.launches) + 1
+        _write(self.folder / f"launch-{number}.json", {"kernel": kernel, "variants": variants})
+        path = self.folder / f"answer-{number}.json"
+        while not path.exists():
+            time.sleep(_POLL_SECONDS)
+        answer = loads(path.read_text())
+        launch = _Launch(kernel, variants, answer["variant"], answer["buffers"], answer["values"])
+        self.launches.append(launch)
+        return launch
+
+    def _complete(
+        self,
+        launch: _Launch,
+        kernel: _Kernel,
+        executor: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        """Give the launch code the values that the launch leaves."""
+        storages = storages_of(kernel.bind(args, kwargs).values())
+        is_asked = any(fnmatchcase(launch.kernel, name) for name in self.kernels)
+        if is_asked or launch.buffers is None:
+            path = self.folder / f"interpreted-{len(self.launches)}.json"
+            child = split()
+            if child == 0:
+                self._interpret_into(path, executor, args, kwargs, storages)
+            launch.interpretation = _Interpretation(child, path)
+        names = launch.buffers
+        if names is None:
+            found = self._collect(launch)
+            launch.values = f"{launch.values}; {found['error'] or 'interpreted'}"
+            names = [f"{each['sha256']}.bin" for each in found["buffers"]]
+        for storage, name in zip(storages, names, strict=False):
+            _load(storage, self.folder / name)
+
+    def _interpret_into(
+        self,
+        path: Path,
+        executor: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        storages: list[Any],
+    ) -> NoReturn:
+        """Interpret a launch in this fork, on its own copy of all tensors."""
+        try:
+            # The interpreter works on plain CPU tensors, and knows it.
+            with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+                self._interpret(executor, *args, **kwargs)
+                buffers = [self.snapshots.keep(storage) for storage in storages]
+            _write(path, {"buffers": buffers, "error": ""})
+        except BaseException as error:  # noqa: BLE001 - this process has nobody else to tell
+            _write(path, {"buffers": [], "error": in_a_line(error)})
+        finally:
+            os._exit(0)
+
+    def _collect(self, launch: _Launch) -> dict[str, Any]:
+        """What the interpreter made of a launch."""
+        mine = launch.interpretation
+        assert mine is not None
+        if mine.found is None:
+            said = ended_badly(wait_until(mine.child, self.deadline)) or "ended without a word"
+            is_there = mine.path.exists()
+            nothing = {"buffers": [], "error": said}
+            mine.found = loads(mine.path.read_text()) if is_there else nothing
+        return mine.found
+
+    def result(self) -> list[dict[str, Any]]:
+        """All launches, once the launch code is at its end."""
+        found = []
+        for launch in self.launches:
+            variants = launch.variants
+            if launch.interpretation:
+                said = self._collect(launch)
+                mine = {"interpreted": said["buffers"], "error": said["error"]}
+                chosen = _to_the_interpreter(variants[launch.variant])
+                variants = [
+                    {**each, **mine} if _to_the_interpreter(each) == chosen else each
+                    for each in variants
+                ]
+            found.append({"kernel": launch.kernel, "variants": variants, "values": launch.values})
+        return found
+
+
+def _to_the_interpreter(variant: dict[str, Any]) -> dict[str, Any]:
+    """What of a variant it sees: it knows no warps and no stages."""
+    return {name: value for name, value in variant.items() if name != "config"}
+
+
+def launch_with(tuner: Any, config: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """As the autotuner launches the config that it has chosen, after it has timed them all."""
+    current = {**kwargs, **config.all_kwargs()}
+    named = {**tuner.nargs, **current}
+    for name in tuner.reset_to_zero:
+        named[name].zero_()
+    if config.pre_hook:
+        config.pre_hook(named)
+    tuner.fn.run(*args, **current)
+
+
+def _has_hooks(tuner: Any, config: Any) -> bool:
+    return bool(tuner.reset_to_zero or config.pre_hook)
+
+
+def _saved(values: dict[str, Any]) -> list[tuple[Any, Any]]:
+    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        return [(storage, storage.clone()) for storage in storages_of(values.values())]
+
+
+def _restore(saved: list[tuple[Any, Any]]) -> None:
+    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        for storage, values in saved:
+            storage.copy_(values)
+
+
+def _load(storage: Any, path: Path) -> None:
+    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        data = bytearray(path.read_bytes())
+        if data:
+            values = torch.frombuffer(data, dtype=torch.uint8)
+            torch.empty(0, dtype=torch.uint8).set_(storage).copy_(values)
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    """Whole, or not there: the other side looks for the name."""
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(dumps(value))
+    unfinished.rename(path)
+
+
+def main() -> None:
+    """Do what `request.json` asks for."""
+    started = time.monotonic()
+    folder = Path(sys.argv[1])
+    ask = loads((folder / "request.json").read_text())
+    handing = Handing(
+        folder=folder,
+        kernels=ask["kernels"],
+        # Some of the time is left to say what was found until then.
+        deadline=started + 0.9 * ask["timeout"],
+        injected=ask["injected"],
+    )
+    if ask["confined"]:
+        settle(str(folder))
+    stand_aside(ask)
+    mode = pretend_cuda(ask["device"], with_values=True, on_empty=handing.snapshots.heard_of)
+    mend_bfloat16()
+    mend_inline_assembly()
+    torch.manual_seed(SEED)
+    error = None
+    reads = ReadsWatch([*ask["bare"], *ask["paths"], str(folder)], ask["file"])
+    reads.start()
+    try:
+        with mode, handing.active():
+            run_launch(ask["file"], ask["function"], ask["overrides"])
+    except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
+        if not (isinstance(raised, SystemExit) and not raised.code):
+            error = describe_error(raised, ask["file"])
+    found = {"launches": handing.result(), "error": error, "reads": reads.stop()}
+    _write(folder / "result.json", found)
+
+
+if __name__ == "__main__":
+    main()

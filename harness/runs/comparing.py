@@ -1,0 +1,141 @@
+"""Two results of one computation, element by element. Pure.
+
+The measures are those of `triage check`: `rel_err` is `||a - b|| / ||b||` (Euclidean norms), the
+error as a whole; `stable_max_rel` is `max |a - b| / (|b| + rms(b))`, the worst element against the
+tensor's own scale, so that values near zero do not count for more than they are. A NaN or an
+infinity agrees with the same one at the same place, and with nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.runs.scalars import ELEMENTS
+from harness.values.run import Argument
+
+__all__ = ["Difference", "as_tensor", "compare"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How far a result is from what it must be.
+
+    `differing` counts the elements that are farther than what is allowed; `first` is the place of
+    the first of them (else of the farthest), with the two values there. Infinite measures come from
+    a NaN or an infinity at a place where there must be none, or the other way round.
+    """
+
+    elements: int
+    differing: int
+    max_abs: float
+    rel_err: float
+    stable_max_rel: float
+    first: tuple[int, ...] | None = None
+    actual: float | None = None
+    expected: float | None = None
+
+    @property
+    def is_equal(self) -> bool:
+        """Bit for bit, but for the payload of NaNs and the sign of zero."""
+        return self.max_abs == 0.0 and self.stable_max_rel == 0.0
+
+
+def as_tensor(argument: Argument, data: bytes) -> Array:
+    """The elements of a tensor, a view of its buffer's bytes; of bytes where its type is unknown.
+
+    What a descriptor reaches beyond the buffer is cut off with its first dimension.
+    """
+    kind = ELEMENTS.get(argument.dtype, np.dtype(np.uint8))
+    usable = (len(data) - argument.offset) // kind.itemsize
+    flat = np.frombuffer(data, kind, count=max(usable, 0), offset=min(argument.offset, len(data)))
+    shape = argument.shape
+    if argument.dtype not in ELEMENTS or not _fits(shape, argument.strides, len(flat)):
+        return flat
+    strides = tuple(stride * kind.itemsize for stride in argument.strides)
+    return np.lib.stride_tricks.as_strided(flat, shape, strides, writeable=False)
+
+
+def _fits(shape: tuple[int, ...], strides: tuple[int, ...], count: int) -> bool:
+    if 0 in shape:
+        return True
+    last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    return min(strides, default=0) >= 0 and last < count
+
+
+def compare(actual: Array, expected: Array, allowed: float) -> Difference:
+    """How far `actual` is from `expected`, of the same shape; `allowed` is of `stable_max_rel`."""
+    if actual.size == 0:
+        return Difference(elements=0, differing=0, max_abs=0.0, rel_err=0.0, stable_max_rel=0.0)
+    if _is_exact(actual.dtype):
+        return _compare_exactly(actual, expected)
+    if actual.dtype.kind == "c":
+        actual, expected = (np.stack([each.real, each.imag], -1) for each in (actual, expected))
+    left, right = actual.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        same = (left == right) | (np.isnan(left) & np.isnan(right))
+        finite = np.isfinite(left) & np.isfinite(right)
+        error = np.where(same, 0.0, np.where(finite, np.abs(left - right), np.inf))
+        size = np.where(finite, np.abs(right), 0.0)
+        rms = math.sqrt(float(np.mean(np.square(size))))
+        scale = np.maximum(size + rms, np.finfo(np.float64).tiny)
+        relative = error / scale
+        norm = math.sqrt(float(np.sum(np.square(size))))
+        whole = math.sqrt(float(np.sum(np.square(error))))
+    bad = relative > allowed
+    place = _first(bad) if bad.any() else _farthest(relative)
+    return Difference(
+        elements=actual.size,
+        differing=int(bad.sum()),
+        max_abs=float(error.max()),
+        rel_err=whole / norm if norm else (math.inf if whole else 0.0),
+        stable_max_rel=float(relative.max()),
+        first=place,
+        actual=float(left[place]),
+        expected=float(right[place]),
+    )
+
+
+def _is_exact(kind: np.dtype[Any]) -> bool:
+    return kind.kind in "iub"
+
+
+def _compare_exactly(actual: Array, expected: Array) -> Difference:
+    """Integers and truth values have to be equal."""
+    bad = actual != expected
+    count = int(bad.sum())
+    if not count:
+        return Difference(
+            elements=actual.size, differing=0, max_abs=0.0, rel_err=0.0, stable_max_rel=0.0
+        )
+    place = _first(bad)
+    # Large integers that differ by little are one number in double precision.
+    apart = np.maximum(np.abs(actual[bad].astype(np.float64) - expected[bad].astype(np.float64)), 1)
+    size = math.sqrt(float(np.sum(np.square(expected.astype(np.float64)))))
+    whole = math.sqrt(float(np.sum(np.square(apart))))
+    return Difference(
+        elements=actual.size,
+        differing=count,
+        max_abs=float(apart.max()),
+        rel_err=whole / size if size else math.inf,
+        stable_max_rel=math.inf,
+        first=place,
+        actual=float(actual[place]),
+        expected=float(expected[place]),
+    )
+
+
+def _first(bad: Array) -> tuple[int, ...]:
+    return tuple(int(index) for index in np.unravel_index(int(np.argmax(bad)), bad.shape))
+
+
+def _farthest(relative: Array) -> tuple[int, ...] | None:
+    if not relative.max():
+        return (0,) * relative.ndim
+    return tuple(int(index) for index in np.unravel_index(int(np.argmax(relative)), relative.shape))

@@ -1,0 +1,104 @@
+"""What a worker process is asked to execute and what it answers, as JSON. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from harness.emulator.values import (
+    Budget,
+    Checks,
+    Fault,
+    Null,
+    Pointer,
+    Race,
+    Scalar,
+    Schedule,
+    TensorMapArgument,
+    Uninitialised,
+)
+
+__all__ = ["EmulatorJob", "Given", "JobBuffer", "Passed", "Ran", "RunTrial"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobBuffer:
+    """A buffer of global memory: the file with its bytes, or `size` bytes that nothing wrote.
+
+    `unwritten`: it has bytes, and the kernel must not read them before it writes them.
+    """
+
+    name: str
+    file: str | None = None
+    size: int = 0
+    unwritten: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """One argument: exactly one of these is set, none is a null pointer."""
+
+    scalar: bytes | None = None
+    pointer: Pointer | None = None
+    tensor_map: TensorMapArgument | None = None
+
+    @classmethod
+    def of(cls, given: Given) -> Passed:
+        """An argument of the emulator's."""
+        if isinstance(given, Scalar):
+            return cls(scalar=given.raw)
+        if isinstance(given, Pointer):
+            return cls(pointer=given)
+        return cls(tensor_map=given) if isinstance(given, TensorMapArgument) else cls()
+
+    def given(self) -> Given:
+        """As the emulator takes it."""
+        if self.scalar is not None:
+            return Scalar(raw=self.scalar)
+        return self.pointer or self.tensor_map or Null()
+
+
+Given = Scalar | Pointer | TensorMapArgument | Null
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTrial:
+    """One run of the job."""
+
+    schedule: Schedule
+    checks: Checks = field(default_factory=Checks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatorJob:
+    """One launch, and the runs that it is to have; files are names in the worker's folder."""
+
+    ptx: str
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    dynamic_shared: int = 0
+    buffers: tuple[JobBuffer, ...] = ()
+    arguments: tuple[Passed, ...] = ()
+    trials: tuple[RunTrial, ...] = ()
+    budget: Budget = field(default_factory=Budget)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What came of one run; `buffers` are the sha256 of the bytes afterwards, which are kept.
+
+    All else is as in `harness.emulator.values.Outcome`; `seconds` of wall time.
+    """
+
+    trial: RunTrial
+    buffers: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    races: tuple[Race, ...] = ()
+    uninitialised: tuple[Uninitialised, ...] = ()
+    not_run: str | None = None
+    unknown: tuple[str, ...] = ()
+    executed: int = 0
+    ctas: int = 0
+    ctas_of: int = 0
+    seconds: float = 0.0

@@ -1,0 +1,374 @@
+"""What the runs of one launch mean: the verdict, and what differs where. Pure.
+
+In this order: what could not be executed; faults; values against what they must be; schedules that
+disagree; garbage that shows; races. Formal races (the letter of the memory model alone is broken)
+are listed and change no verdict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from harness.emulator.values import Fault, Race, Schedule
+from harness.judging.signature import RULE, template
+from harness.runs.arguments import tensors_of
+from harness.runs.comparing import Difference, as_tensor, compare
+from harness.runs.jobs import Ran
+from harness.runs.noise import tolerance_of
+from harness.values.run import Argument, OutputFacts, RaceFacts, RunVerdict
+from harness.values.verdict import Signature
+
+__all__ = ["Judgement", "RunEvidence", "Trusted", "judge", "schedule_words"]
+
+_FAULTS = {
+    "memory_fault": RunVerdict.MEMORY_FAULT,
+    "hang": RunVerdict.HANG,
+    "trap": RunVerdict.LAUNCH_FAILED,
+}
+_STAGE = "run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trusted:
+    """What the buffers must hold afterwards, and who says so."""
+
+    words: str
+    buffers: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvidence:
+    """Runs of one launch, the bytes of its buffers by sha256, and what they are held to.
+
+    `before` are the buffers at the start. `garbage` are runs that repeat one of `runs` with other
+    garbage. `trusted` is in the order of trust. `is_clean`: the reference does not depend on
+    garbage. `types` are those that the PTX computes with, besides those of the arguments.
+    """
+
+    arguments: tuple[Argument, ...]
+    before: tuple[str, ...]
+    runs: tuple[Ran, ...]
+    contents: Mapping[str, bytes]
+    garbage: tuple[Ran, ...] = ()
+    trusted: tuple[Trusted, ...] = ()
+    is_clean: bool = True
+    types: frozenset[str] = frozenset()
+    problem: str | None = None
+
+    @property
+    def tensors(self) -> list[Argument]:
+        """Each view of a buffer once, by the name of the first argument that is it."""
+        found: dict[object, Argument] = {}
+        for each in tensors_of(self.arguments):
+            key = (each.buffer, each.offset, each.shape, each.strides, each.dtype)
+            found.setdefault(key, each)
+        return list(found.values())
+
+    @property
+    def allowed(self) -> float:
+        """How far values may be apart."""
+        return tolerance_of({*self.types, *(each.dtype for each in self.tensors)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A verdict with all that a row tells of it."""
+
+    verdict: RunVerdict
+    reason: str
+    schedule: str | None = None
+    reference: str | None = None
+    outputs: tuple[OutputFacts, ...] = ()
+    races: tuple[RaceFacts, ...] = ()
+    signature: Signature | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """One result against one that is trusted, tensor by tensor."""
+
+    trusted: Trusted
+    outputs: tuple[OutputFacts, ...]
+    is_right: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    """Runs that left the same bytes, and what they were compared with."""
+
+    runs: list[Ran] = field(default_factory=list)
+    compared: list[_Compared] = field(default_factory=list)
+
+    @property
+    def is_right(self) -> bool:
+        return any(each.is_right for each in self.compared)
+
+
+def judge(evidence: RunEvidence) -> Judgement:
+    """Say what the runs of one launch mean."""
+    early = _not_run(evidence) or _fault(evidence)
+    if early:
+        return replace(early, races=_races(evidence))
+    results = _results(evidence)
+    found = _by_value(evidence, results)
+    races = _races(evidence)
+    if found.verdict.is_wrong:
+        return replace(found, races=races)
+    serious = [race for ran in evidence.runs for race in ran.races if not race.formal]
+    if serious:
+        found = replace(
+            found,
+            verdict=RunVerdict.RACE,
+            reason=f"{serious[0].what}; the values are not affected under these schedules",
+            signature=_signature(RunVerdict.RACE, _race_words(serious[0])),
+        )
+    elif races:
+        said = f"{found.reason}; {len(races)} races in the letter of the memory model alone"
+        found = replace(found, reason=said)
+    return replace(found, races=races)
+
+
+def _not_run(evidence: RunEvidence) -> Judgement | None:
+    said = next((ran.not_run for ran in evidence.runs if ran.not_run), None) or evidence.problem
+    is_lost = not evidence.runs or any(ran.not_run for ran in evidence.runs)
+    if said and (is_lost or not any(ran.faults for ran in evidence.runs)):
+        return Judgement(verdict=RunVerdict.NOT_RUN, reason=said)
+    return None
+
+
+def _fault(evidence: RunEvidence) -> Judgement | None:
+    for ran in evidence.runs:
+        for fault in ran.faults:
+            verdict = _FAULTS[fault.kind]
+            return Judgement(
+                verdict=verdict,
+                reason=_fault_words(fault),
+                schedule=schedule_words(ran.trial.schedule),
+                signature=_signature(verdict, _fault_words(fault)),
+            )
+    return None
+
+
+def _fault_words(fault: Fault) -> str:
+    if fault.place is None:
+        return fault.what
+    where = f"PTX line {fault.place.ptx_line}: {fault.place.instruction}"
+    source = f" ({fault.place.source})" if fault.place.source else ""
+    return f"{fault.what}; {where}{source}"
+
+
+def _results(evidence: RunEvidence) -> list[_Result]:
+    """Runs by what they left, each kind compared with all that is trusted."""
+    groups: dict[tuple[str, ...], _Result] = {}
+    for ran in evidence.runs:
+        groups.setdefault(ran.buffers, _Result()).runs.append(ran)
+    for result in groups.values():
+        result.compared.extend(
+            _compare(evidence, result.runs[0].buffers, each) for each in evidence.trusted
+        )
+    return list(groups.values())
+
+
+def _compare(evidence: RunEvidence, buffers: Sequence[str], trusted: Trusted) -> _Compared:
+    outputs = tuple(_outputs(evidence, buffers, trusted))
+    return _Compared(
+        trusted=trusted, outputs=outputs, is_right=not any(each.differing for each in outputs)
+    )
+
+
+def _outputs(
+    evidence: RunEvidence, buffers: Sequence[str], trusted: Trusted | None
+) -> Iterator[OutputFacts]:
+    """Each tensor that was written, or had to be."""
+    for tensor in evidence.tensors:
+        before = as_tensor(tensor, evidence.contents[evidence.before[tensor.buffer]])
+        after = as_tensor(tensor, evidence.contents[buffers[tensor.buffer]])
+        expected = as_tensor(tensor, trusted.buffers[tensor.buffer]) if trusted else after
+        was = before.tobytes()
+        if after.tobytes() == was and expected.tobytes() == was:
+            continue
+        facts = OutputFacts(
+            name=tensor.name,
+            dtype=tensor.dtype,
+            elements=after.size,
+            sha256=hashlib.sha256(after.tobytes()).hexdigest(),
+        )
+        yield _measured(facts, compare(after, expected, evidence.allowed)) if trusted else facts
+
+
+def _measured(facts: OutputFacts, found: Difference) -> OutputFacts:
+    where = "[" + ", ".join(map(str, found.first)) + "]" if found.first is not None else None
+    return replace(
+        facts,
+        differing=found.differing,
+        max_abs=found.max_abs,
+        rel_err=found.rel_err,
+        where=where if found.differing else None,
+        expected=found.expected if found.differing else None,
+        actual=found.actual if found.differing else None,
+    )
+
+
+def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
+    """The verdict from what the runs left, races apart."""
+    depends = _depends_on_garbage(evidence)
+    if depends and not evidence.is_clean:
+        return _uninitialised(evidence, depends)
+    wrong = [result for result in results if result.compared and not result.is_right]
+    if wrong:
+        return _wrong(results, wrong)
+    if depends:
+        return _uninitialised(evidence, depends)
+    disagreement = _disagreement(evidence, results)
+    if disagreement:
+        return disagreement
+    agreed = next((each for each in results[0].compared if each.is_right), None)
+    alike = "" if len(results) == 1 else ", schedules differ by rounding only"
+    schedules = ", ".join(schedule_words(ran.trial.schedule) for ran in evidence.runs)
+    if agreed is None:
+        return Judgement(
+            verdict=RunVerdict.RAN,
+            reason=f"emulated: came to its end{alike}; there is nothing to compare it with",
+            schedule=schedules,
+            outputs=tuple(_outputs(evidence, results[0].runs[0].buffers, None)),
+        )
+    return Judgement(
+        verdict=RunVerdict.RIGHT,
+        reason=f"emulated: agrees with {agreed.trusted.words}{alike}",
+        schedule=schedules,
+        reference=agreed.trusted.words,
+        outputs=agreed.outputs,
+    )
+
+
+def _wrong(results: Sequence[_Result], wrong: Sequence[_Result]) -> Judgement:
+    result = wrong[0]
+    compared = result.compared[0]
+    worst = max(compared.outputs, key=lambda each: each.differing or 0)
+    schedules = [schedule_words(ran.trial.schedule) for each in wrong for ran in each.runs]
+    right = [each for each in results if each not in wrong]
+    only = f" (only under {', '.join(schedules)})" if right else ""
+    names = sorted(each.name for each in compared.outputs if each.differing)
+    return Judgement(
+        verdict=RunVerdict.WRONG_RESULT,
+        reason=(
+            f"emulated: {worst.differing:,} of {worst.elements:,} elements of {worst.name} differ "
+            f"from {compared.trusted.words}, by up to {worst.max_abs:.3g}; first at {worst.where}: "
+            f"{worst.actual:.6g} in place of {worst.expected:.6g}{only}"
+        ),
+        schedule=schedule_words(result.runs[0].trial.schedule),
+        reference=compared.trusted.words,
+        outputs=compared.outputs,
+        signature=_signature(RunVerdict.WRONG_RESULT, f"differs: {', '.join(names)}"),
+    )
+
+
+def _depends_on_garbage(evidence: RunEvidence) -> str:
+    """The tensors that two runs with other garbage leave different; empty where there are none."""
+    by_schedule = {_same(ran.trial.schedule): ran for ran in evidence.runs}
+    names: list[str] = []
+    for ran in evidence.garbage:
+        twin = by_schedule.get(_same(ran.trial.schedule))
+        if twin is None or twin.buffers == ran.buffers:
+            continue
+        for tensor in evidence.tensors:
+            left, right = (
+                as_tensor(tensor, evidence.contents[each.buffers[tensor.buffer]]).tobytes()
+                for each in (twin, ran)
+            )
+            if left != right:
+                names.append(tensor.name)
+    return ", ".join(dict.fromkeys(names))
+
+
+def _same(schedule: Schedule) -> Schedule:
+    return replace(schedule, garbage=0)
+
+
+def _uninitialised(evidence: RunEvidence, names: str) -> Judgement:
+    runs = (*evidence.runs, *evidence.garbage)
+    read = next((each for ran in runs for each in ran.uninitialised), None)
+    source = ""
+    if read:
+        place = f" ({read.place.source})" if read.place.source else ""
+        source = f"; {read.what}, PTX line {read.place.ptx_line}: {read.place.instruction}{place}"
+    return Judgement(
+        verdict=RunVerdict.UNINITIALISED,
+        reason=f"emulated: {names} depends on what nothing wrote{source}",
+        schedule=schedule_words(evidence.garbage[0].trial.schedule),
+        outputs=tuple(_outputs(evidence, evidence.runs[0].buffers, None)),
+        signature=_signature(
+            RunVerdict.UNINITIALISED, read.place.instruction if read else f"depends: {names}"
+        ),
+    )
+
+
+def _disagreement(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement | None:
+    """Schedules that leave what rounding in another order does not explain."""
+    first = results[0].runs[0]
+    base = Trusted(
+        words=f"the schedule {schedule_words(first.trial.schedule)}",
+        buffers=tuple(evidence.contents[sha256] for sha256 in first.buffers),
+    )
+    for result in results[1:]:
+        compared = _compare(evidence, result.runs[0].buffers, base)
+        if compared.is_right:
+            continue
+        worst = max(compared.outputs, key=lambda each: each.differing or 0)
+        other = schedule_words(result.runs[0].trial.schedule)
+        names = sorted(each.name for each in compared.outputs if each.differing)
+        return Judgement(
+            verdict=RunVerdict.NONDETERMINISTIC,
+            reason=(
+                f"emulated: {worst.differing:,} of {worst.elements:,} elements of {worst.name} "
+                f"differ between the schedules {schedule_words(first.trial.schedule)} and {other}"
+            ),
+            schedule=other,
+            reference=base.words,
+            outputs=compared.outputs,
+            signature=_signature(RunVerdict.NONDETERMINISTIC, f"differs: {', '.join(names)}"),
+        )
+    return None
+
+
+def _races(evidence: RunEvidence) -> tuple[RaceFacts, ...]:
+    found: dict[object, RaceFacts] = {}
+    for ran in (*evidence.runs, *evidence.garbage):
+        for race in ran.races:
+            key = (race.kind, race.formal, race.first.ptx_line, race.second.ptx_line)
+            found.setdefault(
+                key,
+                RaceFacts(
+                    kind=race.kind,
+                    space=race.space,
+                    formal=race.formal,
+                    ptx_lines=(race.first.ptx_line, race.second.ptx_line),
+                    source_lines=(race.first.source, race.second.source),
+                    what=race.what,
+                ),
+            )
+    return tuple(sorted(found.values(), key=lambda race: race.formal))
+
+
+def _race_words(race: Race) -> str:
+    opcodes = [place.instruction.split()[0] for place in (race.first, race.second)]
+    return f"{race.kind} {race.space}: {' and '.join(opcodes)}"
+
+
+def schedule_words(schedule: Schedule) -> str:
+    """As `--schedules` takes it."""
+    seed = f":{schedule.seed}" if schedule.seed else ""
+    return f"{schedule.warps}/{schedule.completion}{seed}"
+
+
+def _signature(verdict: RunVerdict, words: str) -> Signature:
+    return Signature(
+        rule=RULE,
+        stage=_STAGE,
+        kind=verdict.value,
+        failing_pass=None,
+        code=None,
+        template=template(words),
+    )

@@ -1,0 +1,93 @@
+"""From a kernel that Triton lowered, and what it was given, to what the emulator executes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from harness.bench.bench import Kept, Workbench
+from harness.emulator.values import Budget
+from harness.runs.arguments import named_buffers
+from harness.runs.binding import BindingError, bind, cluster_of
+from harness.runs.emulating import Emulation
+from harness.runs.entry import EntryError, read_entry
+from harness.runs.jobs import JobBuffer, Passed, RunTrial
+from harness.values.outcome import Lowering
+from harness.values.run import LaunchVariant
+
+__all__ = ["NotRunError", "emulation_of"]
+
+_LANES = 32
+_LARGEST_BLOCK = 1024
+
+
+class NotRunError(Exception):
+    """A launch that cannot be executed, and why: a sentence for the user."""
+
+
+def emulation_of(
+    bench: Workbench,
+    lowering: Kept[Lowering],
+    variant: LaunchVariant,
+    trials: Sequence[RunTrial],
+    budget: Budget,
+) -> Emulation:
+    """What the emulator needs to execute a lowered kernel on these inputs.
+
+    Raises:
+        NotRunError: arguments and entry do not fit, or the launch is none.
+    """
+    metadata = lowering.value.metadata
+    ptx = lowering.artifacts.get("ptx")
+    if ptx is None:
+        raise NotRunError("Triton made no PTX of it")
+    text = bench.store.artifacts.get(ptx).decode(errors="replace")
+    name = metadata.get("name")
+    try:
+        entry = read_entry(text, name if isinstance(name, str) else None)
+        bound = bind(variant, metadata, entry)
+    except (EntryError, BindingError) as error:
+        raise NotRunError(f"arguments and PTX do not fit: {error}") from error
+    x, y, z = (*variant.grid, 1, 1, 1)[:3]
+    if min(x, y, z) < 1:
+        raise NotRunError(f"the grid ({x}, {y}, {z}) has no programs")
+    cluster = cluster_of(metadata)
+    names = named_buffers(variant.arguments, len(variant.buffers))
+    scratch = (f"scratch memory {n}" for n in range(1, len(bound.scratch) + 1))
+    return Emulation(
+        ptx=ptx,
+        entry=entry.name,
+        grid=(x * cluster[0], y * cluster[1], z * cluster[2]),
+        block=_block(metadata.get("num_warps"), entry.block),
+        cluster=cluster,
+        dynamic_shared=_integer(metadata.get("shared")),
+        buffers=(
+            *(
+                JobBuffer(name=name, file=each.sha256, size=each.size, unwritten=each.unwritten)
+                for name, each in zip(names, variant.buffers, strict=True)
+            ),
+            *(
+                JobBuffer(name=name, size=size)
+                for name, size in zip(scratch, bound.scratch, strict=True)
+            ),
+        ),
+        arguments=tuple(Passed.of(given) for given in bound.arguments),
+        trials=tuple(trials),
+        budget=budget,
+    )
+
+
+def _integer(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _block(num_warps: object, required: tuple[int, int, int] | None) -> tuple[int, int, int]:
+    """As Triton launches it: all threads in one row; the entry may say how many (`.reqntid`)."""
+    threads = _integer(num_warps) * _LANES
+    if required and math.prod(required) != threads:
+        raise NotRunError(
+            f"Triton launches blocks of {threads} threads, the entry wants {math.prod(required)}"
+        )
+    if not 0 < threads <= _LARGEST_BLOCK:
+        raise NotRunError(f"a block of {threads} threads cannot be launched")
+    return threads, 1, 1

@@ -1,0 +1,278 @@
+"""Executes a PTX file on inputs that the user names, and says what it computes."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.bench.bench import Workbench
+from harness.cells.run import CompileOptions
+from harness.emulator.values import Budget, Null, Pointer, Scalar
+from harness.frontends.triton.ir_inputs import read_file
+from harness.frontends.triton.sessions import TritonSessions
+from harness.processes.hub import Hub
+from harness.runs.comparing import as_tensor
+from harness.runs.emulating import Emulation, emulate
+from harness.runs.entry import Entry, EntryError, read_entry
+from harness.runs.jobs import Given, JobBuffer, Passed, Ran, RunTrial
+from harness.runs.judging import RunEvidence, judge
+from harness.runs.raw_inputs import BufferWords, RawArgument, assign, pack_scalar
+from harness.runs.rows import row_of
+from harness.runs.scalars import ELEMENTS
+from harness.store.store import Store
+from harness.values.cell import CellId
+from harness.values.errors import UsageError
+from harness.values.kernel import Config
+from harness.values.run import Argument, ArgumentKind, RunRow
+from harness.values.target import Target
+
+__all__ = ["RawInputs", "RawReport", "run_ptx"]
+
+_SEED = 20_261_121
+_LANES = 32
+_EXTERN_SHARED = re.compile(r"\.extern\s+\.shared\b")
+_GUESSED_SHARED = 48 << 10
+"""Bytes of dynamic shared memory that every GPU gives a block without being asked (CUDA C++
+Programming Guide, "Compute Capabilities")."""
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawInputs:
+    """What the user says of a launch; None or nothing is guessed.
+
+    `shared` is the size of the dynamic shared memory in bytes.
+    """
+
+    buffers: tuple[BufferWords, ...] = ()
+    scalars: tuple[tuple[str, str], ...] = ()
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    shared: int | None = None
+    folder: Path = field(default_factory=Path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawReport:
+    """The row, what was guessed, and the buffers after the run by name, before it too."""
+
+    row: RunRow
+    notes: tuple[str, ...]
+    before: Mapping[str, Array]
+    after: Mapping[str, Array]
+
+
+async def run_ptx(
+    path: Path,
+    entry: str | None,
+    inputs: RawInputs,
+    store: Store,
+    options: CompileOptions,
+    trials: Sequence[RunTrial],
+    tell: Callable[[str], None],
+) -> RawReport:
+    """Execute one entry of a PTX file.
+
+    Raises:
+        UsageError: the file is no PTX, or the inputs do not fit its parameters.
+        InfrastructureError: the emulator's process cannot be started.
+    """
+    raw = _Raw(path=path, inputs=inputs, found=_entry(path, entry), store=store)
+    emulation, notes = raw.prepare(trials)
+    for note in notes:
+        tell(note)
+    async with Hub() as hub:
+        bench = Workbench(
+            hub=hub,
+            store=store,
+            sessions=TritonSessions(hub, capture_timeout=options.timeout),
+            jobs=options.workers,
+            limits=options.limits,
+            use_cache=options.use_cache,
+        )
+        emulated = (await emulate(bench, emulation)).value
+    evidence, contents = raw.evidence(emulated.runs, emulated.problem)
+    judgement = judge(evidence)
+    last = emulated.runs[0].buffers if emulated.runs else ()
+    return RawReport(
+        row=row_of(raw.cell(entry), judgement, emulated.runs),
+        notes=tuple(notes),
+        before={each.name: as_tensor(each, raw.data[each.buffer]) for each in raw.tensors},
+        after={
+            each.name: as_tensor(each, contents[last[each.buffer]])
+            for each in raw.tensors
+            if each.buffer < len(last)
+        },
+    )
+
+
+def _entry(path: Path, name: str | None) -> Entry:
+    found = read_file(path, name)
+    try:
+        return read_entry(found.data.decode(), name)
+    except EntryError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+@dataclass(slots=True, kw_only=True)
+class _Raw:
+    """A file on its way to the emulator; `data` are the bytes of the buffers at the start."""
+
+    path: Path
+    inputs: RawInputs
+    found: Entry
+    store: Store
+    data: list[bytes] = field(default_factory=list)
+    tensors: list[Argument] = field(default_factory=list)
+
+    def cell(self, entry: str | None) -> CellId:
+        """The coordinates by which the run is named."""
+        facts = read_file(self.path, entry)
+        return CellId(
+            kernel=f"{self.path}::{entry}" if entry else str(self.path),
+            launch="ptx",
+            config=Config(),
+            target=facts.target or Target(capability=0),
+            triton=None,
+            ptxas="none",
+        )
+
+    def prepare(self, trials: Sequence[RunTrial]) -> tuple[Emulation, list[str]]:
+        """What the emulator gets, and what was guessed."""
+        notes = []
+        text = self.path.read_bytes().decode()
+        grid = self.inputs.grid or (1, 1, 1)
+        block = self.inputs.block or self.found.block or (_LANES, 1, 1)
+        if not self.inputs.grid:
+            notes.append("guessed: --grid 1")
+        if not self.inputs.block and not self.found.block:
+            notes.append(f"guessed: --block {_LANES}")
+        shared = self.inputs.shared
+        if shared is None:
+            shared = _GUESSED_SHARED if _EXTERN_SHARED.search(text) else 0
+            notes += [f"guessed: --shared {shared}"] if shared else []
+        threads = math.prod(grid) * math.prod(block)
+        arguments = assign(self.found, text, self.inputs.buffers, self.inputs.scalars, threads)
+        for argument in arguments:
+            if argument.is_guess:
+                notes.append(f"guessed: {argument.words}")
+            elif argument.name != argument.parameter.name:
+                notes.append(f"{argument.name} is the parameter {argument.parameter.name}")
+        given = [self._given(argument) for argument in arguments]
+        emulation = Emulation(
+            ptx=self.store.artifacts.put(text.encode()),
+            entry=self.found.name,
+            grid=grid,
+            block=block,
+            cluster=(1, 1, 1),
+            dynamic_shared=shared,
+            buffers=tuple(
+                JobBuffer(name=each.name, file=self.store.artifacts.put(data), size=len(data))
+                for each, data in zip(self.tensors, self.data, strict=True)
+            ),
+            arguments=tuple(Passed.of(each) for each in given),
+            trials=tuple(trials),
+            budget=Budget(),
+        )
+        return emulation, notes
+
+    def _given(self, argument: RawArgument) -> Given:
+        if argument.buffer is None:
+            if argument.scalar == "null":
+                return Null()
+            return Scalar(raw=pack_scalar(argument.parameter, argument.scalar))
+        values = _values(argument.buffer, len(self.data), self.inputs.folder)
+        self.tensors.append(
+            Argument(
+                name=argument.buffer.name,
+                kind=ArgumentKind.TENSOR,
+                buffer=len(self.data),
+                dtype=argument.buffer.type,
+                shape=(len(values),),
+                strides=(1,),
+            )
+        )
+        self.data.append(values.tobytes())
+        return Pointer(allocation=len(self.data) - 1)
+
+    def evidence(
+        self, runs: Sequence[Ran], problem: str | None
+    ) -> tuple[RunEvidence, dict[str, bytes]]:
+        """What is judged; and the bytes of all buffers by their sha256."""
+        before = tuple(hashlib.sha256(data).hexdigest() for data in self.data)
+        contents = dict(zip(before, self.data, strict=True))
+        for ran in runs:
+            for sha256 in ran.buffers:
+                contents.setdefault(sha256, self.store.artifacts.get(sha256))
+        plain = [ran for ran in runs if not ran.trial.schedule.garbage]
+        found = RunEvidence(
+            arguments=tuple(self.tensors),
+            before=before,
+            runs=tuple(plain),
+            garbage=tuple(ran for ran in runs if ran.trial.schedule.garbage),
+            contents=contents,
+            problem=problem,
+        )
+        return found, contents
+
+
+def _values(words: BufferWords, number: int, folder: Path) -> Array:
+    """What a buffer holds at the start.
+
+    Raises:
+        UsageError: a file that does not fit, or a value that is none.
+    """
+    kind = ELEMENTS[words.type]
+    if words.fill.endswith(".npy"):
+        return _from_file(words, folder / words.fill)
+    assert words.count is not None
+    if not words.fill:
+        return np.zeros(words.count, kind)
+    if words.fill == "random":
+        return _random(kind, words.count, number)
+    bits = np.dtype(f"u{kind.itemsize}")
+    try:
+        if words.fill.lower().startswith("0x"):
+            return np.full(words.count, int(words.fill, 16), bits).view(kind)
+        value = float(words.fill) if kind.kind in "fcV" else int(words.fill, 0)
+        return np.full(words.count, value).astype(kind)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"--buffer {words}: {words.fill!r} is no value of {words.type}, `random` or FILE.npy"
+        ) from error
+
+
+def _random(kind: np.dtype[Any], count: int, number: int) -> Array:
+    """The same numbers in every run: normal ones, or for integers any bits."""
+    draw = np.random.default_rng(_SEED + number)
+    if kind.kind == "b":
+        return draw.integers(0, 2, count).astype(kind)
+    if kind.kind in "iu":
+        return np.frombuffer(draw.bytes(count * kind.itemsize), kind)
+    return draw.standard_normal(count).astype(kind)
+
+
+def _from_file(words: BufferWords, path: Path) -> Array:
+    try:
+        values = np.load(path, allow_pickle=False).reshape(-1)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--buffer {words}: {path} cannot be read: {error}") from error
+    kind = ELEMENTS[words.type]
+    # numpy stores types that it does not know (bfloat16) as so many bytes.
+    if values.dtype != kind and not (
+        values.dtype.itemsize == kind.itemsize and values.dtype.kind in "Vu"
+    ):
+        raise UsageError(f"--buffer {words}: {path} holds {values.dtype}, not {words.type}")
+    if words.count is not None and len(values) != words.count:
+        raise UsageError(f"--buffer {words}: {path} holds {len(values)} elements")
+    viewed: Array = values.view(kind)
+    return viewed

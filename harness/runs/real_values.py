@@ -1,0 +1,130 @@
+"""Real values for every kernel of a launch: each is compiled and emulated, else interpreted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.bench.bench import Kept, Workbench
+from harness.emulator.values import Budget, Schedule
+from harness.frontends.triton.lower import CapturedLaunch, LaunchCode, capture, lower
+from harness.runs.emulating import Emulated, emulate
+from harness.runs.jobs import RunTrial
+from harness.runs.launching import NotRunError, emulation_of
+from harness.runs.matching import same_arguments
+from harness.runs.recording import LaunchAnswer, record_inputs
+from harness.toolchains.describe import describe_ptxas
+from harness.values.errors import InfrastructureError
+from harness.values.limits import limits_of
+from harness.values.outcome import LaunchFacts, Lowering
+from harness.values.run import Inputs, LaunchInputs, LaunchVariant
+from harness.values.target import Target
+from harness.values.toolchain import BUNDLED, Triton
+
+__all__ = ["RealValues", "lower_record"]
+
+# A config that does not compile, or not for us, is no reason to do without values.
+_TRIES = 3
+_PLAIN = RunTrial(schedule=Schedule(warps="lockstep", completion="early"))
+
+
+@dataclass(slots=True, kw_only=True)
+class RealValues:
+    """Runs launch functions with values; what computes them is one target for all cells.
+
+    So all cells of a kernel, on whichever target, get the same inputs.
+    """
+
+    bench: Workbench
+    target: Target
+    tell: Callable[[str], None]
+    _captured: dict[str, CapturedLaunch] = field(default_factory=dict)
+
+    async def inputs(self, code: LaunchCode, triton: Triton, kernels: Sequence[str]) -> Inputs:
+        """All launches of the code with their arguments; the kernels named are interpreted, too.
+
+        Raises:
+            CaptureError: the launch code cannot be run for this target.
+            InfrastructureError: this Triton cannot be started here.
+        """
+        limits = limits_of(self.target.capability)
+        assert limits is not None, "a target of which limits are known"
+        captured = await capture(self.bench, code, target=self.target, triton=triton, limits=limits)
+
+        async def compute(launch: LaunchInputs) -> LaunchAnswer:
+            return await self._compute(captured, launch)
+
+        try:
+            return await record_inputs(
+                self.bench,
+                code,
+                kernels=kernels,
+                target=self.target,
+                triton=triton,
+                limits=limits,
+                compute=compute,
+            )
+        finally:
+            await self.bench.sessions.close(captured.capture.key)
+
+    async def _compute(self, captured: CapturedLaunch, launch: LaunchInputs) -> LaunchAnswer:
+        """The launch with the first of its configs that compiles and can be executed."""
+        why = "no launch of the capture is like it"
+        tried = 0
+        for number, variant in enumerate(launch.variants):
+            record = _record_of(captured, launch.kernel, variant)
+            if record is None:
+                continue
+            if tried == _TRIES:
+                break
+            tried += 1
+            self.tell(f"{launch.kernel} on {self.target}, for its values")
+            try:
+                emulated = await self._emulated(captured, record, variant)
+            except (NotRunError, InfrastructureError) as error:
+                why = str(error)
+                continue
+            [ran] = emulated.runs or [None]
+            if ran is None or ran.not_run or ran.faults:
+                why = emulated.problem or (ran and (ran.not_run or ran.faults[0].what)) or why
+                continue
+            buffers = ran.buffers[: len(variant.buffers)]
+            return LaunchAnswer(
+                variant=number, buffers=buffers, values=f"emulated on {self.target}"
+            )
+        self.tell(f"{launch.kernel} is interpreted, for its values: {why}")
+        return LaunchAnswer(values=why)
+
+    async def _emulated(
+        self, captured: CapturedLaunch, record: LaunchFacts, variant: LaunchVariant
+    ) -> Emulated:
+        lowering = await lower_record(self.bench, captured, record)
+        wanted = emulation_of(self.bench, lowering, variant, (_PLAIN,), Budget())
+        return (await emulate(self.bench, wanted)).value
+
+
+async def lower_record(
+    bench: Workbench, captured: CapturedLaunch, record: LaunchFacts
+) -> Kept[Lowering]:
+    """Lower a record with the ptxas that its Triton bundles in sight.
+
+    Raises:
+        NotRunError: it does not compile.
+        InfrastructureError: the child could not be kept alive.
+    """
+    bundled = describe_ptxas(Path(captured.capture.value.ptxas), BUNDLED)
+    lowering = await lower(bench, captured, record, ptxas=bundled)
+    if lowering.value.error or not lowering.value.end.ok:
+        said = lowering.value.error.message if lowering.value.error else lowering.value.end.words
+        first = next(iter(said.strip().splitlines()), "")
+        raise NotRunError(f"Triton does not compile it: {first[:200]}")
+    return lowering
+
+
+def _record_of(captured: CapturedLaunch, kernel: str, variant: LaunchVariant) -> LaunchFacts | None:
+    for record in captured.capture.value.records:
+        same = record.kernel == kernel and record.config == variant.config
+        if same and same_arguments(record.arguments, variant.described):
+            return record
+    return None

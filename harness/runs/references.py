@@ -1,0 +1,150 @@
+"""What the buffers of a launch must hold afterwards, and who says so.
+
+The kernel itself is the best judge of its configs: without pipelining, on a target without
+asynchronous engines, most of what compilers get wrong has no place to be. Next comes Triton's
+interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from harness.bench.bench import Workbench
+from harness.emulator.values import Budget, Schedule
+from harness.frontends.triton.lower import CapturedLaunch, LaunchCode, capture
+from harness.runs.emulating import Emulated, emulate
+from harness.runs.jobs import RunTrial
+from harness.runs.judging import Trusted
+from harness.runs.launching import NotRunError, emulation_of
+from harness.runs.matching import records_like, simpler_configs
+from harness.runs.real_values import lower_record
+from harness.values.errors import TriageError
+from harness.values.kernel import Scalar
+from harness.values.limits import limits_of
+from harness.values.outcome import LaunchFacts
+from harness.values.run import LaunchVariant
+from harness.values.target import Target
+from harness.values.toolchain import Triton
+
+__all__ = ["Found", "References"]
+
+_SCHEDULE = Schedule(warps="lockstep", completion="early")
+# Twice, with other garbage: what depends on that is nothing to be held to.
+_TRIALS = (RunTrial(schedule=_SCHEDULE), RunTrial(schedule=replace(_SCHEDULE, garbage=1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """References in the order of trust; `is_clean`: none of them depends on garbage."""
+
+    trusted: tuple[Trusted, ...] = ()
+    is_clean: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class References:
+    """Finds what the cells of one launch function and Triton are compared with, on `target`.
+
+    `records` are the cells: all that they are compared with is captured together.
+    """
+
+    bench: Workbench
+    code: LaunchCode
+    target: Target
+    triton: Triton
+    records: Sequence[LaunchFacts]
+    sessions: set[str] = field(default_factory=set)
+    _captured: dict[tuple[str, Target], CapturedLaunch | None] = field(default_factory=dict)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def of(self, target: Target, record: LaunchFacts, variant: LaunchVariant) -> Found:
+        """The references for one config of a launch on a target."""
+        trusted: list[Trusted] = []
+        is_clean = True
+        for place, config in self._places(target, record):
+            emulated = await self._emulated(place, record, config, variant)
+            if emulated is None:
+                continue
+            first, second = emulated.runs
+            is_clean = first.buffers == second.buffers
+            if is_clean:
+                buffers = tuple(map(self.bench.store.artifacts.get, first.buffers))
+                trusted.append(Trusted(words=_words(place, config, record), buffers=buffers))
+            break
+        if variant.interpreted:
+            names = [each.sha256 for each in variant.interpreted]
+            buffers = tuple(map(self.bench.store.artifacts.get, names))
+            trusted.append(Trusted(words="Triton's interpreter", buffers=buffers))
+        return Found(trusted=tuple(trusted), is_clean=is_clean)
+
+    def _places(
+        self, target: Target, record: LaunchFacts
+    ) -> list[tuple[Target, dict[str, Scalar]]]:
+        """Targets and configs to be compared with, the best first; never the cell itself."""
+        return [
+            (place, config)
+            for place in dict.fromkeys((self.target, target))
+            for config in simpler_configs(record.config)
+            if (place, config) != (target, record.config)
+        ]
+
+    async def _emulated(
+        self,
+        target: Target,
+        record: LaunchFacts,
+        config: dict[str, Scalar],
+        variant: LaunchVariant,
+    ) -> Emulated | None:
+        """What a config leaves on a target; None where it cannot be compiled or executed there."""
+        captured = await self._capture(target, record.kernel)
+        if captured is None:
+            return None
+        like = records_like(captured.capture.value.records, record, config)
+        if like is None:
+            return None
+        try:
+            lowering = await lower_record(self.bench, captured, like)
+            wanted = emulation_of(self.bench, lowering, variant, _TRIALS, Budget())
+            emulated = (await emulate(self.bench, wanted)).value
+        except (NotRunError, TriageError):
+            return None
+        is_whole = len(emulated.runs) == len(_TRIALS)
+        is_fine = not any(ran.not_run or ran.faults for ran in emulated.runs)
+        return emulated if is_whole and is_fine else None
+
+    async def _capture(self, target: Target, kernel: str) -> CapturedLaunch | None:
+        """The launch code with the configs that cells of a kernel are compared with."""
+        async with self._lock:
+            if (kernel, target) in self._captured:
+                return self._captured[kernel, target]
+            wanted = [
+                config
+                for record in self.records
+                if record.kernel == kernel
+                for config in simpler_configs(record.config)
+            ]
+            distinct = [each for n, each in enumerate(wanted) if each not in wanted[:n]]
+            code = self.code.with_configs(kernel, distinct)
+            limits = limits_of(target.capability)
+            captured = None
+            if limits:
+                with contextlib.suppress(TriageError):
+                    captured = await capture(
+                        self.bench, code, target=target, triton=self.triton, limits=limits
+                    )
+                    self.sessions.add(captured.capture.key)
+            self._captured[kernel, target] = captured
+            return captured
+
+
+def _words(target: Target, config: Mapping[str, Scalar], record: LaunchFacts) -> str:
+    """The config in what it has of its own."""
+    own = [
+        f"{name}={value}"
+        for name, value in config.items()
+        if name == "num_stages" or record.config.get(name) != value
+    ]
+    return f"{', '.join(own)} on {target}, emulated"

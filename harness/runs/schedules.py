@@ -1,0 +1,68 @@
+"""The runs that a launch gets: schedules as they are written, and what each run looks for. Pure.
+
+No one schedule shows every missing wait: what an asynchronous operation overwrites too early shows
+when it takes effect at its issue, what is read too early when it takes effect as late as its wait
+allows; and a missing barrier shows when one warp runs ahead of the others, in either order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, get_args
+
+from harness.emulator.values import Checks, Schedule
+from harness.runs.jobs import RunTrial
+from harness.values.errors import UsageError
+
+__all__ = ["DEFAULT", "read_schedules", "trials_of"]
+
+DEFAULT = "first/early,first/late,last/early,last/late"
+"""The least that finds the known bugs (#13): first and last warp first, early and late."""
+
+_ONE = re.compile(r"(\w+)/(\w+)(?::(\d{1,9}))?")
+_Warps = Literal["lockstep", "first", "last", "random"]
+_Completion = Literal["early", "late", "random"]
+_WARPS: dict[str, _Warps] = {word: word for word in get_args(_Warps)}
+_COMPLETIONS: dict[str, _Completion] = {word: word for word in get_args(_Completion)}
+
+
+def read_schedules(text: str) -> tuple[Schedule, ...]:
+    """Read `WARPS/COMPLETION[:SEED]`, several with commas between.
+
+    Raises:
+        UsageError: one of them is none.
+    """
+    found = []
+    for word in filter(None, (word.strip() for word in text.split(","))):
+        match = _ONE.fullmatch(word)
+        if not match or match[1] not in _WARPS or match[2] not in _COMPLETIONS:
+            raise UsageError(
+                f"--schedules {word}: write WARPS/COMPLETION[:SEED], with WARPS one of "
+                f"{', '.join(_WARPS)} and COMPLETION one of {', '.join(_COMPLETIONS)}"
+            )
+        found.append(
+            Schedule(
+                warps=_WARPS[match[1]],
+                completion=_COMPLETIONS[match[2]],
+                seed=int(match[3] or 0),
+            )
+        )
+    if not found:
+        raise UsageError(f"--schedules {text!r}: name at least one, for example {DEFAULT}")
+    return tuple(dict.fromkeys(found))
+
+
+def trials_of(schedules: Sequence[Schedule], *, races: bool) -> tuple[RunTrial, ...]:
+    """A run for each schedule, and the first once more with other garbage.
+
+    Accesses are followed in the first run alone: what is ordered does not depend on the schedule,
+    and following them costs time.
+    """
+    checks = Checks(races=races, validity=True)
+    runs = [
+        RunTrial(schedule=schedule, checks=checks if n == 0 else Checks())
+        for n, schedule in enumerate(schedules)
+    ]
+    return (*runs, RunTrial(schedule=replace(schedules[0], garbage=1)))

@@ -1,0 +1,198 @@
+"""Runs: the inputs that a launch has, and what came out when its PTX was executed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from harness.values.kernel import Scalar
+from harness.values.outcome import RaisedError, Reads
+from harness.values.row import Row
+
+__all__ = [
+    "Argument",
+    "ArgumentKind",
+    "Buffer",
+    "Inputs",
+    "LaunchInputs",
+    "LaunchVariant",
+    "OutputFacts",
+    "RaceFacts",
+    "RunRow",
+    "RunVerdict",
+]
+
+
+class RunVerdict(str, Enum):
+    """What a run means.
+
+    `RIGHT` was compared with something and agrees; `RAN` came to its end alike under all schedules,
+    and there is nothing to compare it with. `NOT_RUN` is never a pass.
+    """
+
+    RIGHT = "right"
+    RAN = "ran"
+    WRONG_RESULT = "wrong_result"
+    RACE = "race"
+    NONDETERMINISTIC = "nondeterministic"
+    MEMORY_FAULT = "memory_fault"
+    UNINITIALISED = "uninitialised"
+    HANG = "hang"
+    LAUNCH_FAILED = "launch_failed"
+    NOT_RUN = "not_run"
+
+    @property
+    def is_wrong(self) -> bool:
+        """Something was found."""
+        return self not in (RunVerdict.RIGHT, RunVerdict.RAN, RunVerdict.NOT_RUN)
+
+
+class ArgumentKind(str, Enum):
+    """What a launch was given for a parameter of the kernel."""
+
+    TENSOR = "tensor"
+    DESCRIPTOR = "descriptor"
+    SCALAR = "scalar"
+    NONE = "none"
+    CONSTEXPR = "constexpr"
+    TUPLE = "tuple"
+    OBJECT = "object"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One argument by its parameter's name.
+
+    A tensor is `offset` bytes into `buffer` (its number in the variant), with shape and strides in
+    elements. A descriptor is its base tensor with shape and strides of its own, and a `block`.
+    A scalar's `value` is its text (a float's in hexadecimal, exactly). `items` are of a tuple.
+    """
+
+    name: str
+    kind: ArgumentKind
+    buffer: int = 0
+    offset: int = 0
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    nan_padding: bool = False
+    round_to_tf32: bool = False
+    type: str = ""
+    value: str = ""
+    items: tuple[Argument, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer:
+    """One storage, however many arguments are views of it: its bytes as an artifact (`.npy`).
+
+    `unwritten`: the launch code only asked for the memory, and nothing has written to it.
+    """
+
+    sha256: str
+    size: int
+    unwritten: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchVariant:
+    """A launch with one config: what the kernel gets, and the grid in programs.
+
+    `described` is what Triton specialises on, as `LaunchFacts.arguments` has it. `interpreted` are
+    the buffers after Triton's interpreter ran it, where it did; `error` says why it could not.
+    """
+
+    config: dict[str, Scalar]
+    grid: tuple[int, ...]
+    arguments: tuple[Argument, ...]
+    buffers: tuple[Buffer, ...]
+    described: list[dict[str, object]]
+    interpreted: tuple[Buffer, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchInputs:
+    """One launch of one kernel, in the order of the launch code, with every config of its tuner.
+
+    `values` says what computed the buffers that the launch code goes on with.
+    """
+
+    kernel: str
+    variants: tuple[LaunchVariant, ...]
+    values: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """All launches of a launch function that was run with values."""
+
+    launches: tuple[LaunchInputs, ...] = ()
+    error: RaisedError | None = None
+    reads: Reads = field(default_factory=Reads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFacts:
+    """One tensor (or raw buffer) that the kernel wrote.
+
+    `elements` is how many it has, `differing` how many of them are not what they must be, `max_abs`
+    and `rel_err` how far they are; None where there is nothing to compare with. `where` names the
+    first that differs. `sha256` is of its bytes after the run.
+    """
+
+    name: str
+    dtype: str
+    elements: int
+    differing: int | None = None
+    max_abs: float | None = None
+    rel_err: float | None = None
+    sha256: str = ""
+    where: str | None = None
+    expected: float | None = None
+    actual: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceFacts:
+    """Two accesses that nothing orders; the lines are of the first and of the second."""
+
+    kind: str
+    space: str
+    formal: bool
+    ptx_lines: tuple[int, int]
+    source_lines: tuple[str | None, str | None]
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A cell that was executed; `compiled` is its row of `triage compile`, None for raw PTX.
+
+    `reference` says what it was compared with, `schedule` under which it went wrong, else all that
+    were run. `seconds` is wall time of executing it.
+    """
+
+    cell: str
+    short: str
+    kernel: str
+    launch: str
+    config: dict[str, Scalar]
+    target: str
+    triton: str | None
+    on: str
+    run: RunVerdict
+    run_reason: str
+    run_signature: str | None = None
+    device: str | None = None
+    reference: str | None = None
+    schedule: str | None = None
+    outputs: tuple[OutputFacts, ...] = ()
+    races: tuple[RaceFacts, ...] = ()
+    instructions_run: int | None = None
+    ctas_run: int | None = None
+    ctas: int | None = None
+    seconds: float | None = None
+    time_ms: dict[str, float] | None = None
+    compiled: Row | None = None

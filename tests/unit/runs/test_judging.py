@@ -1,0 +1,229 @@
+"""Verdicts from synthetic runs: what is said of which outputs, under which schedule."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.emulator.values import Fault, Place, Race, Schedule, Uninitialised
+from harness.runs.jobs import Ran, RunTrial
+from harness.runs.judging import RunEvidence, Trusted, judge
+from harness.values.run import Argument, ArgumentKind, RunVerdict
+
+EARLY = Schedule(warps="first", completion="early")
+LATE = Schedule(warps="first", completion="late")
+X = Argument(
+    name="x", kind=ArgumentKind.TENSOR, buffer=0, dtype="float32", shape=(2, 2), strides=(2, 1)
+)
+OUT = replace(X, name="out", buffer=1)
+COUNT = Argument(
+    name="count", kind=ArgumentKind.TENSOR, buffer=2, dtype="int32", shape=(2,), strides=(1,)
+)
+BEFORE = [np.ones(4, np.float32), np.zeros(4, np.float32), np.zeros(2, np.int32)]
+RIGHT = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
+PLACE = Place(ptx_line=7, instruction="ld.shared.u32 %r1, [%r2];", source="kernel.py:12")
+RACE = Race(
+    kind="write-read",
+    space="shared",
+    formal=False,
+    first=Place(ptx_line=3, instruction="st.shared.u32 [%r2], %r1;"),
+    second=PLACE,
+    what="nothing orders them",
+)
+
+
+class Contents(dict[str, bytes]):
+    def put(self, data: Any) -> str:
+        raw: bytes = data.tobytes()
+        sha256 = hashlib.sha256(raw).hexdigest()
+        self[sha256] = raw
+        return sha256
+
+
+def buffers(out: Any = RIGHT, count: Any = (1, 2)) -> list[Any]:
+    return [BEFORE[0], np.asarray(out, np.float32), np.asarray(count, np.int32)]
+
+
+def evidence(*runs: Any, trusted: dict[str, list[Any]] | None = None, **more: Any) -> RunEvidence:
+    """Runs are (schedule, buffers, what else to say of them)."""
+    contents = Contents()
+    ran = [
+        Ran(
+            trial=RunTrial(schedule=schedule),
+            buffers=tuple(map(contents.put, after)),
+            **said,
+        )
+        for schedule, after, said in runs
+    ]
+    return RunEvidence(
+        arguments=(X, OUT, COUNT),
+        before=tuple(map(contents.put, BEFORE)),
+        runs=tuple(each for each in ran if not each.trial.schedule.garbage),
+        garbage=tuple(each for each in ran if each.trial.schedule.garbage),
+        contents=contents,
+        trusted=tuple(
+            Trusted(words=words, buffers=tuple(each.tobytes() for each in after))
+            for words, after in (trusted or {}).items()
+        ),
+        **more,
+    )
+
+
+def test_right_names_what_it_was_compared_with_and_what_it_wrote() -> None:
+    found = judge(
+        evidence((EARLY, buffers(), {}), (LATE, buffers(), {}), trusted={"a reference": buffers()})
+    )
+    assert (found.verdict, found.reference) == (RunVerdict.RIGHT, "a reference")
+    assert found.schedule == "first/early, first/late"
+    assert found.signature is None
+    assert [(each.name, each.dtype, each.elements) for each in found.outputs] == [
+        ("out", "float32", 4),
+        ("count", "int32", 2),
+    ]
+    assert [each.differing for each in found.outputs] == [0, 0]
+    assert found.outputs[0].sha256 == hashlib.sha256(RIGHT.tobytes()).hexdigest()
+
+
+def test_without_a_reference_it_only_ran() -> None:
+    found = judge(evidence((EARLY, buffers(), {})))
+    assert (found.verdict, found.reference) == (RunVerdict.RAN, None)
+    assert "nothing to compare it with" in found.reason
+    assert [each.differing for each in found.outputs] == [None, None]
+
+
+def test_a_wrong_value_is_placed_and_measured() -> None:
+    wrong: list[float] = [1.0, 2.0, 9.0, 4.0]
+    found = judge(
+        evidence(
+            (EARLY, buffers(), {}),
+            (LATE, buffers(wrong), {}),
+            trusted={"a reference": buffers()},
+        )
+    )
+    assert found.verdict is RunVerdict.WRONG_RESULT
+    assert found.schedule == "first/late"
+    assert "1 of 4 elements of out differ from a reference" in found.reason
+    assert "first at [1, 0]: 9 in place of 3" in found.reason
+    assert "(only under first/late)" in found.reason
+    [out, count] = found.outputs
+    assert (out.differing, out.max_abs, out.where) == (1, 6.0, "[1, 0]")
+    assert (out.expected, out.actual) == (3.0, 9.0)
+    assert count.differing == 0
+    assert found.signature is not None
+
+
+def test_a_tensor_that_should_have_been_written_is_wrong() -> None:
+    found = judge(evidence((EARLY, buffers(count=(0, 0)), {}), trusted={"a reference": buffers()}))
+    assert found.verdict is RunVerdict.WRONG_RESULT
+    assert "2 of 2 elements of count" in found.reason
+    assert "only under" not in found.reason
+
+
+def test_one_reference_that_agrees_is_enough() -> None:
+    """The other one may be what is wrong: it is a kernel from a compiler, too."""
+    found = judge(
+        evidence(
+            (EARLY, buffers(), {}), trusted={"first": buffers([9, 9, 9, 9]), "second": buffers()}
+        )
+    )
+    assert (found.verdict, found.reference) == (RunVerdict.RIGHT, "second")
+
+
+def test_rounding_is_right() -> None:
+    close = RIGHT * np.float32(1 + 1e-5)
+    found = judge(
+        evidence((EARLY, buffers(), {}), (LATE, buffers(close), {}), trusted={"it": buffers(close)})
+    )
+    assert found.verdict is RunVerdict.RIGHT
+    assert "schedules differ by rounding only" in found.reason
+
+
+def test_integers_are_never_rounded() -> None:
+    found = judge(evidence((EARLY, buffers(count=(1, 3)), {}), trusted={"a reference": buffers()}))
+    assert found.verdict is RunVerdict.WRONG_RESULT
+
+
+def test_schedules_that_disagree_without_a_reference() -> None:
+    found = judge(evidence((EARLY, buffers(), {}), (LATE, buffers([1, 2, 3, 9]), {})))
+    assert (found.verdict, found.schedule) == (RunVerdict.NONDETERMINISTIC, "first/late")
+    assert "between the schedules first/early and first/late" in found.reason
+
+
+def garbage_run(out: Any) -> Any:
+    return (replace(EARLY, garbage=1), buffers(out), {})
+
+
+def test_what_depends_on_garbage_is_uninitialised() -> None:
+    read = Uninitialised(space="shared", place=PLACE, count=3, what="nothing wrote 4 bytes")
+    found = judge(evidence((EARLY, buffers(), {"uninitialised": (read,)}), garbage_run([5] * 4)))
+    assert found.verdict is RunVerdict.UNINITIALISED
+    assert "out depends on what nothing wrote" in found.reason
+    assert "PTX line 7: ld.shared.u32 %r1, [%r2]; (kernel.py:12)" in found.reason
+
+
+def test_garbage_that_the_reference_does_not_show_is_the_compilers() -> None:
+    wrong: Any = (EARLY, buffers([7] * 4), {})
+    trusted = {"a reference": buffers()}
+    found = judge(evidence(wrong, garbage_run([5] * 4), trusted=trusted))
+    assert found.verdict is RunVerdict.WRONG_RESULT
+    found = judge(evidence(wrong, garbage_run([5] * 4), trusted=trusted, is_clean=False))
+    assert found.verdict is RunVerdict.UNINITIALISED
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [
+        ("memory_fault", RunVerdict.MEMORY_FAULT),
+        ("hang", RunVerdict.HANG),
+        ("trap", RunVerdict.LAUNCH_FAILED),
+    ],
+)
+def test_faults_have_verdicts_of_their_own(kind: Any, verdict: RunVerdict) -> None:
+    fault = Fault(kind=kind, what="it falls", place=PLACE)
+    found = judge(
+        evidence((EARLY, buffers(), {}), (LATE, buffers(), {"faults": (fault,)}), problem=None)
+    )
+    assert (found.verdict, found.schedule) == (verdict, "first/late")
+    expected = "it falls; PTX line 7: ld.shared.u32 %r1, [%r2]; (kernel.py:12)"
+    assert found.reason == expected
+
+
+def test_a_race_without_effect_is_a_race_and_a_formal_one_is_a_note() -> None:
+    trusted = {"a reference": buffers()}
+    found = judge(evidence((EARLY, buffers(), {"races": (RACE,)}), trusted=trusted))
+    assert found.verdict is RunVerdict.RACE
+    [race] = found.races
+    assert (race.kind, race.formal, race.ptx_lines) == ("write-read", False, (3, 7))
+    assert race.source_lines == (None, "kernel.py:12")
+    formal = replace(RACE, formal=True)
+    found = judge(evidence((EARLY, buffers(), {"races": (formal,)}), trusted=trusted))
+    assert found.verdict is RunVerdict.RIGHT
+    assert "1 races in the letter of the memory model" in found.reason
+    wrong: Any = (EARLY, buffers([9] * 4), {"races": (RACE,)})
+    found = judge(evidence(wrong, trusted=trusted))
+    assert (found.verdict, len(found.races)) == (RunVerdict.WRONG_RESULT, 1)
+
+
+def test_what_was_not_run_is_never_a_pass() -> None:
+    said = "unknown instruction: foo.bar.b32"
+    found = judge(evidence((EARLY, [], {"not_run": said})))
+    assert (found.verdict, found.reason) == (RunVerdict.NOT_RUN, said)
+    found = judge(evidence((EARLY, buffers(), {}), problem="killed after 3 s"))
+    assert (found.verdict, found.reason) == (RunVerdict.NOT_RUN, "killed after 3 s")
+    assert judge(evidence(problem="no worker")).verdict is RunVerdict.NOT_RUN
+
+
+def test_one_bug_has_one_signature_and_two_have_two() -> None:
+    trusted = {"a reference": buffers()}
+
+    def signature(out: Any, count: Any = (1, 2)) -> str:
+        found = judge(evidence((EARLY, buffers(out, count), {}), trusted=trusted)).signature
+        assert found is not None
+        return found.key
+
+    assert signature([9, 2, 3, 4]) == signature([1, 2, 3, 7])
+    assert signature([9, 2, 3, 4]) != signature([9, 2, 3, 4], (0, 0))
