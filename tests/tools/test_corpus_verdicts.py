@@ -99,8 +99,9 @@ def exit_code(verdict: str) -> int:
 
 @pytest.fixture(scope="module")
 def stored(module_triage: Triage) -> Triage:
-    """With the verdicts of most kernels in the store: one process of Triton makes them all."""
-    module_triage.compile("--kernel", "verdict_[!otu]*", code=1)
+    """With the verdicts of most kernels in the store: a process of Triton makes many of them."""
+    for pattern in ("verdict_[!otu]*", "verdict_trap_*", "verdict_out_of_res*"):
+        module_triage.compile("--kernel", pattern, code=1)
     return module_triage
 
 
