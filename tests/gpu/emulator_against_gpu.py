@@ -22,6 +22,7 @@ import numpy as np
 import tile_checks
 from cuda_driver import Device, DriverError
 
+from harness.emulator.numbers.approximate import BANDS
 from harness.emulator.numbers.formats import FORMATS, to_float64
 
 _THREADS = 256
@@ -44,6 +45,28 @@ def ulps(kind: str, found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.where(nan[0] & nan[1], 0, np.where(nan[0] != nan[1], 1 << 40, distance))
 
 
+def outside_band(
+    case: elementwise.Case, operand: np.ndarray, found: np.ndarray, expected: np.ndarray
+) -> float:
+    """The largest error, in parts of what the PTX ISA allows around the rounded value.
+
+    Half a unit for that rounding is added to the band; sin and cos count where it is promised.
+    """
+    kind = str(case.approximate)
+    band = BANDS[case.opcode.split(".")[0], kind]
+    got, wanted = to_float64(found, kind), to_float64(expected, kind)
+    with np.errstate(all="ignore"):
+        unit = np.spacing(np.abs(wanted).astype({"f32": np.float32}.get(kind, np.float64)))
+        if kind in ("f16", "bf16"):
+            unit = np.exp2(np.floor(np.log2(np.abs(wanted))) - FORMATS[kind].mantissa)
+        room = np.maximum(band.ulp * unit, band.relative * np.abs(wanted))
+        room = np.maximum(room, band.absolute) + unit / 2
+        part = np.abs(got - wanted) / room
+        if case.opcode.startswith(("sin", "cos")):
+            part = part[np.abs(to_float64(operand, kind)) <= np.pi]
+    return float(np.nanmax(np.where(np.isfinite(part), part, 0.0)))
+
+
 def run_case(device: Device, function: Any, case: elementwise.Case, count: int) -> dict[str, Any]:
     """Launch one instruction on its inputs and compare."""
     operands = elementwise.inputs(case, count)
@@ -60,6 +83,7 @@ def run_case(device: Device, function: Any, case: elementwise.Case, count: int) 
         counts = np.bincount(np.minimum(distance, 1000).astype(int), minlength=1)
         row["ulps"] = {int(d): int(counts[d]) for d in np.flatnonzero(counts)[:12]}
         row["worst"] = int(distance.max())
+        row["band"] = outside_band(case, operands[0], found, expected)
         differing = distance > 8
     else:
         differing = found != expected

@@ -40,23 +40,23 @@ def _tiles() -> Iterator[tuple[TileMap, tuple[int, ...]]]:
         box=(64, 8),
         element_strides=(1, 1),
     )
-    for corner in ((0, 0), (50, 55), (-7, -3), (96, 10)):
+    for corner in ((0, 0), (48, 55), (-8, -3), (96, 10)):
         yield plain, corner
         yield replace(plain, element="bf16", nan_fill=True), corner
         yield replace(plain, element="f16", nan_fill=True), corner
     for swizzle in (32, 64, 128):
-        yield replace(plain, swizzle=swizzle, box=(swizzle // 2, 16)), (3, 5)
+        yield replace(plain, swizzle=swizzle, box=(swizzle // 2, 16)), (8, 5)
         # A row shorter than the span of the swizzle.
         if swizzle > 32:
-            yield replace(plain, swizzle=swizzle, box=(16, 16)), (3, 5)
+            yield replace(plain, swizzle=swizzle, box=(16, 16)), (8, 5)
     for element in ("f32", "f32_ftz", "tf32", "tf32_ftz"):
         for nan_fill in (False, True):
             yield (
                 replace(plain, element=element, box=(32, 16), sizes=(50, 60), nan_fill=nan_fill),
-                (30, 50),
+                (28, 50),
             )
     yield replace(plain, element="f64", sizes=(26, 60), box=(8, 4), nan_fill=True), (20, 58)
-    yield replace(plain, element_strides=(1, 3), box=(64, 10)), (2, 51)
+    yield replace(plain, element_strides=(1, 3), box=(64, 10)), (8, 51)
     yield replace(
         plain, element="u8", sizes=(96, 7, 5, 3, 2), strides=(112, 784, 3920, 11760),
         box=(32, 2, 3, 2, 2), element_strides=(1, 1, 2, 1, 1),
@@ -64,7 +64,7 @@ def _tiles() -> Iterator[tuple[TileMap, tuple[int, ...]]]:
     yield replace(
         plain, sizes=(40, 9, 6), strides=(96, 864), box=(32, 4, 2), element_strides=(1, 2, 1),
         swizzle=64,
-    ), (4, 2, 5)  # fmt: skip
+    ), (8, 2, 5)  # fmt: skip
 
 
 def _run_tile_loads(device: Device) -> Iterator[Row]:
@@ -125,7 +125,7 @@ def _run_tile_stores(device: Device) -> Iterator[Row]:
             device.module(matrices.HEADER + text), "store", matrices.SHARED_BYTES
         )
         address, source = device.upload(data), device.upload(image)
-        corner = (100 // size, 50)
+        corner = (96 // size, 50)
         device.launch(
             function, 1, 128, [_driver_map(device, tile, address), source, *corner],
             shared=matrices.SHARED_BYTES,

@@ -2,8 +2,8 @@
 
 The PTX ISA leaves order and precision of the accumulation open (9.7.14.5.14, "Semantics"). Here
 products are exact, they are summed in float64 with the accumulator, and the sum is rounded once:
-the best that any hardware may return. With `order` the sum runs in float32 in that order, rounded
-at each step: two orders show how much of a difference is noise.
+the best that any hardware may return (f64 is a chain of `fma`). With `order` the sum runs in
+float32 in that order, rounded at each step: two orders show how much of a difference is noise.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.emulator.numbers import arithmetic
 from harness.emulator.numbers.formats import Bits, Float64, from_float64, to_float64
 
 __all__ = ["INTEGERS", "Order", "binary_product", "decode", "integer_product", "product"]
@@ -55,7 +56,9 @@ def product(
     """
     with np.errstate(all="ignore"):
         start = None if c is None else to_float64(c, c_type)
-        if order is None or d_type == "f64":
+        if d_type == "f64":
+            return _chain(a, b, c)
+        if order is None:
             total = np.matmul(a, b)
             return from_float64(total if start is None else total + start, d_type)
         shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -65,6 +68,18 @@ def product(
         for k in order:
             running = (running + a[..., :, k, None] * b[..., None, k, :]).astype(np.float32)
         return from_float64(running.astype(np.float64), d_type)
+
+
+def _chain(a: Float64, b: Float64, c: Bits | None) -> Bits:
+    """f64: a chain of fused multiplications and additions, as `mma.sync` has it."""
+    shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    running: Bits = np.zeros((*shape, a.shape[-2], b.shape[-1]), dtype=np.uint64)
+    if c is not None:
+        running = running + c
+    left, right = (np.ascontiguousarray(x).view(np.uint64) for x in (a, b))
+    for k in range(a.shape[-1]):
+        running = arithmetic.fma("f64", left[..., :, k, None], right[..., None, k, :], running)
+    return running
 
 
 def integer_product(a: Float64, b: Float64, c: Bits | None, *, saturate: bool) -> Bits:

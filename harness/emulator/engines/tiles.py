@@ -17,19 +17,22 @@ from harness.emulator.engines.swizzle import SWIZZLES, Addresses
 from harness.emulator.engines.tensor_maps import TileMap
 from harness.emulator.numbers import arithmetic
 from harness.emulator.numbers.conversion import convert
-from harness.emulator.numbers.formats import Bits, canonical_nan
+from harness.emulator.numbers.formats import Bits
 
 __all__ = [
     "fill_bits",
     "gathered",
     "loaded",
+    "misaligned",
     "reduced",
     "shared_addresses",
     "tile_bytes",
     "tile_elements",
 ]
 
-_GATHERED = 4
+_FILL = b"\xf7\x7f"
+"""Two bytes that make a NaN of every floating-point type, repeated."""
+_ROW_UNIT = 16
 
 
 @cache
@@ -94,6 +97,16 @@ def gathered(
     )
 
 
+def misaligned(tile: TileMap, coordinates: Addresses) -> NDArray[np.bool_]:
+    """Which tiles (...) do not start at a multiple of 16 bytes of their innermost dimension.
+
+    The PTX ISA does not say so, but an H200 takes that for an illegal instruction.
+    """
+    start: Addresses = coordinates[..., 0] * tile.element_bytes
+    wrong: NDArray[np.bool_] = start % _ROW_UNIT != 0
+    return wrong
+
+
 def tile_bytes(tile: TileMap, *, rows: int = 1) -> int:
     """Bytes that one instruction moves, also for what is out of bounds: what an mbarrier counts.
 
@@ -120,11 +133,10 @@ def _format(tile: TileMap) -> str:
 
 
 def fill_bits(tile: TileMap) -> int:
-    """The bits of an element out of bounds."""
-    name = _format(tile)
-    if not tile.nan_fill or name[0] in "us":
+    """The bits of an element out of bounds: zero, or the NaN that an H200 fills in."""
+    if not tile.nan_fill or tile.element[0] in "us":
         return 0
-    return canonical_nan(name)
+    return int.from_bytes(_FILL * (tile.element_bytes // len(_FILL)), "little")
 
 
 def loaded(tile: TileMap, elements: Bits, inside: NDArray[np.bool_]) -> Bits:

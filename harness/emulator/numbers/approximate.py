@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.emulator.numbers.arithmetic import flush
+from harness.emulator.numbers.arithmetic import flush, settle
 from harness.emulator.numbers.formats import FORMATS, Bits, Float64, from_float64, to_float64
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ def approximate(function: str, name: str, a: Bits, *, ftz: bool = False) -> Bits
     if ftz:
         a = flush(a, name)
     with np.errstate(all="ignore"):
-        result = from_float64(_FUNCTIONS[function](to_float64(a, name)), name)
-    return flush(result, name) if ftz else result
+        value = _FUNCTIONS[function](to_float64(a, name))
+    return settle(value, name, "rn", ftz=ftz)
 
 
 def _upper_half(function: str, a: Bits) -> Bits:
@@ -120,8 +120,7 @@ def approximate_divide(a: Bits, b: Bits, *, full: bool, ftz: bool = False) -> Bi
             large = (np.abs(y) > 2.0**126) & np.isfinite(y)
             lost = np.where(np.isinf(x), np.nan, np.copysign(0.0, x) * np.sign(y))
             quotient = np.where(large & ~np.isnan(x), lost, quotient)
-        result = from_float64(quotient, "f32")
-    return flush(result, "f32") if ftz else result
+    return settle(quotient, "f32", "rn", ftz=ftz)
 
 
 def nudge(name: str, bits: Bits, steps: Bits) -> Bits:

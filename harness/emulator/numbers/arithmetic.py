@@ -43,17 +43,18 @@ __all__ = [
     "negate",
     "packed",
     "reciprocal",
+    "settle",
     "square_root",
     "subtract",
 ]
 
 
 def flush(bits: Bits, name: str) -> Bits:
-    """Subnormal numbers as zero of the same sign (`.ftz`), for f32, f16 and bf16."""
+    """Subnormal numbers as zero of the same sign (`.ftz`)."""
     form = FORMATS[name]
     kind = bits.dtype.type
     sign = kind(1 << form.sign_shift)
-    exponent = kind(form.nan & ~((1 << form.mantissa) - 1)) if form.nan else kind(0)
+    exponent = ~sign & ~kind((1 << form.mantissa) - 1)
     return np.where((bits & exponent) == 0, bits & sign, bits)
 
 
@@ -65,9 +66,18 @@ def _finish(bits: Bits, name: str, *, ftz: bool, sat: bool, relu: bool) -> Bits:
     return bits
 
 
-def _settle(values: Float64, name: str, rounding: str, *, ftz: bool, sat: bool, relu: bool) -> Bits:
-    bits = from_float64(values, name, rounding, sat=sat, relu=relu)
-    return flush(bits, name) if ftz else bits
+def settle(
+    values: Float64, name: str, rounding: str, *, ftz: bool, sat: bool = False, relu: bool = False
+) -> Bits:
+    """Round exact values, or values rounded to odd, once.
+
+    With `ftz` a result is zero where the exact value is subnormal, even if it would be rounded to
+    the least normal number: PTX leaves that open, an H200 does so.
+    """
+    if ftz:
+        tiny = np.abs(values) < 2.0 ** FORMATS[name].exponent_min
+        values = np.where(tiny, np.copysign(0.0, values), values)
+    return from_float64(values, name, rounding, sat=sat, relu=relu)
 
 
 def _narrow(value: NDArray[np.float32], name: str) -> Bits:
@@ -106,7 +116,7 @@ def add(
             return _finish(bits, name, ftz=False, sat=sat, relu=relu)
         x, y = to_float64(a, name), to_float64(b, name)
         total = _zero_of_sum(x, y, odd_sum(x, y), rounding)
-    return _settle(total, name, rounding, ftz=ftz, sat=sat, relu=relu)
+    return settle(total, name, rounding, ftz=ftz, sat=sat, relu=relu)
 
 
 def negate(name: str, a: Bits) -> Bits:
@@ -126,7 +136,11 @@ def subtract(
     relu: bool = False,
 ) -> Bits:
     """`sub{.rnd}{.ftz}{.sat}`: a - b."""
-    return add(name, a, negate(name, b), rounding=rounding, ftz=ftz, sat=sat, relu=relu)
+    negative = negate(name, b)
+    if name == "f64":
+        # A NaN keeps its sign.
+        negative = np.where(np.isnan(to_float64(b, name)), b, negative)
+    return add(name, a, negative, rounding=rounding, ftz=ftz, sat=sat, relu=relu)
 
 
 def multiply(
@@ -143,29 +157,29 @@ def multiply(
     if ftz:
         a, b = flush(a, name), flush(b, name)
     with np.errstate(all="ignore"):
-        if name == "f32" and rounding == "rn":
+        if name == "f32" and rounding == "rn" and not ftz:
             bits = _narrow(to_float32(a, name) * to_float32(b, name), name)
-            return _finish(bits, name, ftz=ftz, sat=sat, relu=relu)
+            return _finish(bits, name, ftz=False, sat=sat, relu=relu)
         if name == "f64":
             bits = double.multiply(a, b, rounding)
             return _finish(bits, name, ftz=False, sat=sat, relu=relu)
         product = to_float64(a, name) * to_float64(b, name)
-    return _settle(product, name, rounding, ftz=ftz, sat=sat, relu=relu)
+    return settle(product, name, rounding, ftz=ftz, sat=sat, relu=relu)
 
 
-def _fma_nearest32(product: Float64, c: Float64) -> Bits:
-    """Round product + c to f32, nearest even.
+def _nearly_sum(product: Float64, c: Float64) -> Float64:
+    """Add so that rounding to the nearest f32 afterwards is the only rounding that counts.
 
-    The float64 sum decides, except where it lies on the middle between two f32 (or near the
-    subnormal ones): there it is rounded to odd first.
+    The float64 sum will do, except where it lies on the middle between two f32, or near the
+    subnormal ones: there it is rounded to odd.
     """
     total = product + c
     halfway = (total.view(np.uint64) & np.uint64(0x1FFF_FFFF)) == np.uint64(0x1000_0000)
-    doubtful = halfway | (np.abs(total) < 2.0**-126)
+    doubtful = halfway | (np.abs(total) <= 2.0**-126)
     if doubtful.any():
         product, c = np.broadcast_arrays(product, c)
         total[doubtful] = odd_sum(product[doubtful], c[doubtful])
-    return _narrow(total.astype(np.float32), "f32")
+    return total
 
 
 def fma(
@@ -189,13 +203,11 @@ def fma(
         product = np.atleast_1d(to_float64(a, name) * to_float64(b, name))
         addend = to_float64(c, name)
         if name == "f32" and rounding == "rn":
-            bits = _fma_nearest32(product, addend).reshape(
-                np.broadcast_shapes(a.shape, b.shape, c.shape)
-            )
-            return _finish(bits, name, ftz=ftz, sat=sat, relu=relu)
-        total = _zero_of_sum(product, addend, odd_sum(product, addend), rounding)
+            total = _nearly_sum(product, addend)
+        else:
+            total = _zero_of_sum(product, addend, odd_sum(product, addend), rounding)
     total = total.reshape(np.broadcast_shapes(a.shape, b.shape, c.shape))
-    return _settle(total, name, rounding, ftz=ftz, sat=sat, relu=relu)
+    return settle(total, name, rounding, ftz=ftz, sat=sat, relu=relu)
 
 
 def divide(name: str, a: Bits, b: Bits, *, rounding: str = "rn", ftz: bool = False) -> Bits:
@@ -206,7 +218,7 @@ def divide(name: str, a: Bits, b: Bits, *, rounding: str = "rn", ftz: bool = Fal
         if name == "f64":
             return double.divide(a, b, rounding)
         quotient = to_float64(a, name) / to_float64(b, name)
-    return _settle(quotient, name, rounding, ftz=ftz, sat=False, relu=False)
+    return settle(quotient, name, rounding, ftz=ftz)
 
 
 def square_root(name: str, a: Bits, *, rounding: str = "rn", ftz: bool = False) -> Bits:
@@ -217,7 +229,7 @@ def square_root(name: str, a: Bits, *, rounding: str = "rn", ftz: bool = False) 
         if name == "f64":
             return double.square_root(a, rounding)
         root = np.sqrt(to_float64(a, name))
-    return _settle(root, name, rounding, ftz=ftz, sat=False, relu=False)
+    return settle(root, name, rounding, ftz=ftz)
 
 
 def reciprocal(name: str, a: Bits, *, rounding: str = "rn", ftz: bool = False) -> Bits:
@@ -239,7 +251,8 @@ def extremum(
     """`min` or `max`, of two operands or three (PTX ISA 9.7.3.11 and 9.7.3.12).
 
     -0 is less than +0. A NaN loses against a number unless `nan` (`.NaN`) is set; two NaN give
-    the canonical one. With `xorsign` the magnitudes compete, and the signs are multiplied.
+    the canonical one (f64: the second). With `xorsign` the magnitudes compete, and the signs are
+    multiplied.
     """
     form = FORMATS[name]
     operands = [flush(x, name) if ftz else x for x in (a, b, *others)]
@@ -277,7 +290,8 @@ def _better(name: str, a: Bits, b: Bits, *, largest: bool, nan: bool) -> Bits:
     if not nan:
         chosen = np.where(nan_a, b, np.where(nan_b, a, chosen))
     lost = (nan_a | nan_b) if nan else (nan_a & nan_b)
-    return np.where(lost, kind(canonical_nan(name)), chosen)
+    none = double.quiet(b) if name == "f64" else kind(canonical_nan(name))
+    return np.where(lost, none, chosen)
 
 
 def packed(operation: Callable[..., Bits], width: int, *operands: Bits) -> Bits:

@@ -22,7 +22,16 @@ from harness.emulator.numbers.formats import (
 
 __all__ = ["convert", "convert_randomly", "integer_type", "pack_integers"]
 
-_FLUSHED = ("f32", "tf32")
+_FLUSHED = ("f32",)
+_PAYLOADS = {
+    ("f64", "f32"),
+    ("f64", "f16"),
+    ("f64", "f64"),
+    ("f32", "f64"),
+    ("f16", "f64"),
+    ("bf16", "f32"),
+}
+"""Conversions that keep the payload of a NaN; only bf16 to f32 leaves it signalling."""
 
 
 def integer_type(name: str) -> np.dtype[np.signedinteger | np.unsignedinteger] | None:
@@ -141,10 +150,38 @@ def convert(
     values = to_float64(bits, source)
     if into_integer:
         return _to_integer(values, to, source, rounding or "rzi")
-    if rounding and rounding.endswith("i"):
-        values, rounding = round_integral(values, rounding), None
-    result = from_float64(values, to, rounding or "rn", sat=sat, satfinite=satfinite, relu=relu)
-    return flush(result, to) if ftz and to in _FLUSHED else result
+    mode = rounding or "rn"
+    if mode.endswith("i"):
+        values, mode = round_integral(values, mode), "rn"
+    if ftz and to in _FLUSHED:
+        # As in arithmetic, what is subnormal before it is rounded becomes zero.
+        tiny = np.abs(values) < 2.0 ** FORMATS[to].exponent_min
+        values = np.where(tiny, np.copysign(0.0, values), values)
+    result = from_float64(values, to, mode, sat=sat, satfinite=satfinite, relu=relu)
+    kept = (source, to) in _PAYLOADS or (to == "tf32" and mode == "rna")
+    return _with_payloads(result, bits, values, to, source) if kept and not sat else result
+
+
+def _with_payloads(result: Bits, bits: Bits, values: Float64, to: str, source: str) -> Bits:
+    """The NaN of conversions that keep sign and payload, as an H200 does; the rest as it is."""
+    nan = np.isnan(values)
+    if not nan.any():
+        return result
+    kind = result.dtype.type
+    own, other = FORMATS[to], FORMATS[source]
+    wide = bits.astype(np.uint64)
+    sign = (wide >> np.uint64(other.sign_shift)) & np.uint64(1)
+    fraction = wide & np.uint64((1 << other.mantissa) - 1)
+    shift = own.mantissa - other.mantissa
+    moved = fraction << np.uint64(shift) if shift >= 0 else fraction >> np.uint64(-shift)
+    if to == "tf32":
+        # Rounded as if it were a number: only the low bits go.
+        return np.where(nan, bits.astype(kind) & kind(0xFFFF_E000), result)
+    infinity = np.uint64(own.top + 1)
+    whole = (sign << np.uint64(own.sign_shift)) | infinity | moved
+    if source != "bf16":
+        whole |= np.uint64(1 << (own.mantissa - 1))
+    return np.where(nan, whole.astype(kind), result)
 
 
 @np.errstate(all="ignore")

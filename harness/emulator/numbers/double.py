@@ -4,6 +4,10 @@ numpy's own operations round to nearest even. What numpy lacks: the other direct
 rare and go through Python's fractions one by one; and `fma`, which adds the error terms of the
 product and of two sums (Dekker; Knuth; Boldo and Melquiond 2008), or goes through fractions where
 a term could leave the normal range.
+
+A NaN keeps its sign and payload and becomes quiet; which of several survives is not specified:
+here as an H200 does it, the second factor, then the addend, then the first operand (of a
+division the dividend first). What comes of numbers is 0xfff8000000000000.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from harness.emulator.numbers.formats import Bits, Float64, canonical_nan, odd_s
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["add", "divide", "fma", "multiply", "square_root"]
+__all__ = ["add", "divide", "fma", "multiply", "quiet", "square_root"]
 
 _LOW, _HIGH = 2.0**-400, 2.0**400
 """Operands between these leave every error term of an fma normal."""
@@ -31,10 +35,22 @@ _TO_WHOLE: dict[str, Callable[[Fraction], int]] = {
 }
 
 
-def _bits(values: Float64) -> Bits:
+def quiet(bits: Bits) -> Bits:
+    """A NaN as a quiet NaN with the same sign and payload."""
+    changed: Bits = bits | np.uint64(0x0008_0000_0000_0000)
+    return changed
+
+
+def _bits(values: Float64, *operands: Bits) -> Bits:
+    """Results as bits; a NaN is that of the first operand that is one."""
     nan = np.isnan(values)
     bits: Bits = np.ascontiguousarray(values).view(np.uint64).reshape(values.shape)
-    return np.where(nan, np.uint64(canonical_nan("f64")), bits) if nan.any() else bits
+    if not nan.any():
+        return bits
+    result = np.where(nan, np.uint64(canonical_nan("f64")), bits)
+    for operand in reversed(operands):
+        result = np.where(nan & np.isnan(to_float64(operand, "f64")), quiet(operand), result)
+    return result
 
 
 def _round(value: Fraction, rounding: str) -> float:
@@ -57,8 +73,12 @@ def _through_fractions(
     exact: Callable[..., Fraction],
     rounding: str,
     *operands: Float64,
+    sums: bool = False,
 ) -> Float64:
-    """Round exact results one by one; where an operand is not finite, `nearest` is right."""
+    """Round exact results one by one; where an operand is not finite, `nearest` is right.
+
+    `sums`: an exact zero comes from numbers that cancel each other.
+    """
     columns = [np.broadcast_to(x, nearest.shape).ravel() for x in operands]
     result: Float64 = nearest.ravel().copy()
     for place, row in enumerate(zip(*columns, strict=True)):
@@ -70,14 +90,11 @@ def _through_fractions(
             continue
         if value:
             result[place] = _round(value, rounding)
+        elif sums and rounding == "rm":
+            # -0 from terms of opposite sign; all but the last operand are factors.
+            first, last = (math.copysign(1.0, math.prod(p)) for p in (row[:-1], row[-1:]))
+            result[place] = 0.0 if first == last == 1.0 else -0.0
     return result.reshape(nearest.shape)
-
-
-def _exact_zero(a: Float64, b: Float64, total: Float64, rounding: str) -> Float64:
-    """An exact zero from two numbers of opposite sign is -0 in `.rm`."""
-    if rounding != "rm":
-        return total
-    return np.where((total == 0) & (np.signbit(a) != np.signbit(b)), -0.0, total)
 
 
 def add(a: Bits, b: Bits, rounding: str) -> Bits:
@@ -85,8 +102,8 @@ def add(a: Bits, b: Bits, rounding: str) -> Bits:
     x, y = to_float64(a, "f64"), to_float64(b, "f64")
     total = x + y
     if rounding != "rn":
-        total = _through_fractions(total, lambda p, q: p + q, rounding, x, y)
-    return _bits(_exact_zero(x, y, total, rounding))
+        total = _through_fractions(total, lambda p, q: p + q, rounding, x, y, sums=True)
+    return _bits(total, b, a)
 
 
 def multiply(a: Bits, b: Bits, rounding: str) -> Bits:
@@ -95,7 +112,7 @@ def multiply(a: Bits, b: Bits, rounding: str) -> Bits:
     product = x * y
     if rounding != "rn":
         product = _through_fractions(product, lambda p, q: p * q, rounding, x, y)
-    return _bits(product)
+    return _bits(product, b, a)
 
 
 def divide(a: Bits, b: Bits, rounding: str) -> Bits:
@@ -104,7 +121,7 @@ def divide(a: Bits, b: Bits, rounding: str) -> Bits:
     quotient = x / y
     if rounding != "rn":
         quotient = _through_fractions(quotient, lambda p, q: p / q, rounding, x, y)
-    return _bits(quotient)
+    return _bits(quotient, a, b)
 
 
 def square_root(a: Bits, rounding: str) -> Bits:
@@ -121,7 +138,7 @@ def square_root(a: Bits, rounding: str) -> Bits:
             elif error > 0 and rounding == "rp":
                 result[place] = np.nextafter(result[place], np.inf)
         root = result.reshape(root.shape)
-    return _bits(root)
+    return _bits(root, a)
 
 
 def _two_sum(a: Float64, b: Float64) -> tuple[Float64, Float64]:
@@ -158,8 +175,8 @@ def fma(a: Bits, b: Bits, c: Bits, rounding: str) -> Bits:
         return p * q + r
 
     if rounding != "rn":
-        result = _through_fractions(plain, exact, rounding, x, y, z)
-        return _bits(_exact_zero(product, z, result, rounding))
+        result = _through_fractions(plain, exact, rounding, x, y, z, sums=True)
+        return _bits(result, b, c, a)
     safe = np.ones(plain.shape, dtype=bool)
     for operand in (x, y, z):
         magnitude = np.abs(operand)
@@ -172,4 +189,4 @@ def fma(a: Bits, b: Bits, c: Bits, rounding: str) -> Bits:
     rest = ~safe & ~trivial
     if rest.any():
         result[rest] = _through_fractions(plain[rest], exact, rounding, x[rest], y[rest], z[rest])
-    return _bits(result)
+    return _bits(result, b, c, a)

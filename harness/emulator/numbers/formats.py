@@ -95,7 +95,7 @@ FORMATS = {
         _ieee("f16", 16, 10),
         _ieee("bf16", 16, 7),
         _ieee("f32", 32, 23),
-        # f64 alone has a NaN of its own: the quiet one with no payload.
+        # f64 alone keeps the payload of a NaN (see `double`); this one comes from numbers.
         Format(
             name="f64",
             width=64,
@@ -103,7 +103,7 @@ FORMATS = {
             exponent_min=-1022,
             top=0x7FEF_FFFF_FFFF_FFFF,
             infinity=True,
-            nan=0x7FF8_0000_0000_0000,
+            nan=0xFFF8_0000_0000_0000,
         ),
         # 19 bits that a 32-bit register holds on the left: an f32 whose low 13 bits do not count.
         Format(
@@ -113,7 +113,7 @@ FORMATS = {
             exponent_min=-126,
             top=0x7F7F_E000,
             infinity=True,
-            nan=0x7FFF_FFFF,
+            nan=0x7FFF_E000,
         ),
         _ieee("e5m2", 8, 2),
         _narrow("e4m3", 8, 3, -6, nan=0x7F),

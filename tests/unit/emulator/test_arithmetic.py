@@ -132,12 +132,50 @@ def test_every_nan_is_the_canonical_one() -> None:
     )
 
 
+def test_a_nan_of_f64_keeps_its_payload() -> None:
+    # As an H200 does it: the second operand's, of fma then the addend's, of div the first's.
+    first, second, third, two, infinity, zero = (
+        np.array([bits], np.uint64)
+        for bits in (
+            0x7FF8000000000011, 0x7FF0000000000022, 0xFFF8000000000033, 0x4000000000000000,
+            0x7FF0000000000000, 0,
+        )
+    )  # fmt: skip
+    assert arithmetic.add("f64", first, second)[0] == 0x7FF8000000000022
+    assert arithmetic.subtract("f64", first, third)[0] == 0xFFF8000000000033
+    assert arithmetic.multiply("f64", first, two)[0] == 0x7FF8000000000011
+    assert arithmetic.divide("f64", first, third)[0] == 0x7FF8000000000011
+    assert arithmetic.add("f64", infinity, infinity ^ np.uint64(1 << 63))[0] == 0xFFF8000000000000
+    assert fma("f64", first, two, third)[0] == 0xFFF8000000000033
+    assert fma("f64", zero, infinity, two)[0] == 0xFFF8000000000000
+    assert extremum("f64", first, second, largest=True)[0] == 0x7FF8000000000022
+
+
+def test_what_is_subnormal_before_rounding_is_flushed() -> None:
+    # -(1 - 2^-24) times the least normal number: to nearest that is normal again. From an H200.
+    a, b = np.array([0x00800000], np.uint32), np.array([0xBF7FFFFF], np.uint32)
+    assert arithmetic.multiply("f32", a, b)[0] == 0x80800000
+    assert arithmetic.multiply("f32", a, b, ftz=True)[0] == 0x80000000
+    assert arithmetic.multiply("f32", a, b, rounding="rm", ftz=True)[0] == 0x80000000
+    half = (np.array([x], np.uint16) for x in (0x8400, 0xBBFF, 0x03FE))
+    assert fma("f16", *half, ftz=True)[0] == 0
+    x, y = np.array([0x3FFFFFFF], np.uint32), np.array([0xFF000000], np.uint32)
+    assert arithmetic.divide("f32", x, y, ftz=True)[0] == 0x80000000
+
+
 def test_an_exact_zero_has_the_sign_of_its_rounding() -> None:
     one, minus = np.array([0x3F800000], np.uint32), np.array([0xBF800000], np.uint32)
     assert arithmetic.add("f32", one, minus)[0] == 0
     assert arithmetic.add("f32", one, minus, rounding="rm")[0] == 0x80000000
     assert fma("f32", one, minus, one, rounding="rm")[0] == 0x80000000
     assert fma("f32", one, minus, one, rounding="rp")[0] == 0
+    plus, least = np.array([0], np.uint64), np.array([1], np.uint64)
+    minus64 = np.array([1 << 63], np.uint64)
+    assert arithmetic.add("f64", plus, minus64, rounding="rm")[0] == 1 << 63
+    assert arithmetic.add("f64", plus, plus, rounding="rm")[0] == 0
+    # Not zero, only too small.
+    assert fma("f64", least, least, minus64, rounding="rm")[0] == 0
+    assert fma("f64", least, least, minus64, rounding="rp")[0] == 1
 
 
 def test_flushing_keeps_the_sign() -> None:

@@ -124,6 +124,21 @@ def test_tf32_has_ten_bits() -> None:
     ]
 
 
+def test_what_becomes_of_a_nan() -> None:
+    # As an H200 does it.
+    single = np.array([0x7F800001, 0xFFC01234], np.uint32)
+    wide = convert(single, "f64", "f32")
+    assert wide.tolist() == [0x7FF8000020000000, 0xFFF8024680000000]
+    double = np.array([0x7FF0000000000001, 0xFFF7FFFFFFFFFFFF], np.uint64)
+    assert convert(double, "f32", "f64", rounding="rn").tolist() == [0x7FC00000, 0xFFFFFFFF]
+    assert convert(double, "f16", "f64", rounding="rn").tolist() == [0x7E00, 0xFFFF]
+    assert convert(np.array([0x7F81], np.uint16), "f32", "bf16").tolist() == [0x7F810000]
+    assert convert(np.array([0x7C01], np.uint16), "f32", "f16").tolist() == [0x7FFFFFFF]
+    assert convert(single, "tf32", "f32", rounding="rn").tolist() == [0x7FFFE000, 0x7FFFE000]
+    assert convert(single, "tf32", "f32", rounding="rna").tolist() == [0x7F800000, 0xFFC00000]
+    assert convert(single, "bf16", "f32", rounding="rn").tolist() == [0x7FFF, 0x7FFF]
+
+
 def test_random_rounding_goes_up_as_often_as_its_fraction() -> None:
     value = np.float32(1.0) + np.float32(2.0**-10) * np.float32(0.25)
     bits = np.full(1 << 13, value, np.float32).view(np.uint32)

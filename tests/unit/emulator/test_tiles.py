@@ -13,6 +13,7 @@ from harness.emulator.engines.tiles import (
     fill_bits,
     gathered,
     loaded,
+    misaligned,
     reduced,
     shared_addresses,
     tile_bytes,
@@ -128,9 +129,15 @@ def test_what_is_out_of_bounds_is_zero_or_a_nan() -> None:
     inside = np.array([True, False])
     data = np.array([0x1234, 0x5678], np.uint16)
     assert loaded(a_map(), data, inside).tolist() == [0x1234, 0]
-    assert loaded(a_map(element="bf16", nan_fill=True), data, inside).tolist() == [0x1234, 0x7FFF]
+    assert loaded(a_map(element="bf16", nan_fill=True), data, inside).tolist() == [0x1234, 0x7FF7]
     assert fill_bits(a_map(nan_fill=True)) == 0
-    assert fill_bits(a_map(element="tf32_ftz", nan_fill=True)) == 0x7FFFFFFF
+    assert fill_bits(a_map(element="tf32_ftz", nan_fill=True)) == 0x7FF77FF7
+
+
+def test_rows_start_at_16_bytes() -> None:
+    corners = np.array([[8, 3], [-16, 0], [4, 1], [0, 5]])
+    assert misaligned(a_map(), corners).tolist() == [False, False, True, False]
+    assert misaligned(a_map(element="f32"), corners).tolist() == [False, False, False, False]
 
 
 def test_elements_that_change_on_the_way() -> None:
