@@ -134,7 +134,7 @@ def plain_job(home: str, kernel: str, sm: str) -> tuple[dict[str, Any], str]:
     repro = find_kernel(kernel)
     assert repro.source
     assert repro.kernel
-    assert repro.triton
+    assert repro.version
     with sqlite3.connect(Path(home) / "triage.db") as database:
         [[found]] = database.execute("SELECT body FROM evidence WHERE kind = 'capture'").fetchall()
     capture = msgspec.json.decode(found, type=Capture)
@@ -149,7 +149,7 @@ def plain_job(home: str, kernel: str, sm: str) -> tuple[dict[str, Any], str]:
         "kernel": repro.kernel,
         "capability": Target.parse(sm).capability,
     }
-    return job, str(install_triton(repro.triton).path)
+    return job, str(install_triton(repro.version).path)
 
 
 def main() -> None:

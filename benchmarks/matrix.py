@@ -27,8 +27,9 @@ from compile import CORES, ONE_CONFIG, ROOT, plain_job, run, triage
 
 import harness.cells.run
 from harness.bench.bench import Workbench
-from harness.cells.evaluate import Evaluated, PlannedCell
+from harness.cells.evaluate import Evaluated
 from harness.cli.main import cli
+from harness.frontends.base import PlannedCell
 from harness.toolchains.install import install_ptxas
 from harness.values.row import Row
 
@@ -115,7 +116,7 @@ async def replay(bench: Workbench, plan: PlannedCell) -> Evaluated:  # noqa: ARG
         launch=cell.launch,
         config=cell.config.as_dict(),
         target=str(cell.target),
-        triton=cell.triton,
+        triton=plan.compiler.version,
         ptxas=plan.ptxas.version,
         ptxas_origin=plan.ptxas.origin,
         verdict="ok",

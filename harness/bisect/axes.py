@@ -10,28 +10,28 @@ from typing import Protocol
 from packaging.version import Version
 
 from harness.bench.bench import Workbench
-from harness.cells.evaluate import PlannedCell
-from harness.cells.plan import Plan, plan_launch, plan_ptx
-from harness.cells.selection import PlannedLaunch, Selection
-from harness.packages.versions import OLDEST_TRITON
-from harness.toolchains.install import install_ptxas, install_triton
+from harness.cells.plan import plan_launch
+from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
+from harness.frontends.registry import front_end
+from harness.toolchains.install import install_ptxas
 from harness.toolchains.installed import list_installed
-from harness.toolchains.offered import available_ptxas, available_triton
+from harness.toolchains.marker import PTXAS
+from harness.toolchains.offered import available_ptxas
 from harness.values.errors import UsageError
 from harness.values.target import Target
-from harness.values.toolchain import Ptxas, Triton
+from harness.values.toolchain import BUNDLED, Ptxas
 
 __all__ = [
     "VERSION_AXES",
     "Axis",
+    "CompilerAxis",
     "PtxasAxis",
-    "TritonAxis",
     "plan_cells",
     "version_axis",
     "with_ptxas",
 ]
 
-VERSION_AXES = ("ptxas", "triton")
+VERSION_AXES = ("ptxas", "triton", "compiler")
 
 
 class Axis(Protocol):
@@ -82,21 +82,24 @@ class PtxasAxis:
 
 
 @dataclass(slots=True, kw_only=True)
-class TritonAxis:
-    """Every Triton, with the ptxas that was named, or the one that each bundles."""
+class CompilerAxis:
+    """Every version of a compiler, with the ptxas that was named, or the one that each bundles.
+
+    `name` is the compiler's kind.
+    """
 
     selection: Selection
     versions: tuple[str, ...]
     asked: str | None
     at_hand: int
     is_named: bool
-    name: str = "triton"
+    name: str
     frozen: bool = False
 
     async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
         """See `Axis`."""
-        triton = await asyncio.to_thread(install_triton, version)
-        plan = await plan_cells(bench, replace(self.selection, tritons=(triton,)), None)
+        compiler = await asyncio.to_thread(front_end(self.name).install, version)
+        plan = await plan_cells(bench, replace(self.selection, compilers=(compiler,)), None)
         return list(plan.cells)
 
 
@@ -111,16 +114,14 @@ async def plan_cells(
     """The cells of a selection's one launch; `ptxas` is one to have for PTX that names none.
 
     Raises:
-        TriageError: as `plan_launch` and `plan_ptx`.
+        TriageError: as `plan_launch`.
     """
     launch, target = launch or selection.launches[0], target or selection.targets[0]
-    if selection.repro.ptx:
-        chosen = selection if ptxas is None else replace(selection, ptxas=(ptxas,))
-        return plan_ptx(bench, chosen, target, launch)
-    triton: Triton = selection.tritons[0]
     if ptxas is not None:
-        selection = replace(selection, ptxas=(None,))
-    return await plan_launch(bench, selection, target, triton, launch)
+        # What a compiler generates for the ptxas that it brings along goes to the others too.
+        own = front_end(selection.repro.front_end).default_ptxas() == BUNDLED
+        selection = replace(selection, ptxas=(None if own else ptxas,))
+    return await plan_launch(bench, selection, target, selection.compilers[0], launch)
 
 
 def with_ptxas(cell: PlannedCell, ptxas: Ptxas) -> PlannedCell:
@@ -145,21 +146,29 @@ def version_axis(selection: Selection, name: str) -> Axis:
             versions=tuple(map(str, versions)),
             asked=named.version if named else None,
             is_named=named is not None,
-            at_hand=_at_hand(name, versions),
+            at_hand=_at_hand(
+                {Version(f.version) for f in list_installed() if f.kind == PTXAS},
+                versions,
+            ),
         )
+    end = front_end(selection.repro.front_end)
     if selection.repro.ptx:
         raise UsageError(f"{selection.repro.name}: PTX has been through Triton; use --axis ptxas")
-    versions = [v for v in available_triton() if v >= OLDEST_TRITON]
-    return TritonAxis(
+    if name not in ("compiler", end.kind):
+        raise UsageError(
+            f"{selection.repro.name}: it is compiled by {end.title}; use --axis compiler"
+        )
+    versions = end.available()
+    return CompilerAxis(
+        name=end.kind,
         selection=selection,
         versions=tuple(map(str, versions)),
-        asked=selection.tritons[0].version if len(selection.tritons) == 1 else None,
-        is_named=selection.is_triton_named,
-        at_hand=_at_hand(name, versions),
+        asked=selection.compilers[0].version if len(selection.compilers) == 1 else None,
+        is_named=selection.is_compiler_named,
+        at_hand=_at_hand({Version(found.version) for found in end.installed()}, versions),
     )
 
 
-def _at_hand(kind: str, versions: Sequence[Version]) -> int:
-    installed = {Version(found.version) for found in list_installed() if found.kind == kind}
+def _at_hand(installed: set[Version], versions: Sequence[Version]) -> int:
     newest = {(version.major, version.minor): version for version in sorted(versions)}
     return len((installed & set(versions)) | set(newest.values()))

@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from harness.ptx.facts import opcodes, without_debug
 
 __all__ = [
-    "STAGES",
     "StageDifference",
     "StageStory",
     "compare_stages",
     "first_trap",
     "kinds_of",
 ]
-
-STAGES = ("ttir", "ttgir", "llir", "ptx")
 
 _MLIR = re.compile(r'^\s*(?:%[^=\n]{1,400}= )?"?([a-z_]\w*(?:\.\w+)+)"?', re.MULTILINE)
 _LLVM = re.compile(
@@ -86,12 +83,10 @@ class StageStory:
 
 
 def compare_stages(before: Mapping[str, str], after: Mapping[str, str]) -> list[StageDifference]:
-    """Compare the texts by stage; a stage that neither side has is left out."""
+    """Compare the texts by stage; both are in the order of the front end's stages."""
     found = []
-    for stage in STAGES:
+    for stage in dict.fromkeys([*before, *after]):
         sides = before.get(stage), after.get(stage)
-        if sides == (None, None):
-            continue
         if sides[0] is None or sides[1] is None:
             missing = "before" if sides[0] is None else "after"
             found.append(StageDifference(stage=stage, missing=missing))
@@ -117,8 +112,8 @@ def kinds_of(stage: str, text: str) -> frozenset[str]:
 
 def first_trap(failing: Mapping[str, str], other: Mapping[str, str]) -> str | None:
     """The first stage in which the failing side has an operation that traps and the other none."""
-    for stage in STAGES:
-        if stage in failing and _traps(stage, failing[stage]):
+    for stage in failing:
+        if _traps(stage, failing[stage]):
             return None if _traps(stage, other.get(stage, "")) else stage
     return None
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from harness.bench.bench import Workbench
 from harness.bisect.axes import plan_cells
 from harness.bisect.contrast import Contrast, Point
-from harness.bisect.run import open_bench
-from harness.cells.evaluate import PlannedCell, evaluate, with_flags
-from harness.cells.run import CompileOptions, record_of
-from harness.cells.selection import SUFFIX_SINCE, PlannedLaunch, Selection
+from harness.cells.evaluate import evaluate, with_flags
+from harness.cells.run import CompileOptions, open_bench, record_of
+from harness.cells.selection import SUFFIX_SINCE
+from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank

@@ -10,8 +10,9 @@ from harness.bisect.confidence import Tally
 from harness.bisect.predicate import run_script
 from harness.bisect.search import Probe
 from harness.bisect.state import BisectSearch, tally_of
-from harness.cells.evaluate import PlannedCell, evaluate
+from harness.cells.evaluate import evaluate
 from harness.cells.run import record_of
+from harness.frontends.base import PlannedCell
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import rank
 from harness.values.errors import (

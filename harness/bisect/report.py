@@ -125,7 +125,7 @@ class BisectReport:
             return None
         if self.axis == "ptxas" and self.ptx_identical:
             return "ptxas"
-        return "triton" if self.axis == "triton" and self.ptx_identical is False else None
+        return self.axis if self.axis != "ptxas" and self.ptx_identical is False else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from harness.bench.bench import Workbench
 from harness.bisect.axes import version_axis
 from harness.bisect.ir_difference import StageStory
 from harness.bisect.log import BisectLog
@@ -15,28 +14,15 @@ from harness.bisect.report import BisectReport, ProbeEvidence
 from harness.bisect.search import next_probes
 from harness.bisect.stages import tell_stages
 from harness.bisect.state import BisectOptions, BisectSearch
-from harness.cells.run import CompileOptions
-from harness.cells.selection import Selection
-from harness.frontends.triton.sessions import TritonSessions
+from harness.cells.run import CompileOptions, open_bench
+from harness.frontends.base import Selection
 from harness.judging.answers import VerdictAnswer
 from harness.processes.hub import Hub
 from harness.store.store import Store
 
-__all__ = ["BisectOptions", "bisect_versions", "open_bench"]
+__all__ = ["BisectOptions", "bisect_versions"]
 
 _SWEPT_AT_ONCE = 4
-
-
-def open_bench(hub: Hub, store: Store, how: CompileOptions) -> Workbench:
-    """A bench for one command."""
-    return Workbench(
-        hub=hub,
-        store=store,
-        sessions=TritonSessions(hub, capture_timeout=how.timeout, capture_memory=how.memory),
-        jobs=how.workers,
-        limits=how.limits,
-        use_cache=how.use_cache,
-    )
 
 
 async def bisect_versions(
@@ -69,7 +55,7 @@ async def bisect_versions(
             stages = await _stages(search)
     store.finish_run(run_id)
     evidence = ProbeEvidence(
-        axis=options.axis,
+        axis=axis.name,
         versions=axis.versions,
         probes=search.probes,
         reasons=search.reasons,

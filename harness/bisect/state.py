@@ -13,7 +13,8 @@ from harness.bisect.axes import Axis
 from harness.bisect.confidence import Tally, runs_to_trust
 from harness.bisect.log import BisectLog
 from harness.bisect.search import Finding, Probe, conclude
-from harness.cells.evaluate import Evaluated, PlannedCell
+from harness.cells.evaluate import Evaluated
+from harness.frontends.base import PlannedCell
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, gravest, is_followable, read_while

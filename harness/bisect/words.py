@@ -13,19 +13,24 @@ from harness.bisect.search import Boundary
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import measured
 from harness.tables.rows import verdict_text
+from harness.values.toolchain import compiler_name
 
 __all__ = [
-    "TOOLS",
     "bisect_document",
     "blame_words",
     "bound_words",
     "numbers_line",
     "render_bisection",
     "report_line",
+    "tool_title",
 ]
 
 
-TOOLS = {"ptxas": "ptxas", "triton": "Triton"}
+def tool_title(axis: str) -> str:
+    """The tool whose versions an axis walks, for people."""
+    return axis if axis == "ptxas" else compiler_name(axis)
+
+
 """How an axis of versions is called in a sentence."""
 
 
@@ -53,7 +58,8 @@ def stage_lines(report: BisectReport, story: StageStory) -> list[str]:
     """What the Tritons on both sides make of the kernel, and what they are made of."""
     assert report.boundary is not None
     before, after = report.version(report.boundary.before), report.version(report.boundary.after)
-    lines = [f"Between Triton {before} and {after} (+ is what {after} has and {before} has not):"]
+    tool = tool_title(report.axis)
+    lines = [f"Between {tool} {before} and {after} (+ is what {after} has and {before} has not):"]
     lines += [f"  {stage.stage:>5}: {stage.words}" for stage in story.stages]
     if story.first:
         lines.append(f"First stage that differs in kind: {story.first.stage}.")
@@ -72,7 +78,7 @@ def stage_lines(report: BisectReport, story: StageStory) -> list[str]:
 
 def report_line(report: BisectReport) -> str:
     """One paragraph: last good, first bad, first fixed, holes, confidence, whose PTX it was."""
-    finding, tool = report.finding, TOOLS[report.axis]
+    finding, tool = report.finding, tool_title(report.axis)
     if finding.newest_bad is None:
         meant = "meets the condition" if report.followed.condition else "shows this failure"
         return f"No {tool} that was tried {meant}."
@@ -134,7 +140,7 @@ def _confidence(report: BisectReport) -> list[str]:
 
 
 def _begin(report: BisectReport) -> str:
-    finding, tool = report.finding, TOOLS[report.axis]
+    finding, tool = report.finding, tool_title(report.axis)
     if finding.regression is not None:
         good = report.version(finding.regression.before)
         return f"First bad: {tool} {bound_words(report, finding.regression)}. Last good: {good}."
@@ -152,7 +158,7 @@ def _begin(report: BisectReport) -> str:
 
 
 def _end(report: BisectReport) -> str:
-    finding, tool = report.finding, TOOLS[report.axis]
+    finding, tool = report.finding, tool_title(report.axis)
     if finding.fix is not None:
         return f"First fixed: {bound_words(report, finding.fix)}."
     assert finding.newest_bad is not None
@@ -191,9 +197,11 @@ def bound_words(report: BisectReport, boundary: Boundary) -> str:
 
 def blame_words(report: BisectReport) -> str:
     """What equal or unequal PTX says, where it says something."""
-    return {"ptxas": ", so ptxas", "triton": ": it depends on the Triton"}.get(
-        report.blame or "", ""
-    )
+    if report.blame is None:
+        return ""
+    if report.blame == "ptxas":
+        return ", so ptxas"
+    return f": it depends on the {tool_title(report.axis)}"
 
 
 def bisect_document(report: BisectReport) -> dict[str, Any]:
@@ -225,7 +233,7 @@ def bisect_document(report: BisectReport) -> dict[str, Any]:
             for part in finding.segments
         ],
         "others": [
-            {"version": each.ptxas if report.axis == "ptxas" else each.triton}
+            {"version": each.ptxas if report.axis == "ptxas" else each.compiler_version}
             | {
                 "verdict": each.verdict,
                 "reason": each.reason,

@@ -10,11 +10,13 @@ from packaging.version import Version
 
 from harness.bisect.axes import version_axis
 from harness.blame.choices import one_of_each_minor, order_for_the_first, worth_trying
-from harness.cells.selection import Selection
+from harness.frontends.base import Selection
+from harness.frontends.registry import front_end
 from harness.toolchains.install import install_ptxas
 from harness.toolchains.installed import list_installed
+from harness.toolchains.marker import PTXAS
 from harness.values.errors import InfrastructureError, TriageError
-from harness.values.toolchain import BUNDLED, Ptxas, Triton
+from harness.values.toolchain import BUNDLED, TRITON, Compiler, Ptxas
 
 __all__ = ["Columns", "choose_columns", "choose_tritons", "installed_versions", "known_versions"]
 
@@ -48,16 +50,20 @@ class Columns:
         return self.at_hand[version]
 
 
-def choose_tritons(selection: Selection, case: Triton | None, troubles: list[str]) -> list[str]:
+def choose_tritons(selection: Selection, case: Compiler | None, troubles: list[str]) -> list[str]:
     """The Tritons to try, the case's first: those that were named, else one of each minor."""
     if case is None:
         return []
-    if len(selection.tritons) > 1:
-        named = [triton.version for triton in selection.tritons]
+    if len(selection.compilers) > 1:
+        named = [triton.version for triton in selection.compilers]
         return list(dict.fromkeys([case.version, *named]))
-    versions = known_versions(selection, "triton", troubles)
+    versions = known_versions(selection, "compiler", troubles)
     return worth_trying(
-        one_of_each_minor(versions, installed_versions("triton")), case.version, _MOST_TRITONS
+        one_of_each_minor(
+            versions, {each.version for each in front_end(selection.repro.front_end).installed()}
+        ),
+        case.version,
+        _MOST_TRITONS,
     )
 
 
@@ -71,7 +77,7 @@ def choose_columns(
         at_hand |= {ptxas.version: ptxas for ptxas in selection.ptxas if ptxas}
         wanted = list(dict.fromkeys([case.version, *named]))
         return Columns(wanted=wanted, chosen=True, troubles=troubles, at_hand=at_hand)
-    installed = installed_versions("ptxas") | set(at_hand)
+    installed = installed_versions() | set(at_hand)
     minors = one_of_each_minor({*known_versions(selection, "ptxas", troubles), *at_hand}, installed)
     wanted = order_for_the_first(
         case=case.version, bundled=at_hand, minors=minors, installed=installed
@@ -81,7 +87,7 @@ def choose_columns(
 
 def _as_such(ptxas: Ptxas) -> Ptxas:
     """One that a Triton bundles, as a ptxas like any other: for other Tritons it is not bundled."""
-    return replace(ptxas, origin="triton") if ptxas.origin == BUNDLED else ptxas
+    return replace(ptxas, origin=TRITON) if ptxas.origin == BUNDLED else ptxas
 
 
 def known_versions(selection: Selection, kind: str, troubles: list[str]) -> list[str]:
@@ -89,10 +95,13 @@ def known_versions(selection: Selection, kind: str, troubles: list[str]) -> list
     try:
         return list(version_axis(selection, kind).versions)
     except InfrastructureError as error:
-        troubles.append(f"what versions of {kind} there are: {error}")
-        return sorted(installed_versions(kind), key=Version)
+        end = front_end(selection.repro.front_end)
+        what = kind if kind == PTXAS else end.kind
+        troubles.append(f"what versions of {what} there are: {error}")
+        own = {each.version for each in end.installed()}
+        return sorted(installed_versions() if kind == PTXAS else own, key=Version)
 
 
-def installed_versions(kind: str) -> set[str]:
-    """The versions of `ptxas` or `triton` that are installed."""
-    return {found.version for found in list_installed() if found.kind == kind}
+def installed_versions() -> set[str]:
+    """The versions of ptxas that are installed."""
+    return {found.version for found in list_installed() if found.kind == PTXAS}

@@ -15,6 +15,7 @@ from packaging.version import Version
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed
 from harness.values.row import Row
+from harness.values.toolchain import TRITON, compiler_name
 from harness.values.verdict import VerdictKind
 
 __all__ = ["Cell", "Grid", "Line", "PairTrial", "Varied", "fold"]
@@ -40,11 +41,12 @@ class Cell:
 class Line:
     """One program and what every ptxas made of it; `stopped` instead where there is no PTX.
 
-    `tritons` made it, all the same; none for raw PTX. `made_for` names the ptxas that Triton saw,
-    where that is not the one that it bundles.
+    `tritons` are the versions of the compiler (`title`) that generate it, all the same; none for
+    raw PTX. `made_for` names the ptxas that the compiler saw, where it is not the bundled one.
     """
 
     tritons: tuple[str, ...] = ()
+    title: str = compiler_name(TRITON)
     body: str | None = None
     version: str | None = None
     flags: tuple[str, ...] = ()
@@ -101,6 +103,11 @@ class Grid:
     ptxas: tuple[str, ...]
     focus: Followed
     trials: tuple[PairTrial, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What people call the compiler."""
+        return self.lines[0].title if self.lines else compiler_name(TRITON)
 
     @property
     def is_raw(self) -> bool:

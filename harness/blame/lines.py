@@ -12,16 +12,16 @@ from harness.bench.bench import Workbench
 from harness.blame.choices import order_for_others
 from harness.blame.columns import Columns, choose_columns, choose_tritons
 from harness.blame.grid import Cell, Line, fold
-from harness.cells.evaluate import PlannedCell, evaluate
-from harness.cells.plan import Plan, plan_launch, plan_ptx
+from harness.cells.evaluate import evaluate
+from harness.cells.plan import plan_launch
 from harness.cells.run import record_of
-from harness.cells.selection import Selection
+from harness.frontends.base import Plan, PlannedCell, Selection
+from harness.frontends.registry import front_end
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed
-from harness.toolchains.install import install_triton
 from harness.values.errors import CaptureError, InfrastructureError, TriageError
 from harness.values.row import Row
-from harness.values.toolchain import Ptxas, Triton
+from harness.values.toolchain import BUNDLED, TRITON, Compiler, Ptxas, compiler_name
 
 __all__ = [
     "Made",
@@ -63,23 +63,24 @@ class Study:
         if kept:
             self.bench.store.put_result(self.run, record_of(done))
         row = done.row
-        who = f"Triton {row.triton}, " if row.triton else ""
+        who = f"{row.compiler_name}, " if row.compiler else ""
         self.tell(f"{who}ptxas {row.ptxas}", f"{row.verdict}: {row.reason}")
         return row
 
     async def plan(
-        self, triton: Triton | None, *, bundled: bool = False, ptxas: tuple[Ptxas, ...] = ()
+        self, triton: Compiler, *, bundled: bool = False, ptxas: tuple[Ptxas, ...] = ()
     ) -> Plan:
         """The cells of the launch, for the ptxas that were named, for the `bundled` one or `ptxas`.
 
         Triton is pointed at each of `ptxas`, and writes its PTX for that one.
         """
-        selection = replace(self.selection, ptxas=(None,)) if bundled else self.selection
+        own = front_end(triton.kind).default_ptxas() == BUNDLED
+        selection = self.selection
+        if bundled and own:
+            selection = replace(selection, ptxas=(None,))
         if ptxas:
             selection = replace(selection, ptxas=ptxas, freeze_ptx=False)
         launch, target = selection.launches[0], selection.targets[0]
-        if triton is None:
-            return plan_ptx(self.bench, selection, target, launch)
         return await plan_launch(self.bench, selection, target, triton, launch)
 
 
@@ -122,7 +123,7 @@ async def make_all(study: Study, case: PlannedCell, row: Row, meant: Followed) -
     if case.launch is None:
         return [Made(triton=None, cell=case, row=row, rows={case.ptxas.version: row})]
     turns = asyncio.Semaphore(study.bench.jobs + 1)
-    own = case.launch.triton
+    own = case.launch.compiler
 
     async def one(version: str) -> Made:
         async with turns:
@@ -147,7 +148,7 @@ def as_seen(case: PlannedCell, row: Row) -> Made:
     """What Triton makes when it is pointed at the case's ptxas: only that fails."""
     version = case.ptxas.version
     return Made(
-        triton=row.triton,
+        triton=row.compiler_version,
         cell=replace(case, bundled=case.ptxas, freeze_ptx=True),
         row=row,
         made_for=version,
@@ -155,17 +156,18 @@ def as_seen(case: PlannedCell, row: Row) -> Made:
     )
 
 
-async def _make(study: Study, triton: Triton | str, case: PlannedCell) -> Made:
+async def _make(study: Study, triton: Compiler | str, case: PlannedCell) -> Made:
     version = triton if isinstance(triton, str) else triton.version
+    name = compiler_name(case.compiler.kind, version)
     try:
         if isinstance(triton, str):
-            triton = await asyncio.to_thread(install_triton, triton)
+            triton = await asyncio.to_thread(front_end(case.compiler.kind).install, triton)
         plan = await study.plan(triton, bundled=True)
     except InfrastructureError as error:
-        study.troubles.append(f"Triton {version}: {error}")
+        study.troubles.append(f"{name}: {error}")
         return Made(triton=version, stopped=Cell(outcome=VerdictAnswer.INFRA, reason=str(error)))
     except (CaptureError, TriageError) as error:
-        study.tell(f"Triton {version}", str(error))
+        study.tell(name, str(error))
         return Made(
             triton=version, stopped=Cell(outcome=VerdictAnswer.UNTESTABLE, reason=str(error))
         )
@@ -205,7 +207,7 @@ async def look_along(
     """The newest ptxas on which the PTX of a cell that works is as `is_meant`; None if on none."""
     bundled = [case.bundled] if case.bundled else []
     columns = choose_columns(study.selection, case.ptxas, bundled, study.troubles)
-    made = Made(triton=row.triton, cell=case, row=row)
+    made = Made(triton=row.compiler_version, cell=case, row=row)
     neutral = Followed()
     await _walk_back(study, made, columns, columns.wanted[: study.budget], neutral)
     for version in sorted(made.rows, key=Version, reverse=True):
@@ -282,18 +284,21 @@ def lines_of(made: Sequence[Made], focus: Followed) -> tuple[Line, ...]:
     groups: dict[object, list[Made]] = {}
     for each in made:
         groups.setdefault(each.program or id(each), []).append(each)
-    return tuple(_line(group, focus) for group in groups.values())
+    kinds = (each.row.compiler for each in made if each.row and each.row.compiler)
+    title = compiler_name(next(kinds, TRITON))
+    return tuple(_line(group, focus, title) for group in groups.values())
 
 
-def _line(group: Sequence[Made], focus: Followed) -> Line:
+def _line(group: Sequence[Made], focus: Followed, title: str) -> Line:
     first, row = group[0], group[0].row
     tritons = tuple(dict.fromkeys(each.triton for each in group if each.triton))
     if row is None or row.ptx_body_sha256 is None:
         stopped = first.stopped or (_cell(row, focus) if row else None)
-        return Line(tritons=tritons, made_for=first.made_for, stopped=stopped)
+        return Line(tritons=tritons, title=title, made_for=first.made_for, stopped=stopped)
     rows = {version: row for each in group for version, row in each.rows.items()}
     return Line(
         tritons=tritons,
+        title=title,
         body=row.ptx_body_sha256,
         version=row.ptx_version,
         flags=row.ptxas_flags,

@@ -11,7 +11,7 @@ from harness.blame.choices import one_of_each_minor
 from harness.blame.columns import installed_versions, known_versions
 from harness.blame.grid import Grid
 from harness.blame.lines import Made, Study, as_seen, followed
-from harness.cells.evaluate import PlannedCell
+from harness.frontends.base import PlannedCell
 from harness.judging.answers import VerdictAnswer, works
 from harness.toolchains.install import install_ptxas
 from harness.toolchains.offered import available_ptxas
@@ -35,13 +35,13 @@ async def as_users_pair(study: Study, case: PlannedCell, made: Sequence[Made]) -
     """
     if case.launch is None or case.bundled is None:
         return []
-    own = case.launch.triton.version
+    own = case.launch.compiler.version
     mine = (row for each in made if each.triton == own for row in each.all_rows())
     if any(works(VerdictKind(row.verdict), row.stage) for row in mine):
         return []
     candidates = await _newer_ptxas(study, Version(case.bundled.version))
     try:
-        cells = (await study.plan(case.launch.triton, ptxas=candidates)).cells
+        cells = (await study.plan(case.launch.compiler, ptxas=candidates)).cells
     except (CaptureError, InfrastructureError):
         return []
     for cell in (cell for cell in cells if followed(cell) == followed(case)):
@@ -53,7 +53,7 @@ async def as_users_pair(study: Study, case: PlannedCell, made: Sequence[Made]) -
 
 async def _newer_ptxas(study: Study, bundled: Version) -> tuple[Ptxas, ...]:
     versions = known_versions(study.selection, "ptxas", study.troubles)
-    minors = one_of_each_minor(versions, installed_versions("ptxas"))
+    minors = one_of_each_minor(versions, installed_versions())
     newer = [version for version in minors if Version(version) > bundled][:_MOST_PAIRS]
     found = []
     for version in newer:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
-from harness.bisect.run import open_bench
 from harness.blame.columns import Columns, choose_columns
 from harness.blame.grid import Grid
 from harness.blame.lines import (
@@ -24,10 +23,9 @@ from harness.blame.lines import (
 from harness.blame.pairs import as_users_pair, remedy_of
 from harness.blame.trials import Pair, run_trials
 from harness.blame.words import Blame, blame
-from harness.cells.evaluate import PlannedCell
-from harness.cells.run import CompileOptions
-from harness.cells.selection import Selection
+from harness.cells.run import CompileOptions, open_bench
 from harness.collapse.lifting import lift_collapse
+from harness.frontends.base import PlannedCell, Selection
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank, severity
@@ -41,7 +39,7 @@ from harness.values.errors import (
     TriageError,
 )
 from harness.values.row import Row
-from harness.values.toolchain import Triton
+from harness.values.toolchain import Compiler, compiler_name
 from harness.values.verdict import VerdictKind
 
 __all__ = ["BlameOptions", "BlameReport", "find_blame"]
@@ -124,7 +122,9 @@ async def find_blame(
         grid=grid,
         blame=replace(said, reasons=(*said.reasons, *lifting)),
         others=others,
-        remedy=remedy_of(grid, row.triton) if grid.focus.kind is VerdictKind.UNSUPPORTED else (),
+        remedy=remedy_of(grid, row.compiler_version)
+        if grid.focus.kind is VerdictKind.UNSUPPORTED
+        else (),
         troubles=tuple(dict.fromkeys(study.troubles)),
         notes=tuple(dict.fromkeys(study.notes)),
     )
@@ -164,12 +164,10 @@ async def _find_case(study: Study, asked: Followed) -> tuple[PlannedCell, Row, t
     return cell, row, tuple(seen.values())
 
 
-def _in_order(selection: Selection) -> Sequence[Triton | None]:
+def _in_order(selection: Selection) -> Sequence[Compiler]:
     """The Tritons as they were named; the repro's own, which is where it was seen, first."""
-    if not selection.tritons:
-        return [None]
-    own = selection.repro.triton
-    return sorted(selection.tritons, key=lambda triton: triton.version != own)
+    own = selection.repro.version
+    return sorted(selection.compilers, key=lambda triton: triton.version != own)
 
 
 async def _until_one_fails(
@@ -226,7 +224,7 @@ async def _pairs(
     beside = _first([made], VerdictAnswer.OK, focus, near)
     beside = beside or _first(programs, VerdictAnswer.OK, focus, [version])
     others = {
-        each.row.ptxas_flags: f"with the flags of Triton {each.triton}"
+        each.row.ptxas_flags: f"with the flags of {compiler_name(each.row.compiler, each.triton)}"
         for each in reversed(programs)
         if each.row and made.row and each.row.ptxas_flags != made.row.ptxas_flags
     }

@@ -15,7 +15,7 @@ from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import measured
 from harness.values.verdict import VerdictKind
 
-__all__ = ["line_name", "sentences", "triton_names"]
+__all__ = ["compiler_names", "line_name", "sentences"]
 
 
 def sentences(grid: Grid, ground: Ground) -> list[str]:
@@ -23,15 +23,15 @@ def sentences(grid: Grid, ground: Ground) -> list[str]:
     return [*_asked(grid), *_GROUNDS[ground](grid), *_besides(grid, ground)]
 
 
-def triton_names(tritons: Sequence[str]) -> str:
+def compiler_names(title: str, versions: Sequence[str]) -> str:
     """`Triton 3.5.1, 3.6.0`; the raw PTX where there are none."""
-    ordered = sorted(dict.fromkeys(tritons), key=Version)
-    return f"Triton {', '.join(ordered)}" if ordered else "the raw PTX"
+    ordered = sorted(dict.fromkeys(versions), key=Version)
+    return f"{title} {', '.join(ordered)}" if ordered else "the raw PTX"
 
 
 def line_name(line: Line) -> str:
     """A line in words: `Triton 3.6.0, PTX 8.8`."""
-    words = [triton_names(line.tritons)] if line.tritons else []
+    words = [compiler_names(line.title, line.tritons)] if line.tritons else []
     if line.version:
         words.append(f"PTX {line.version}" if words else f"raw PTX {line.version}")
     if line.made_for:
@@ -40,7 +40,8 @@ def line_name(line: Line) -> str:
 
 
 def _compiled_by(lines: Sequence[Line]) -> str:
-    return triton_names([triton for line in lines for triton in line.tritons])
+    title = lines[0].title if lines else ""
+    return compiler_names(title, [version for line in lines for version in line.tritons])
 
 
 def _asked(grid: Grid) -> Iterator[str]:
@@ -99,20 +100,26 @@ def _stub(grid: Grid) -> Iterator[str]:
     assembled = fold(grid.ptxas_with(VerdictAnswer.SAME), grid.ptxas)
     yield f"ptxas is not involved: it assembles this PTX as it is ({assembled})."
     if grid.focus.is_over_limit:
-        yield "The kernel asks for more than the target has: Triton should refuse it with an error."
+        yield (
+            f"The kernel asks for more than the target has: {grid.title} should refuse it with an "
+            "error."
+        )
     yield from _other_tritons(grid)
 
 
 def _stub_by_all(grid: Grid) -> Iterator[str]:
     yield from _stub(grid)
-    yield "Either Triton, or a kernel that breaks its own promises (`tl.assume`): read the IR."
+    yield (
+        f"Either {grid.title}, or a kernel that breaks its own promises (`tl.assume`): read the IR."
+    )
 
 
 def _other_tritons(grid: Grid) -> Iterator[str]:
     if grid.working:
-        yield f"{_compiled_by(grid.working)} compiles the same source: it depends on the Triton."
+        who = _compiled_by(grid.working)
+        yield f"{who} compiles the same source: it depends on the {grid.title}."
     else:
-        yield "No Triton that was tried does better."
+        yield f"No {grid.title} that was tried does better."
 
 
 def _follows_ptx(grid: Grid) -> Iterator[str]:
@@ -162,17 +169,17 @@ def _dialect(grid: Grid) -> Iterator[str]:
 
 
 def _rejected(grid: Grid) -> Iterator[str]:
-    tritons = triton_names(grid.tritons_with(VerdictKind.REJECTED))
-    yield f"Every Triton that gave a result refuses the source: {tritons}."
+    tritons = compiler_names(grid.title, grid.tritons_with(VerdictKind.REJECTED))
+    yield f"Every {grid.title} that gave a result refuses the source: {tritons}."
 
 
 def _limit(grid: Grid) -> Iterator[str]:
-    who = triton_names(grid.tritons_with(VerdictKind.OUT_OF_RESOURCES))
+    who = compiler_names(grid.title, grid.tritons_with(VerdictKind.OUT_OF_RESOURCES))
     yield f"It does not fit with any toolchain that gave a result: {who}."
 
 
 def _every_toolchain(grid: Grid) -> Iterator[str]:
-    tritons = triton_names(grid.tritons_with(grid.focus.kind))
+    tritons = compiler_names(grid.title, grid.tritons_with(grid.focus.kind))
     tried = _at(grid, grid.lines, VerdictAnswer.SAME)
     yield f"Every toolchain that gave a result does it: {tritons}, with ptxas {tried}."
 
@@ -229,7 +236,7 @@ def _setting(line: Line) -> str:
 def _pointed(grid: Grid) -> Iterator[str]:
     names = "; ".join(line_name(line) for line in grid.failing)
     yield f"It happens before ptxas (stage {grid.focus.stage}), with {names}."
-    yield "It takes both: the same Triton works with the ptxas that it bundles."
+    yield f"It takes both: the same {grid.title} works with the ptxas that it bundles."
 
 
 def _both(grid: Grid) -> Iterator[str]:
@@ -243,7 +250,7 @@ def _both(grid: Grid) -> Iterator[str]:
 
 
 def _one_triton(grid: Grid) -> Iterator[str]:
-    yield f"Only {triton_names(grid.tritons_with(grid.focus.kind))} gave a result."
+    yield f"Only {compiler_names(grid.title, grid.tritons_with(grid.focus.kind))} gave a result."
 
 
 def _one_ptxas(grid: Grid) -> Iterator[str]:
@@ -275,8 +282,8 @@ def _out_of_bounds(grid: Grid) -> Iterator[str]:
 def _no_triton(grid: Grid) -> Iterator[str]:
     yield (
         f"It happens before ptxas (stage {grid.focus.stage}), with {_compiled_by(grid.failing)}. "
-        "No Triton that was tried compiles it, and not all refuse the source: it may be Triton, or "
-        "a kernel that asks for something impossible."
+        f"No {grid.title} that was tried compiles it, and not all refuse the source: it may be "
+        f"{grid.title}, or a kernel that asks for something impossible."
     )
 
 
@@ -332,7 +339,7 @@ def _fragile_words(trial: PairTrial, grid: Grid) -> str:
 
 
 def _trial_words(trial: PairTrial, grid: Grid) -> str:
-    who = f"{triton_names((trial.triton,))} " if trial.triton else ""
+    who = f"{compiler_names(grid.title, (trial.triton,))} " if trial.triton else ""
     words = dict(zip((VerdictAnswer.SAME, VerdictAnswer.OK), _verbs(grid), strict=True))
     before, after = words.get(trial.before, "?"), words.get(trial.after, "?")
     return f"{who}on ptxas {trial.ptxas} {before}; {trial.what}, it {after}"
@@ -348,7 +355,7 @@ def _untold(grid: Grid) -> Iterator[str]:
             how = "Fails in another way" if is_other else "Untestable"
             stopped.setdefault((how, cell.reason), []).extend(line.tritons)
     for (how, reason), tritons in stopped.items():
-        yield f"{how} with {triton_names(tritons)}: {reason}."
+        yield f"{how} with {compiler_names(grid.title, tritons)}: {reason}."
     for line in grid.lines:
         others = line.ptxas(VerdictAnswer.OTHER)
         if others:

@@ -32,7 +32,7 @@ def render_grid(grid: Grid) -> RenderableType:
     lines = grid.by_triton()
     columns = _folded(lines, grid.ptxas)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title in ("Triton", "PTX", "program"):
+    for title in (grid.title, "PTX", "program"):
         table.add_column(title, no_wrap=True)
     for run in columns:
         table.add_column("\n- ".join(dict.fromkeys((run[0], run[-1]))), no_wrap=True)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from harness.bench.assemble import PtxInput, assemble
 from harness.bench.bench import Workbench
 from harness.blame.grid import PairTrial, Varied
-from harness.cells.evaluate import PlannedCell, cell_evidence
-from harness.frontends.triton.ptx_reading import PtxReading
+from harness.cells.evaluate import cell_evidence
+from harness.frontends.base import PlannedCell
+from harness.frontends.readings import PtxReading
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed
 from harness.judging.judge import judge
@@ -85,7 +86,7 @@ async def _trials(
         PairTrial(
             what=variant.what,
             varied=variant.varied,
-            triton=pair.row.triton,
+            triton=pair.row.compiler_version,
             ptxas=pair.ptxas.version,
             before=pair.outcome if variant.varied is Varied.NOTHING else before,
             after=_outcome(mine, reaction),

@@ -8,6 +8,7 @@ from enum import Enum
 from harness.blame.grid import Grid
 from harness.blame.ground import Culprit, Ground, culprit_of, ground_of
 from harness.blame.sentences import sentences
+from harness.values.toolchain import TRITON, compiler_name
 
 __all__ = ["Blame", "Wanted", "blame"]
 
@@ -39,16 +40,18 @@ class Blame:
 
 _HEADLINES = {
     Ground.NOTHING_FAILS: "Nothing that was tried shows a failure.",
-    Ground.DIALECT: "Incompatible versions: this source does not compile with every Triton.",
+    Ground.DIALECT: "Incompatible versions: this source does not compile with every {title}.",
     Ground.LIMIT: "The kernel is to blame: it asks for more than the target has.",
     Ground.UNSUPPORTED: "Incompatible versions: no component is at fault.",
     None: "Nothing that was tried shows a failure.",
     Culprit.PTXAS: "ptxas is to blame.",
-    Culprit.TRITON: "Triton/LLVM is to blame.",
+    Culprit.TRITON: "{culprit} is to blame.",
     Culprit.KERNEL: "The kernel is to blame.",
     Culprit.PAIRING: "The combination is to blame: neither side fails alone.",
     Culprit.CANNOT_TELL: "Cannot determine who is to blame.",
 }
+# Compilers whose back end is LLVM: which of the two it is, the grid does not show.
+_WITH_BACKEND = {compiler_name(TRITON): "Triton/LLVM"}
 _WANTED = {
     Ground.ONE_TRITON: Wanted.OTHER_TRITONS,
     Ground.ONE_PTXAS: Wanted.OTHER_PTXAS,
@@ -70,7 +73,9 @@ def blame(grid: Grid) -> Blame:
     return Blame(
         culprit=culprit,
         ground=ground,
-        headline=_HEADLINES.get(ground) or _HEADLINES[culprit],
+        headline=(_HEADLINES.get(ground) or _HEADLINES[culprit]).format(
+            title=grid.title, culprit=_WITH_BACKEND.get(grid.title, grid.title)
+        ),
         reasons=tuple(dict.fromkeys(sentences(grid, ground))) if culprit else (),
         wanted=_WANTED.get(ground),
     )

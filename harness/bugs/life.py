@@ -216,7 +216,7 @@ class Chronicle:
         flags = facts.cell.rpartition("/")[2].partition(",")[2]
         result = _Result(
             run=run,
-            triton=facts.triton and once(facts.triton, facts.triton),
+            triton=facts.compiler_version and once(facts.compiler_version, facts.compiler_version),
             ptxas=once(facts.ptxas, facts.ptxas),
             bundled=facts.ptxas_origin == BUNDLED,
             frozen=facts.frozen,
@@ -331,7 +331,7 @@ class Chronicle:
 
 def _tool_at_fault(facts: BugFacts) -> str:
     """Whose versions to follow: what only ptxas saw may be its doing."""
-    return _PTXAS if facts.stage == Stage.CUBIN.value or facts.triton is None else _TRITON
+    return _PTXAS if facts.stage == Stage.CUBIN.value or facts.compiler is None else _TRITON
 
 
 def _affected(tool: str, bad: set[str], told: Mapping[str, set[Seen]]) -> AffectedRange:

@@ -16,7 +16,7 @@ import msgspec
 
 from harness.bench.assemble import Inspection
 from harness.cells.evaluate import cell_evidence
-from harness.frontends.triton.ptx_reading import PtxReading
+from harness.frontends.readings import PtxReading
 from harness.judging.answers import is_failure
 from harness.judging.judge import CellEvidence, judge
 from harness.judging.signature import RULE
@@ -26,6 +26,7 @@ from harness.values.limits import limits_of
 from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
 from harness.values.target import Target
+from harness.values.toolchain import PTX
 from harness.values.verdict import Verdict, VerdictKind
 
 __all__ = ["Rekeyed", "rekey", "row_of_evidence"]
@@ -169,6 +170,7 @@ def _steps(record: ResultRecord, row: Row, found: _Found) -> dict[str, Any] | No
 def _cell_evidence(row: Row, steps: Mapping[str, Any]) -> CellEvidence:
     target = Target.parse(row.target)
     return cell_evidence(
+        kind=row.compiler or PTX,
         target=target,
         limits=limits_of(target.capability),
         lowering=steps.get("lower"),

@@ -6,10 +6,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.bench.bench import Workbench
-from harness.cells.run import CompileOptions, Run, RunProgress, captures_of, places_of, work_off
-from harness.cells.selection import Selection
-from harness.frontends.triton.sessions import TritonSessions
+from harness.cells.run import (
+    CompileOptions,
+    Run,
+    RunProgress,
+    captures_of,
+    open_bench,
+    places_of,
+    work_off,
+)
+from harness.frontends.base import Selection
 from harness.processes.hub import Hub
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
@@ -46,16 +52,7 @@ async def compile_selections(
     started = time.monotonic()
     run_id = store.begin_run(options.command)
     async with Hub() as hub:
-        bench = Workbench(
-            hub=hub,
-            store=store,
-            sessions=TritonSessions(
-                hub, capture_timeout=options.timeout, capture_memory=options.memory
-            ),
-            jobs=options.workers,
-            limits=options.limits,
-            use_cache=options.use_cache,
-        )
+        bench = open_bench(hub, store, options)
         run = Run(bench=bench, run=run_id, progress=progress)
         run.notes.extend(note for selection in selections for note in selection.notes)
         rows = await _every_place(run, selections)

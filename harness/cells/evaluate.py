@@ -6,27 +6,26 @@ from dataclasses import asdict, dataclass, replace
 
 from harness.bench.assemble import Inspection, PtxInput, assemble, inspect_cubin
 from harness.bench.bench import Kept, Workbench
-from harness.frontends.triton.lower import CapturedLaunch, lower
-from harness.frontends.triton.ptx_reading import PtxReading, read_stored_ptx
+from harness.frontends.base import CapturedLaunch, PlannedCell
+from harness.frontends.readings import PtxReading, read_stored
+from harness.frontends.registry import front_end
 from harness.judging.judge import CellEvidence, judge
 from harness.ptxas.flags import FlagChange
 from harness.ptxas.log import parse_ptxas_log
 from harness.ptxas.occupancy import Occupancy, theoretical_occupancy
 from harness.ptxas.resources import combine
 from harness.store.artifacts import UnusableArtifactError
-from harness.values.cell import CellId
 from harness.values.errors import InfrastructureError, StorageError
 from harness.values.limits import Limits
 from harness.values.outcome import Assembly, LaunchFacts, Lowering, ProcessEnd
 from harness.values.resources import Resources
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import Ptxas, Tool
+from harness.values.toolchain import TRITON, compiler_name
 from harness.values.verdict import Signature, Verdict, VerdictKind
 
 __all__ = [
     "Evaluated",
-    "PlannedCell",
     "cell_evidence",
     "compiler_end",
     "evaluate",
@@ -36,28 +35,6 @@ __all__ = [
 ]
 
 _GPU_NAME = "--gpu-name="
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedCell:
-    """A cell and all that it takes to compile it.
-
-    `launch` and `record` are None for raw PTX, whose artifact and entry are `raw_ptx` and `entry`.
-    `bundled` is the ptxas that this Triton picks; with `freeze_ptx` the PTX is the one made for it.
-    `change` is made to the flags that ptxas would get.
-    """
-
-    cell: CellId
-    ptxas: Ptxas
-    limits: Limits | None
-    nvdisasms: tuple[Tool, ...]
-    launch: CapturedLaunch | None = None
-    record: LaunchFacts | None = None
-    bundled: Ptxas | None = None
-    freeze_ptx: bool = False
-    raw_ptx: str | None = None
-    entry: str | None = None
-    change: FlagChange | None = None
 
 
 def with_flags(cell: PlannedCell, change: FlagChange) -> PlannedCell:
@@ -126,7 +103,7 @@ async def _follow(bench: Workbench, trail: _Trail) -> None:
         ptx = await _lower(bench, trail, plan.launch, plan.record)
     else:
         assert plan.raw_ptx is not None
-        trail.reading = read_stored_ptx(bench, plan.raw_ptx, None, plan.entry)
+        trail.reading = read_stored(bench, plan.raw_ptx, entry=plan.entry)
         trail.flags = ("-v", f"{_GPU_NAME}{plan.cell.target}")
         ptx = plan.raw_ptx
     if ptx is None or trail.reading is None or trail.reading.value.facts is None:
@@ -148,31 +125,26 @@ async def _follow(bench: Workbench, trail: _Trail) -> None:
 async def _lower(
     bench: Workbench, trail: _Trail, launch: CapturedLaunch, record: LaunchFacts
 ) -> str | None:
-    """Lower for the ptxas that Triton is to see; the PTX's sha256, None where there is none."""
+    """Lower for the ptxas that the compiler is to see; the sha256 of the PTX, if there is any."""
     plan = trail.plan
     bundled = plan.bundled or plan.ptxas
     seen = bundled if plan.freeze_ptx else plan.ptxas
-    trail.lowering = await lower(bench, launch, record, ptxas=seen)
+    end = front_end(launch.compiler.kind)
+    trail.lowering = await end.lower(bench, launch, record, ptxas=seen)
     ptx = trail.lowering.artifacts.get("ptx")
     if not trail.lowering.value.end.ok or trail.lowering.value.error or ptx is None:
         return None
-    trail.reading = _read(bench, trail.lowering, ptx)
-    trail.same_as_bundled = True
+    trail.reading = end.read(bench, trail.lowering, ptx)
+    trail.same_as_bundled = True if plan.bundled else None
     if seen.version != bundled.version:
-        other = await lower(bench, launch, record, ptxas=bundled)
+        other = await end.lower(bench, launch, record, ptxas=bundled)
         twin = other.artifacts.get("ptx")
         trail.same_as_bundled = None
         if twin is not None:
-            body = _read(bench, other, twin).value.body_sha256
+            body = end.read(bench, other, twin).value.body_sha256
             trail.same_as_bundled = body == trail.reading.value.body_sha256
     trail.flags = ptxas_flags(plan.cell.target, trail.lowering.value.flags)
     return ptx
-
-
-def _read(bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
-    # The earliest IR there is: Gluon has no TTIR, and an old Triton keeps no source.
-    stored = (lowering.artifacts.get(stage) for stage in ("source", "ttir", "ttgir"))
-    return read_stored_ptx(bench, ptx, next(filter(None, stored), None))
 
 
 def ptxas_flags(target: Target, flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -211,6 +183,7 @@ def _conclude(trail: _Trail) -> Evaluated:
 def _cell_evidence(trail: _Trail) -> CellEvidence:
     """Everything that was found out, in the form in which it is judged."""
     return cell_evidence(
+        kind=trail.plan.compiler.kind,
         target=trail.plan.cell.target,
         limits=trail.plan.limits,
         lowering=trail.lowering.value if trail.lowering else None,
@@ -223,6 +196,7 @@ def _cell_evidence(trail: _Trail) -> CellEvidence:
 
 def cell_evidence(
     *,
+    kind: str = TRITON,
     target: Target,
     limits: Limits | None,
     lowering: Lowering | None = None,
@@ -231,7 +205,10 @@ def cell_evidence(
     inspection: Inspection | None = None,
     trouble: str | None = None,
 ) -> CellEvidence:
-    """What each step left, in the form in which it is judged; None where a step was not run."""
+    """What each step left, in the form in which it is judged; None where a step was not run.
+
+    `kind` is the compiler's.
+    """
     facts = reading.facts if reading else None
     # Each stream is parsed whole: a line that its end cuts off must not run into the other stream.
     log = parse_ptxas_log(f"{assembly.stderr}\n{assembly.stdout}") if assembly else None
@@ -245,7 +222,7 @@ def cell_evidence(
             ptx=facts,
         )
     if reading and reading.problem and not trouble:
-        trouble = f"Triton's PTX cannot be read: {reading.problem}"
+        trouble = f"{compiler_name(kind)}'s PTX cannot be read: {reading.problem}"
     return CellEvidence(
         target=target,
         lowering=lowering,
@@ -260,6 +237,8 @@ def cell_evidence(
         occupancy=_occupancy(limits, resources),
         limits=limits,
         trouble=trouble,
+        compiler=compiler_name(kind),
+        judge_lowering=front_end(kind).judge,
     )
 
 
@@ -305,7 +284,7 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
         launch=cell.launch,
         config=cell.config.as_dict(),
         target=str(cell.target),
-        triton=cell.triton,
+        triton=plan.compiler.version if plan.compiler.kind == TRITON else None,
         ptxas=plan.ptxas.version,
         ptxas_origin=plan.ptxas.origin,
         verdict=verdict.kind.value,
@@ -339,4 +318,6 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
         attempts=max((step.value.attempts for step in steps), default=1),
         cached=bool(steps) and all(step.cached for step in steps),
         seconds=round(sum(step.value.end.wall for step in steps), 3) if steps else None,
+        compiler=plan.compiler.kind if plan.compiler.version else None,
+        compiler_version=plan.compiler.version or None,
     )

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from harness.values.row import Row
+from harness.values.toolchain import compiler_name, compiler_words
 from harness.values.verdict import Stage, VerdictKind
 
 __all__ = ["next_steps"]
@@ -42,20 +43,21 @@ def _steps_for(row: Row, kind: VerdictKind, selection: Sequence[str]) -> list[tu
     if kind in (VerdictKind.REJECTED, VerdictKind.UNSUPPORTED, VerdictKind.INFRA):
         return [(_show(row, "log"), "all that the compiler said")]
     if kind is VerdictKind.OUT_OF_RESOURCES:
-        stage = "meta" if row.triton else "log"
+        stage = "meta" if row.compiler else "log"
         return [(_show(row, stage), "what it asks of the target")]
-    if row.triton and row.stage != Stage.CUBIN.value:
+    if row.compiler and row.stage != Stage.CUBIN.value:
         # Nothing comes before the first stage: what was printed is all there is.
         shown = _SHOWN.get(row.stage or "")
-        why = "the IR before the stage at fault" if shown else "everything that Triton printed"
-        newest = _compile(selection, "--triton", "latest")
+        title = compiler_name(row.compiler)
+        why = "the IR before the stage at fault" if shown else f"everything that {title} printed"
+        newest = _compile(selection, *compiler_words(row.compiler, "latest"))
         return [
             (_show(row, shown or "log"), why),
-            (newest, "does the newest Triton still do it?"),
+            (newest, f"does the newest {title} still do it?"),
         ]
     options = ["--ptxas", "latest"]
-    if row.triton:
-        options = ["--triton", row.triton, *options, "--freeze-ptx"]
+    if row.compiler:
+        options = [*compiler_words(row.compiler, row.compiler_version), *options, "--freeze-ptx"]
     return [
         (_show(row, "log"), "everything that ptxas printed"),
         (_compile(selection, *options), "the same PTX on the newest ptxas"),

@@ -16,15 +16,13 @@ import msgspec
 
 from harness.bench.bench import content_key
 from harness.files.own_code import code_sha256
-from harness.frontends.triton.lower import triton_identity
-from harness.frontends.triton.sessions import child_code_sha256
-from harness.frontends.triton.settings import knobs
+from harness.frontends.registry import front_end
 from harness.judging.answers import LIMITS_OF_OURS
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
 if TYPE_CHECKING:
-    from harness.cells.evaluate import PlannedCell
+    from harness.frontends.base import PlannedCell
     from harness.processes.hub import ResourceLimits
     from harness.store.store import ResultRecord
 
@@ -89,10 +87,8 @@ class Identities:
         if key not in self._shared:
             self._shared[key] = content_key(
                 capture=key,
-                triton=triton_identity(cell.launch.triton) if cell.launch else None,
+                compiler=front_end(cell.compiler.kind).identity(cell.compiler),
                 nvdisasms=[tool.version for tool in cell.nvdisasms],
-                child=child_code_sha256(),
-                knobs=knobs(cell.launch.triton) if cell.launch else None,
                 judging=_judging_sha256(),
             )
         return self._shared[key]

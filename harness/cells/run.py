@@ -14,20 +14,20 @@ from typing import TypeVar
 import msgspec
 
 from harness.bench.bench import TimeIsUpError, Workbench
-from harness.cells.evaluate import Evaluated, PlannedCell, evaluate, with_flags
-from harness.cells.plan import Plan, plan_launch, plan_ptx, stored_launch
-from harness.cells.selection import PlannedLaunch, Selection
-from harness.frontends.triton.lower import LaunchCode
+from harness.cells.evaluate import Evaluated, evaluate, with_flags
+from harness.cells.plan import plan_launch, stored_launch
+from harness.frontends.base import LaunchCode, Plan, PlannedCell, PlannedLaunch, Selection
+from harness.frontends.registry import OpenSessions
 from harness.processes import machine
-from harness.processes.hub import ResourceLimits
+from harness.processes.hub import Hub, ResourceLimits
 from harness.ptxas.flags import FlagChange
-from harness.store.store import ResultRecord
+from harness.store.store import ResultRecord, Store
 from harness.values.errors import CaptureError, TriageError
 from harness.values.kernel import Config
 from harness.values.matrix import MatrixVariant
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import Triton
+from harness.values.toolchain import Compiler
 from harness.values.verdict import VerdictKind
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Steering",
     "Treatment",
     "captures_of",
+    "open_bench",
     "places_of",
     "plan_place",
     "record_of",
@@ -74,6 +75,21 @@ class CompileOptions:
         return ResourceLimits(timeout=self.timeout, memory=self.memory or share)
 
 
+def open_bench(
+    hub: Hub, store: Store, how: CompileOptions, *, launch_timeout: float | None = None
+) -> Workbench:
+    """A bench for one command; launch code has `launch_timeout` seconds (None: as compilers)."""
+    timeout = how.timeout if launch_timeout is None else launch_timeout
+    return Workbench(
+        hub=hub,
+        store=store,
+        sessions=OpenSessions(hub, timeout=timeout, memory=how.memory),
+        jobs=how.workers,
+        limits=how.limits,
+        use_cache=how.use_cache,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProgress:
     """What a run tells while it works, quickly; `work` is the distinct work that is left.
@@ -89,7 +105,7 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturePlace:
-    """Where one kernel of a selection is captured; `triton` is None for raw PTX.
+    """Where one kernel of a selection is captured.
 
     With a `variant`, its one config takes the place of those that the kernel lists.
     """
@@ -97,16 +113,15 @@ class CapturePlace:
     selection: Selection
     target: Target
     launch: PlannedLaunch
-    triton: Triton | None = None
+    compiler: Compiler
     variant: MatrixVariant | None = None
 
     @property
     def capture(self) -> object:
         """Equal for the kernels that one capture serves."""
-        if self.triton is None:
-            return self.selection.repro.name, self.launch.label, self.target, self.variant
-        file, launch = self.selection.repro.file, self.launch
-        return file, launch.spec.name, launch.label, self.target, self.triton, self.variant
+        repro, launch = self.selection.repro, self.launch
+        source = repro.name if repro.ptx else repro.file
+        return source, launch.spec.name, launch.label, self.target, self.compiler, self.variant
 
     def adapt(self, code: LaunchCode) -> LaunchCode:
         """The launch code with the variant's config in place of the listed ones."""
@@ -120,7 +135,7 @@ class CapturePlace:
         if self.variant is None:
             return plan
         cells = plan.cells
-        if self.triton is not None:
+        if self.selection.repro.ptx is None:
             wanted = self.variant.config.as_dict()
             cells = tuple(cell for cell in cells if cell.cell.config.as_dict() == wanted)
         if self.variant.options:
@@ -191,10 +206,10 @@ class Run:
 def places_of(selection: Selection) -> list[CapturePlace]:
     """Every launch on every target with every Triton."""
     return [
-        CapturePlace(selection=selection, target=target, triton=triton, launch=launch)
+        CapturePlace(selection=selection, target=target, compiler=compiler, launch=launch)
         for launch in selection.launches
         for target in selection.targets
-        for triton in (selection.tritons or (None,))
+        for compiler in selection.compilers
     ]
 
 
@@ -252,20 +267,18 @@ async def _captured_together(run: Run, places: Sequence[CapturePlace]) -> list[l
 
 async def plan_place(run: Run, place: CapturePlace) -> Plan:
     """The cells of one place; none where the capture failed, or there was no time for it."""
-    if place.triton is not None:
-        run.progress.capturing(f"Triton {place.triton.version}, {place.target}")
+    compiler = place.compiler
+    if compiler.version:
+        run.progress.capturing(f"{compiler.name}, {place.target}")
     try:
-        if place.triton is None:
-            plan = plan_ptx(run.bench, place.selection, place.target, place.launch)
-        else:
-            plan = await plan_launch(
-                run.bench,
-                place.selection,
-                place.target,
-                place.triton,
-                place.launch,
-                adapt=place.adapt if place.variant else None,
-            )
+        plan = await plan_launch(
+            run.bench,
+            place.selection,
+            place.target,
+            compiler,
+            place.launch,
+            adapt=place.adapt if place.variant else None,
+        )
         plan = place.of_variant(plan)
     except TimeIsUpError:
         run.steering.left(None)
@@ -286,17 +299,14 @@ def _noted(run: Run, plan: Plan) -> Plan:
 def stored_place(run: Run, place: CapturePlace) -> Plan | None:
     """The cells of one place, if its capture is stored; no child is started, nothing is fetched."""
     try:
-        if place.triton is None:
-            plan: Plan | None = plan_ptx(run.bench, place.selection, place.target, place.launch)
-        else:
-            plan = stored_launch(
-                run.bench,
-                place.selection,
-                place.target,
-                place.triton,
-                place.launch,
-                adapt=place.adapt if place.variant else None,
-            )
+        plan = stored_launch(
+            run.bench,
+            place.selection,
+            place.target,
+            place.compiler,
+            place.launch,
+            adapt=place.adapt if place.variant else None,
+        )
     except TriageError as error:
         run.failures.append(error)
         return Plan(cells=())
@@ -362,7 +372,7 @@ def record_of(done: Evaluated) -> ResultRecord:
         launch=row.launch,
         config=row.config,
         target=row.target,
-        triton=row.triton or "",
+        triton=row.compiler_version or "",
         ptxas=row.ptxas,
         verdict=row.verdict,
         signature_key=row.signature,

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+from harness.frontends.base import FrontEnd, PlannedLaunch, Selection
+from harness.frontends.registry import front_end
+from harness.packages.versions import LATEST
 from harness.ptx.facts import PtxError, header_value
 from harness.repros.find import find_kernels
-from harness.toolchains.bundled import installed_triton
-from harness.toolchains.install import (
-    find_nvdisasm,
-    install_ptxas,
-    install_triton,
-    select_ptxas,
-    select_triton,
-)
+from harness.toolchains.install import find_nvdisasm, install_ptxas, select_ptxas
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.kernel import ConfigFilter, LaunchSpec, Repro, Scalar
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, INSTALLED, Ptxas, Tool, Triton
+from harness.values.toolchain import BUNDLED, INSTALLED, TRITON, Compiler, Ptxas, Tool
 
 __all__ = [
     "SUFFIX_SINCE",
-    "PlannedLaunch",
-    "Selection",
     "SelectionOptions",
     "choose_launches",
     "choose_nvdisasm",
@@ -36,6 +31,9 @@ __all__ = [
     "small_launch",
 ]
 
+
+_KIND = re.compile(r"[a-z][a-z0-9_]*")
+_SPEC = re.compile(r"[=<>~!]=?|[0-9]")
 
 SUFFIX_SINCE = {"a": 90, "f": 100}
 """From which compute capability on ptxas knows a suffix (PTX ISA, `.target`)."""
@@ -53,39 +51,7 @@ class SelectionOptions:
     set: Sequence[str] = ()
     config: str = ""
     freeze_ptx: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedLaunch:
-    """A launch function with its overrides; `label` is how cells spell both."""
-
-    spec: LaunchSpec
-    overrides: Mapping[str, Scalar | None]
-
-    @property
-    def label(self) -> str:
-        """As in a cell id: `default:chunk_size=32`."""
-        words = ",".join(f"{name}={value}" for name, value in self.overrides.items())
-        return f"{self.spec.name}:{words}" if words else self.spec.name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """What is to be compiled with what. None among `ptxas` is the one that each Triton bundles.
-
-    `is_triton_named`: the user named the Triton; else it is the repro's, or the installed one.
-    """
-
-    repro: Repro
-    launches: tuple[PlannedLaunch, ...]
-    targets: tuple[Target, ...]
-    tritons: tuple[Triton, ...]
-    ptxas: tuple[Ptxas | None, ...]
-    config: ConfigFilter
-    freeze_ptx: bool
-    nvdisasm: Tool | None
-    notes: tuple[str, ...] = ()
-    is_triton_named: bool = False
+    compiler: Sequence[str] = ()
 
 
 def select(options: SelectionOptions) -> Selection:
@@ -138,8 +104,6 @@ def _select(
 ) -> Selection:
     config = ConfigFilter.parse(options.config)
     repro = _narrowed(repro, options)
-    if repro.ptx and options.triton:
-        raise UsageError(f"{repro.name}: PTX has been through Triton; --triton does not apply")
     if options.freeze_ptx and not options.ptxas:
         raise UsageError("--freeze-ptx gives one PTX to several ptxas; name them with --ptxas")
     targets = choose_targets(options, repro)
@@ -148,13 +112,13 @@ def _select(
         repro=repro,
         launches=launches,
         targets=targets,
-        tritons=() if repro.ptx else _tritons(options, repro),
+        compilers=_compilers(options, repro),
         ptxas=_ptxas(options, repro),
         config=config,
         freeze_ptx=options.freeze_ptx,
         nvdisasm=nvdisasm,
         notes=notes,
-        is_triton_named=bool(options.triton),
+        is_compiler_named=bool(options.triton or options.compiler),
     )
 
 
@@ -248,28 +212,57 @@ def _in_header(name: str, text: str) -> str:
         raise UsageError(f"--set {name}: {error}") from error
 
 
-def _tritons(options: SelectionOptions, repro: Repro) -> tuple[Triton, ...]:
-    found: list[Triton] = []
-    for word in options.triton or [repro.triton or INSTALLED]:
+def _compilers(options: SelectionOptions, repro: Repro) -> tuple[Compiler, ...]:
+    end = front_end(repro.front_end)
+    found: list[Compiler] = []
+    for word in _compiler_words(options, repro, end) or [repro.version or INSTALLED]:
         if word == INSTALLED:
-            found.append(installed_triton())
+            found.append(end.default())
             continue
-        versions = select_triton(word)
+        versions = end.select(word)
         if not versions:
-            raise EmptySelectionError(f"--triton {word}: the package index has no such Triton")
-        found.extend(install_triton(version) for version in versions)
+            raise EmptySelectionError(
+                f"{_option_of(end)} {word}: the package index has no such {end.title}"
+            )
+        found.extend(end.install(version) for version in versions)
     return tuple(dict.fromkeys(found))
+
+
+def _compiler_words(options: SelectionOptions, repro: Repro, end: FrontEnd) -> list[str]:
+    """The versions that `--triton` and `--compiler` name."""
+    if options.triton and end.kind != TRITON:
+        said = "PTX has been through Triton" if repro.ptx else f"it is compiled by {end.title}"
+        raise UsageError(f"{repro.name}: {said}; --triton does not apply")
+    words = list(options.triton)
+    for text in options.compiler:
+        kind = _KIND.match(text)
+        spec = text[kind.end() :].strip() if kind else text
+        if spec.removeprefix("==") in (INSTALLED, LATEST):
+            spec = spec.removeprefix("==")
+        elif kind is None or (spec and not _SPEC.match(spec)):
+            raise UsageError(f"--compiler {text}: write KIND==VERSION, for example triton==3.6.0")
+        if kind is None or kind[0] != repro.front_end:
+            raise UsageError(
+                f"--compiler {text}: {repro.name} is compiled by {end.title} ({end.kind})"
+            )
+        words.append(spec or INSTALLED)
+    return words
+
+
+def _option_of(end: FrontEnd) -> str:
+    """The option that names a version of this compiler."""
+    return "--triton" if end.kind == TRITON else "--compiler"
 
 
 def _ptxas(options: SelectionOptions, repro: Repro) -> tuple[Ptxas | None, ...]:
     found: list[Ptxas | None] = []
-    # Raw PTX comes with no Triton that could bundle one.
-    words = options.ptxas or (["latest"] if repro.ptx else [BUNDLED])
-    for word in words:
+    end = front_end(repro.front_end)
+    for word in options.ptxas or [end.default_ptxas()]:
         if word == BUNDLED:
-            if repro.ptx:
+            if end.default_ptxas() != BUNDLED:
                 raise UsageError(
-                    f"{repro.name}: --ptxas bundled needs a Triton; name a version, or `latest`"
+                    f"{repro.name}: --ptxas bundled needs a compiler that brings one along; name "
+                    "a version, or `latest`"
                 )
             found.append(None)
             continue

@@ -343,7 +343,11 @@ def _is_bundled(facts: Facts) -> bool:
 def _same_triton(one: Facts, other: Facts) -> bool:
     # A Triton bundles one ptxas for a target: on this axis it has no neighbours.
     bundled = _is_bundled(one) or _is_bundled(other)
-    return not bundled and (one.triton, one.frozen) == (other.triton, other.frozen)
+    return not bundled and (one.compiler, one.compiler_version, one.frozen) == (
+        other.compiler,
+        other.compiler_version,
+        other.frozen,
+    )
 
 
 def _same_ptxas(one: Facts, other: Facts) -> bool:
@@ -353,7 +357,7 @@ def _same_ptxas(one: Facts, other: Facts) -> bool:
 
 
 def _triton_version(facts: Facts) -> Version | None:
-    return _version(facts.triton) if facts.triton else None
+    return _version(facts.compiler_version) if facts.compiler_version else None
 
 
 def _ptxas_version(facts: Facts) -> Version | None:

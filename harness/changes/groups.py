@@ -161,7 +161,7 @@ def _where(cells: Sequence[Facts]) -> str:
         _some([each.kernel for each in cells], "kernels"),
         _some([each.launch for each in cells], "launches"),
         _some([each.target for each in cells], "targets"),
-        _some([f"Triton {each.triton}" if each.triton else "PTX" for each in cells], "Tritons"),
+        _some([each.compiler_name if each.compiler else "PTX" for each in cells], "Tritons"),
         f"ptxas {_some(ptxas, 'versions')}",
         _some(labels, "configs", shown=1),
     ]

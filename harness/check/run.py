@@ -8,19 +8,19 @@ from pathlib import Path
 
 from harness.bench.bench import Workbench
 from harness.cells.compile import CompileOptions
-from harness.cells.evaluate import PlannedCell
 from harness.cells.plan import plan_launch
-from harness.cells.selection import PlannedLaunch, Selection, small_launch
+from harness.cells.run import open_bench
+from harness.cells.selection import small_launch
+from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.triton.interpreter import interpret
 from harness.frontends.triton.lower import fetch_launch_code
-from harness.frontends.triton.sessions import TritonSessions
 from harness.processes.hub import Hub
 from harness.store.store import Store
 from harness.values.check import Agreement, CheckRow, Interpretation, LaunchComparison, SameProgram
 from harness.values.errors import EmptySelectionError, TriageError, UsageError
 from harness.values.limits import limits_of
 from harness.values.target import Target
-from harness.values.toolchain import Triton
+from harness.values.toolchain import Compiler
 
 __all__ = ["CheckReport", "check_selections"]
 
@@ -58,16 +58,7 @@ async def check_selections(
     rows: list[CheckRow] = []
     failures: list[TriageError] = []
     async with Hub() as hub:
-        bench = Workbench(
-            hub=hub,
-            store=store,
-            sessions=TritonSessions(
-                hub, capture_timeout=options.timeout, capture_memory=options.memory
-            ),
-            jobs=options.workers,
-            limits=options.limits,
-            use_cache=options.use_cache,
-        )
+        bench = open_bench(hub, store, options)
         together: dict[Path, list[str]] = {}
         for selection in selections:
             kernels = together.setdefault(selection.repro.file, [])
@@ -93,13 +84,13 @@ async def _check_one(check: _Check, selection: Selection) -> list[CheckRow]:
     rows = []
     for launch in selection.launches:
         for target in selection.targets:
-            for triton in selection.tritons:
+            for triton in selection.compilers:
                 rows += await _check_launch(check, selection, launch, target, triton)
     return rows
 
 
 async def _check_launch(
-    check: _Check, selection: Selection, launch: PlannedLaunch, target: Target, triton: Triton
+    check: _Check, selection: Selection, launch: PlannedLaunch, target: Target, triton: Compiler
 ) -> list[CheckRow]:
     """The configs of the launch as it is, each with what a small one of its kind says of it."""
     # One row a config: ptxas has no part in this.
@@ -139,7 +130,7 @@ def _row(cell: PlannedCell, launch: str, found: Interpretation, *, alone: bool) 
         launch=launch,
         config=config,
         target=str(cell.cell.target),
-        triton=cell.cell.triton or "",
+        triton=cell.compiler.version,
         status=Agreement.NOT_CHECKED,
         reason="it is the only config: there is nothing to compare it with",
         suspect=cell.record.suspect or None,

@@ -18,8 +18,8 @@ from harness.bisect.log import Asked, BisectLog
 from harness.bisect.neighbours import CONTRAST_AXES, contrast
 from harness.bisect.report import BisectReport
 from harness.bisect.run import BisectOptions, bisect_versions
-from harness.bisect.words import TOOLS, bisect_document, render_bisection
-from harness.cells.selection import Selection, SelectionOptions, select
+from harness.bisect.words import bisect_document, render_bisection, tool_title
+from harness.cells.selection import SelectionOptions, select
 from harness.cli.amounts import Words
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
@@ -28,11 +28,13 @@ from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words, spelled
 from harness.cli.steps_progress import show_steps
 from harness.files.locations import home_dir
+from harness.frontends.base import Selection
 from harness.judging.followed import read_while
 from harness.packages.versions import require_supported_triton
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row
+from harness.values.toolchain import compiler_words
 
 __all__ = ["command"]
 
@@ -66,7 +68,7 @@ _ASKED = ("axis", "good", "bad", "signature", "condition", "sweep", "budget", "r
     type=click.Choice([*VERSION_AXES, *CONTRAST_AXES]),
     default="ptxas",
     show_default=True,
-    help="Versions of ptxas or Triton; or GPUs, ptxas' flags, tuned parameters: one at a time.",
+    help="Versions of ptxas or the compiler; or GPUs, ptxas' flags, tuned parameters: one by one.",
 )
 @click.option(
     "--bad", metavar="VERSION", help="A version that fails. Default: --ptxas or --triton."
@@ -227,8 +229,8 @@ def _print(
 
 
 def _other(report: BisectReport, row: Row) -> str:
-    version = row.ptxas if report.axis == "ptxas" else row.triton
-    return f"{TOOLS[report.axis]} {version}, {row.verdict}: {row.reason.rstrip('.')}."
+    version = row.ptxas if report.axis == "ptxas" else row.compiler_version
+    return f"{tool_title(report.axis)} {version}, {row.verdict}: {row.reason.rstrip('.')}."
 
 
 def _follow(report: BisectReport, row: Row, words: SelectionOptions) -> list[str]:
@@ -238,9 +240,10 @@ def _follow(report: BisectReport, row: Row, words: SelectionOptions) -> list[str
         words,
         config=config or words.config,
         ptxas=() if report.axis == "ptxas" else words.ptxas,
-        triton=() if report.axis == "triton" else words.triton,
+        triton=words.triton if report.axis == "ptxas" else (),
+        compiler=words.compiler if report.axis == "ptxas" else (),
     )
-    version = row.ptxas if report.axis == "ptxas" else row.triton or ""
+    version = row.ptxas if report.axis == "ptxas" else row.compiler_version or ""
     return ["triage", "bisect", *spelled(asked), "--axis", report.axis, "--bad", version]
 
 
@@ -255,13 +258,13 @@ def _command(report: BisectReport, selection: Selection, version: str, chosen: s
     config = _filter(report.config, report.others) if report.config and report.others else chosen
     if config:
         words += ["--config", config]
-    if report.axis == "triton":
-        words += ["--triton", version]
+    if report.axis != "ptxas":
+        words += compiler_words(report.axis, version)
+        words += ["--ptxas", selection.ptxas[0].version] if selection.ptxas[0] else []
     else:
-        if selection.tritons:
-            words += ["--triton", selection.tritons[0].version]
-        words += ["--ptxas", version]
-        if selection.tritons:
+        own = compiler_words(selection.compilers[0].kind, selection.compilers[0].version)
+        words += [*own, "--ptxas", version]
+        if own:
             words.append("--freeze-ptx")
     return shlex.join(words)
 

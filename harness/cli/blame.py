@@ -13,17 +13,18 @@ from harness.blame.ground import Culprit
 from harness.blame.run import BlameOptions, BlameReport, find_blame
 from harness.blame.table import render_blame
 from harness.blame.words import Wanted
-from harness.cells.selection import Selection, SelectionOptions, select
+from harness.cells.selection import SelectionOptions, select
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.cli.steps_progress import show_steps
+from harness.frontends.base import Selection
 from harness.judging.conditions import spell
 from harness.judging.followed import read_while
 from harness.values.errors import UsageError
-from harness.values.toolchain import BUNDLED
+from harness.values.toolchain import BUNDLED, TRITON, compiler_words
 from harness.values.verdict import VerdictKind
 
 __all__ = ["command"]
@@ -104,7 +105,7 @@ def _exit_code(report: BlameReport) -> int:
 def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> None:
     console = results_console()
     case = report.case
-    where = f"Triton {case.triton}, ptxas {case.ptxas}" if case.triton else f"ptxas {case.ptxas}"
+    where = f"{case.compiler_name}, ptxas {case.ptxas}" if case.compiler else f"ptxas {case.ptxas}"
     console.print(f"{case.kernel} · {report.cell.config.label} · {selection.targets[0]} · {where}")
     console.print(f"{case.verdict}: {case.reason}", soft_wrap=True)
     console.print(render_blame(report.grid, report.blame), soft_wrap=True)
@@ -119,7 +120,7 @@ def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> 
     for note in report.notes:
         console.print(note, soft_wrap=True)
     if report.others:
-        names = "--config" if case.triton else "--kernel FILE.ptx::ENTRY"
+        names = "--config" if case.compiler else "--kernel FILE.ptx::ENTRY"
         console.print(f"{len(report.others)} others were not followed ({names} names one)")
 
 
@@ -131,15 +132,17 @@ def _would_tell(
     if wanted is None:
         return
     again = list(_words(report, selection, words))
-    place = ["--triton", case.triton] if case.triton else []
+    place = compiler_words(case.compiler, case.compiler_version)
     pinned = [*place, *(["--ptxas", case.ptxas] if case.ptxas_origin != BUNDLED else [])]
     meant = ["triage", "blame", *again, *_meant(report, asked)]
-    if max(len(selection.tritons), len(selection.ptxas)) > 1:
+    if max(len(selection.compilers), len(selection.ptxas)) > 1:
         # The user chose the grid; the one that is chosen otherwise may tell more.
         yield shlex.join([*meant, *pinned])
     match wanted:
         case Wanted.OTHER_TRITONS:
-            yield shlex.join([*meant, "--triton", ">=3.2"])
+            kind = case.compiler
+            others = ["--compiler", f"{kind}>=0"] if kind != TRITON else ["--triton", ">=3.2"]
+            yield shlex.join([*meant, *others])
         case Wanted.OTHER_PTXAS:
             yield shlex.join([*meant, *place, "--ptxas", ">=12"])
         case Wanted.SOURCE:

@@ -14,6 +14,7 @@ from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console, status_console
 from harness.repros.find import list_repros
 from harness.values.kernel import Repro
+from harness.values.toolchain import TRITON
 
 __all__ = ["command"]
 
@@ -67,7 +68,7 @@ def _document(repro: Repro) -> dict[str, object]:
         "issue": repro.issue,
         "summary": repro.summary,
         "tags": repro.tags,
-        "triton": repro.triton,
+        "triton": repro.version if repro.compiler == TRITON else None,
         "targets": repro.targets,
         "configs": repro.configs,
         "launches": [

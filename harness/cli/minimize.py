@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from harness.cells.selection import Selection, select
+from harness.cells.selection import select
 from harness.cli.amounts import SECONDS, Words, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.minimize_progress import watch_reduction
@@ -19,6 +19,7 @@ from harness.cli.options import execution_options, json_option, selection_option
 from harness.cli.output import command_line, print_json, results_console, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.frontends.base import Selection
 from harness.judging.conditions import parse_condition, spell
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.progress import MinimizeOptions
@@ -152,7 +153,7 @@ def _check_one(selection: Selection) -> None:
         "--sm": len(selection.targets),
         "--launch": len(selection.launches),
         "--ptxas": len(selection.ptxas),
-        "--triton": max(1, len(selection.tritons)),
+        "--triton": len(selection.compilers),
     }
     for name, count in counts.items():
         if count != 1:

@@ -67,6 +67,13 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
             "Default: the repro's, else installed.",
         ),
         click.option(
+            "--compiler",
+            type=Words(),
+            multiple=True,
+            metavar="KIND==X",
+            help="Any compiler's version; `triton==3.6.0` is `--triton 3.6.0`. Repeatable.",
+        ),
+        click.option(
             "--ptxas",
             type=Words(),
             multiple=True,
@@ -75,10 +82,7 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
             "this Triton picks; the default). Repeatable.",
         ),
         click.option(
-            "--launch",
-            type=Words(),
-            metavar="NAME",
-            help="Launch function, or a pattern of them.",
+            "--launch", type=Words(), metavar="NAME", help="Launch function, or a pattern of them."
         ),
         click.option(
             "--set",

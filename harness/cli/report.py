@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from harness.bugs.list import find_bug, list_bugs
-from harness.cells.selection import Selection, SelectionOptions, select
+from harness.cells.selection import SelectionOptions, select
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, print_line, results_console, status_console
@@ -21,6 +21,7 @@ from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words, spelled
 from harness.files.locations import create_folder
 from harness.files.whole_folders import write_atomically
+from harness.frontends.base import Selection
 from harness.judging.conditions import spell
 from harness.judging.followed import read_while
 from harness.minimize.reduction.words import folder_files
@@ -34,6 +35,7 @@ from harness.report.run import attach
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.row import Row
+from harness.values.toolchain import TRITON
 
 __all__ = ["command"]
 
@@ -129,6 +131,7 @@ def _words(options: dict[str, Any], store: Store) -> SelectionOptions:
         kernel=str(row["kernel"]),
         sm=[str(row["target"])],
         triton=[str(row["triton"])] if row["triton"] else [],
+        compiler=_compiler_of(row),
         ptxas=[] if is_bundled else [str(row["ptxas"])],
         launch=launch,
         set=overrides.split(",") if overrides else [],
@@ -137,11 +140,17 @@ def _words(options: dict[str, Any], store: Store) -> SelectionOptions:
     )
 
 
+def _compiler_of(row: Mapping[str, Any]) -> list[str]:
+    """What `--compiler` says of a row of another compiler than Triton."""
+    kind = row.get("compiler")
+    return [f"{kind}=={row['compiler_version']}"] if kind not in (None, TRITON) else []
+
+
 def _one(selection: Selection) -> Selection:
     several = {
         "--sm": selection.targets,
         "--launch": selection.launches,
-        "--triton": selection.tritons or (None,),
+        "--triton": selection.compilers,
         "--ptxas": selection.ptxas,
     }
     for name, values in several.items():

@@ -24,6 +24,7 @@ def selection_words(options: Mapping[str, Any]) -> SelectionOptions:
         kernel=options["kernel"],
         sm=options["sm"],
         triton=options["triton"],
+        compiler=options["compiler"],
         ptxas=options["ptxas"],
         launch=options["launch"],
         set=options["overrides"],
@@ -38,6 +39,7 @@ def spelled(words: SelectionOptions) -> list[str]:
     for name, values in (
         ("--sm", words.sm),
         ("--triton", words.triton),
+        ("--compiler", words.compiler),
         ("--ptxas", words.ptxas),
         ("--set", words.set),
     ):

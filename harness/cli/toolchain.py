@@ -12,7 +12,6 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, print_line, print_note, results_console
 from harness.files.locations import cache_dir
-from harness.toolchains import installed as toolchains
 from harness.toolchains import marker as toolchain_marker
 from harness.toolchains.install import (
     install_nvdisasm,
@@ -21,7 +20,13 @@ from harness.toolchains.install import (
     select_ptxas,
     select_triton,
 )
-from harness.toolchains.installed import list_damaged, list_installed, require_installed
+from harness.toolchains.installed import (
+    list_damaged,
+    list_installed,
+    remove,
+    require_installed,
+    verify,
+)
 from harness.toolchains.offered import available_nvdisasm, available_ptxas, available_triton
 from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
 
@@ -133,7 +138,7 @@ def verify_command(names: tuple[str, ...]) -> None:
     failures = 0
     for name in wanted:
         try:
-            toolchains.verify(name)
+            verify(name)
         except TriageError as error:
             failures += 1
             print_note(str(error))
@@ -147,5 +152,5 @@ def verify_command(names: tuple[str, ...]) -> None:
 def remove_command(names: tuple[str, ...]) -> None:
     """Delete installed toolchains, and nothing that triage did not install."""
     for name in names:
-        toolchains.remove(name)
+        remove(name)
         print_line(f"{name}: removed")

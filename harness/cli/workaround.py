@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
-from harness.cells.selection import Selection, select
+from harness.cells.selection import select
 from harness.cli.amounts import SECONDS, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.frontends.base import Selection
 from harness.values.errors import StorageError, UsageError
 from harness.workarounds.result import WorkaroundReport
 from harness.workarounds.run import WorkaroundOptions, find_workarounds
@@ -102,7 +103,7 @@ def _selected(options: dict[str, Any]) -> Selection:
     for name, values in (
         ("--sm", selection.targets),
         ("--launch", selection.launches),
-        ("--triton", selection.tritons),
+        ("--triton", selection.compilers),
         ("--ptxas", selection.ptxas),
     ):
         if len(values) > 1:

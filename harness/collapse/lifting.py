@@ -8,12 +8,11 @@ from dataclasses import replace
 
 from harness.bench.bench import Workbench
 from harness.bisect.axes import plan_cells, with_ptxas
-from harness.bisect.run import open_bench
-from harness.cells.evaluate import Evaluated, PlannedCell, evaluate, with_flags
-from harness.cells.run import CompileOptions, record_of
-from harness.cells.selection import Selection
+from harness.cells.evaluate import Evaluated, evaluate, with_flags
+from harness.cells.run import CompileOptions, open_bench, record_of
 from harness.collapse.evidence import CollapseEvidence, Lift
 from harness.collapse.facts import collapse_of, collapse_words
+from harness.frontends.base import PlannedCell, Selection
 from harness.processes.hub import Hub
 from harness.ptx.edits import with_directive
 from harness.ptx.facts import blank_opaque

@@ -1,1 +1,1 @@
-"""The compilers of kernel languages, one folder each."""
+"""The door for compilers of kernel languages: the protocol, the registry, what they share."""

@@ -104,7 +104,7 @@ def _coordinates(row: Row) -> Coordinates:
         launch=row.launch,
         config=Config.of(row.config),
         target=row.target,
-        triton=row.triton,
+        triton=row.compiler_version,
         ptxas=row.ptxas,
         ptxas_origin=row.ptxas_origin,
     )
@@ -123,4 +123,4 @@ def _what_there_is(rows: Sequence[Row]) -> str:
 
 def _order(row: Row) -> tuple[object, ...]:
     place = (row.kernel, row.launch, row.target, Config.of(row.config).label)
-    return *place, toolchain_order(row.triton, row.ptxas, row.ptxas_origin), row.frozen
+    return *place, toolchain_order(row.compiler_version, row.ptxas, row.ptxas_origin), row.frozen

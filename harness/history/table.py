@@ -142,7 +142,7 @@ def _table(rows: Sequence[Row], condition: Condition | None) -> Table:
         frozen = " frozen" if row.frozen else ""
         table.add_row(
             row.short,
-            row.triton or "-",
+            row.compiler_version or "-",
             f"{row.ptxas}{origin}{frozen}",
             verdict_text(row.verdict).append(f" {row.code}" if row.code else ""),
             *(_number(each) for each in (row.n_regs, row.spill_stores, row.spill_loads)),

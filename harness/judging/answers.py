@@ -39,7 +39,10 @@ LIMITS_OF_OURS = frozenset({VerdictKind.TIMEOUT, VerdictKind.OUT_OF_MEMORY})
 COULD_NOT_TELL = LIMITS_OF_OURS | {VerdictKind.UNSUPPORTED, VerdictKind.INFRA}
 """Verdicts that tell nothing of a kernel, unless they are the failure that is followed."""
 
-_BEFORE_PTXAS = frozenset(stage.value for stage in Stage) - {Stage.CUBIN.value, Stage.LAUNCH.value}
+_BEFORE_PTXAS = frozenset(stage.value for stage in Stage.all()) - {
+    Stage.CUBIN.value,
+    Stage.LAUNCH.value,
+}
 
 
 class VerdictAnswer(str, Enum):

@@ -57,7 +57,7 @@ _NUMBERS = (
 )
 _WORDS: Mapping[str, tuple[str, ...] | None] = {
     "verdict": tuple(kind.value for kind in VerdictKind),
-    "stage": tuple(stage.value for stage in Stage),
+    "stage": tuple(stage.value for stage in Stage.all()),
     "signature": None,
     "code": None,
     "occupancy_limiter": None,

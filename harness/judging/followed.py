@@ -281,7 +281,7 @@ def severity(row: Row, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> float:
 
 def toolchain_of(row: Row) -> str:
     """`Triton 3.6.0, ptxas 12.8.93`."""
-    return f"Triton {row.triton}, ptxas {row.ptxas}" if row.triton else f"ptxas {row.ptxas}"
+    return f"{row.compiler_name}, ptxas {row.ptxas}" if row.compiler else f"ptxas {row.ptxas}"
 
 
 def _measure_of(row: Row, thresholds: Thresholds) -> str | None:

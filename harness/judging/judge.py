@@ -1,12 +1,13 @@
 """What an outcome means. Pure: evidence in, verdict out, so that history can be re-judged.
 
-Order of questions: did the machine fail us; did Triton finish; did ptxas; is what came out the
-kernel; does it fit the target; is it healthy. How a process *ended* decides; words on stderr only
-tell failures of one kind apart, since compilers print the same words when they recover.
+Order of questions: did the machine fail us; did the compiler finish; did ptxas; is what came out
+the kernel; does it fit the target; is it healthy. How a process *ended* decides; words on stderr
+only tell failures of one kind apart, since compilers print the same words when they recover.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from harness.judging.judge_triton import judge_lowering
 from harness.judging.messages import llvm_error
 from harness.values.resources import Resources
 from harness.values.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from harness.values.toolchain import TRITON, compiler_name
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -37,7 +39,8 @@ class CellEvidence:
     None where there is no IR (raw PTX). `has_trap` says that it holds a trap of its own,
     `unknown_effects` which of its operations may write, for all that is known. `lost_assembly` are
     instructions of its inline assembly that the PTX has not. `trouble` says why our own side
-    failed.
+    failed. `compiler` is what people call the compiler; `judge_lowering` is its front end's verdict
+    on a lowering that raised or did not end well.
     """
 
     target: Target
@@ -53,6 +56,8 @@ class CellEvidence:
     occupancy: Occupancy | None = None
     limits: Limits | None = None
     trouble: str | None = None
+    compiler: str = compiler_name(TRITON)
+    judge_lowering: Callable[[Lowering], Verdict] = judge_lowering
 
 
 def judge(evidence: CellEvidence, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> Verdict:
@@ -61,15 +66,16 @@ def judge(evidence: CellEvidence, thresholds: Thresholds = DEFAULT_THRESHOLDS) -
         return Verdict(kind=VerdictKind.INFRA, reason=evidence.trouble)
     lowering, assembly = evidence.lowering, evidence.assembly
     if lowering and (lowering.error or not lowering.end.ok):
-        return judge_lowering(lowering)
+        return evidence.judge_lowering(lowering)
     if lowering and evidence.lost_assembly and (said := llvm_error(lowering.log)):
         # LLVM reports and goes on, without the code that it could not generate.
         lost = ", ".join(evidence.lost_assembly)
-        reason = f"LLVM reported an error, and Triton went on without {lost} of the source: {said}"
+        went_on = f"{evidence.compiler} went on without {lost} of the source"
+        reason = f"LLVM reported an error, and {went_on}: {said}"
         return failed(VerdictKind.PASS_FAILURE, Stage.PTX, reason, message=said)
     if assembly is None:
         reason = "nothing was assembled: " + (
-            "Triton ended well and left no PTX" if lowering else "there is no PTX"
+            f"{evidence.compiler} ended well and left no PTX" if lowering else "there is no PTX"
         )
         return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=Stage.PTX)
     if not (assembly.end.ok and assembly.has_cubin):
@@ -108,7 +114,7 @@ def _judge_stub(evidence: CellEvidence) -> Verdict | None:
         return None
     own = f" (a trap of the source's own is no reason: it has {effects})"
     why = _tmem_overflow(evidence)
-    reason = f"{why}, and Triton" if why else "Triton"
+    reason = f"{why}, and {evidence.compiler}" if why else evidence.compiler
     message = "tensor memory over the limit, lowered to a trap" if why else "lowered to a trap"
     return failed(
         VerdictKind.TRAP_STUB,

@@ -45,7 +45,7 @@ class Expectations:
         return next((each for each in found if happened(facts, each)), next(iter(found), None))
 
     def _candidates_for(self, facts: Facts) -> list[Expectation]:
-        toolchain = (facts.triton, facts.ptxas, facts.ptxas_origin)
+        toolchain = (facts.compiler_version, facts.ptxas, facts.ptxas_origin)
         key = (facts.kernel, facts.launch, facts.target, *toolchain)
         if key not in self._candidates:
             place = Coordinates(
@@ -54,7 +54,7 @@ class Expectations:
                 launch=facts.launch,
                 config=Config(),
                 target=facts.target,
-                triton=facts.triton,
+                triton=facts.compiler_version,
                 ptxas=facts.ptxas,
                 ptxas_origin=facts.ptxas_origin,
             )

@@ -63,8 +63,11 @@ class _Choice(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Toolchains(msgspec.Struct, forbid_unknown_fields=True):
+    """`compilers` are those of other front ends, by kind."""
+
     triton: _Choice = msgspec.field(default_factory=lambda: _Choice(spec=INSTALLED))
     ptxas: _Choice = msgspec.field(default_factory=lambda: _Choice(spec=BUNDLED))
+    compilers: dict[str, _Choice] = {}
 
 
 class _When(msgspec.Struct, forbid_unknown_fields=True):
@@ -192,6 +195,10 @@ class _Meaning:
         return Matrix(
             triton=self._versions("triton", data.toolchains.triton, (INSTALLED, LATEST)),
             ptxas=self._versions("ptxas", data.toolchains.ptxas, (BUNDLED, LATEST)),
+            compilers={
+                kind: self._versions(f"compilers.{kind}", choice, (INSTALLED, LATEST))
+                for kind, choice in data.toolchains.compilers.items()
+            },
             targets=tuple(
                 _meant(f"$.targets[{index}]", Target.parse, text)
                 for index, text in enumerate(data.targets)

@@ -17,13 +17,13 @@ from harness.minimize.reduction.progress import STARTED_OVER, Reducing
 from harness.minimize.reduction.references import (
     AtHand,
     ask_installed,
-    triton_shelf,
+    compiler_shelf,
     walk_the_index,
 )
 from harness.minimize.reduction.result import Minimization, Size, Uninteresting
 from harness.minimize.ttgir.run import find_ir, ir_driver, ir_oracle, size_of_module
 from harness.values.errors import UsageError
-from harness.values.toolchain import BUNDLED, Triton
+from harness.values.toolchain import BUNDLED, Compiler, compiler_name
 from harness.values.verdict import Stage
 
 __all__ = ["minimize_config", "minimize_source", "minimize_ttgir"]
@@ -40,7 +40,7 @@ class _Level:
     suffix: str
     original: str
     size_of: Callable[[str], Size]
-    oracle: Oracle[Triton]
+    oracle: Oracle[Compiler]
     driver: Driver
     options: str = ""
     changes: Callable[[str], list[str]] = lambda _: []
@@ -122,12 +122,12 @@ def _fingerprint(reducing: Reducing) -> Fingerprint:
     )
 
 
-def _triton(reducing: Reducing) -> Triton:
+def _triton(reducing: Reducing) -> Compiler:
     launch = reducing.subject.cell.launch
     if launch is None:
         kernel = reducing.subject.row.kernel
-        raise UsageError(f"{kernel}: raw PTX was not made by a Triton here; use --level ptx")
-    return launch.triton
+        raise UsageError(f"{kernel}: raw PTX comes from no compiler here; use --level ptx")
+    return launch.compiler
 
 
 def _until(reducing: Reducing) -> Stage | None:
@@ -159,7 +159,7 @@ async def _minimize(
     work.notes += [*at_hand.notes, *notes]
     folder.keep(best)
     held = HeldReduction(
-        name="Triton",
+        name=compiler_name(triton.kind),
         work=work,
         interest=interest,
         at_hand=at_hand,
@@ -173,16 +173,16 @@ async def _minimize(
 
 
 async def _look_around(
-    reducing: Reducing, level: _Level, triton: Triton, fingerprint: Fingerprint
-) -> AtHand[Triton]:
+    reducing: Reducing, level: _Level, triton: Compiler, fingerprint: Fingerprint
+) -> AtHand[Compiler]:
     """What every Triton at hand does with the original; more of the index until both sides accept.
 
     Raises:
         InfrastructureError: this Triton cannot be started.
     """
     watch, limits = reducing.watch, reducing.bench.limits
-    shelf = triton_shelf()
-    watch.stage("asking every Triton at hand about the original")
+    shelf = compiler_shelf(triton.kind)
+    watch.stage(f"asking every {shelf.name} at hand about the original")
     found = await ask_installed(level.oracle, shelf, level.original, triton, limits)
     if fingerprint.condition is None and fingerprint.shows(found.reactions[triton.version]):
         await walk_the_index(level.oracle, shelf, found, fingerprint, limits, watch.stage)
@@ -190,7 +190,7 @@ async def _look_around(
 
 
 async def _begun(
-    folder: MinimizedFolder, level: _Level, interest: Interest[Triton]
+    folder: MinimizedFolder, level: _Level, interest: Interest[Compiler]
 ) -> tuple[str, list[str]]:
     """What the reduction goes on from, and what to say of it."""
     if folder.begun is None or folder.begun == level.original:
@@ -204,7 +204,7 @@ async def _begun(
     return level.original, [STARTED_OVER]
 
 
-def _report(reducing: Reducing, held: HeldReduction[Triton], level: _Level) -> Minimization:
+def _report(reducing: Reducing, held: HeldReduction[Compiler], level: _Level) -> Minimization:
     subject, ptxas, work = reducing.subject, reducing.subject.cell.ptxas, held.work
     reaction = held.at_hand.reactions[held.interest.fingerprint.bad]
     work.calls = held.interest.calls
@@ -216,7 +216,7 @@ def _report(reducing: Reducing, held: HeldReduction[Triton], level: _Level) -> M
         level=level.name,
         suffix=level.suffix,
         options=level.options,
-        triton=subject.row.triton,
+        triton=subject.row.compiler_version,
         ptxas=ptxas.version,
         packages={} if ptxas.origin == BUNDLED else {ptxas.version: ptxas.origin},
         fingerprint=held.interest.fingerprint,
@@ -241,7 +241,7 @@ def _report(reducing: Reducing, held: HeldReduction[Triton], level: _Level) -> M
     )
 
 
-def _reason(held: HeldReduction[Triton]) -> str:
+def _reason(held: HeldReduction[Compiler]) -> str:
     """What the failing version says of the result; of the original where it was not asked."""
     bad = held.interest.fingerprint.bad
     return next((line.minimized_words for line in held.versions if line.version == bad), "")

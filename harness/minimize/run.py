@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from harness.bench.bench import Workbench
-from harness.cells.run import CompileOptions
-from harness.cells.selection import Selection
-from harness.frontends.triton.sessions import TritonSessions
+from harness.cells.run import CompileOptions, open_bench
+from harness.frontends.base import Selection
+from harness.frontends.registry import front_end
 from harness.minimize.levels import (
     minimize_config,
     minimize_source,
@@ -20,6 +19,7 @@ from harness.minimize.reduction.result import Minimization, Uninteresting
 from harness.minimize.reduction.subject import Subject, SubjectSearch, find_subject, is_before_ptxas
 from harness.processes.hub import Hub
 from harness.store.store import Store
+from harness.values.errors import UsageError
 from harness.values.verdict import Stage
 
 __all__ = ["LEVELS", "minimize"]
@@ -52,14 +52,7 @@ async def minimize(
     started = time.monotonic()
     run = store.begin_run(how.command)
     async with Hub() as hub:
-        bench = Workbench(
-            hub=hub,
-            store=store,
-            sessions=TritonSessions(hub, capture_timeout=how.timeout, capture_memory=how.memory),
-            jobs=how.workers,
-            limits=how.limits,
-            use_cache=how.use_cache,
-        )
+        bench = open_bench(hub, store, how)
         subject = await find_subject(
             bench,
             selection,
@@ -83,15 +76,19 @@ async def minimize(
                 watch=watch,
                 started=started,
             )
-            result = await _LEVELS[_level(options.level, subject)](reducing)
+            result = await _LEVELS[_level(options.level, subject, selection)](reducing)
     store.finish_run(run)
     return result
 
 
-def _level(asked: str, subject: Subject) -> str:
+def _level(asked: str, subject: Subject, selection: Selection) -> str:
     """What ptxas does not see is in the source; the rest is in the PTX too, which is quicker."""
+    end = front_end(selection.repro.front_end)
+    if asked not in ("auto", "ptx", *end.levels) and selection.repro.ptx is None:
+        known = ", ".join([*end.levels, "ptx"])
+        raise UsageError(f"--level {asked}: a kernel of {end.title} is reduced at {known}")
     if asked != "auto":
         return asked
     row = subject.row
     is_unseen = is_before_ptxas(row) or row.stage == Stage.LAUNCH.value
-    return "source" if row.triton and (subject.text is None or is_unseen) else "ptx"
+    return "source" if "source" in end.levels and (subject.text is None or is_unseen) else "ptx"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from harness.cells.evaluate import PlannedCell
 from harness.cells.run import CapturePlace, RunProgress, stored_place
-from harness.frontends.triton.lower import lowering_key
+from harness.frontends.base import PlannedCell
+from harness.frontends.registry import front_end
 from harness.nights.plan import MatrixPlan
-from harness.nights.run import MatrixOptions, Matter, open_bench, open_matter
+from harness.nights.run import MatrixOptions, Matter, matrix_bench, open_matter
 from harness.store.store import Store
 from harness.values.matrix import Matrix
 
@@ -70,7 +70,7 @@ async def list_matrix(
     Raises:
         StorageError: the store cannot be read.
     """
-    async with open_bench(store, options, matrix) as bench:
+    async with matrix_bench(store, options, matrix) as bench:
         matter = open_matter(bench, plan, options, RunProgress(), None)
         cells: dict[str, PlannedCell] = {}
         missing: list[CapturePlace] = []
@@ -105,8 +105,7 @@ def _configs(place: CapturePlace) -> int | None:
 
 def _uncaptured(place: CapturePlace) -> Uncaptured:
     repro = place.selection.repro
-    assert place.triton is not None, "PTX needs no capture"
-    cells = f"{repro.name}/{place.launch.label}/*@{place.target}/triton-{place.triton.version}/*"
+    cells = f"{repro.name}/{place.launch.label}/*@{place.target}/{place.compiler.label}/*"
     return Uncaptured(cells=cells, configs=_configs(place))
 
 
@@ -120,7 +119,7 @@ def _estimate(
         key = cell.raw_ptx or ""
         if cell.launch and cell.record:
             sees = cell.bundled if cell.freeze_ptx and cell.bundled else cell.ptxas
-            key = lowering_key(cell.launch, cell.record, sees)
+            key = front_end(cell.compiler.kind).lowering_key(cell.launch, cell.record, sees)
         work.setdefault(key, []).append(cell)
         assemblies.add((key, cell.ptxas.sha256))
     stored = set(store.get_many("lower", work)) if steering.use_cache else set()

@@ -11,34 +11,30 @@ from packaging.version import Version
 
 from harness.cells.run import CapturePlace
 from harness.cells.selection import (
-    PlannedLaunch,
-    Selection,
     SelectionOptions,
     choose_launches,
     choose_nvdisasm,
     choose_targets,
 )
-from harness.frontends.triton.ir_inputs import SUFFIXES
+from harness.frontends.base import PlannedLaunch, Selection
+from harness.frontends.registry import front_end, front_ends
 from harness.matrix.rules import Rules, Shard, newest_of_minor, spec_hint
 from harness.packages.versions import LATEST, exact_version, select
 from harness.repros.find import find_kernels, list_repros
-from harness.toolchains.bundled import installed_triton
 from harness.toolchains.install import (
     install_ptxas,
-    install_triton,
     installed_nvdisasm,
     planned_ptxas,
-    planned_triton,
     select_ptxas,
-    select_triton,
 )
 from harness.toolchains.installed import list_installed
-from harness.toolchains.offered import available_ptxas, available_triton
+from harness.toolchains.marker import PTXAS
+from harness.toolchains.offered import available_ptxas
 from harness.values.errors import InfrastructureError, OfflineError, UsageError
 from harness.values.kernel import ConfigFilter, Repro
 from harness.values.matrix import Extra, Matrix, VersionChoice
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, INSTALLED, Ptxas, Tool, Triton
+from harness.values.toolchain import BUNDLED, INSTALLED, PTX, TRITON, Compiler, Ptxas, Tool
 from harness.values.workaround import KeptWorkaround
 from harness.workarounds.expiry import to_retest, to_run
 
@@ -105,10 +101,9 @@ class _Planner:
     dropped: list[Dropped] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    versions: dict[str, set[Version]] = field(
-        default_factory=lambda: {"triton": set(), "ptxas": set()}
-    )
-    _tritons: dict[str, Triton | None] = field(default_factory=dict)
+    versions: dict[str, set[Version]] = field(default_factory=lambda: {TRITON: set(), PTXAS: set()})
+    _compilers: dict[tuple[str, str], Compiler | None] = field(default_factory=dict)
+    _words: dict[str, list[str]] = field(default_factory=dict)
     _ptxas: dict[str, Ptxas | None] = field(default_factory=dict)
     _nvdisasm: Tool | None = None
 
@@ -122,16 +117,16 @@ class _Planner:
             self.warnings += notes
         else:
             self._nvdisasm = installed_nvdisasm()
-        tritons = self._versions("triton", self.matrix.triton)
-        ptxas = self._versions("ptxas", self.matrix.ptxas)
+        self._words[TRITON] = self._versions(TRITON, self.matrix.triton)
+        ptxas = self._versions(PTXAS, self.matrix.ptxas)
         for repro in self._kernels():
-            self._product(repro, tritons, ptxas)
+            self._product(repro, ptxas)
         for extra in self.matrix.include:
-            self._extra(extra, tritons, ptxas, f"{self.matrix.file}:{extra.line}: include")
+            self._extra(extra, ptxas, f"{self.matrix.file}:{extra.line}: include")
         for each in self.kept:
             own = [BUNDLED] if each.baseline.triton else ptxas
             for extra in (to_run(each), *to_retest(each)):
-                self._extra(extra, tritons, own, f"workaround for {each.baseline.cell}")
+                self._extra(extra, own, f"workaround for {each.baseline.cell}")
         return MatrixPlan(
             rules=self.rules,
             places=tuple(self.places),
@@ -153,7 +148,9 @@ class _Planner:
         self.warnings += [str(error) for error in errors]
         found: dict[str, Repro] = {}
         for index, pattern in enumerate(self.matrix.kernels):
-            if pattern.partition("::")[0].endswith((".py", *SUFFIXES)):
+            if pattern.partition("::")[0].endswith(
+                (".py", *(suffix for end in front_ends() for suffix in end.suffixes))
+            ):
                 mine = find_kernels(pattern)
             else:
                 mine = [repro for repro in repros if fnmatchcase(repro.name, pattern)]
@@ -172,12 +169,12 @@ class _Planner:
             chosen = self._chosen(tool, spec, prereleases=choice.prereleases)
             if choice.newest_of_minor and spec != LATEST and exact_version(spec) is None:
                 chosen = newest_of_minor(chosen)
-            self.versions[tool] |= set(chosen)
+            self.versions.setdefault(tool, set()).update(chosen)
             found += [str(version) for version in chosen]
         return list(dict.fromkeys(found))
 
     def _chosen(self, tool: str, spec: str, *, prereleases: bool) -> list[Version]:
-        choose = select_triton if tool == "triton" else select_ptxas
+        choose = select_ptxas if tool == PTXAS else front_end(tool).select
         entry = f"toolchains.{tool}"
         try:
             # `==12.8` is one version that may not exist: said as what it is, not as an error.
@@ -196,16 +193,24 @@ class _Planner:
         return chosen
 
     def _available(self, tool: str) -> list[Version]:
-        if tool == "triton":
-            return available_triton()
+        if tool != PTXAS:
+            return front_end(tool).available()
         return [version for version, _ in available_ptxas()]
 
-    def _product(self, repro: Repro, tritons: list[str], ptxas: list[str]) -> None:
+    def _words_for(self, repro: Repro, launch: PlannedLaunch) -> list[str]:
+        """The versions of the compiler of a launch, as the matrix names them."""
+        kind = _kind_of(repro, launch)
+        if kind not in self._words:
+            choice = self.matrix.compilers.get(kind)
+            self._words[kind] = self._versions(kind, choice) if choice else [INSTALLED]
+        return self._words[kind]
+
+    def _product(self, repro: Repro, ptxas: list[str]) -> None:
         launches = self._launches(repro)
         targets = tuple(str(target) for target in self.matrix.targets)
         for target in choose_targets(SelectionOptions(kernel=repro.name, sm=targets), repro):
             for launch in launches:
-                for word in [None] if launch.spec.from_ptx else tritons:
+                for word in self._words_for(repro, launch):
                     self._place(repro, launch, target, word, ptxas, ConfigFilter())
 
     def _launches(self, repro: Repro) -> tuple[PlannedLaunch, ...]:
@@ -220,7 +225,7 @@ class _Planner:
             self._warn("launches[0]", f"no launch of {repro.name} matches; it has {names}")
         return tuple(found)
 
-    def _extra(self, extra: Extra, tritons: list[str], ptxas: list[str], where: str) -> None:
+    def _extra(self, extra: Extra, ptxas: list[str], where: str) -> None:
         try:
             repros = find_kernels(extra.kernel)
             words = [f"{name}={'none' if value is None else value}" for name, value in extra.set]
@@ -229,7 +234,7 @@ class _Planner:
                 options = SelectionOptions(
                     kernel=repro.name, launch=extra.launch, set=words, sm=targets
                 )
-                self._extra_places(extra, repro, options, tritons, ptxas)
+                self._extra_places(extra, repro, options, ptxas)
         except UsageError as error:
             self.warnings.append(f"{where}: {error}")
 
@@ -238,16 +243,17 @@ class _Planner:
         extra: Extra,
         repro: Repro,
         options: SelectionOptions,
-        tritons: list[str],
         ptxas: list[str],
     ) -> None:
-        if extra.triton:
-            tritons = self._versions("triton", VersionChoice(specs=(extra.triton,)))
+        named = extra.triton and self._versions(
+            repro.front_end, VersionChoice(specs=(extra.triton,))
+        )
         if extra.ptxas:
             ptxas = self._versions("ptxas", VersionChoice(specs=(extra.ptxas,)))
         for target in choose_targets(options, repro):
             for launch in choose_launches(options, repro):
-                for word in [None] if launch.spec.from_ptx else tritons:
+                words = self._words_for(repro, launch)
+                for word in words if launch.spec.from_ptx or not named else named:
                     self._place(repro, launch, target, word, ptxas, extra.config, extra=extra)
 
     def _place(
@@ -255,14 +261,15 @@ class _Planner:
         repro: Repro,
         launch: PlannedLaunch,
         target: Target,
-        word: str | None,
+        word: str,
         ptxas: Sequence[str],
         config: ConfigFilter,
         *,
         extra: Extra | None = None,
     ) -> None:
         """Add one place, unless it is excluded, of another shard, or cannot be had."""
-        version = self._version_of(word)
+        kind = _kind_of(repro, launch)
+        version = self._version_of(kind, word)
         label = launch.label
         at = (repro.name, label, str(target), version)
         if not self.rules.is_wanted_early(*at):
@@ -276,49 +283,51 @@ class _Planner:
         # Kernels that share a capture are in the same shard.
         if not self.shard.has(f"{repro.group or repro.name}/{label}@{target}/{version}"):
             return
-        triton = self._triton(word) if word else None
-        chosen = [self._one_ptxas(name) for name in ptxas if word or name != BUNDLED]
+        compiler = self._compiler(kind, word)
+        bundles = front_end(kind).default_ptxas() == BUNDLED
+        chosen = [self._one_ptxas(name) for name in ptxas if bundles or name != BUNDLED]
         tools = tuple(tool for known, tool in chosen if known)
-        if (word and triton is None) or not tools:
+        if compiler is None or not tools:
             self.rules.unseen(*at)
             return
-        if triton:
-            self.versions["triton"].add(Version(triton.version))
+        if compiler.version:
+            self.versions.setdefault(kind, set()).add(Version(compiler.version))
         if extra:
             self.extras.add(len(self.places))
         self.places.append(
             CapturePlace(
                 selection=Selection(
-                    repro=repro if word else replace(repro, launches=(launch.spec,)),
+                    repro=replace(repro, launches=(launch.spec,)) if kind == PTX else repro,
                     launches=(launch,),
                     targets=(target,),
-                    tritons=(triton,) if triton else (),
+                    compilers=(compiler,),
                     ptxas=tools,
                     config=config,
-                    freeze_ptx=self.matrix.freeze_ptx and word is not None,
+                    freeze_ptx=self.matrix.freeze_ptx and kind != PTX,
                     nvdisasm=self._nvdisasm,
                 ),
                 target=target,
-                triton=triton,
+                compiler=compiler,
                 launch=launch,
                 variant=extra.variant if extra else None,
             )
         )
 
-    def _version_of(self, word: str | None) -> str | None:
+    def _version_of(self, kind: str, word: str) -> str | None:
+        if kind == PTX:
+            return None
         if word != INSTALLED:
             return word
-        found = self._triton(word)
+        found = self._compiler(kind, word)
         return found.version if found else None
 
-    def _triton(self, word: str) -> Triton | None:
-        if word not in self._tritons:
-            get = install_triton if self.installs else planned_triton
-            install: Callable[[], Triton] = (
-                installed_triton if word == INSTALLED else lambda: get(word)
-            )
-            self._tritons[word] = self._had(install)
-        return self._tritons[word]
+    def _compiler(self, kind: str, word: str) -> Compiler | None:
+        if (kind, word) not in self._compilers:
+            end = front_end(kind)
+            get = end.install if self.installs else end.planned
+            install = end.default if word == INSTALLED else lambda: get(word)
+            self._compilers[kind, word] = self._had(install)
+        return self._compilers[kind, word]
 
     def _one_ptxas(self, word: str) -> tuple[bool, Ptxas | None]:
         """Whether it can be had, and which it is: None for the bundled one."""
@@ -338,7 +347,5 @@ class _Planner:
             return None
 
 
-def _for_launch(tritons: Sequence[str], launch: PlannedLaunch) -> Sequence[str | None]:
-    """PTX has been through a Triton."""
-    file = launch.spec.file
-    return (None,) if file and file.suffix == ".ptx" else tritons
+def _kind_of(repro: Repro, launch: PlannedLaunch) -> str:
+    return PTX if launch.spec.from_ptx else repro.compiler

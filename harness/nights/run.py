@@ -17,11 +17,11 @@ from harness.cells.run import (
     Run,
     RunProgress,
     captures_of,
+    open_bench,
     stored_place,
     work_off,
 )
 from harness.changes.diff import compare_runs, previous_run
-from harness.frontends.triton.sessions import TritonSessions
 from harness.matrix.expectations import Expectations, happened
 from harness.matrix.rules import Rules, Shard
 from harness.nights.plan import MatrixPlan, plan_matrix
@@ -40,7 +40,7 @@ __all__ = [
     "MatrixReport",
     "Matter",
     "make_plan",
-    "open_bench",
+    "matrix_bench",
     "open_matter",
     "run_matrix",
 ]
@@ -155,7 +155,7 @@ async def run_matrix(
     """
     started = time.monotonic()
     run_id = store.begin_run(options.work.command, options.part)
-    async with open_bench(store, options, matrix) as bench:
+    async with matrix_bench(store, options, matrix) as bench:
         if options.max_time is not None:
             bench.deadline = started + options.max_time
         matter = open_matter(bench, plan, options, progress, run_id)
@@ -190,7 +190,7 @@ async def run_matrix(
 
 
 @contextlib.asynccontextmanager
-async def open_bench(
+async def matrix_bench(
     store: Store, options: MatrixOptions, matrix: Matrix
 ) -> AsyncIterator[Workbench]:
     """A bench for the cells of a matrix, with its limits."""
@@ -198,16 +198,7 @@ async def open_bench(
     # Launch code is given as long as the compilers, wherever they are given more.
     capture_timeout = max([matrix.timeout, *(each.timeout or 0 for each in matrix.overrides)])
     async with Hub() as hub:
-        yield Workbench(
-            hub=hub,
-            store=store,
-            sessions=TritonSessions(
-                hub, capture_timeout=capture_timeout, capture_memory=work.memory
-            ),
-            jobs=work.workers,
-            limits=work.limits,
-            use_cache=work.use_cache,
-        )
+        yield open_bench(hub, store, work, launch_timeout=capture_timeout)
 
 
 def open_matter(

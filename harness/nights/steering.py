@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from harness.bench.bench import Workbench
-from harness.cells.evaluate import PlannedCell
-from harness.cells.plan import Plan
 from harness.cells.reuse import CELL, LIMITS, Identities, carried, limits_label
 from harness.cells.run import CapturePlace, RunProgress, Steering, Treatment
-from harness.frontends.triton.lower import lowering_key
+from harness.frontends.base import Plan, PlannedCell
+from harness.frontends.registry import front_end
 from harness.matrix.rules import Rules, by_information
 from harness.nights.plan import MatrixPlan
 from harness.processes.hub import ResourceLimits
@@ -207,7 +206,7 @@ def coordinates_of(cell: PlannedCell) -> Coordinates:
         launch=known.launch,
         config=known.config,
         target=str(known.target),
-        triton=known.triton,
+        triton=cell.compiler.version or None,
         ptxas=cell.ptxas.version,
         ptxas_origin=cell.ptxas.origin,
     )
@@ -218,7 +217,7 @@ def _at(place: CapturePlace) -> tuple[str, str, str, str | None]:
         place.selection.repro.name,
         place.launch.label,
         str(place.target),
-        place.triton.version if place.triton else None,
+        place.compiler.version or None,
     )
 
 
@@ -230,5 +229,5 @@ def _work_of(cell: PlannedCell) -> tuple[str, tuple[str, str]]:
     if cell.launch is None or cell.record is None:
         return "", (f"{cell.raw_ptx} {cell.entry}", cell.ptxas.sha256)
     sees = cell.bundled if cell.freeze_ptx and cell.bundled else cell.ptxas
-    key = lowering_key(cell.launch, cell.record, sees)
+    key = front_end(cell.compiler.kind).lowering_key(cell.launch, cell.record, sees)
     return key, (key, cell.ptxas.sha256)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from harness.bisect.neighbours import contrast
 from harness.cells.compile import CompileOptions, RunProgress, compile_selections
-from harness.cells.selection import Selection, SelectionOptions, select
+from harness.cells.selection import SelectionOptions, select
+from harness.frontends.base import Selection
 from harness.judging.conditions import Condition
 from harness.report.claims import AttachedPlace
 from harness.store.store import Store
@@ -100,12 +101,12 @@ def _selection(bench: Bench, place: AttachedPlace, target: str) -> Selection:
     is_ptx = place.file.endswith(".ptx")
     names_ptxas = place.tool == "ptxas" or case.ptxas_origin != "bundled"
     ptxas = place.version if place.tool == "ptxas" else case.ptxas
-    triton = place.version if place.tool == "Triton" else case.triton
+    version = case.compiler_version if place.tool == "ptxas" else place.version
     return select(
         SelectionOptions(
             kernel=str(bench.folder / place.file),
             sm=[target],
-            triton=[] if is_ptx or triton is None else [triton],
+            compiler=[] if is_ptx or version is None else [f"{case.compiler}=={version}"],
             ptxas=[ptxas] if names_ptxas else [],
         )
     )

@@ -20,6 +20,7 @@ from harness.report.claims import AttachedPlace
 from harness.tables.survivors import Survivors, survivors
 from harness.values.outcome import signal_name
 from harness.values.row import Row
+from harness.values.toolchain import compiler_name
 from harness.values.verdict import Signature, VerdictKind
 
 __all__ = [
@@ -143,7 +144,7 @@ class Dossier:
     @property
     def tool(self) -> str:
         """The compiler in which it goes wrong, as a sentence names it."""
-        return "ptxas" if self.history_axis == "ptxas" else "Triton"
+        return "ptxas" if self.history_axis == "ptxas" else compiler_name(self.case.compiler)
 
     @property
     def history_axis(self) -> str:
@@ -152,8 +153,8 @@ class Dossier:
         Poor code comes from either compiler: it is the one whose versions differ.
         """
         if self.kind is VerdictKind.SICK and self.along_triton and self.along_triton.boundary:
-            return "triton"
-        return "ptxas" if self.in_ptxas else "triton"
+            return self.along_triton.axis
+        return "ptxas" if self.in_ptxas else self.case.compiler or "ptxas"
 
     @property
     def fates(self) -> Survivors:

@@ -9,7 +9,7 @@ from importlib import metadata
 import msgspec
 
 import harness
-from harness.cells.selection import Selection
+from harness.frontends.base import Selection
 from harness.frontends.triton.tracebacks import as_the_user_sees_it
 from harness.packages.metadata import package_license
 from harness.processes.hub import run_tool
@@ -20,6 +20,7 @@ from harness.toolchains.offered import available_ptxas
 from harness.values.kernel import Repro
 from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
+from harness.values.toolchain import TRITON, compiler_name
 
 __all__ = ["environment_of", "log_of", "origin_of", "ptxas_facts"]
 
@@ -68,12 +69,13 @@ def log_of(store: Store, record: ResultRecord) -> str:
 
 def environment_of(case: Row) -> dict[str, str]:
     """In the manner of collect_env, with the ptxas if it ran; a GPU has no part in it."""
+    title = compiler_name(case.compiler or TRITON)
     ptxas = {
         "ptxas version": f"{case.ptxas} ({case.ptxas_origin})",
         "ptxas flags": shlex.join(case.ptxas_flags),
     }
     return {
-        "Triton version": case.triton or "none: the input is PTX",
+        f"{title} version": case.compiler_version or "none: the input is PTX",
         **(ptxas if case.ptxas_flags else {}),
         "target": case.target,
         "PyTorch version": metadata.version("torch"),

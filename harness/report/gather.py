@@ -18,11 +18,12 @@ from harness.bisect.run import BisectOptions, bisect_versions
 from harness.blame.run import BlameOptions, find_blame
 from harness.blame.words import Blame
 from harness.cells.compile import CompileOptions, RunProgress, compile_selections
-from harness.cells.selection import Selection
 from harness.collapse.evidence import CollapseEvidence
 from harness.collapse.facts import collapse_of
 from harness.collapse.lifting import study_collapse
 from harness.files.locations import home_dir
+from harness.frontends.base import Selection
+from harness.frontends.registry import front_end
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed, follow
@@ -32,8 +33,8 @@ from harness.minimize.run import minimize
 from harness.report.dossier import Dossier, KnownWorkaround, Missing, Upstream
 from harness.report.facts import environment_of, log_of, origin_of, ptxas_facts
 from harness.store.store import Store
-from harness.toolchains.install import install_ptxas, install_triton
-from harness.toolchains.offered import available_ptxas, available_triton
+from harness.toolchains.install import install_ptxas
+from harness.toolchains.offered import available_ptxas
 from harness.values.errors import (
     CaptureError,
     EmptySelectionError,
@@ -43,6 +44,7 @@ from harness.values.errors import (
 )
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
+from harness.values.toolchain import TRITON, compiler_name
 from harness.values.verdict import Stage, VerdictKind
 from harness.workarounds.result import Candidate, WorkaroundReport
 from harness.workarounds.run import WorkaroundOptions, find_workarounds
@@ -164,10 +166,11 @@ async def _histories(work: _Gathering, mine: Selection, dossier: Dossier) -> Dos
         )
     # Poor code may come from either compiler.
     if not dossier.is_ptx and (dossier.kind is VerdictKind.SICK or not dossier.in_ptxas):
+        kind = mine.repro.front_end
         along_triton = await work.piece(
-            "the history along Triton",
-            "bisect --axis triton",
-            lambda: _bisect(work, mine, dossier, "triton"),
+            f"the history along {compiler_name(kind)}",
+            f"bisect --axis {kind if kind == TRITON else 'compiler'}",
+            lambda: _bisect(work, mine, dossier, kind),
         )
         dossier = replace(dossier, along_triton=along_triton)
     return dossier
@@ -204,6 +207,11 @@ def _check_upstream(selection: Selection, case: Row, options: GatherOptions) -> 
         raise UsageError(
             f"--for nvidia: this is no failure of ptxas: {case.verdict} in stage {case.stage}, "
             "before ptxas has the kernel; report it with --for triton"
+        )
+    if options.upstream is Upstream.TRITON and case.compiler not in (None, TRITON):
+        raise UsageError(
+            f"--for triton: {selection.repro.name} is compiled by {case.compiler_name}; report it "
+            "with --for project"
         )
     if options.upstream is Upstream.TRITON and selection.repro.ptx:
         raise UsageError(
@@ -266,8 +274,8 @@ async def _bisect(work: _Gathering, mine: Selection, dossier: Dossier, axis: str
 
 def _on_axis(case: Row, axis: str) -> str | None:
     """The case's own version, where the axis has it: no graver failure of another one is meant."""
-    if axis == "triton":
-        mine, known = case.triton, [str(version) for version in available_triton()]
+    if axis != "ptxas":
+        mine, known = case.compiler_version, [str(each) for each in front_end(axis).available()]
     else:
         mine, known = case.ptxas, [str(version) for version, _ in available_ptxas()]
     return mine if mine in known else None
@@ -288,7 +296,8 @@ async def _elsewhere(
         if dossier.history_axis == "ptxas":
             there = replace(every, ptxas=(install_ptxas(version),))
         else:
-            there = replace(every, tritons=(install_triton(version),))
+            installed = front_end(every.repro.front_end).install(version)
+            there = replace(every, compilers=(installed,))
         failing = [replace(there, config=_only(row, dossier.rows)) for row in dossier.failing]
         with contextlib.suppress(CaptureError, EmptySelectionError):
             work.tell(f"the configs that fail, with {dossier.tool} {version}")

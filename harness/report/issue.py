@@ -161,7 +161,7 @@ class View:
             return "The input is PTX; `original.ptx` is the file as it was given, byte for byte."
         origin = f" ({d.origin.package} {d.origin.version})" if d.origin else ""
         return (
-            f"The input is PTX that Triton {d.case.triton} generates from `{d.function}`{origin} "
+            f"The input is PTX that {d.case.compiler_name} generates from `{d.function}`{origin} "
             f"for {d.case.target}; `original.ptx` is that PTX without debug information."
         )
 
@@ -202,7 +202,7 @@ class View:
             ptxas = "$(find wheel -name ptxas)" if package else "ptxas"
             return "\n".join([*get, f"{ptxas} {flags} {self.minimal_name} -o kernel.cubin"])
         if self.minimal_name in self.names and self.minimal_name.endswith(".py"):
-            return f"pip install triton=={case.triton}\npython {self.minimal_name}"
+            return f"pip install triton=={case.compiler_version}\npython {self.minimal_name}"
         return "" if self.has_script else d.shown_by
 
     @property
@@ -273,7 +273,8 @@ class View:
     @property
     def where_to_report(self) -> str:
         """To whom the cause belongs, in words."""
-        whose = {"ptxas": "ptxas (NVIDIA)", "Triton": "Triton (triton-lang/triton)"}[self.d.tool]
+        known = {"ptxas": "ptxas (NVIDIA)", "Triton": "Triton (triton-lang/triton)"}
+        whose = known.get(self.d.tool, self.d.tool)
         return f"It goes wrong in {whose}; `triage report` writes the report for them too."
 
     @property
@@ -329,9 +330,9 @@ class View:
 
 
 def _compilers(d: Dossier) -> str:
-    triton = f"Triton {d.case.triton}" if d.case.triton else ""
+    compiler = d.case.compiler_name if d.case.compiler else ""
     ptxas = f"ptxas {d.case.ptxas}" if d.in_ptxas else ""
-    return " and ".join(filter(None, (triton, ptxas)))
+    return " and ".join(filter(None, (compiler, ptxas)))
 
 
 def render_report(dossier: Dossier, upstream: Upstream) -> Issue:

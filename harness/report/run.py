@@ -43,7 +43,7 @@ def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str], given: by
         files["original.ptx"] = (given, "the input as it was given, byte for byte")
     elif dossier.in_ptxas and (sha256 := _followed_ptx(dossier)):
         text = store.artifacts.get(sha256).decode(errors="replace")
-        what = f"the PTX that Triton {dossier.case.triton} generates, without debug information"
+        what = f"the PTX that {dossier.case.compiler_name} generates, without debug information"
         files["original.ptx"] = (without_debug(text).encode() + b"\n", what)
     if found and found.suffix != ".ptx":
         what = f"what min{found.suffix} was reduced from"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from harness.bisect.contrast import Contrast
 from harness.bisect.report import BisectReport
+from harness.bisect.words import tool_title
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import measured
 from harness.report.claims import AttachedPlace, Claim, ClaimKind, Ledger, gives, has_figures
@@ -52,7 +53,7 @@ def version_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> list[str]
     columns = [_given(d, report)]
     if d.smallest and report is d.history:
         columns.append(_smallest(d))
-    tool = "ptxas" if report.axis == "ptxas" else "Triton"
+    tool = tool_title(report.axis)
     lines = [_line([tool, *(each.header for each in columns)]), _line(["---"] * (len(columns) + 1))]
     for versions, cells in _spans(report.versions, columns):
         name = versions[0] if len(versions) == 1 else f"{versions[0]} - {versions[-1]}"

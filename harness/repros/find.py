@@ -15,7 +15,9 @@ from packaging.version import InvalidVersion, Version
 
 import harness
 from harness.files.yaml_files import FieldError, read_yaml
-from harness.frontends.triton.ir_inputs import IR_SUFFIXES, SUFFIXES, launch_from, read_file
+from harness.frontends.base import FrontEnd
+from harness.frontends.registry import front_ends
+from harness.frontends.triton.ir_inputs import SUFFIXES, launch_from, read_file, spelling
 from harness.repros.launch_files import launches_of_repro, launches_of_script
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import KernelSource, Operation, Pin, Repro
@@ -150,8 +152,8 @@ def find_kernels(text: str) -> list[Repro]:
     path, colons, kernel = text.partition("::")
     if colons and not kernel:
         raise UsageError(f"--kernel {text}: name the kernel after `::`, or leave `::` out")
-    if path.endswith(SUFFIXES):
-        return [_half_compiled(Path(path), kernel or None)]
+    if end := _of_suffix(path):
+        return [end.read_file(Path(path), kernel or None)]
     if path.endswith(".py"):
         return [_python_file(Path(path), kernel or None)]
     if _NAME.fullmatch(text):
@@ -168,6 +170,11 @@ def find_kernels(text: str) -> list[Repro]:
     near = difflib.get_close_matches(text[:100], [r.name for r in repros], n=3, cutoff=0.4)
     hint = f"near names: {', '.join(near)}" if near else "`triage kernels` lists them"
     raise UsageError(f"no kernel {text[:200]!r}; {hint}; or give FILE.py::NAME or FILE.ptx")
+
+
+def _of_suffix(path: str) -> FrontEnd | None:
+    """The front end that reads files of this name."""
+    return next((end for end in front_ends() if path.endswith(end.suffixes)), None)
 
 
 def _read(path: Path) -> list[Repro]:
@@ -203,7 +210,7 @@ def _read(path: Path) -> list[Repro]:
             requires=tuple(_pin(pin) for pin in data.requires),
             issue=one.issue or data.issue,
             summary=one.summary or data.summary,
-            triton=one.triton or data.triton,
+            version=one.triton or data.triton,
             targets=tuple(str(Target.parse(text)) for text in one.targets or data.targets),
             tags=tuple(data.tags),
         )
@@ -344,35 +351,10 @@ def _entry(name: str, kernel: str | None) -> str | None:
     return kernel if name.endswith(".ptx") else None
 
 
-def _spelling(path: Path) -> str:
-    r"""How cells spell a file: as the user does, so that equal names in two folders stay apart.
-
-    A name is bytes to the system. Read as UTF-8 it is the same text under every locale, and what
-    is no UTF-8 in it is spelled out (`\xe9`): results and JSON are text.
-    """
-    return os.fsencode(os.path.normpath(path)).decode("utf-8", "backslashreplace")
-
-
 def _python_file(path: Path, kernel: str | None) -> Repro:
-    if _spelling(path) != os.path.normpath(path):
+    if spelling(path) != os.path.normpath(path):
         # The child that runs it is given its name as text.
         raise UsageError(f"{path}: not a name in this locale: rename it, or set PYTHONUTF8=1")
     launches = launches_of_script(path)
-    name = f"{_spelling(path)}::{kernel}" if kernel else _spelling(path)
+    name = f"{spelling(path)}::{kernel}" if kernel else spelling(path)
     return Repro(name=name, kernel=kernel, folder=path.parent, file=path, launches=launches)
-
-
-def _half_compiled(path: Path, kernel: str | None) -> Repro:
-    """PTX, one entry of it, or Triton's IR, which holds one kernel."""
-    if kernel and path.suffix in IR_SUFFIXES:
-        raise UsageError(f"{path}::{kernel}: a file of Triton's IR holds one kernel; name the file")
-    found = read_file(path, kernel)
-    entry = f"::{found.kernel}" if kernel else ""
-    return Repro(
-        name=f"{_spelling(path)}{entry}",
-        kernel=kernel or (found.kernel if found.ir else None),
-        folder=path.parent,
-        file=path,
-        launches=(launch_from(path, found, {}),),
-        targets=(str(found.target),) if found.target else (),
-    )

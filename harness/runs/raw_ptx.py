@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.bench.bench import Workbench
-from harness.cells.run import CompileOptions
+from harness.cells.run import CompileOptions, open_bench
 from harness.emulator.values import Budget, Null, Pointer, Scalar
 from harness.frontends.triton.ir_inputs import read_file
-from harness.frontends.triton.sessions import TritonSessions
 from harness.processes.hub import Hub
 from harness.runs.comparing import as_tensor
 from harness.runs.emulating import Emulation, emulate
@@ -33,6 +31,7 @@ from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.run import Argument, ArgumentKind, RunRow
 from harness.values.target import Target
+from harness.values.toolchain import PTX
 
 __all__ = ["RawInputs", "RawReport", "run_ptx"]
 
@@ -91,14 +90,7 @@ async def run_ptx(
     for note in notes:
         tell(note)
     async with Hub() as hub:
-        bench = Workbench(
-            hub=hub,
-            store=store,
-            sessions=TritonSessions(hub, capture_timeout=options.timeout),
-            jobs=options.workers,
-            limits=options.limits,
-            use_cache=options.use_cache,
-        )
+        bench = open_bench(hub, store, options)
         emulated = (await emulate(bench, emulation)).value
     evidence, contents = raw.evidence(emulated.runs, emulated.problem)
     judgement = judge(evidence)
@@ -142,7 +134,7 @@ class _Raw:
             launch="ptx",
             config=Config(),
             target=facts.target or Target(capability=0),
-            triton=None,
+            compiler=PTX,
             ptxas="none",
         )
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from harness.bench.bench import Kept, Workbench
 from harness.emulator.values import Budget, Schedule
-from harness.frontends.triton.lower import CapturedLaunch, LaunchCode, capture, lower
+from harness.frontends.base import CapturedLaunch, LaunchCode
+from harness.frontends.triton.lower import capture, lower
 from harness.runs.emulating import Emulated, emulate
 from harness.runs.jobs import RunTrial
 from harness.runs.launching import NotRunError, emulation_of
@@ -20,7 +21,7 @@ from harness.values.limits import limits_of
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.run import Inputs, LaunchInputs, LaunchVariant
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, Triton
+from harness.values.toolchain import BUNDLED, Compiler
 
 __all__ = ["RealValues", "lower_record"]
 
@@ -41,7 +42,7 @@ class RealValues:
     tell: Callable[[str], None]
     _captured: dict[str, CapturedLaunch] = field(default_factory=dict)
 
-    async def inputs(self, code: LaunchCode, triton: Triton, kernels: Sequence[str]) -> Inputs:
+    async def inputs(self, code: LaunchCode, triton: Compiler, kernels: Sequence[str]) -> Inputs:
         """All launches of the code with their arguments; the kernels named are interpreted, too.
 
         Raises:

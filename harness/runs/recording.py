@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 
 from harness.bench.bench import Kept, Workbench
+from harness.frontends.base import LaunchCode
 from harness.frontends.triton.environment import child_environment
-from harness.frontends.triton.lower import LaunchCode, capture_request, launch_key
+from harness.frontends.triton.lower import capture_request, launch_key
 from harness.frontends.triton.reads import is_unchanged
 from harness.processes.confinement import require_confinement
 from harness.processes.hub import ResourceLimits, scratch_disk
@@ -27,7 +28,7 @@ from harness.values.limits import Limits
 from harness.values.outcome import ProcessEnd, RaisedError
 from harness.values.run import Buffer, Inputs, LaunchInputs
 from harness.values.target import Target
-from harness.values.toolchain import Triton
+from harness.values.toolchain import Compiler
 
 __all__ = ["Compute", "LaunchAnswer", "record_inputs"]
 
@@ -59,7 +60,7 @@ async def record_inputs(
     *,
     kernels: Sequence[str],
     target: Target,
-    triton: Triton,
+    triton: Compiler,
     limits: Limits,
     compute: Compute,
 ) -> Inputs:
@@ -80,7 +81,7 @@ async def record_inputs(
     return kept.value
 
 
-def _environment(triton: Triton) -> dict[str, str]:
+def _environment(triton: Compiler) -> dict[str, str]:
     return {**child_environment(triton), "TRITON_INTERPRET": "1"}
 
 
@@ -91,7 +92,7 @@ class _Recording:
     bench: Workbench
     compute: Compute
 
-    async def record(self, key: str, sent: dict[str, Any], triton: Triton) -> Kept[Inputs]:
+    async def record(self, key: str, sent: dict[str, Any], triton: Compiler) -> Kept[Inputs]:
         require_confinement()
         timeout = self.bench.limits.timeout * _PATIENCE
         folder = self.bench.hub.new_folder("inputs")

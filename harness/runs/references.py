@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from harness.bench.bench import Workbench
 from harness.emulator.values import Budget, Schedule
-from harness.frontends.triton.lower import CapturedLaunch, LaunchCode, capture
+from harness.frontends.base import CapturedLaunch, LaunchCode
+from harness.frontends.triton.lower import capture
 from harness.runs.emulating import Emulated, emulate
 from harness.runs.jobs import RunTrial
 from harness.runs.judging import Trusted
@@ -27,7 +28,7 @@ from harness.values.limits import limits_of
 from harness.values.outcome import LaunchFacts
 from harness.values.run import LaunchVariant
 from harness.values.target import Target
-from harness.values.toolchain import Triton
+from harness.values.toolchain import Compiler
 
 __all__ = ["Found", "References"]
 
@@ -54,7 +55,7 @@ class References:
     bench: Workbench
     code: LaunchCode
     target: Target
-    triton: Triton
+    triton: Compiler
     records: Sequence[LaunchFacts]
     sessions: set[str] = field(default_factory=set)
     _captured: dict[tuple[str, Target], CapturedLaunch | None] = field(default_factory=dict)

@@ -18,9 +18,17 @@ EMULATOR = "emulator"
 
 
 def row_of(
-    cell: CellId, judgement: Judgement, runs: Sequence[Ran], compiled: Row | None = None
+    cell: CellId,
+    judgement: Judgement,
+    runs: Sequence[Ran],
+    compiled: Row | None = None,
+    *,
+    triton: str | None = None,
 ) -> RunRow:
-    """The row of a cell that was executed on the emulator, or could not be (no runs)."""
+    """The row of a cell that was executed on the emulator, or could not be (no runs).
+
+    `triton` is the version that compiled it, None for raw PTX.
+    """
     executed = [ran for ran in runs if not ran.not_run]
     return RunRow(
         cell=str(cell),
@@ -29,7 +37,7 @@ def row_of(
         launch=cell.launch,
         config=cell.config.as_dict(),
         target=str(cell.target),
-        triton=cell.triton,
+        triton=triton,
         on=EMULATOR,
         run=judgement.verdict,
         run_reason=judgement.reason,

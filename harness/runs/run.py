@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from harness.bench.bench import Kept, Workbench
-from harness.cells.evaluate import PlannedCell, cell_evidence
+from harness.cells.evaluate import cell_evidence
 from harness.cells.plan import plan_launch
-from harness.cells.run import CompileOptions
-from harness.cells.selection import PlannedLaunch, Selection, small_launch
+from harness.cells.run import CompileOptions, open_bench
+from harness.cells.selection import small_launch
 from harness.emulator.values import Budget
-from harness.frontends.triton.lower import LaunchCode, fetch_launch_code, lower
-from harness.frontends.triton.sessions import TritonSessions
+from harness.frontends.base import LaunchCode, PlannedCell, PlannedLaunch, Selection
+from harness.frontends.triton.lower import fetch_launch_code, lower
 from harness.judging.judge import judge as judge_compilation
 from harness.processes.hub import Hub
 from harness.runs.emulating import emulate
@@ -30,7 +30,7 @@ from harness.values.errors import EmptySelectionError, InfrastructureError, Tria
 from harness.values.outcome import Lowering
 from harness.values.run import Inputs, LaunchVariant, RunRow, RunVerdict
 from harness.values.target import Target
-from harness.values.toolchain import Triton
+from harness.values.toolchain import Compiler
 
 __all__ = ["RunReport", "run_selections"]
 
@@ -75,7 +75,7 @@ class _Runs:
         Raises:
             TriageError: the launch code cannot be run with values.
         """
-        triton = selection.tritons[0]
+        triton = selection.compilers[0]
         kernels = self.together[selection.repro.file]
         failure: TriageError | None = None
         for place in dict.fromkeys((PLAIN_TARGET, target)):
@@ -112,16 +112,7 @@ async def run_selections(
     rows: list[RunRow] = []
     failures: list[TriageError] = []
     async with Hub() as hub:
-        bench = Workbench(
-            hub=hub,
-            store=store,
-            sessions=TritonSessions(
-                hub, capture_timeout=options.timeout, capture_memory=options.memory
-            ),
-            jobs=options.workers,
-            limits=options.limits,
-            use_cache=options.use_cache,
-        )
+        bench = open_bench(hub, store, options)
         together: dict[object, list[str]] = {}
         for selection in selections:
             kernels = together.setdefault(selection.repro.file, [])
@@ -130,7 +121,7 @@ async def run_selections(
         for selection in selections:
             for launch in selection.launches:
                 for target in selection.targets:
-                    for triton in selection.tritons:
+                    for triton in selection.compilers:
                         try:
                             rows += await _place(runs, selection, launch, target, triton)
                         except TriageError as error:
@@ -145,7 +136,7 @@ async def run_selections(
 
 
 async def _place(
-    runs: _Runs, selection: Selection, launch: PlannedLaunch, target: Target, triton: Triton
+    runs: _Runs, selection: Selection, launch: PlannedLaunch, target: Target, triton: Compiler
 ) -> list[RunRow]:
     """The rows of one launch on one target with one Triton."""
     small = small_launch(selection, launch)
@@ -191,7 +182,7 @@ async def _cell(runs: _Runs, cell: PlannedCell, inputs: Inputs, references: Refe
         judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error))
     except InfrastructureError as error:
         judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error))
-    return row_of(cell.cell, judgement, ran)
+    return row_of(cell.cell, judgement, ran, triton=cell.compiler.version)
 
 
 async def _lowered(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:

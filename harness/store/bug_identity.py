@@ -76,7 +76,7 @@ def bug_key(facts: Row | BugFacts, signature: Signature | None) -> str | None:
     if signature is None:
         return facts.signature
     keys = identities(
-        signature, kernel=facts.kernel, triton=facts.triton, ptx=facts.ptx_body_sha256
+        signature, kernel=facts.kernel, triton=facts.compiler_version, ptx=facts.ptx_body_sha256
     )
     return keys[0]
 

@@ -67,8 +67,8 @@ def lifted_of(rows: Sequence[Row]) -> dict[str, object]:
 
 def _heading(row: Row) -> str:
     origin = " (bundled)" if row.ptxas_origin == BUNDLED else ""
-    triton = f"Triton {row.triton}" if row.triton else "raw PTX"
-    return f"{row.kernel} · {row.launch} · {row.target} · {triton} · ptxas {row.ptxas}{origin}"
+    compiler = row.compiler_name
+    return f"{row.kernel} · {row.launch} · {row.target} · {compiler} · ptxas {row.ptxas}{origin}"
 
 
 def _ptx_words(rows: Sequence[Row]) -> str:

@@ -65,7 +65,7 @@ def summarize(rows: Sequence[Row]) -> Summary:
 
 
 def _toolchain(row: Row) -> str:
-    words = [f"Triton {row.triton}" if row.triton else "raw PTX"]
+    words = [row.compiler_name]
     # Which ptxas a Triton bundles depends on the target, and targets share a line.
     bundled = row.ptxas_origin == "bundled"
     words.append("bundled ptxas" if bundled else f"ptxas {row.ptxas}")

@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 
 from harness.values.kernel import Scalar
 from harness.values.row import Row
+from harness.values.toolchain import compiler_name
 from harness.values.verdict import VerdictKind
 
 __all__ = [
@@ -53,7 +54,7 @@ def group_rows(rows: Sequence[Row]) -> list[list[Row]]:
     """Rows by kernel, launch, target and toolchain, in order of first appearance."""
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        toolchain = (row.triton, row.ptxas, row.ptxas_origin, row.frozen)
+        toolchain = (row.compiler, row.compiler_version, row.ptxas, row.ptxas_origin, row.frozen)
         groups.setdefault((row.kernel, row.launch, row.target, *toolchain), []).append(row)
     return list(groups.values())
 
@@ -99,13 +100,14 @@ def _at_fault(verdict: VerdictKind, row: Row) -> str | None:
     if row.stage is None or verdict.compiles:
         return None
     where = f"stage {row.stage}"
+    title = compiler_name(row.compiler)
     if row.stage == "launch":
-        return "the config; Triton would say so at launch only" if row.triton else where
+        return f"the config; {title} would say so at launch only" if row.compiler else where
     if verdict is VerdictKind.REJECTED:
         return f"at fault: the kernel, {where}"
     # What a raw PTX went through before is not known.
-    if verdict in _BLAMES_COMPILER and (row.triton or row.stage == "cubin"):
-        return f"at fault: {_COMPILER_AT.get(row.stage, 'Triton')}, {where}"
+    if verdict in _BLAMES_COMPILER and (row.compiler or row.stage == "cubin"):
+        return f"at fault: {_COMPILER_AT.get(row.stage, title)}, {where}"
     return where
 
 

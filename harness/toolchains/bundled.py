@@ -9,19 +9,19 @@ from pathlib import Path
 
 from harness.toolchains.marker import NVDISASM, TRITON
 from harness.values.errors import InfrastructureError
-from harness.values.toolchain import INSTALLED, Tool, Triton
+from harness.values.toolchain import INSTALLED, Compiler, Tool
 
 __all__ = ["bundled_nvdisasm", "installed_package", "installed_triton", "package_of"]
 
 
-def package_of(triton: Triton | None) -> Path | None:
+def package_of(triton: Compiler | None) -> Path | None:
     """The folder of a Triton's package (the installed one for None); None where there is none."""
     if triton is not None and triton.path is not None:
         return triton.path / TRITON
     return installed_package()
 
 
-def bundled_nvdisasm(triton: Triton | None) -> Tool | None:
+def bundled_nvdisasm(triton: Compiler | None) -> Tool | None:
     """The nvdisasm inside a Triton (the installed one for None); None where it carries none."""
     package = package_of(triton)
     path = package / "backends" / "nvidia" / "bin" / NVDISASM if package else None
@@ -50,7 +50,7 @@ def installed_package() -> Path | None:
     return Path(found.origin).parent if found and found.origin else None
 
 
-def installed_triton() -> Triton:
+def installed_triton() -> Compiler:
     """The Triton that lies beside triage in its own environment; it is not imported.
 
     Raises:
@@ -62,4 +62,4 @@ def installed_triton() -> Triton:
         raise InfrastructureError(
             "no Triton is installed beside triage; install one there, or name a version"
         ) from error
-    return Triton(version=version, origin=INSTALLED, fingerprint=_fingerprint())
+    return Compiler(version=version, origin=INSTALLED, fingerprint=_fingerprint())

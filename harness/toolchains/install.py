@@ -37,7 +37,7 @@ from harness.toolchains.offered import (
     find_triton_file,
 )
 from harness.values.errors import UsageError
-from harness.values.toolchain import Ptxas, Tool, Triton
+from harness.values.toolchain import Compiler, Ptxas, Tool
 
 if TYPE_CHECKING:
     from harness.packages.index import Release
@@ -90,7 +90,7 @@ def select_ptxas(spec: str, *, prereleases: bool = False) -> list[Version]:
     return select(versions, spec, what=PTXAS, prereleases=prereleases)
 
 
-def install_triton(version: Version | str) -> Triton:
+def install_triton(version: Version | str) -> Compiler:
     """The environment of that Triton, installed if it is not yet.
 
     Raises:
@@ -101,7 +101,7 @@ def install_triton(version: Version | str) -> Triton:
     return _as_triton(find_installed(TRITON, exact) or _install(TRITON, find_triton_file(exact)))
 
 
-def planned_triton(version: Version | str) -> Triton:
+def planned_triton(version: Version | str) -> Compiler:
     """What `install_triton` would give; nothing is installed.
 
     Raises:
@@ -113,7 +113,7 @@ def planned_triton(version: Version | str) -> Triton:
         return _as_triton(found)
     release = find_triton_file(exact)
     folder = toolchain_folder(folder_name(TRITON, release.version, release.filename))
-    return Triton(
+    return Compiler(
         version=str(release.version),
         origin=release.name,
         path=folder / SITE,
@@ -121,8 +121,8 @@ def planned_triton(version: Version | str) -> Triton:
     )
 
 
-def _as_triton(found: Toolchain) -> Triton:
-    return Triton(
+def _as_triton(found: Toolchain) -> Compiler:
+    return Compiler(
         version=found.version,
         origin=found.distribution,
         path=found.path / SITE,

@@ -16,22 +16,22 @@ class CellId:
     """The coordinates of a cell; `str()` is the key by which it is stored and named everywhere.
 
     `KERNEL/LAUNCH/CONFIG@TARGET/triton-X/ptxas-Y`. `launch` holds the overrides too
-    (`default:chunk_size=32`), `ptxas` the origin where it matters (`12.9.86-bundled`), and
-    `-frozen` where the PTX is the one made for the bundled ptxas. `triton` is None for raw PTX.
+    (`default:chunk_size=32`), `compiler` kind and version (`triton-3.6.0`; `ptx` for raw PTX),
+    `ptxas` the origin where it matters (`12.9.86-bundled`), and `-frozen` where the PTX is the one
+    generated for the bundled ptxas.
     """
 
     kernel: str
     launch: str
     config: Config
     target: Target
-    triton: str | None
+    compiler: str
     ptxas: str
 
     def __str__(self) -> str:
-        triton = f"triton-{self.triton}" if self.triton else "ptx"
         return (
             f"{self.kernel}/{self.launch}/{self.config.label}"
-            f"@{self.target}/{triton}/ptxas-{self.ptxas}"
+            f"@{self.target}/{self.compiler}/ptxas-{self.ptxas}"
         )
 
     @property

@@ -8,6 +8,7 @@ from enum import Enum, IntEnum
 
 from harness.values.kernel import Scalar
 from harness.values.matrix import Expectation
+from harness.values.toolchain import TRITON, compiler_name
 
 __all__ = ["Change", "ChangeKind", "Changes", "Facts", "MetricStep", "Severity", "Surprise"]
 
@@ -97,6 +98,19 @@ class Facts:
     occupancy_limiter: str | None = None
     frozen: bool = False
     cubin_sha256: str | None = None
+    compiler: str | None = None
+    compiler_version: str | None = None
+
+    def __post_init__(self) -> None:
+        """Of Triton, `triton` decides: rows that were written before name no other compiler."""
+        if self.compiler in (None, TRITON):
+            object.__setattr__(self, "compiler", TRITON if self.triton else None)
+            object.__setattr__(self, "compiler_version", self.triton)
+
+    @property
+    def compiler_name(self) -> str:
+        """For people: `Triton 3.6.0`, or `raw PTX`."""
+        return compiler_name(self.compiler, self.compiler_version)
 
     @property
     def outcome(self) -> tuple[str, str | None]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.values.errors import UsageError
+from harness.values.toolchain import PTX, TRITON
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,12 +151,13 @@ class Operation:
 class Repro:
     """A kernel that can be compiled: its name here, its function's name, its launch code.
 
-    `kernel` is None where every kernel that the file launches is meant. `triton` and `targets` are
-    what the upstream issue names: the default. `group` is the repro's folder, which several kernels
-    may share. `check` are parameters of the launch that make it small enough for Triton's
-    interpreter. `configs` is how many its author counted, with the default launch, Triton and
-    (first) target. `tunable` are parameters of the launch that a user is free to choose, with
-    values to choose from; what that does to the results shows in the `operation`.
+    `kernel` is None where every kernel that the file launches is meant. `compiler` is the kind of
+    its front end; `version` (of the compiler) and `targets` are what the upstream issue names: the
+    default. `group` is the repro's folder, which several kernels may share. `check` are parameters
+    of the launch that make it small enough for Triton's interpreter. `configs` is how many its
+    author counted, with the default launch, version and (first) target. `tunable` are parameters of
+    the launch that a user is free to choose, with values to choose from; what that does to the
+    results shows in the `operation`.
     """
 
     name: str
@@ -168,13 +170,19 @@ class Repro:
     requires: tuple[Pin, ...] = ()
     issue: str | None = None
     summary: str = ""
-    triton: str | None = None
+    compiler: str = TRITON
+    version: str | None = None
     targets: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     check: tuple[tuple[str, Scalar], ...] = ()
     configs: int | None = None
     tunable: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
     operation: Operation | None = None
+
+    @property
+    def front_end(self) -> str:
+        """The kind of the front end that plans its launches."""
+        return PTX if self.ptx else self.compiler
 
     @property
     def ptx(self) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.values.kernel import Scalar
+from harness.values.toolchain import TRITON, compiler_name
 
 __all__ = ["SCHEMA", "Row"]
 
@@ -25,7 +26,8 @@ class Row:
     were run. `ptx_version` is the PTX's `.version`; `ptx_body_sha256` hashes the program without
     debug information and `.version`; `ptx_same_as_bundled` compares it with the one that Triton
     makes for the ptxas it bundles, and `frozen` says that it is that one. `suspect` is what reading
-    the kernel's source finds wrong with the config.
+    the kernel's source finds wrong with the config. `compiler` is the kind of the compiler, None
+    for raw PTX, and `compiler_version` its version; `triton` is that version where it is Triton.
     """
 
     cell: str
@@ -69,3 +71,16 @@ class Row:
     flaky: bool = False
     cached: bool = False
     seconds: float | None = None
+    compiler: str | None = None
+    compiler_version: str | None = None
+
+    def __post_init__(self) -> None:
+        """Of Triton, `triton` decides: rows that were written before name no other compiler."""
+        if self.compiler in (None, TRITON):
+            object.__setattr__(self, "compiler", TRITON if self.triton else None)
+            object.__setattr__(self, "compiler_version", self.triton)
+
+    @property
+    def compiler_name(self) -> str:
+        """For people: `Triton 3.6.0`, or `raw PTX`."""
+        return compiler_name(self.compiler, self.compiler_version)

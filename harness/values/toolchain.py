@@ -1,35 +1,83 @@
-"""Toolchains: a pinned Triton and a pinned ptxas, each with version, origin and sha256."""
+"""Toolchains: a pinned compiler and a pinned ptxas, each with version, origin and sha256."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["BUNDLED", "INSTALLED", "Ptxas", "Tool", "Triton"]
+__all__ = [
+    "BUNDLED",
+    "INSTALLED",
+    "PTX",
+    "TRITON",
+    "Compiler",
+    "Ptxas",
+    "Tool",
+    "compiler_name",
+    "compiler_words",
+    "name_kind",
+]
 
 BUNDLED = "bundled"
 """The ptxas that this Triton picks for this target."""
 
 INSTALLED = "installed"
-"""The Triton that lies beside `triage` in its own environment."""
+"""The compiler that lies beside `triage` in its own environment."""
+
+TRITON = "triton"
+PTX = "ptx"
+"""Kinds of compilers. PTX is one that passes on what it is given; it has no versions."""
+
+_TITLES = {TRITON: "Triton"}
+
+
+def name_kind(kind: str, title: str) -> None:
+    """Set what people call a kind of compiler; its front end does so when it is loaded."""
+    _TITLES[kind] = title
+
+
+def compiler_name(kind: str | None, version: str | None = None) -> str:
+    """A compiler for people: `Triton 3.6.0`; `raw PTX` where none was at work."""
+    if kind in (None, PTX):
+        return "raw PTX"
+    title = _TITLES.get(str(kind), str(kind))
+    return f"{title} {version}" if version else title
+
+
+def compiler_words(kind: str | None, version: str | None) -> list[str]:
+    """The option that names this version on the command line; none for raw PTX."""
+    if kind in (None, PTX) or version is None:
+        return []
+    return ["--triton", version] if kind == TRITON else ["--compiler", f"{kind}=={version}"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Triton:
-    """One Triton that a child can import.
+class Compiler:
+    """One version of a compiler of kernels, which a child can import.
 
-    `path` goes first on the child's module path; None for the installed one.
-    `sha256` is that of the wheel, None when it was not installed by us; then `fingerprint` changes
-    whenever its files do. `variables` are set in the environment of its processes, as a user would
-    set them.
+    `kind` is that of its front end (`harness.frontends`). `path` goes first on the child's module
+    path; None for the one that is installed beside us. `sha256` is that of the wheel, None when it
+    was not installed by us; then `fingerprint` changes whenever its files do. `variables` are set
+    in the environment of its processes, as a user would set them.
     """
 
+    kind: str = TRITON
     version: str
     origin: str
     path: Path | None = None
     sha256: str | None = None
     fingerprint: str | None = None
     variables: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """As in the id of a cell: `triton-3.6.0`, or `ptx`."""
+        return f"{self.kind}-{self.version}" if self.version else self.kind
+
+    @property
+    def name(self) -> str:
+        """For people: `Triton 3.6.0`, or `raw PTX`."""
+        return compiler_name(self.kind, self.version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

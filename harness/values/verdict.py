@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 __all__ = ["Signature", "Stage", "Verdict", "VerdictKind"]
 
@@ -38,16 +39,41 @@ class VerdictKind(str, Enum):
         return self in (VerdictKind.UNSUPPORTED, VerdictKind.INFRA)
 
 
-class Stage(str, Enum):
-    """Where in the pipeline something happened; `launch` is what only a launch would show."""
+class Stage(str):
+    """Where in the pipeline something happened; `launch` is what only a launch would show.
 
-    CAPTURE = "capture"
-    TTIR = "ttir"
-    TTGIR = "ttgir"
-    LLIR = "llir"
-    PTX = "ptx"
-    CUBIN = "cubin"
-    LAUNCH = "launch"
+    Which stages there are between capture and PTX is a matter of the front end. Stages of one name
+    are one object.
+    """
+
+    __slots__ = ()
+    _known: ClassVar[dict[str, Stage]] = {}
+
+    CAPTURE: ClassVar[Stage]
+    TTIR: ClassVar[Stage]
+    TTGIR: ClassVar[Stage]
+    LLIR: ClassVar[Stage]
+    PTX: ClassVar[Stage]
+    CUBIN: ClassVar[Stage]
+    LAUNCH: ClassVar[Stage]
+
+    def __new__(cls, name: str) -> Stage:  # noqa: PYI034 - it is final
+        """The stage of that name."""
+        return cls._known.setdefault(name, super().__new__(cls, name))
+
+    @classmethod
+    def all(cls) -> tuple[Stage, ...]:
+        """Those that were named so far, in that order: Triton's first."""
+        return tuple(cls._known.values())
+
+    @property
+    def value(self) -> str:
+        """Its name, as rows have it."""
+        return str(self)
+
+
+for _name in ("capture", "ttir", "ttgir", "llir", "ptx", "cubin", "launch"):
+    setattr(Stage, _name.upper(), Stage(_name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

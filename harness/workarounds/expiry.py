@@ -15,7 +15,7 @@ from harness.values.kernel import Config, Scalar
 from harness.values.matrix import Extra, MatrixVariant
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED
+from harness.values.toolchain import BUNDLED, compiler_name
 from harness.values.verdict import VerdictKind
 from harness.values.workaround import KeptWorkaround
 
@@ -37,13 +37,15 @@ class Expired:
     @property
     def words(self) -> str:
         """As the nightly diff says it."""
+        was = self.kept.baseline
         tools = (
-            f"Triton {self.triton}, ptxas {self.ptxas}" if self.triton else f"ptxas {self.ptxas}"
+            f"{compiler_name(was.compiler, self.triton)}, ptxas {self.ptxas}"
+            if self.triton
+            else f"ptxas {self.ptxas}"
         )
         return (
-            f"workaround no longer needed: {self.kept.baseline.kernel} on "
-            f"{self.kept.baseline.target}: {self.what} with {tools} (found for Triton "
-            f"{self.kept.baseline.triton}, ptxas {self.kept.baseline.ptxas}: {self.kept.change})"
+            f"workaround no longer needed: {was.kernel} on {was.target}: {self.what} with {tools} "
+            f"(found for {was.compiler_name}, ptxas {was.ptxas}: {self.kept.change})"
         )
 
 
@@ -113,10 +115,10 @@ def _broken(kept: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
     is_worse = VerdictKind(was.verdict) is VerdictKind.OK and now.verdict != was.verdict
     if VerdictKind(now.verdict).compiles and not is_worse and after <= _WORSE * before:
         return None
-    tools = f"Triton {now.triton}, ptxas {now.ptxas}" if now.triton else f"ptxas {now.ptxas}"
+    tools = f"{now.compiler_name}, ptxas {now.ptxas}" if now.compiler else f"ptxas {now.ptxas}"
     return (
         f"workaround no longer works: {was.kernel} on {was.target}: {kept.change}: {now.verdict} "
-        f"with {tools}: {now.reason} (it was {was.verdict} with Triton {was.triton}, ptxas "
+        f"with {tools}: {now.reason} (it was {was.verdict} with {was.compiler_name}, ptxas "
         f"{was.ptxas}, {before:,} B of spill stores)"
     )
 
@@ -159,7 +161,7 @@ def _expired(kept: KeptWorkaround, facts: Sequence[Facts]) -> Expired | None:
         what = f"all {len(others)} configs that the patch leaves out compile"
     else:
         return None
-    return Expired(kept=kept, what=what, triton=tools.triton, ptxas=tools.ptxas)
+    return Expired(kept=kept, what=what, triton=tools.compiler_version, ptxas=tools.ptxas)
 
 
 def _newest_toolchain(
@@ -169,7 +171,7 @@ def _newest_toolchain(
     keys = {_key(config) for config in wanted}
     groups: dict[tuple[str | None, str, str, bool], list[Facts]] = {}
     for fact in facts:
-        tools = (fact.triton, fact.ptxas, fact.ptxas_origin, fact.frozen)
+        tools = (fact.compiler_version, fact.ptxas, fact.ptxas_origin, fact.frozen)
         groups.setdefault(tools, []).append(fact)
     having = [tools for tools, found in groups.items() if keys & {_key(f.config) for f in found}]
     if not having:

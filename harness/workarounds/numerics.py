@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from harness.bench.bench import TimeIsUpError, Workbench
+from harness.frontends.base import LaunchCode
+from harness.frontends.registry import front_end
 from harness.frontends.triton.interpreter import interpret, interpret_variants
-from harness.frontends.triton.lower import LaunchCode, fetch_launch_code
+from harness.frontends.triton.lower import fetch_launch_code
 from harness.repros.find import find_kernel
 from harness.values.check import Departure
 from harness.values.errors import TriageError
 from harness.values.kernel import LaunchSpec, Operation, Scalar
 from harness.values.limits import limits_of
 from harness.values.outcome import LaunchFacts
-from harness.values.toolchain import Triton
+from harness.values.toolchain import Compiler
 from harness.workarounds.result import Equivalence, Numerics
 from harness.workarounds.settings import Setting, SettingKind, SettingStep
 from harness.workarounds.trials import Trials
@@ -48,6 +50,9 @@ class Judge:
         )
         if not launch and not tiles:
             return _untouched(steps)
+        end = front_end(self.trials.home.compiler.kind)
+        if not end.interprets:
+            return _not_checked(f"{end.title} has no interpreter to compare the results with")
         key = (launch, tiles)
         if key not in self._known:
             try:
@@ -142,9 +147,9 @@ class Judge:
         assert self.trials.home.record is not None, "only a launch has a config or parameters"
         return self.trials.home.record
 
-    def _triton(self) -> Triton:
+    def _triton(self) -> Compiler:
         assert self.trials.home.launch is not None, "only a launch has a config or parameters"
-        return self.trials.home.launch.triton
+        return self.trials.home.launch.compiler
 
     def _bench(self) -> Workbench:
         bench = self.trials.bench

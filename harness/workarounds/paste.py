@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.cells.evaluate import PlannedCell
+from harness.frontends.base import PlannedCell
+from harness.frontends.registry import front_end
 from harness.values.toolchain import BUNDLED
-from harness.workarounds.pruning_source import config_source
 from harness.workarounds.settings import SettingKind, SettingStep
 from harness.workarounds.trials import OPTIONS_ARGUMENT, OPTIONS_VARIABLE, Attempt, OptionWay
 
@@ -26,7 +26,7 @@ def paste_lines(steps: Sequence[SettingStep], proof: Attempt) -> tuple[str, ...]
     kinds = {step.kind for step in steps}
     lines: list[str] = []
     if SettingKind.TRITON in kinds and cell.launch:
-        lines.append(f"pip install triton=={cell.launch.triton.version}")
+        lines.append(front_end(cell.compiler.kind).install_line(cell.compiler.version))
     if SettingKind.PTXAS in kinds and cell.ptxas.origin != BUNDLED:
         lines += ptxas_environment(cell.ptxas.origin, cell.ptxas.version)
     if SettingKind.FLAGS in kinds and proof.setting.flags:
@@ -59,10 +59,9 @@ def _options(words: str, ways: Sequence[OptionWay]) -> list[str]:
 
 def _config(cell: PlannedCell) -> str:
     """As the tuner's list says it, or else the launch."""
-    if cell.record and cell.record.autotuned:
-        return config_source(cell.cell.config, "triton.Config")
-    values = ", ".join(f"{name}={value!r}" for name, value in cell.cell.config.items)
-    return f"kernel[grid](..., {values})"
+    end, record = front_end(cell.compiler.kind), cell.record
+    assert record is not None, "only a launch has a config"
+    return end.config_line(record.kernel, cell.cell.config, autotuned=record.autotuned)
 
 
 def ptxas_environment(package: str, version: str) -> list[str]:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.cells.plan import Plan
+from harness.frontends.base import Plan
+from harness.frontends.registry import front_end
 from harness.frontends.triton.source_copy import read_source
 from harness.tables.survivors import survivors
 from harness.values.errors import TriageError
@@ -20,7 +21,7 @@ from harness.workarounds.choice import Tried, is_gain
 from harness.workarounds.guard import GuardedRelease, make_guard
 from harness.workarounds.proof import has_failed, prove_patch
 from harness.workarounds.result import Candidate, Patch
-from harness.workarounds.search import usable_tritons
+from harness.workarounds.search import usable_versions
 from harness.workarounds.settings import Setting, SettingKind, in_order
 from harness.workarounds.trials import Attempt, Trials
 from harness.workarounds.tuner_patch import PatchError, find_tuner, patch_tuner, unified_diff
@@ -56,7 +57,8 @@ async def make_patch(
         TriageError: results cannot be kept.
     """
     record = trials.home.record
-    if record is None or trials.home.launch is None:
+    patches = front_end(trials.home.compiler.kind).patches
+    if record is None or trials.home.launch is None or not patches:
         return None, []
     trials.is_time_up = False
     trials.bench.deadline = times.end
@@ -162,12 +164,12 @@ async def _on_tritons(
 ) -> list[GuardedRelease]:
     """What each minor release makes of the list; as many as there is time for, nearest first."""
     assert trials.home.launch is not None
-    own = trials.home.launch.triton.version
+    own = trials.home.launch.compiler.version
     tested = [_release(own, {each.setting.config: each.row for each in everything})]
     early = all(each.row.stage not in _AT_PTXAS for each in everything if has_failed(each.row))
     configs = [each.setting.config for each in everything]
     few = _representatives(configs) if early else {config: config for config in configs}
-    for version in await usable_tritons(own) if others else ():
+    for version in await usable_versions(trials.home.compiler.kind, own) if others else ():
         if trials.is_time_up:
             break
         asked = dict.fromkeys(few.values())

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from harness.bench.bench import TimeIsUpError
 from harness.cells.evaluate import evaluate
-from harness.cells.plan import Plan, plan_launch
-from harness.frontends.triton.lower import LaunchCode
+from harness.cells.plan import plan_launch
+from harness.frontends.base import LaunchCode, Plan
 from harness.frontends.triton.source_copy import copy_with
 from harness.tables.survivors import survivors
 from harness.values.errors import CaptureError
@@ -80,7 +80,7 @@ async def _captured(trials: Trials, file: Path, patched: str, folder: Path) -> P
         trials.bench.apart(limits=None, afresh=True),
         selection,
         trials.target,
-        trials.home.launch.triton,
+        trials.home.launch.compiler,
         selection.launches[0],
         adapt=adapt,
     )

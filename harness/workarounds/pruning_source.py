@@ -5,26 +5,16 @@ It needs nothing but torch and Triton, and says in its docstring what it rests o
 
 from __future__ import annotations
 
-import json
-import math
 import textwrap
 from collections.abc import Collection, Sequence
 
-from harness.values.kernel import Config, Scalar
+from harness.frontends.triton.config_source import literal
+from harness.values.kernel import Scalar
 from harness.workarounds.guard import Clause, Guard
-from harness.workarounds.settings import OPTIONS
 
-__all__ = ["config_source", "pruning_source"]
+__all__ = ["pruning_source"]
 
 _WIDTH = 92
-
-
-def config_source(config: Config, constructor: str) -> str:
-    """A config as a tuner's list spells it."""
-    values = config.as_dict()
-    meta = {name: value for name, value in values.items() if name not in OPTIONS}
-    options = [f"{name}={_literal(values[name])}" for name in OPTIONS if name in values]
-    return f"{constructor}({', '.join([_literal(meta), *options])})"
 
 
 def pruning_source(
@@ -40,7 +30,7 @@ def pruning_source(
     if guard.arguments:
         lines += [
             "    arguments = {**named_args, **kwargs}",
-            f"    compiled = {_literal(dict(guard.arguments))}",
+            f"    compiled = {literal(dict(guard.arguments))}",
             "    if any(arguments.get(name) != value for name, value in compiled.items()):",
             "        return configs",
         ]
@@ -95,7 +85,7 @@ def _docstring(guard: Guard, because: str) -> list[str]:
 def _clause(clause: Clause) -> list[str]:
     lines = [f"        if version in {_tuple(clause.releases)}:"]
     for family in clause.either:
-        tests = [f"values.get({_literal(n)}) in {_allowed(n, allowed)}" for n, allowed in family]
+        tests = [f"values.get({literal(n)}) in {_allowed(n, allowed)}" for n, allowed in family]
         lines += [f"            if {' and '.join(tests)}:", "                return True"]
     return lines
 
@@ -106,15 +96,4 @@ def _allowed(name: str, values: Sequence[Scalar | None]) -> str:
 
 
 def _tuple(values: Sequence[object]) -> str:
-    return f"({', '.join(map(_literal, values))}{',' * (len(values) == 1)})"
-
-
-def _literal(value: object) -> str:
-    """As most formatters spell it."""
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{_literal(k)}: {_literal(v)}' for k, v in value.items())}}}"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
-    return repr(value)
+    return f"({', '.join(map(literal, values))}{',' * (len(values) == 1)})"

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from harness.bench.bench import TimeIsUpError, Workbench
 from harness.bisect.axes import plan_cells
-from harness.bisect.run import open_bench
-from harness.cells.evaluate import Evaluated, PlannedCell, evaluate
-from harness.cells.plan import Plan
-from harness.cells.run import CompileOptions, record_of
-from harness.cells.selection import Selection
+from harness.cells.evaluate import Evaluated, evaluate
+from harness.cells.run import CompileOptions, open_bench, record_of
+from harness.frontends.base import Plan, PlannedCell, Selection
+from harness.frontends.registry import front_end
 from harness.processes.hub import Hub
 from harness.ptxas.options import option_of
 from harness.store.store import Store
@@ -202,6 +201,8 @@ async def _begin(
             setting=setting,
             defaults=_defaults(selection, home),
             row=rows[plan.cells.index(home)],
+            kind=home.compiler.kind,
+            options=front_end(home.compiler.kind).options,
         ),
         tell=tell,
         patience=max(_LEAST_PATIENCE, _PATIENCE * max(row.seconds or 0 for row in rows)),
@@ -244,7 +245,7 @@ def _defaults(selection: Selection, home: PlannedCell) -> dict[str, Scalar | Non
     return {
         **values,
         "ptxas": home.ptxas.version,
-        "triton": home.launch.triton.version if home.launch else None,
+        "triton": home.compiler.version or None,
     }
 
 

@@ -10,16 +10,17 @@ from dataclasses import replace
 import msgspec
 from packaging.version import Version
 
-from harness.packages.versions import OLDEST_TRITON
+from harness.frontends.registry import front_end
 from harness.ptx.edits import EDITS
 from harness.ptxas.help import options_of
 from harness.ptxas.options import PtxasOption
 from harness.store.store import Store
 from harness.toolchains.installed import list_installed
-from harness.toolchains.offered import available_ptxas, available_triton
+from harness.toolchains.offered import available_ptxas
 from harness.values.errors import TriageError
 from harness.values.kernel import Config
 from harness.values.row import Row
+from harness.values.toolchain import compiler_name
 from harness.values.verdict import Stage, VerdictKind
 from harness.workarounds.choice import is_gain, rank_key
 from harness.workarounds.settings import (
@@ -31,7 +32,7 @@ from harness.workarounds.settings import (
 )
 from harness.workarounds.trials import OPTIONS_ARGUMENT, Attempt, Trials
 
-__all__ = ["explore", "usable_tritons"]
+__all__ = ["explore", "usable_versions"]
 
 _BEAM = 2
 _ROUNDS = 3
@@ -68,7 +69,7 @@ async def explore(
         SettingKind.TRITON: lambda: _tritons(trials, starts),
     }
     if trials.home.launch is None:
-        # PTX has been through Triton, and its launch is not known.
+        # PTX has been through a compiler, and its launch is not known.
         of_ptx = (SettingKind.FLAGS, SettingKind.PTX, SettingKind.PTXAS)
         kinds = [kind for kind in kinds if kind in of_ptx]
     else:
@@ -110,7 +111,10 @@ def _neighbours(
     spills = bool(start.row.spill_stores)
     capability = trials.target.capability
     config = start.setting.config
-    return neighbours(config, known, capability=capability, spills=spills, again=again)
+    options = trials.origin.options
+    return neighbours(
+        config, known, capability=capability, spills=spills, again=again, options=options
+    )
 
 
 async def _launches(trials: Trials, starts: Sequence[Setting]) -> None:
@@ -177,7 +181,7 @@ async def _flags(trials: Trials) -> None:
             # It failed before ptxas.
             continue
         if trials.home.launch and OPTIONS_ARGUMENT not in trials.metadata(start):
-            trials.tell("ptxas options are not tried: this Triton takes none")
+            trials.tell(f"ptxas options are not tried: {trials.home.compiler.name} takes none")
             return
         if options is None:
             options = await asyncio.to_thread(options_of, start.cell.ptxas)
@@ -221,9 +225,11 @@ async def _tritons(trials: Trials, starts: Sequence[Setting]) -> None:
     if trials.home.launch is None:
         return
     try:
-        versions = await usable_tritons(str(trials.origin.defaults.get("triton")))
+        own = str(trials.origin.defaults.get("triton"))
+        versions = await usable_versions(trials.home.compiler.kind, own)
     except TriageError as error:
-        trials.tell(f"other Tritons are not tried: {error}")
+        title = compiler_name(trials.home.compiler.kind)
+        trials.tell(f"other {title}s are not tried: {error}")
         return
     # What fails today is what another Triton may mend; and it is quick to compile.
     failing = {each.setting.key for each in trials.done.values() if _fails(each.row)}
@@ -238,15 +244,16 @@ async def _tritons(trials: Trials, starts: Sequence[Setting]) -> None:
         )
 
 
-async def usable_tritons(besides: str) -> list[str]:
+async def usable_versions(kind: str, besides: str) -> list[str]:
     """The newest of each minor release that we can work with, those that are here first.
 
     Raises:
         TriageError: what there is cannot be found out.
     """
-    available = await asyncio.to_thread(available_triton)
-    usable = [version for version in available if version >= OLDEST_TRITON]
-    return newest_of_each_minor(usable, _installed("triton"), besides=besides)
+    end = front_end(kind)
+    usable = await asyncio.to_thread(end.available)
+    here = [Version(each.version) for each in end.installed()]
+    return newest_of_each_minor(usable, here, besides=besides)
 
 
 def _installed(kind: str) -> list[Version]:

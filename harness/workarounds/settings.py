@@ -13,15 +13,16 @@ from enum import Enum
 
 from packaging.version import Version
 
+from harness.frontends.triton.config_source import OPTIONS
 from harness.ptx.edits import PtxEdit
 from harness.ptxas.flags import FlagChange
 from harness.values.kernel import Config, Scalar
 from harness.values.row import Row
+from harness.values.toolchain import TRITON
 from harness.values.verdict import VerdictKind
 from harness.workarounds.rank import merit
 
 __all__ = [
-    "OPTIONS",
     "Setting",
     "SettingKind",
     "SettingStep",
@@ -86,12 +87,13 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingStep:
-    """One thing that is different; None is what is not set."""
+    """One thing that is different; None is what is not set. `is_option`: the compiler gets it."""
 
     kind: SettingKind
     name: str
     before: Scalar | None
     after: Scalar | None
+    is_option: bool = False
 
     @property
     def words(self) -> str:
@@ -103,9 +105,8 @@ class SettingStep:
     @property
     def sizes_a_tile(self) -> bool:
         """Whether it is a parameter that says how much is worked on at once."""
-        is_option = self.name in OPTIONS
         return self.kind is SettingKind.LAUNCH or (
-            self.kind is SettingKind.CONFIG and not is_option
+            self.kind is SettingKind.CONFIG and not self.is_option
         )
 
 
@@ -114,16 +115,19 @@ class UserSetting:
     """The setting that a user has.
 
     `defaults` are the values that it leaves unsaid: parameters of the launch by name, and the
-    versions of `ptxas` and `triton`. `row` is what becomes of it, where that is known.
+    versions of `ptxas` and `triton` (the compiler, whatever its `kind`). `row` is what becomes of
+    it, where that is known. `options` of a config are said to the compiler.
     """
 
     setting: Setting
     defaults: Mapping[str, Scalar | None]
     row: Row | None = None
+    kind: str = TRITON
+    options: tuple[str, ...] = OPTIONS
 
     def steps_to(self, setting: Setting) -> tuple[SettingStep, ...]:
         """What is different there."""
-        return _steps(self.setting, setting, self.defaults)
+        return _steps(self, setting)
 
     def turns(self, setting: Setting) -> float:
         """How many times as often the kernel's code runs: by how much its tiles have shrunk."""
@@ -139,11 +143,16 @@ def _is_positive(value: Scalar | None) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _steps(
-    origin: Setting, setting: Setting, defaults: Mapping[str, Scalar | None]
-) -> tuple[SettingStep, ...]:
+def _steps(user: UserSetting, setting: Setting) -> tuple[SettingStep, ...]:
+    origin, defaults = user.setting, user.defaults
     found = [
-        SettingStep(kind=SettingKind.CONFIG, name=name, before=before, after=after)
+        SettingStep(
+            kind=SettingKind.CONFIG,
+            name=name,
+            before=before,
+            after=after,
+            is_option=name in user.options,
+        )
         for name, before, after in _differences(origin.config.as_dict(), setting.config.as_dict())
     ]
     known = dict(defaults)
@@ -161,8 +170,9 @@ def _steps(
     ):
         if before != after:
             own = known.get(kind.value)
+            name = user.kind if kind is SettingKind.TRITON else kind.value
             found.append(
-                SettingStep(kind=kind, name=kind.value, before=before or own, after=after or own)
+                SettingStep(kind=kind, name=name, before=before or own, after=after or own)
             )
     return tuple(found)
 
@@ -206,8 +216,6 @@ def without(setting: Setting, step: SettingStep, origin: Setting) -> Setting:
 
 # What Triton takes where a launch gives no option (its NVIDIA backend's defaults).
 _UNSET = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
-OPTIONS = (*_UNSET, "maxnreg")
-"""Of a config, what is said to the compiler; all else are the kernel's own meta-parameters."""
 _MOST_WARPS = 16
 _MOST_STAGES = 8
 # Below none of them a kernel gets another occupancy: 64 K registers over whole warps of a block.
@@ -222,6 +230,7 @@ def neighbours(
     capability: int,
     spills: bool = False,
     again: bool = False,
+    options: Sequence[str] = OPTIONS,
 ) -> list[Config]:
     """The configs that differ from this one in one value, and are not listed (but for `again`).
 
@@ -234,7 +243,7 @@ def neighbours(
     known = {Setting(config=each).key for each in [config, *(() if again else listed)]}
     values = config.as_dict()
     found: list[Config] = []
-    for name, value in _changed(values, listed, capability, spills=spills):
+    for name, value in _changed(values, listed, capability, options, spills=spills):
         changed = dict(values)
         if value is None:
             changed.pop(name, None)
@@ -256,7 +265,12 @@ def in_order(values: Mapping[str, Scalar], like: Config) -> Config:
 
 
 def _changed(
-    values: Mapping[str, Scalar], listed: Sequence[Config], capability: int, *, spills: bool
+    values: Mapping[str, Scalar],
+    listed: Sequence[Config],
+    capability: int,
+    options: Sequence[str],
+    *,
+    spills: bool,
 ) -> list[tuple[str, Scalar | None]]:
     found: list[tuple[str, Scalar | None]] = []
     found += [("maxnreg", count) for count in _registers(values.get("maxnreg"), listed)]
@@ -264,14 +278,15 @@ def _changed(
     fewer = () if spills else (warps // 2,)
     found += [("num_warps", n) for n in (warps * 2, *fewer) if 1 <= n <= _MOST_WARPS]
     for name, value in values.items():
-        if name not in OPTIONS and _is_power_of_two(value):
+        if name not in options and _is_power_of_two(value):
             found += [(name, n) for n in (int(value) // 2, int(value) * 2) if n >= 1]
     stages = _number(values, "num_stages")
     found += [("num_stages", n) for n in (stages - 1, stages + 1) if 1 <= n <= _MOST_STAGES]
     if capability >= _CLUSTERS_SINCE:
         ctas = _number(values, "num_ctas")
         found.append(("num_ctas", 2) if ctas == 1 else ("num_ctas", None))
-    return found
+    # Of the options above, those that this compiler has.
+    return [(name, value) for name, value in found if name in values or name in options]
 
 
 def _number(values: Mapping[str, Scalar], name: str) -> int:

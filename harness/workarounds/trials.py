@@ -10,25 +10,27 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from harness.bench.bench import TimeIsUpError, Workbench
-from harness.cells.evaluate import Evaluated, PlannedCell, evaluate, flagged, with_flags
+from harness.cells.evaluate import Evaluated, evaluate, flagged, with_flags
 from harness.cells.plan import plan_launch
 from harness.cells.run import record_of
-from harness.cells.selection import PlannedLaunch, Selection
+from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
+from harness.frontends.registry import front_end
+from harness.frontends.triton.config_source import OPTIONS
 from harness.frontends.triton.lower import lowering_key
 from harness.frontends.triton.settings import knobs
 from harness.processes.hub import ResourceLimits
 from harness.ptx.edits import PtxEdit, edited
 from harness.ptx.facts import read_ptx
 from harness.ptxas.flags import FlagChange
-from harness.toolchains.install import install_ptxas, install_triton
+from harness.toolchains.install import install_ptxas
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import Config, ConfigFilter, Scalar
 from harness.values.outcome import Lowering
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import Triton
+from harness.values.toolchain import Compiler
 from harness.values.verdict import VerdictKind
-from harness.workarounds.settings import OPTIONS, Setting, SettingStep, UserSetting
+from harness.workarounds.settings import Setting, SettingStep, UserSetting
 
 __all__ = ["OPTIONS_ARGUMENT", "OPTIONS_VARIABLE", "Attempt", "OptionWay", "Trials"]
 
@@ -225,8 +227,8 @@ class Trials:
         home = self.home
         if home.launch is None or home.record is None:
             return [home for _ in settings], None
-        own = home.launch.triton
-        chosen = await asyncio.to_thread(install_triton, triton) if triton else own
+        own = home.launch.compiler
+        chosen = await asyncio.to_thread(front_end(own.kind).install, triton) if triton else own
         chosen = replace(chosen, variables=variables)
         kernel = home.record.kernel
         configs = [each.config.as_dict() for each in settings]
@@ -246,9 +248,9 @@ class Trials:
         found = [by_key.get(_name(each.config, is_tuned=is_tuned)) for each in settings]
         return found, plan.session
 
-    def _everything(self, triton: Triton) -> Selection:
+    def _everything(self, triton: Compiler) -> Selection:
         """The selection without its filter of configs."""
-        return replace(self.selection, config=ConfigFilter(), tritons=(triton,))
+        return replace(self.selection, config=ConfigFilter(), compilers=(triton,))
 
     def _launch(self, overrides: _Launch) -> PlannedLaunch:
         """The launch with these overrides in the order in which cells spell them."""
@@ -314,7 +316,7 @@ class Trials:
     async def _passed_on(self, setting: Setting, flags: FlagChange) -> Attempt | None:
         """A setting whose options Triton passes to ptxas, by the ways that it was seen to have."""
         assert self.home.launch is not None
-        triton = self.home.launch.triton
+        triton = self.home.launch.compiler
         own = knobs(triton).get(OPTIONS_VARIABLE, "")
         value = f"{own} {flags.label}".strip()
         variables = ((OPTIONS_VARIABLE, value),)

@@ -13,9 +13,10 @@ from typing import TypeAlias
 
 import libcst as cst
 
+from harness.frontends.triton.config_source import config_source
 from harness.values.kernel import Config
 from harness.workarounds.guard import Guard
-from harness.workarounds.pruning_source import config_source, pruning_source
+from harness.workarounds.pruning_source import pruning_source
 
 __all__ = ["PatchError", "Tuner", "find_tuner", "patch_tuner", "unified_diff"]
 

@@ -36,7 +36,7 @@ def row(
         launch=launch,
         config=config,
         target=Target.parse(target),
-        triton=triton,
+        compiler=f"triton-{triton}",
         ptxas=ptxas,
     )
     base = Row(

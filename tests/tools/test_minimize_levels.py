@@ -20,9 +20,10 @@ from conftest import HERE, Triage
 
 from harness.bench.bench import Workbench
 from harness.cells.compile import CompileOptions
-from harness.cells.evaluate import Evaluated, PlannedCell, evaluate
+from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.plan import plan_launch
-from harness.cells.selection import Selection, SelectionOptions, select
+from harness.cells.selection import SelectionOptions, select
+from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.triton.one_file import read_standalone, render
 from harness.frontends.triton.sessions import TritonSessions
 from harness.minimize.python.run import export_source
@@ -57,7 +58,7 @@ async def workbench(home: Path) -> AsyncIterator[Workbench]:
 async def follow(bench: Workbench, kernel: str, **options: object) -> Followed:
     """The first config that is captured, and what becomes of it."""
     selection = select(SelectionOptions(kernel=kernel, **options))  # type: ignore[arg-type]
-    target, triton, launch = selection.targets[0], selection.tritons[0], selection.launches[0]
+    target, triton, launch = selection.targets[0], selection.compilers[0], selection.launches[0]
     cell = (await plan_launch(bench, selection, target, triton, launch)).cells[0]
     return selection, cell, await evaluate(bench, cell)
 
@@ -113,7 +114,7 @@ def test_the_file_compiles_to_the_same_program(
         text = render(standalone)
         assert read_standalone(text) == standalone
         assert cell.launch is not None
-        reaction = await TritonOracle(bench=bench, cell=cell).react(text, cell.launch.triton)
+        reaction = await TritonOracle(bench=bench, cell=cell).react(text, cell.launch.compiler)
         assert reaction.verdict.value == done.row.verdict
         assert reaction.fields["n_regs"] == done.row.n_regs
         file = triage.folder / "alone.py"

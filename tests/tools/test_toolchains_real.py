@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.version import Version
 
-from harness.bisect.stages import llvm_of
+from harness.frontends.triton.passes import llvm_of
 from harness.packages.sdists import fetch_sdist, fetch_wheel
 from harness.packages.versions import parse_banner
 from harness.processes.hub import run_tool
-from harness.toolchains import installed as toolchains
 from harness.toolchains.bundled import installed_triton
 from harness.toolchains.describe import describe_ptxas
 from harness.toolchains.install import install_nvdisasm, install_ptxas, install_triton, select_ptxas
+from harness.toolchains.installed import verify
 from harness.toolchains.offered import available_nvdisasm, available_ptxas, available_triton
 from harness.values.errors import UsageError
 
@@ -39,7 +39,7 @@ def test_ptxas(toolchain_cache: Path, version: str, project: str) -> None:
     folder = ptxas.path.parents[1]
     assert sum(path.stat().st_size for path in folder.rglob("*")) < 100 << 20
     assert describe_ptxas(ptxas.path, project) == ptxas
-    assert toolchains.verify(f"ptxas-{version}").executable_sha256 == ptxas.sha256
+    assert verify(f"ptxas-{version}").executable_sha256 == ptxas.sha256
 
 
 def test_the_llvm_of_the_installed_triton_is_named() -> None:
@@ -52,7 +52,7 @@ def test_triton(toolchain_cache: Path) -> None:
     triton = install_triton("3.8.0")
     assert triton.path is not None
     assert triton.path.is_relative_to(toolchain_cache)
-    assert toolchains.verify("triton-3.8.0").banner == "3.8.0"
+    assert verify("triton-3.8.0").banner == "3.8.0"
     bundled = triton.path / "triton" / "backends" / "nvidia" / "bin" / "ptxas"
     assert describe_ptxas(bundled, "bundled").label == "12.9.86-bundled"
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harness.bench.bench import Workbench
-    from harness.frontends.triton.lower import CapturedLaunch
-    from harness.frontends.triton.ptx_reading import PtxReading
+    from harness.frontends.base import CapturedLaunch
+    from harness.frontends.readings import PtxReading
     from harness.frontends.triton.sessions import LowerResult
     from harness.processes.hub import ResourceLimits
     from harness.values.outcome import LaunchFacts, Lowering
@@ -59,7 +59,7 @@ async def export_launch(
     async with bench.slot():
         done = await sessions_of(bench).export(
             launch.capture.key,
-            launch.triton,
+            launch.compiler,
             launch.request,
             record=record.key,
             limits=bench.limits,
@@ -106,7 +106,7 @@ async def lower_text(
         )
         async with bench.slot():
             done = await sessions_of(bench).compile_file(
-                launch.triton,
+                launch.compiler,
                 request,
                 ptxas=ptxas.path if ptxas else None,
                 until=until.value if until else None,

@@ -16,7 +16,7 @@ from harness.processes.confinement import is_confined, passed_names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harness.values.toolchain import Triton
+    from harness.values.toolchain import Compiler
 
 __all__ = ["OWN_VARIABLES", "child_environment", "plain_environment", "user_paths"]
 
@@ -44,7 +44,7 @@ def plain_environment() -> dict[str, str]:
     }
 
 
-def child_environment(triton: Triton) -> dict[str, str]:
+def child_environment(triton: Compiler) -> dict[str, str]:
     """The environment of a process that runs a Triton; the user's settings of it stay."""
     package_root = str(Path(harness.__file__).parent.parent)
     user = _confined(triton) if is_confined() else os.environ
@@ -78,7 +78,7 @@ def user_paths() -> list[str]:
     ]
 
 
-def _confined(triton: Triton) -> Mapping[str, str]:
+def _confined(triton: Compiler) -> Mapping[str, str]:
     settings = {**knobs(triton), **torch_settings()}
     harmless = {name: value for name, value in settings.items() if not _SECRET.search(name)}
     return {**harmless, **plain_environment()}

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.bench.bench import Workbench
-    from harness.frontends.triton.lower import LaunchCode
+    from harness.frontends.base import LaunchCode
     from harness.values.limits import Limits
     from harness.values.outcome import ProcessEnd
     from harness.values.target import Target
-    from harness.values.toolchain import Triton
+    from harness.values.toolchain import Compiler
 
 __all__ = ["interpret", "interpret_variants"]
 
@@ -42,7 +42,7 @@ async def interpret(
     *,
     kernels: Sequence[str],
     target: Target,
-    triton: Triton,
+    triton: Compiler,
     limits: Limits,
 ) -> Interpretation:
     """Compare the configs of the kernels with these names or patterns, as `target` would see them.
@@ -62,7 +62,7 @@ async def interpret(
 
 
 async def _run(
-    bench: Workbench, key: str, sent: dict[str, Any], triton: Triton
+    bench: Workbench, key: str, sent: dict[str, Any], triton: Compiler
 ) -> Kept[Interpretation]:
     request = {**sent, "jobs": bench.jobs, "timeout": bench.limits.timeout}
     folder, end = await _interpreter(bench, "compare_configs", request, triton)
@@ -74,12 +74,12 @@ async def _run(
     return bench.keep("check", key, value, {})
 
 
-def _environment(triton: Triton) -> dict[str, str]:
+def _environment(triton: Compiler) -> dict[str, str]:
     return {**child_environment(triton), "TRITON_INTERPRET": "1"}
 
 
 async def _interpreter(
-    bench: Workbench, module: str, request: dict[str, Any], triton: Triton
+    bench: Workbench, module: str, request: dict[str, Any], triton: Compiler
 ) -> tuple[Path, ProcessEnd]:
     """Have a module of ours answer a request in its interpreter; the folder is the caller's."""
     require_confinement()
@@ -119,7 +119,7 @@ async def interpret_variants(
     others: Sequence[LaunchCode],
     *,
     target: Target,
-    triton: Triton,
+    triton: Compiler,
     limits: Limits,
 ) -> list[Departure]:
     """Compare what a launch returns with what each of its variants does, on the same inputs.

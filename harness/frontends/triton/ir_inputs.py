@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from harness.files.regular_files import read_regular
 from harness.frontends.triton.ir_text import IrError, IrFacts, read_triton_ir
 from harness.ptx.facts import MAX_BYTES, PtxError, PtxFacts, read_ptx
 from harness.values.errors import UsageError
-from harness.values.kernel import LaunchParameter, LaunchSpec
+from harness.values.kernel import LaunchParameter, LaunchSpec, Repro
 from harness.values.target import Target
 
 if TYPE_CHECKING:
@@ -19,7 +20,15 @@ if TYPE_CHECKING:
 
     from harness.values.kernel import Scalar
 
-__all__ = ["IR_SUFFIXES", "SUFFIXES", "HalfCompiled", "launch_from", "read_file"]
+__all__ = [
+    "IR_SUFFIXES",
+    "SUFFIXES",
+    "HalfCompiled",
+    "launch_from",
+    "read_file",
+    "repro_of",
+    "spelling",
+]
 
 IR_SUFFIXES = (".ttir", ".ttgir")
 SUFFIXES = (*IR_SUFFIXES, ".ptx")
@@ -105,3 +114,28 @@ def launch_from(path: Path, found: HalfCompiled, options: Mapping[str, Scalar]) 
             for name, value in values.items()
         ),
     )
+
+
+def repro_of(path: Path, kernel: str | None) -> Repro:
+    """PTX, one entry of it, or Triton's IR, which holds one kernel."""
+    if kernel and path.suffix in IR_SUFFIXES:
+        raise UsageError(f"{path}::{kernel}: a file of Triton's IR holds one kernel; name the file")
+    found = read_file(path, kernel)
+    entry = f"::{found.kernel}" if kernel else ""
+    return Repro(
+        name=f"{spelling(path)}{entry}",
+        kernel=kernel or (found.kernel if found.ir else None),
+        folder=path.parent,
+        file=path,
+        launches=(launch_from(path, found, {}),),
+        targets=(str(found.target),) if found.target else (),
+    )
+
+
+def spelling(path: Path) -> str:
+    r"""How cells spell a file: as the user does, so that equal names in two folders stay apart.
+
+    A name is bytes to the system. Read as UTF-8 it is the same text under every locale, and what
+    is no UTF-8 in it is spelled out (`\xe9`): results and JSON are text.
+    """
+    return os.fsencode(os.path.normpath(path)).decode("utf-8", "backslashreplace")

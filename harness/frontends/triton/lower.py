@@ -7,7 +7,7 @@ import hashlib
 import platform
 import shutil
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.bench.bench import Kept, content_key, has_died, still_valid
+from harness.frontends.base import CapturedLaunch, LaunchCode
 from harness.frontends.triton.environment import child_environment
 from harness.frontends.triton.reads import is_unchanged
 from harness.frontends.triton.sessions import (
@@ -29,7 +30,7 @@ from harness.values.errors import ConfigurationError, InfrastructureError
 from harness.values.outcome import Capture, Lowering, RaisedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from harness.bench.bench import Workbench
     from harness.frontends.triton.sessions import LowerResult
@@ -37,11 +38,9 @@ if TYPE_CHECKING:
     from harness.values.limits import Limits
     from harness.values.outcome import LaunchFacts
     from harness.values.target import Target
-    from harness.values.toolchain import Ptxas, Triton
+    from harness.values.toolchain import Compiler, Ptxas
 
 __all__ = [
-    "CapturedLaunch",
-    "LaunchCode",
     "capture",
     "capture_request",
     "fetch_launch_code",
@@ -59,40 +58,6 @@ _STAGES = ("source", "ttir", "ttgir", "llir", "ptx")
 _MAX_LOG = 1 << 20
 # Where the sources lie; `LaunchCode.identity` says what they are.
 _SOURCES = frozenset({"file", "paths", "bare"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchCode:
-    """A launch whose sources lie on this machine; `identity` stands for their content.
-
-    `beside` are folders of the user's that come after `paths` on the module path. `injected` are
-    configs in place of those that the tuner of a kernel lists, by its name.
-    """
-
-    file: Path
-    function: str | None
-    overrides: Mapping[str, object]
-    paths: tuple[Path, ...]
-    bare: tuple[Path, ...]
-    identity: Mapping[str, object]
-    beside: tuple[Path, ...] = ()
-    injected: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
-
-    def with_configs(self, kernel: str, configs: Sequence[Mapping[str, object]]) -> LaunchCode:
-        """The same launch with these configs of a kernel (a name or pattern) in place of its own.
-
-        A kernel without a tuner is launched with the options among them too.
-        """
-        return replace(self, injected={kernel: [dict(config) for config in configs]})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapturedLaunch:
-    """A capture, and what it takes to open its session again."""
-
-    capture: Kept[Capture]
-    triton: Triton
-    request: CaptureRequest
 
 
 def fetch_launch_code(
@@ -161,7 +126,7 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def triton_identity(triton: Triton) -> list[str | None]:
+def triton_identity(triton: Compiler) -> list[str | None]:
     """What of a Triton decides what it makes."""
     variables = (f"{name}={value}" for name, value in triton.variables)
     return [triton.version, triton.origin, triton.sha256, triton.fingerprint, *variables]
@@ -183,7 +148,7 @@ def capture_request(code: LaunchCode, target: Target, limits: Limits) -> Capture
 
 
 async def capture(
-    bench: Workbench, code: LaunchCode, *, target: Target, triton: Triton, limits: Limits
+    bench: Workbench, code: LaunchCode, *, target: Target, triton: Compiler, limits: Limits
 ) -> CapturedLaunch:
     """What the launch code launches, as `target` would see it.
 
@@ -205,10 +170,10 @@ async def capture(
                 if value.error
                 else bench.keep("capture", key, value, {})
             )
-    return CapturedLaunch(capture=kept, triton=triton, request=request)
+    return CapturedLaunch(capture=kept, compiler=triton, request=request)
 
 
-def launch_key(kind: str, code: LaunchCode, message: Mapping[str, object], triton: Triton) -> str:
+def launch_key(kind: str, code: LaunchCode, message: Mapping[str, object], triton: Compiler) -> str:
     """By what an answer to `message` is kept: all that the child is sent, and what runs it.
 
     What the launch code reads besides is looked up again: see `harness.frontends.triton.reads`.
@@ -245,16 +210,16 @@ def _path_files() -> dict[str, str]:
 
 
 def stored_capture(
-    bench: Workbench, code: LaunchCode, *, target: Target, triton: Triton, limits: Limits
+    bench: Workbench, code: LaunchCode, *, target: Target, triton: Compiler, limits: Limits
 ) -> CapturedLaunch | None:
     """What `capture` would find stored if the bench used what is stored; None where nothing is."""
     request = capture_request(code, target, limits)
     key = launch_key("capture", code, request.message(), triton)
     kept = _if_true(bench.read("capture", key, Capture), triton)
-    return CapturedLaunch(capture=kept, triton=triton, request=request) if kept else None
+    return CapturedLaunch(capture=kept, compiler=triton, request=request) if kept else None
 
 
-def _if_true(kept: Kept[Capture] | None, triton: Triton) -> Kept[Capture] | None:
+def _if_true(kept: Kept[Capture] | None, triton: Compiler) -> Kept[Capture] | None:
     """A stored capture, if the ptxas that it names is there and what it read is the same."""
     if kept is None or not Path(kept.value.ptxas).exists():
         return None
@@ -291,10 +256,10 @@ def lowering_key(launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas) -> s
     return content_key(
         record=record.key,
         capability=launch.request.capability,
-        triton=triton_identity(launch.triton),
+        triton=triton_identity(launch.compiler),
         sees=".".join(ptxas.version.split(".")[:2]),
         child=child_code_sha256(),
-        knobs=knobs(launch.triton),
+        knobs=knobs(launch.compiler),
     )
 
 
@@ -305,7 +270,7 @@ async def _lower_once(
         await _meet_again(bench, launch, record)
         done = await sessions_of(bench).lower(
             launch.capture.key,
-            launch.triton,
+            launch.compiler,
             launch.request,
             record=record.key,
             ptxas=ptxas.path,
@@ -327,7 +292,7 @@ async def _meet_again(bench: Workbench, launch: CapturedLaunch, record: LaunchFa
     if not launch.capture.cached:
         return
     key = launch.capture.key
-    value = await sessions_of(bench).capture(key, launch.triton, launch.request)
+    value = await sessions_of(bench).capture(key, launch.compiler, launch.request)
     if any(each.key == record.key for each in value.records):
         return
     if not value.error:

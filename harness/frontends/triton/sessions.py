@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harness.files.own_code import code_sha256
+from harness.frontends.registry import OpenSessions
 from harness.frontends.triton.environment import child_environment, user_paths
 from harness.processes.confinement import is_confined, require_confinement
 from harness.processes.hub import FILE_SIZE, PeerGoneError, is_lost
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.outcome import Capture, ProcessEnd
+from harness.values.toolchain import TRITON
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from harness.processes.hub import Hub, Peer, ResourceLimits
     from harness.processes.peers import JobEnd
     from harness.values.limits import Limits
-    from harness.values.toolchain import Triton
+    from harness.values.toolchain import Compiler
 
 __all__ = [
     "CaptureRequest",
@@ -123,8 +125,11 @@ def _most_of_the_memory() -> int:
 
 def sessions_of(bench: Workbench) -> TritonSessions:
     """The living captures of a bench, which are Triton's."""
-    assert isinstance(bench.sessions, TritonSessions)
-    return bench.sessions
+    found = bench.sessions
+    if isinstance(found, OpenSessions):
+        found = found.of(TRITON)
+    assert isinstance(found, TritonSessions)
+    return found
 
 
 class TritonSessions:
@@ -138,10 +143,10 @@ class TritonSessions:
         self._hub = hub
         self._capture_timeout = capture_timeout
         self._capture_memory = capture_memory or _most_of_the_memory()
-        self._servers: dict[Triton, asyncio.Task[Peer]] = {}
+        self._servers: dict[Compiler, asyncio.Task[Peer]] = {}
         self._sessions: dict[str, asyncio.Task[_Session]] = {}
 
-    async def _server(self, triton: Triton) -> Peer:
+    async def _server(self, triton: Compiler) -> Peer:
         task = self._servers.get(triton)
         if task is None or is_lost(task):
             task = asyncio.create_task(self._start_server(triton))
@@ -149,7 +154,7 @@ class TritonSessions:
             self._servers[triton] = task
         return await asyncio.shield(task)
 
-    async def _start_server(self, triton: Triton) -> Peer:
+    async def _start_server(self, triton: Compiler) -> Peer:
         require_confinement()
         folder = self._hub.new_folder("server")
         keep = () if sys.dont_write_bytecode else ("-X", "keep-bytecode")
@@ -162,7 +167,7 @@ class TritonSessions:
             raise InfrastructureError(f"Triton {triton.version}: its process ended at once")
         return peer
 
-    async def capture(self, key: str, triton: Triton, request: CaptureRequest) -> Capture:
+    async def capture(self, key: str, triton: Compiler, request: CaptureRequest) -> Capture:
         """The launches of a request; the session stays open under `key` for `lower`.
 
         Raises:
@@ -171,7 +176,7 @@ class TritonSessions:
         """
         return (await self._session(key, triton, request)).capture
 
-    async def _session(self, key: str, triton: Triton, request: CaptureRequest) -> _Session:
+    async def _session(self, key: str, triton: Compiler, request: CaptureRequest) -> _Session:
         task = self._sessions.get(key)
         if task is None or is_lost(task):
             task = asyncio.create_task(self._open(triton, request))
@@ -179,7 +184,7 @@ class TritonSessions:
             self._sessions[key] = task
         return await asyncio.shield(task)
 
-    async def _open(self, triton: Triton, request: CaptureRequest) -> _Session:
+    async def _open(self, triton: Compiler, request: CaptureRequest) -> _Session:
         for _ in range(2):
             server = await self._server(triton)
             with contextlib.suppress(PeerGoneError):
@@ -226,7 +231,7 @@ class TritonSessions:
     async def lower(
         self,
         key: str,
-        triton: Triton,
+        triton: Compiler,
         request: CaptureRequest,
         *,
         record: str,
@@ -253,7 +258,7 @@ class TritonSessions:
     async def export(
         self,
         key: str,
-        triton: Triton,
+        triton: Compiler,
         request: CaptureRequest,
         *,
         record: str,
@@ -269,7 +274,7 @@ class TritonSessions:
 
     async def compile_file(
         self,
-        triton: Triton,
+        triton: Compiler,
         request: CaptureRequest,
         *,
         ptxas: Path | None,
@@ -298,7 +303,7 @@ class TritonSessions:
         return await self._job(triton, server, message)
 
     def _of_session(
-        self, key: str, triton: Triton, request: CaptureRequest
+        self, key: str, triton: Compiler, request: CaptureRequest
     ) -> Callable[[], Awaitable[tuple[Peer, Path]]]:
         async def session() -> tuple[Peer, Path]:
             found = await self._session(key, triton, request)
@@ -308,7 +313,7 @@ class TritonSessions:
 
     async def _job(
         self,
-        triton: Triton,
+        triton: Compiler,
         where: Callable[[], Awaitable[tuple[Peer, Path | None]]],
         message: dict[str, Any],
     ) -> LowerResult:

@@ -12,12 +12,12 @@ from harness.toolchains.bundled import installed_package
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.values.toolchain import Triton
+    from harness.values.toolchain import Compiler
 
 __all__ = ["knobs", "torch_settings"]
 
 
-def knobs(triton: Triton) -> dict[str, str]:
+def knobs(triton: Compiler) -> dict[str, str]:
     """The user's Triton and LLVM settings that this Triton reads."""
     listed = _listed(triton.path)
     return {name: value for name, value in sorted(os.environ.items()) if is_knob(name, listed)}

@@ -13,7 +13,7 @@ from harness.processes.hub import scratch_disk
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:
-    from harness.frontends.triton.lower import LaunchCode
+    from harness.frontends.base import LaunchCode
 
 __all__ = ["copy_with", "read_source", "source_root"]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from harness.bench.bench import Workbench
-from harness.cells.evaluate import Evaluated, PlannedCell, evaluate
-from harness.cells.plan import Plan, plan_launch
-from harness.cells.selection import PlannedLaunch, Selection
+from harness.cells.evaluate import Evaluated, evaluate
+from harness.cells.plan import plan_launch
+from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.judging.conditions import row_fields
 from harness.minimize.launch.settings import Settings, differences, reduce_settings
 from harness.minimize.reduction.fingerprint import Reaction
@@ -24,7 +24,7 @@ from harness.values.errors import CaptureError, UsageError
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.outcome import ProcessEnd
 from harness.values.row import Row
-from harness.values.toolchain import BUNDLED, Triton
+from harness.values.toolchain import BUNDLED, Compiler, compiler_words
 from harness.values.verdict import Stage, VerdictKind
 
 __all__ = ["LaunchLevel", "open_launch", "size_of_command"]
@@ -63,8 +63,7 @@ class LaunchLevel:
         if config is not None and config.items:
             unset = [name for name in self.names if name not in config.as_dict()]
             words += ["--config", ",".join([config.label, *(f"{name}=none" for name in unset)])]
-        if cell.cell.triton:
-            words += ["--triton", cell.cell.triton]
+        words += compiler_words(cell.compiler.kind, cell.compiler.version)
         if cell.ptxas.origin != BUNDLED:
             words += ["--ptxas", cell.ptxas.version]
         gone = [flag for flag in self.begun.flags if flag not in settings.flags]
@@ -120,14 +119,14 @@ class LaunchLevel:
         """Any settings may be tried."""
         return True
 
-    async def look(self, text: str, tool: Triton) -> Reaction:
+    async def look(self, text: str, tool: Compiler) -> Reaction:
         """As `react`."""
         return await self.react(text, tool)
 
     async def react(
         self,
         text: str,
-        tool: Triton,
+        tool: Compiler,
         limits: ResourceLimits | None = None,  # noqa: ARG002 - those of the bench hold for all
     ) -> Reaction:
         """What becomes of the cell with these settings on this Triton.
@@ -142,7 +141,7 @@ class LaunchLevel:
             return Reaction(verdict=kind, reason=found, is_accepted=False, is_refusal=True, end=end)
         return _reaction(found)
 
-    async def _evaluate(self, settings: Settings, triton: Triton) -> Evaluated | str:
+    async def _evaluate(self, settings: Settings, triton: Compiler) -> Evaluated | str:
         """The cell with these settings; in words, why there is none."""
         try:
             plan = await self.plan(settings, triton)
@@ -160,7 +159,7 @@ class LaunchLevel:
             if mine and not self._users[key]:
                 await self.bench.sessions.close(key)
 
-    async def plan(self, settings: Settings, triton: Triton) -> Plan:
+    async def plan(self, settings: Settings, triton: Compiler) -> Plan:
         """All cells of the launch with these settings.
 
         Raises:
@@ -208,7 +207,7 @@ async def open_launch(bench: Workbench, selection: Selection, subject: Subject) 
         ),
         names=subject.names,
     )
-    cells = (await level.plan(level.begun, cell.launch.triton)).cells
+    cells = (await level.plan(level.begun, cell.launch.compiler)).cells
     return replace(level, configs=tuple(dict.fromkeys(each.cell.config for each in cells)))
 
 

@@ -202,7 +202,7 @@ def _report(reducing: Reducing, under_way: PtxWork, ptxas: Ptxas) -> Minimizatio
         reaction=reaction,
         reason=reaction.reason if reaction else subject.row.reason,
         stage=subject.row.stage,
-        triton=subject.row.triton,
+        triton=subject.row.compiler_version,
         limit=under_way.oracle.limits.timeout,
         path=str(work.folder.path),
         as_version=at_hand.as_version,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.bench.bench import Workbench
-from harness.cells.evaluate import PlannedCell
+from harness.frontends.base import PlannedCell
 from harness.frontends.triton.compile_file import export_launch
 from harness.frontends.triton.one_file import read_standalone
 from harness.minimize.python.order import reduce_source

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.bench.assemble import Inspection
 from harness.bench.once import assemble_text, run_predicate
 from harness.cells.evaluate import cell_evidence
-from harness.frontends.triton.ptx_reading import PtxReading
+from harness.frontends.readings import PtxReading
 from harness.judging.judge import CellEvidence, judge
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.processes.hub import Hub, ResourceLimits

@@ -9,7 +9,8 @@ from pathlib import Path
 from harness.bench.assemble import Inspection
 from harness.bench.bench import Workbench
 from harness.bench.once import assemble_text
-from harness.cells.evaluate import PlannedCell, cell_evidence, ptxas_flags
+from harness.cells.evaluate import cell_evidence, ptxas_flags
+from harness.frontends.base import PlannedCell
 from harness.frontends.triton.compile_file import Lowered, lower_text
 from harness.judging.judge import CellEvidence, judge
 from harness.minimize.reduction.ask_ptxas import reaction_of
@@ -17,7 +18,7 @@ from harness.minimize.reduction.fingerprint import Reaction
 from harness.processes.hub import ResourceLimits
 from harness.ptx.facts import retarget
 from harness.toolchains.describe import describe_ptxas
-from harness.values.toolchain import BUNDLED, Ptxas, Triton
+from harness.values.toolchain import BUNDLED, Compiler, Ptxas
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 __all__ = ["TritonOracle"]
@@ -46,7 +47,7 @@ class TritonOracle:
         return True
 
     async def react(
-        self, text: str, tool: Triton, limits: ResourceLimits | None = None
+        self, text: str, tool: Compiler, limits: ResourceLimits | None = None
     ) -> Reaction:
         """All that this Triton does with the text, and the ptxas that it picks with its PTX.
 
@@ -55,7 +56,7 @@ class TritonOracle:
         """
         return await self._react(text, tool, limits=limits)
 
-    async def look(self, text: str, tool: Triton) -> Reaction:
+    async def look(self, text: str, tool: Compiler) -> Reaction:
         """The same, except that what gets past the stage of the failure is `infra`.
 
         Raises:
@@ -66,7 +67,7 @@ class TritonOracle:
     async def _react(
         self,
         text: str,
-        triton: Triton,
+        triton: Compiler,
         *,
         until: Stage | None = None,
         limits: ResourceLimits | None = None,
@@ -75,7 +76,7 @@ class TritonOracle:
         limits = limits or self.bench.limits
         lowered = await lower_text(
             self.bench,
-            replace(self.cell.launch, triton=triton),
+            replace(self.cell.launch, compiler=triton),
             text,
             ptxas=self._seen_by(triton),
             # A stub is made by Triton, but PTX shows it, and only ptxas' consent makes it one.
@@ -92,11 +93,11 @@ class TritonOracle:
             return reaction_of(verdict, CellEvidence(target=self.cell.cell.target))
         return await self._assembled(lowered, limits)
 
-    def _seen_by(self, triton: Triton) -> Ptxas | None:
+    def _seen_by(self, triton: Compiler) -> Ptxas | None:
         """The ptxas that Triton is pointed at; None is its own choice."""
         cell = self.cell
         assert cell.launch is not None
-        if triton == cell.launch.triton:
+        if triton == cell.launch.compiler:
             return cell.bundled if cell.freeze_ptx and cell.bundled else cell.ptxas
         return None if cell.freeze_ptx or cell.ptxas.origin == BUNDLED else cell.ptxas
 
@@ -120,6 +121,7 @@ class TritonOracle:
             assembly = done.assembly
             inspection = Inspection(cubin=done.cubin) if done.cubin else None
         evidence = cell_evidence(
+            kind=cell.compiler.kind,
             target=target,
             limits=cell.limits,
             lowering=lowered.lowering,

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from harness.minimize.reduction.driver import PassCount
 from harness.minimize.reduction.fingerprint import Reaction, drifted
-from harness.minimize.reduction.interest import Compiler, Interest, ask_all
+from harness.minimize.reduction.interest import AnyTool, Interest, ask_all
 from harness.minimize.reduction.progress import Work
 from harness.minimize.reduction.references import AtHand
 from harness.minimize.reduction.result import Ending, VersionLine
@@ -17,7 +17,7 @@ from harness.values.errors import InfrastructureError
 
 __all__ = ["Driven", "Driver", "HeldReduction"]
 
-T = TypeVar("T", bound=Compiler)
+T = TypeVar("T", bound=AnyTool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,10 @@ from typing import Generic, Protocol, TypeVar
 from harness.minimize.reduction.fingerprint import Answer, Cost, Fingerprint, Reaction, in_order
 from harness.processes.hub import ResourceLimits
 
-__all__ = ["Compiler", "Interest", "Oracle", "ask_all"]
+__all__ = ["AnyTool", "Interest", "Oracle", "ask_all"]
 
 
-class Compiler(Protocol):
+class AnyTool(Protocol):
     """One version of ptxas or of Triton."""
 
     @property
@@ -21,8 +21,8 @@ class Compiler(Protocol):
         """As it is spelled everywhere."""
 
 
-T = TypeVar("T", bound=Compiler)
-T_contra = TypeVar("T_contra", bound=Compiler, contravariant=True)
+T = TypeVar("T", bound=AnyTool)
+T_contra = TypeVar("T_contra", bound=AnyTool, contravariant=True)
 
 
 class Oracle(Protocol[T_contra]):

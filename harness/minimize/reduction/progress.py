@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.bench.bench import Workbench
 from harness.cells.run import CompileOptions
-from harness.cells.selection import Selection
+from harness.frontends.base import Selection
 from harness.judging.conditions import Condition, spell
 from harness.minimize.reduction.driver import PassCount
 from harness.minimize.reduction.fingerprint import Fingerprint

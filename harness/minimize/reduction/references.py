@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 from packaging.version import Version
 
 from harness.files.locations import offline
+from harness.frontends.registry import front_end
 from harness.matrix.rules import newest_of_minor
 from harness.minimize.reduction.fingerprint import (
     Answer,
@@ -17,22 +18,21 @@ from harness.minimize.reduction.fingerprint import (
     Reaction,
     accepting_neighbours,
 )
-from harness.minimize.reduction.interest import Compiler, Oracle, ask_all
+from harness.minimize.reduction.interest import AnyTool, Oracle, ask_all
 from harness.packages.versions import OLDEST_TRITON
 from harness.processes.hub import ResourceLimits
-from harness.toolchains.bundled import installed_triton
-from harness.toolchains.install import install_ptxas, install_triton
+from harness.toolchains.install import install_ptxas
 from harness.toolchains.installed import list_installed
-from harness.toolchains.marker import PTXAS, TRITON
+from harness.toolchains.marker import PTXAS
 from harness.toolchains.offered import available_ptxas, available_triton
 from harness.values.errors import InfrastructureError, UsageError
-from harness.values.toolchain import Ptxas, Triton
+from harness.values.toolchain import Compiler, Ptxas
 
-__all__ = ["AtHand", "Shelf", "ask_installed", "ptxas_shelf", "triton_shelf", "walk_the_index"]
+__all__ = ["AtHand", "Shelf", "ask_installed", "compiler_shelf", "ptxas_shelf", "walk_the_index"]
 
 # What a version may take that is only looked at.
 _GLANCE_SECONDS = 30.0
-T = TypeVar("T", bound=Compiler)
+T = TypeVar("T", bound=AnyTool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,31 +86,22 @@ def ptxas_shelf() -> Shelf[Ptxas]:
     )
 
 
-def triton_shelf() -> Shelf[Triton]:
-    """Every Triton, the one beside triage too; of the index, the newest of each minor release.
+def compiler_shelf(kind: str) -> Shelf[Compiler]:
+    """Every version of a compiler, the one beside triage too; of the index, the newest of a minor.
 
     Raises:
         StorageError: the cache cannot be read.
     """
+    end = front_end(kind)
     return Shelf(
-        name="Triton",
-        installed=_installed_tritons(),
-        available=_supported_triton,
-        install=install_triton,
+        name=end.title,
+        installed=end.installed(),
+        available=lambda: newest_of_minor(end.available()),
+        install=end.install,
         steps=3,
         # Starting one takes seconds.
         glance=4 * _GLANCE_SECONDS,
     )
-
-
-def _installed_tritons() -> list[Triton]:
-    found = [install_triton(version) for version in _installed(TRITON)]
-    try:
-        beside = installed_triton()
-    except InfrastructureError:
-        return found
-    is_known = any(triton.version == beside.version for triton in found)
-    return found if is_known else [*found, beside]
 
 
 def _supported_triton() -> list[Version]:

@@ -10,10 +10,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from harness.bench.bench import Workbench
-from harness.cells.evaluate import Evaluated, PlannedCell, evaluate
-from harness.cells.plan import Plan, plan_launch, plan_ptx
+from harness.cells.evaluate import Evaluated, evaluate
+from harness.cells.plan import plan_launch
 from harness.cells.run import record_of
-from harness.cells.selection import Selection
+from harness.frontends.base import Plan, PlannedCell, Selection
 from harness.judging.conditions import Condition, holds, row_fields
 from harness.judging.followed import follow, is_followable
 from harness.minimize.reduction.ask_ptxas import Question
@@ -155,9 +155,7 @@ def _chosen(
 
 async def _plan(bench: Workbench, selection: Selection) -> Plan:
     launch, target = selection.launches[0], selection.targets[0]
-    if selection.repro.ptx:
-        return plan_ptx(bench, selection, target, launch)
-    return await plan_launch(bench, selection, target, selection.tritons[0], launch)
+    return await plan_launch(bench, selection, target, selection.compilers[0], launch)
 
 
 def _why_not(rows: Sequence[Row], search: SubjectSearch) -> str:
@@ -202,7 +200,7 @@ def _for_target(text: str, target: str) -> str:
 def is_before_ptxas(row: Row) -> bool:
     """Whether it went wrong before ptxas saw anything; of raw PTX, nothing does."""
     return (
-        row.triton is not None
+        row.compiler is not None
         and row.stage is not None
         and Stage(row.stage) not in (Stage.CUBIN, Stage.LAUNCH)
     )

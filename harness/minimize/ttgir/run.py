@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from harness.bench.bench import Workbench
-from harness.cells.evaluate import PlannedCell
+from harness.frontends.base import PlannedCell
 from harness.frontends.triton.ir_text import read_triton_ir
 from harness.frontends.triton.lower import lower
 from harness.minimize.reduction.ask_triton import TritonOracle
@@ -76,7 +76,7 @@ async def find_ir(
             options={n: value for n, value in options.items() if n not in fixed},
         )
         oracle = ir_oracle(bench, cell, found, until=until)
-        reaction = await oracle.react(found.text, cell.launch.triton)
+        reaction = await oracle.react(found.text, cell.launch.compiler)
         if interesting(reaction):
             return found
         seen.append(f"the {role} gives {reaction.verdict.value}: {reaction.reason}")

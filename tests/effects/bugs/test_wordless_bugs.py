@@ -51,7 +51,7 @@ def keep(
         launch="default",
         config=Config.of({"num_warps": warps}),
         target=Target.parse("sm_100a"),
-        triton=triton,
+        compiler=f"triton-{triton}" if triton else "ptx",
         ptxas=ptxas,
     )
     row = Row(
@@ -180,7 +180,7 @@ def test_a_failure_with_words_is_one_bug_in_all_kernels(store: Store) -> None:
             launch="default",
             config=Config.of({}),
             target=Target.parse("sm_90"),
-            triton=None,
+            compiler="ptx",
             ptxas="13.1.80",
         )
         row = Row(

@@ -61,7 +61,7 @@ def test_a_compilation_that_ended_well(cache: Path) -> None:
     assert is_new
     repro = find_kernel(folder.name)
     assert [launch.name for launch in repro.launches] == ["ttir", "ttgir", "ptx"]
-    assert (repro.kernel, repro.triton, repro.targets) == ("add", "3.6.0", ("sm_100a",))
+    assert (repro.kernel, repro.version, repro.targets) == ("add", "3.6.0", ("sm_100a",))
     values = {p.name: (p.default, p.settable) for p in repro.launches[1].parameters}
     # The module itself fixes its warps.
     assert values["num_warps"] == (8, False)
@@ -87,7 +87,7 @@ def test_a_compilation_that_failed_goes_on_from_where_it_was(
     repro = find_kernel(folder.name)
     assert [launch.name for launch in repro.launches] == launches
     assert f"failed after {after}" in repro.summary
-    assert repro.triton == "3.7.1"
+    assert repro.version == "3.7.1"
 
 
 def test_a_dump_has_no_metadata_and_ends_with_a_cubin(cache: Path) -> None:

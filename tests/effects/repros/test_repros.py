@@ -157,7 +157,7 @@ def test_a_repro(here: Path) -> None:
     )
     repro(here, text, "def second(b=2): ...\ndef _no(x): ...\ndef third(*, c=None): ...\n")
     found = find_kernel("mine")
-    assert (found.name, found.kernel, found.triton) == ("mine", "my_kernel", "3.6.0")
+    assert (found.name, found.kernel, found.version) == ("mine", "my_kernel", "3.6.0")
     assert found.targets == ("sm_100a", "sm_90")
     assert [launch.name for launch in found.launches] == ["second", "third"]
     assert found.source is not None

@@ -21,7 +21,6 @@ from harness.files import locations
 from harness.files import whole_folders as folders
 from harness.packages import wheels as wheel_install
 from harness.toolchains import contents as toolchain_contents
-from harness.toolchains import installed as toolchains
 from harness.toolchains.bundled import installed_triton
 from harness.toolchains.describe import describe_ptxas
 from harness.toolchains.install import (
@@ -33,7 +32,7 @@ from harness.toolchains.install import (
     planned_triton,
     select_ptxas,
 )
-from harness.toolchains.installed import list_damaged, list_installed
+from harness.toolchains.installed import list_damaged, list_installed, remove, verify
 from harness.toolchains.marker import MARKER, this_python
 from harness.toolchains.offered import available_nvdisasm, available_ptxas, available_triton
 from harness.values.errors import (
@@ -149,7 +148,7 @@ def test_install_triton_with_what_it_needs(served: LocalIndex, empty_cache: Path
     (found,) = list_installed()
     assert found.dependencies == ("filelock==3.0", "setuptools==70.0")
     assert triton.sha256 == found.sha256
-    assert toolchains.verify("triton-3.2.0") == found
+    assert verify("triton-3.2.0") == found
 
 
 def _compiled_triton(abi: str) -> tuple[str, bytes]:
@@ -181,11 +180,11 @@ def test_each_python_has_a_triton_of_its_own(
         ("triton-3.6.0", "cp39"),
     ]
     with pytest.raises(UsageError, match=r"for another Python \(cp39; this one is cp3\d+\)"):
-        toolchains.verify("triton-3.6.0-cp39")
-    toolchains.remove("triton-3.6.0")
+        verify("triton-3.6.0-cp39")
+    remove("triton-3.6.0")
     assert entries(empty_cache) == ["triton-3.6.0"]
     assert install_triton("3.6.0") == triton
-    toolchains.remove("triton-3.6.0-cp39")
+    remove("triton-3.6.0-cp39")
     assert entries(empty_cache) == [f"triton-3.6.0-{own}"]
 
 
@@ -482,18 +481,18 @@ def test_what_uv_says(
 
 def test_verify(served: LocalIndex) -> None:
     ptxas = install_ptxas("13.1.115")
-    assert toolchains.verify("ptxas-13.1.115").executable_sha256 == ptxas.sha256
+    assert verify("ptxas-13.1.115").executable_sha256 == ptxas.sha256
     ptxas.path.write_text("#!/bin/sh\n")
     with pytest.raises(IntegrityError, match=r"ptxas-13\.1\.115 was changed"):
-        toolchains.verify("ptxas-13.1.115")
+        verify("ptxas-13.1.115")
     ptxas.path.unlink()
     with pytest.raises(IntegrityError, match="was changed"):
-        toolchains.verify("ptxas-13.1.115")
+        verify("ptxas-13.1.115")
     triton = install_triton("3.6.0")
     assert triton.path is not None
     (triton.path / "triton" / "__init__.py").write_text("__version__ = '3.6.0'")
     with pytest.raises(IntegrityError, match=r"__init__\.py"):
-        toolchains.verify("triton-3.6.0")
+        verify("triton-3.6.0")
 
 
 def test_remove(served: LocalIndex, empty_cache: Path) -> None:
@@ -503,17 +502,17 @@ def test_remove(served: LocalIndex, empty_cache: Path) -> None:
         "ptxas-13.0.88",
         "ptxas-13.1.115",
     ]
-    toolchains.remove("ptxas-13.1.115")
+    remove("ptxas-13.1.115")
     assert entries(empty_cache) == ["ptxas-13.0.88"]
     with pytest.raises(UsageError, match=r"not installed; installed: ptxas-13\.0\.88"):
-        toolchains.remove("ptxas-13.1.115")
+        remove("ptxas-13.1.115")
 
 
 @pytest.mark.parametrize("name", ["..", "ptxas-../..", "ptxas-", "gcc-1.0", ".locks", "ptxas-1/2"])
 def test_remove_refuses_other_names(served: LocalIndex, empty_cache: Path, name: str) -> None:
     install_ptxas("13.1.115")
     with pytest.raises(UsageError, match="no toolchain's name"):
-        toolchains.remove(name)
+        remove(name)
     assert entries(empty_cache) == ["ptxas-13.1.115"]
 
 
@@ -522,13 +521,13 @@ def test_remove_refuses_what_is_not_ours(empty_cache: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "thesis.txt").touch()
     with pytest.raises(UsageError, match="not deleted"):
-        toolchains.remove("ptxas-1.0")
+        remove("ptxas-1.0")
     elsewhere = empty_cache / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / MARKER).touch()
     folder.with_name("ptxas-2.0").symlink_to(elsewhere)
     with pytest.raises(UsageError, match="not deleted"):
-        toolchains.remove("ptxas-2.0")
+        remove("ptxas-2.0")
     assert (folder / "thesis.txt").exists()
     assert (elsewhere / MARKER).exists()
 
@@ -543,7 +542,7 @@ def test_damaged_marker(served: LocalIndex, empty_cache: Path) -> None:
     assert "marker of ptxas-13.1.115 is damaged" in str(error)
     with pytest.raises(StorageError, match="is damaged"):
         install_ptxas("13.1.115")
-    toolchains.remove("ptxas-13.1.115")
+    remove("ptxas-13.1.115")
     assert install_ptxas("13.1.115").version == "13.1.115"
 
 

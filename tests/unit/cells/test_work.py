@@ -12,8 +12,9 @@ import pytest
 
 import harness.cells.run as module
 from harness.bench.bench import Workbench
-from harness.cells.evaluate import Evaluated, PlannedCell
+from harness.cells.evaluate import Evaluated
 from harness.cells.run import Treatment
+from harness.frontends.base import PlannedCell
 from harness.processes.hub import ResourceLimits
 from harness.values.row import Row
 

@@ -9,7 +9,7 @@ import pytest
 from harness.frontends.triton.knobs import NO_KNOBS, is_knob, listed_knobs
 from harness.frontends.triton.settings import knobs
 from harness.toolchains.bundled import installed_package, installed_triton
-from harness.values.toolchain import Triton
+from harness.values.toolchain import Compiler
 
 
 def test_settings_of_the_compiler_are_keyed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_a_triton_that_lists_its_settings_is_believed(
     (tmp_path / "triton" / "knobs.py").write_text(text)
     monkeypatch.setenv("SWAP_WARPS", "1")
     monkeypatch.setenv("TRITON_HOME", "/tmp")
-    newer = Triton(version="9.9.9", origin="triton", path=tmp_path)
+    newer = Compiler(version="9.9.9", origin="triton", path=tmp_path)
     assert knobs(newer)["SWAP_WARPS"] == "1"
     assert "TRITON_HOME" not in knobs(newer)
     assert "SWAP_WARPS" not in knobs(installed_triton())

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.bench.bench import Workbench
+from harness.frontends.base import LaunchCode
 from harness.frontends.triton import sessions
-from harness.frontends.triton.lower import LaunchCode, capture, lower
+from harness.frontends.triton.lower import capture, lower
 from harness.frontends.triton.sessions import CaptureRequest, TritonSessions
 from harness.frontends.triton.settings import knobs
 from harness.processes.hub import Hub, ResourceLimits

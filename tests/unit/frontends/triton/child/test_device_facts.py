@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
+from harness.frontends.base import LaunchCode
 from harness.frontends.triton.child.device_facts import (
     DeviceProperties,
     DriverProperties,
     UnknownFactError,
 )
-from harness.frontends.triton.lower import LaunchCode, capture_request, launch_key
+from harness.frontends.triton.lower import capture_request, launch_key
 from harness.values.limits import Limits, limits_of
 from harness.values.target import Target
-from harness.values.toolchain import Triton
+from harness.values.toolchain import Compiler
 
 CODE = LaunchCode(file=Path("k.py"), function=None, overrides={}, paths=(), bare=(), identity={})
-TRITON = Triton(version="3.6.0", origin="triton", path=Path("nowhere"))
+TRITON = Compiler(version="3.6.0", origin="triton", path=Path("nowhere"))
 
 
 def _limits(capability: int) -> Limits:

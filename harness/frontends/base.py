@@ -1,0 +1,284 @@
+"""What a compiler of kernels is to the rest of the program: the door behind which each lives.
+
+A front end finds kernels in a source, captures their launches, lowers one config to what an
+assembler takes, and knows its own versions, stages and options. Everything else (cells, verdicts,
+bisection, blame, reduction, reports) speaks to this protocol, and to no compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+    from harness.bench.bench import Kept, Sessions, Workbench
+    from harness.frontends.readings import PtxReading
+    from harness.processes.hub import Hub
+    from harness.ptxas.flags import FlagChange
+    from harness.values.cell import CellId
+    from harness.values.kernel import Config, ConfigFilter, LaunchSpec, Repro, Scalar
+    from harness.values.limits import Limits
+    from harness.values.outcome import Capture, LaunchFacts, Lowering
+    from harness.values.target import Target
+    from harness.values.toolchain import Compiler, Ptxas, Tool
+    from harness.values.verdict import Verdict
+
+__all__ = [
+    "Adapt",
+    "CapturedLaunch",
+    "FrontEnd",
+    "LaunchCode",
+    "Plan",
+    "PlannedCell",
+    "PlannedLaunch",
+    "Selection",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchCode:
+    """A launch whose sources lie on this machine; `identity` stands for their content.
+
+    `beside` are folders of the user's that come after `paths` on the module path. `injected` are
+    configs in place of those that the tuner of a kernel lists, by its name.
+    """
+
+    file: Path
+    function: str | None
+    overrides: Mapping[str, object]
+    paths: tuple[Path, ...]
+    bare: tuple[Path, ...]
+    identity: Mapping[str, object]
+    beside: tuple[Path, ...] = ()
+    injected: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
+
+    def with_configs(self, kernel: str, configs: Sequence[Mapping[str, object]]) -> LaunchCode:
+        """The same launch with these configs of a kernel (a name or pattern) in place of its own.
+
+        A kernel without a tuner is launched with the options among them too.
+        """
+        return replace(self, injected={kernel: [dict(config) for config in configs]})
+
+
+Adapt = Callable[[LaunchCode], LaunchCode]
+"""Gives a launch other configs, or other sources, than the repro has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedLaunch:
+    """A capture, and what it takes to open its session again; `request` is the front end's own."""
+
+    capture: Kept[Capture]
+    compiler: Compiler
+    request: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLaunch:
+    """A launch function with its overrides; `label` is how cells spell both."""
+
+    spec: LaunchSpec
+    overrides: Mapping[str, Scalar | None]
+
+    @property
+    def label(self) -> str:
+        """As in a cell id: `default:chunk_size=32`."""
+        words = ",".join(f"{name}={value}" for name, value in self.overrides.items())
+        return f"{self.spec.name}:{words}" if words else self.spec.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What is to be compiled with what; all `compilers` are of one kind.
+
+    None among `ptxas` is the one that each compiler bundles. `is_compiler_named`: the user named
+    the compiler; else it is the repro's, or the installed one.
+    """
+
+    repro: Repro
+    launches: tuple[PlannedLaunch, ...]
+    targets: tuple[Target, ...]
+    compilers: tuple[Compiler, ...]
+    ptxas: tuple[Ptxas | None, ...]
+    config: ConfigFilter
+    freeze_ptx: bool
+    nvdisasm: Tool | None
+    notes: tuple[str, ...] = ()
+    is_compiler_named: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCell:
+    """A cell and all that it takes to compile it.
+
+    `launch` and `record` are None where nothing is lowered: the program is given, as the artifact
+    `raw_ptx` and its `entry`. `bundled` is the ptxas that this compiler picks; with `freeze_ptx`
+    the PTX is the one generated for it. `change` is made to the flags that ptxas would get.
+    """
+
+    cell: CellId
+    compiler: Compiler
+    ptxas: Ptxas
+    limits: Limits | None
+    nvdisasms: tuple[Tool, ...]
+    launch: CapturedLaunch | None = None
+    record: LaunchFacts | None = None
+    bundled: Ptxas | None = None
+    freeze_ptx: bool = False
+    raw_ptx: str | None = None
+    entry: str | None = None
+    change: FlagChange | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The cells of one launch on one target and compiler.
+
+    `configs` are all that were captured, those too that the filter leaves out. `failures` say what
+    is missing because the launch code failed half-way. `session` names the capture's session, None
+    where there is none.
+    """
+
+    cells: tuple[PlannedCell, ...]
+    configs: tuple[Config, ...] = ()
+    notes: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    session: str | None = None
+
+
+class FrontEnd(Protocol):
+    """One kernel language and its compiler.
+
+    `kind` names it in ids and options, `title` for people. `suffixes` are those of files that
+    `--kernel` takes. `stages` are what it lowers a kernel through, in order; the last is what the
+    assembler takes. `options` of a config leave the kernel's meaning alone. `levels` are those at
+    which a kernel can be reduced besides what the assembler takes. `interprets`: its launches can
+    be run without its compiler, and compared. `patches`: its kernels are Python with a tuner, whose
+    source a patch can change.
+    """
+
+    kind: str
+    title: str
+    suffixes: tuple[str, ...]
+    stages: tuple[str, ...]
+    options: tuple[str, ...]
+    levels: tuple[str, ...]
+    interprets: bool
+    patches: bool
+
+    def read_file(self, path: Path, kernel: str | None) -> Repro:
+        """The kernel of a file, or one of its kernels.
+
+        Raises:
+            UsageError: it cannot be read, or holds no such kernel.
+        """
+
+    def available(self, *, prereleases: bool = False) -> list[Version]:
+        """The versions that can be installed here, oldest first; none where it has no versions."""
+
+    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
+        """The versions that a specifier names.
+
+        Raises:
+            UsageError: the specifier is malformed, or names what does not exist.
+        """
+
+    def installed(self) -> list[Compiler]:
+        """Those that are on this machine."""
+
+    def install(self, version: Version | str) -> Compiler:
+        """Install a version, or find it installed.
+
+        Raises:
+            UsageError, InfrastructureError: there is none, or it cannot be installed.
+        """
+
+    def planned(self, version: Version | str) -> Compiler:
+        """What `install` would give, for `--list` and `--dry-run`; nothing is installed."""
+
+    def default(self) -> Compiler:
+        """The one to use where none is named.
+
+        Raises:
+            InfrastructureError: there is none.
+        """
+
+    def default_ptxas(self) -> str:
+        """`bundled` where the compiler brings an assembler along; else a version, or `latest`."""
+
+    def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:
+        """What keeps captures alive between their lowerings; limits are those of launch code."""
+
+    async def plan(
+        self,
+        bench: Workbench,
+        selection: Selection,
+        target: Target,
+        compiler: Compiler,
+        launch: PlannedLaunch,
+        *,
+        adapt: Adapt | None = None,
+    ) -> Plan:
+        """The cells of one launch: one for each config that the filter lets through, and ptxas.
+
+        Raises:
+            CaptureError: the launch cannot be captured, or never launches the kernel.
+            InfrastructureError: the compiler, or a source, cannot be brought here.
+        """
+
+    def stored_plan(
+        self,
+        bench: Workbench,
+        selection: Selection,
+        target: Target,
+        compiler: Compiler,
+        launch: PlannedLaunch,
+        *,
+        adapt: Adapt | None = None,
+    ) -> Plan | None:
+        """As `plan`, from what is stored; None where it is not. Nothing is fetched or started."""
+
+    async def lower(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Ptxas
+    ) -> Kept[Lowering]:
+        """Lower one config for this ptxas; the artifact `ptx` is what it is to assemble."""
+
+    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas) -> str:
+        """By what a lowering is kept: equal for all that share one."""
+
+    def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
+        """What the PTX says, beside the IR that it came from."""
+
+    async def failing_pass(
+        self,
+        bench: Workbench,
+        launch: CapturedLaunch,
+        record: LaunchFacts,
+        *,
+        ptxas: Ptxas,
+        traps: bool,
+    ) -> str | None:
+        """The pass that fails or dies, or (`traps`) that puts a trap in; None where none is known.
+
+        Raises:
+            InfrastructureError: this machine failed.
+        """
+
+    def built_with(self, compiler: Compiler) -> str | None:
+        """The commit of the LLVM inside the compiler, where it is known."""
+
+    def judge(self, lowering: Lowering) -> Verdict:
+        """The verdict on a lowering that raised or did not end well, by the compiler's wordings."""
+
+    def install_line(self, version: str) -> str:
+        """What a user types, or does, to have this version."""
+
+    def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
+        """What a user writes to have this config."""
+
+    def identity(self, compiler: Compiler) -> object:
+        """All of the compiler and its settings that decides what it generates."""

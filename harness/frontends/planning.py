@@ -1,0 +1,206 @@
+"""From a captured launch to the cells that are compiled: alike for all front ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.frontends.base import CapturedLaunch, Plan, PlannedCell, PlannedLaunch, Selection
+from harness.toolchains.describe import describe_ptxas
+from harness.values.cell import CellId
+from harness.values.errors import CaptureError
+from harness.values.kernel import Config, Repro
+from harness.values.limits import limits_of
+from harness.values.outcome import Capture, LaunchFacts, RaisedError
+from harness.values.target import Target
+from harness.values.toolchain import BUNDLED, compiler_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.values.toolchain import Compiler, Ptxas, Tool
+
+__all__ = ["cells_of"]
+
+
+def cells_of(
+    selection: Selection,
+    target: Target,
+    launch: PlannedLaunch,
+    captured: CapturedLaunch,
+    *,
+    nvdisasm: Tool | None = None,
+    withheld: Sequence[str] = (),
+    is_own: bool = True,
+) -> Plan:
+    """The cells of a capture; `is_own` says that its configs are those of the repro.
+
+    `nvdisasm` is one that the compiler brings along: it reads what the newest has dropped.
+    `withheld` names variables that the launch code reads and did not get.
+
+    Raises:
+        CaptureError: the kernel is never launched.
+    """
+    repro = selection.repro
+    compiler = captured.compiler
+    name = compiler.name
+    where = f"{repro.name}, launch {launch.label}, {name}, {target}"
+    value = captured.capture.value
+    unpassed = _unpassed(withheld)
+    records = _wanted_records(repro, value, where, unpassed, compiler_name(compiler.kind))
+    failures = []
+    if value.error:
+        raised = _raised(repro, value.error)
+        failures.append(f"{raised}, after the launches that are shown ({where})")
+    tools = tuple(tool for tool in (selection.nvdisasm, nvdisasm) if tool)
+    wanted = _Wanted(
+        selection=selection, captured=captured, target=target, launch=launch, nvdisasms=tools
+    )
+    return Plan(
+        cells=tuple(wanted.cells(records)),
+        configs=tuple(Config.of(record.config) for record in records),
+        notes=(
+            *_notes(value, records, where),
+            *([f"{where}: {unpassed}"] if unpassed else []),
+            *(_miscounted(selection, target, compiler, launch, records) if is_own else []),
+        ),
+        failures=tuple(failures),
+        session=captured.capture.key,
+    )
+
+
+def _unpassed(names: Sequence[str]) -> str:
+    """What to say of variables that the launch code reads and did not get."""
+    if not names:
+        return ""
+    options = " ".join(f"--pass-env {name}" for name in names)
+    which = "which was" if len(names) == 1 else "which were"
+    return f"the launch code reads {', '.join(names)}, {which} not passed: {options}"
+
+
+def _wanted_records(
+    repro: Repro, value: Capture, where: str, unpassed: str, title: str
+) -> list[LaunchFacts]:
+    """The records of the kernel that was asked for; an error when there are none."""
+    mine = [
+        record
+        for record in value.records
+        if repro.kernel is None or fnmatchcase(record.kernel, repro.kernel)
+    ]
+    if mine:
+        return mine
+    if value.error:
+        said = f"; {unpassed}" if unpassed else ""
+        raise CaptureError(f"{_raised(repro, value.error)} ({where}){said}")
+    names = sorted({record.kernel for record in value.records})
+    if names:
+        raise CaptureError(
+            f"{repro.file}: kernel {repro.kernel!r} is never launched; "
+            f"launched are {', '.join(names)} ({where})"
+        )
+    raise CaptureError(f"{repro.file}: no {title} kernel is launched ({where})")
+
+
+def _raised(repro: Repro, error: RaisedError) -> str:
+    line = f":{error.line}" if error.line else ""
+    said = [text.strip() for text in error.message.splitlines() if text.strip()] or [""]
+    return f"{repro.file}{line}: the launch raised {error.type}: {said[0][:300]}"
+
+
+def _notes(value: Capture, records: list[LaunchFacts], where: str) -> list[str]:
+    notes = []
+    if value.dropped:
+        notes.append(f"{where}: {value.dropped} launches more than can be kept are left out")
+    kernels = {record.kernel for record in records}
+    notes += [
+        f"{where}: the kernel's own pruning leaves {kept} of {declared} configs"
+        for kernel, (kept, declared) in value.pruned.items()
+        if kept < declared and kernel in kernels
+    ]
+    return notes
+
+
+def _miscounted(
+    selection: Selection,
+    target: Target,
+    compiler: Compiler,
+    launch: PlannedLaunch,
+    records: list[LaunchFacts],
+) -> list[str]:
+    """Where a repro says how many configs its default has, and is wrong."""
+    repro = selection.repro
+    found = len({Config.of(record.config).label for record in records})
+    default = (repro.version, *repro.targets[:1]), repro.launches[0]
+    if repro.configs in (None, found) or launch.overrides:
+        return []
+    if ((compiler.version, str(target)), launch.spec) != default:
+        return []
+    return [f"{repro.name}: its repro.yaml counts {repro.configs} configs, there are {found}"]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Wanted:
+    """Turns the records of one capture into cells."""
+
+    selection: Selection
+    captured: CapturedLaunch
+    target: Target
+    launch: PlannedLaunch
+    nvdisasms: tuple[Tool, ...]
+    seen: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def cells(self, records: list[LaunchFacts]) -> list[PlannedCell]:
+        """The cells of all records that the filter lets through."""
+        bundled = self._bundled()
+        limits = limits_of(self.target.capability)
+        cells = []
+        for record in records:
+            config = Config.of(record.config)
+            label = self._launch_label(record, config)
+            if not self.selection.config.matches(config):
+                continue
+            for chosen in self.selection.ptxas:
+                ptxas = chosen or bundled
+                assert ptxas is not None, "the selection names a ptxas where none is bundled"
+                frozen = self.selection.freeze_ptx and chosen is not None
+                cell = CellId(
+                    kernel=self._kernel_name(record),
+                    launch=label,
+                    config=config,
+                    target=self.target,
+                    compiler=self.captured.compiler.label,
+                    ptxas=f"{ptxas.label}-frozen" if frozen else ptxas.label,
+                )
+                cells.append(
+                    PlannedCell(
+                        cell=cell,
+                        compiler=self.captured.compiler,
+                        ptxas=ptxas,
+                        limits=limits,
+                        nvdisasms=self.nvdisasms,
+                        launch=self.captured,
+                        record=record,
+                        bundled=bundled,
+                        freeze_ptx=frozen,
+                    )
+                )
+        return cells
+
+    def _bundled(self) -> Ptxas | None:
+        """The ptxas that the compiler brings along."""
+        path = self.captured.capture.value.ptxas
+        return describe_ptxas(Path(path), BUNDLED) if path else None
+
+    def _launch_label(self, record: LaunchFacts, config: Config) -> str:
+        """The launch, numbered from the second time on that it launches kernel and config."""
+        self.seen[record.kernel, config.label] += 1
+        nth = self.seen[record.kernel, config.label]
+        return f"{self.launch.label}#{nth}" if nth > 1 else self.launch.label
+
+    def _kernel_name(self, record: LaunchFacts) -> str:
+        """A file that launches several kernels names each; a repro is one kernel by definition."""
+        repro = self.selection.repro
+        return f"{repro.name}::{record.kernel}" if repro.kernel is None else repro.name

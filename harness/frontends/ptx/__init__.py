@@ -1,0 +1,1 @@
+"""PTX as a front end: what is given is what the assembler gets."""

@@ -1,0 +1,106 @@
+"""What is read off a PTX, and off the IR that it came from, kept by content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.bench.bench import content_key
+from harness.ptx.facts import PtxError, PtxFacts, body_sha256, read_ptx
+
+if TYPE_CHECKING:
+    from harness.bench.bench import Kept, Workbench
+
+__all__ = ["Promises", "PtxReading", "ReadPromises", "nothing_promised", "read_stored", "read_text"]
+
+# Goes up when a reader learns something, so that stored readings are computed again.
+_RULE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promises:
+    """What the IR of a kernel says that the kernel does.
+
+    `effects` counts the operations that can be observed from outside; None where there is no IR.
+    `has_trap`: it holds a trap of its own. `unknown_effects` name operations that may have an
+    effect, for all that is known; `lost_assembly` is inline assembly that is not in the PTX.
+    """
+
+    effects: int | None = None
+    has_trap: bool = False
+    unknown_effects: tuple[str, ...] = ()
+    lost_assembly: tuple[str, ...] = ()
+
+
+ReadPromises = Callable[[str, str], Promises]
+"""From the text of the IR and that of the PTX."""
+
+
+def nothing_promised(ir: str, ptx: str) -> Promises:  # noqa: ARG001
+    """For a compiler whose IR is not read."""
+    return Promises()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PtxReading:
+    """What the parent reads off one PTX, and off the IR it came from.
+
+    `ttir_effects`, `has_trap`, `unknown_effects` and `lost_assembly` are those of `Promises`.
+    `problem` says why the PTX could not be read.
+    """
+
+    facts: PtxFacts | None
+    body_sha256: str
+    ttir_effects: int | None = None
+    has_trap: bool = False
+    unknown_effects: tuple[str, ...] = ()
+    lost_assembly: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+def read_stored(
+    bench: Workbench,
+    ptx: str,
+    *,
+    ir: str | None = None,
+    entry: str | None = None,
+    promises: ReadPromises = nothing_promised,
+) -> Kept[PtxReading]:
+    """Read a stored PTX, by sha256, beside the stored IR that it was generated from.
+
+    Raises:
+        UnusableArtifactError: one of them is damaged and has to be generated again.
+    """
+    key = content_key(ptx=ptx, ttir=ir, entry=entry, rule=_RULE)
+    kept = bench.find("ptx", key, PtxReading)
+    if kept:
+        return kept
+    text = bench.store.artifacts.get(ptx).decode(errors="replace")
+    source = bench.store.artifacts.get(ir).decode(errors="replace") if ir else None
+    reading = read_text(text, source, entry=entry, promises=promises)
+    return bench.keep("ptx", key, reading, {})
+
+
+def read_text(
+    ptx: str,
+    ir: str | None = None,
+    *,
+    entry: str | None = None,
+    promises: ReadPromises = nothing_promised,
+) -> PtxReading:
+    """Read a PTX beside the IR that it was generated from."""
+    try:
+        facts, problem = read_ptx(ptx, entry), None
+    except PtxError as error:
+        facts, problem = None, str(error)
+    found = promises(ir, ptx) if ir else Promises()
+    return PtxReading(
+        facts=facts,
+        body_sha256=body_sha256(ptx),
+        ttir_effects=found.effects,
+        has_trap=found.has_trap,
+        unknown_effects=found.unknown_effects,
+        lost_assembly=found.lost_assembly,
+        problem=problem,
+    )

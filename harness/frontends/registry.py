@@ -1,0 +1,85 @@
+"""The front ends there are: one line each here, and those that other packages register.
+
+A package registers one with an entry point of the group `kernel_triage.front_ends`, whose name is
+the kind and whose object is the front end.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from importlib import metadata
+from typing import TYPE_CHECKING, cast
+
+from harness.values.errors import UsageError
+from harness.values.toolchain import PTX, TRITON, name_kind
+
+if TYPE_CHECKING:
+    from harness.bench.bench import Sessions
+    from harness.frontends.base import FrontEnd
+    from harness.processes.hub import Hub
+
+__all__ = ["OpenSessions", "front_end", "front_ends", "kinds"]
+
+GROUP = "kernel_triage.front_ends"
+_OURS = {
+    TRITON: "harness.frontends.triton.front_end:TRITON_FRONT_END",
+    PTX: "harness.frontends.ptx.front_end:PTX_FRONT_END",
+}
+
+
+@functools.cache
+def _registered() -> dict[str, metadata.EntryPoint]:
+    return {point.name: point for point in metadata.entry_points(group=GROUP)}
+
+
+def kinds() -> list[str]:
+    """The kinds of all front ends, ours first."""
+    return list(dict.fromkeys([*_OURS, *sorted(_registered())]))
+
+
+@functools.cache
+def front_end(kind: str) -> FrontEnd:
+    """The front end of a kind; it is imported when it is first asked for.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if kind in _OURS:
+        module, _, name = _OURS[kind].partition(":")
+        return cast("FrontEnd", getattr(importlib.import_module(module), name))
+    point = _registered().get(kind)
+    if point is None:
+        raise UsageError(f"no compiler of the kind {kind!r}; there are {', '.join(kinds())}")
+    end = cast("FrontEnd", point.load())
+    name_kind(kind, end.title)
+    return end
+
+
+def front_ends() -> list[FrontEnd]:
+    """All of them."""
+    return [front_end(kind) for kind in kinds()]
+
+
+class OpenSessions:
+    """The living captures of one run, those of each front end by its kind."""
+
+    def __init__(self, hub: Hub, *, timeout: float, memory: int = 0) -> None:
+        self._hub = hub
+        self._timeout = timeout
+        self._memory = memory
+        self._of: dict[str, Sessions] = {}
+
+    def of(self, kind: str) -> Sessions:
+        """Those of one front end."""
+        if kind not in self._of:
+            end = front_end(kind)
+            self._of[kind] = end.open_sessions(
+                self._hub, timeout=self._timeout, memory=self._memory
+            )
+        return self._of[kind]
+
+    async def close(self, key: str) -> None:
+        """End one session, if it is open."""
+        for sessions in self._of.values():
+            await sessions.close(key)

@@ -1,0 +1,229 @@
+"""A kernel language of three lines and its compiler, which writes PTX from a template.
+
+It shows that a compiler needs nothing of the program but the door: this file is all there is of it.
+
+A file `NAME.toy` says `kernel NAME`, and the configs that a kernel is tuned over as `config NAME =
+VALUE VALUE ...`. The kernel stores `width` numbers a thread. Toy 1.1 forgets a register's
+declaration where `width` is 4 or more; 2.0 declares it again. No version takes a width over 8.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packaging.version import Version
+
+from harness.bench.bench import Kept, content_key
+from harness.frontends.base import CapturedLaunch, LaunchCode
+from harness.frontends.planning import cells_of
+from harness.frontends.readings import Promises, read_stored
+from harness.judging.failures import failed
+from harness.packages.versions import select
+from harness.values.errors import UsageError
+from harness.values.kernel import Config, LaunchSpec, Repro
+from harness.values.outcome import Capture, LaunchFacts, Lowering, ProcessEnd, RaisedError
+from harness.values.toolchain import Compiler
+from harness.values.verdict import Stage, Verdict, VerdictKind
+
+if TYPE_CHECKING:
+    from harness.bench.bench import Workbench
+    from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
+    from harness.frontends.readings import PtxReading
+    from harness.values.target import Target
+    from harness.values.toolchain import Ptxas
+
+VERSIONS = ("1.0", "1.1", "2.0")
+_WIDEST = 8
+
+
+class _NothingOpen:
+    async def close(self, key: str) -> None:
+        """No process waits."""
+
+
+class Toy:
+    kind = "toy"
+    title = "Toy"
+    suffixes: tuple[str, ...] = (".toy",)
+    stages: tuple[str, ...] = ("words", "ptx")
+    options: tuple[str, ...] = ("unroll",)
+    levels: tuple[str, ...] = ()
+    interprets = False
+    patches = False
+
+    def read_file(self, path: Path, kernel: str | None) -> Repro:
+        name, _ = _read(path)
+        if kernel not in (None, name):
+            raise UsageError(f"{path}: it holds the kernel {name!r}, not {kernel!r}")
+        launch = LaunchSpec(name="toy", function=None, file=path)
+        return Repro(
+            name=str(path),
+            kernel=name,
+            folder=path.parent,
+            file=path,
+            launches=(launch,),
+            compiler=self.kind,
+        )
+
+    def available(self, *, prereleases: bool = False) -> list[Version]:
+        return [Version(version) for version in VERSIONS]
+
+    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
+        return select(self.available(), spec, what=self.title, prereleases=prereleases)
+
+    def installed(self) -> list[Compiler]:
+        return [self.install(version) for version in VERSIONS]
+
+    def install(self, version: Version | str) -> Compiler:
+        if str(version) not in VERSIONS:
+            raise UsageError(f"there is no Toy {version}")
+        return Compiler(kind=self.kind, version=str(version), origin="toy")
+
+    planned = install
+
+    def default(self) -> Compiler:
+        return self.install(VERSIONS[-1])
+
+    def default_ptxas(self) -> str:
+        return "latest"
+
+    def open_sessions(self, hub: object, *, timeout: float, memory: int) -> _NothingOpen:
+        return _NothingOpen()
+
+    async def plan(
+        self,
+        bench: Workbench,
+        selection: Selection,
+        target: Target,
+        compiler: Compiler,
+        launch: PlannedLaunch,
+        *,
+        adapt: Adapt | None = None,
+    ) -> Plan:
+        return self.stored_plan(bench, selection, target, compiler, launch, adapt=adapt)
+
+    def stored_plan(
+        self,
+        bench: Workbench,
+        selection: Selection,
+        target: Target,
+        compiler: Compiler,
+        launch: PlannedLaunch,
+        *,
+        adapt: Adapt | None = None,
+    ) -> Plan:
+        file = selection.repro.file
+        code = LaunchCode(
+            file=file, function=None, overrides={}, paths=(), bare=(), identity={"file": file.name}
+        )
+        name, configs = _read(file)
+        injected = (adapt(code) if adapt else code).injected
+        configs = [dict(config) for config in injected.get(name, configs)]
+        records = [
+            LaunchFacts(
+                key=content_key(file=file.read_text(), config=config),
+                kernel=name,
+                config=config,
+                autotuned=True,
+                arguments=[],
+                grid=[1],
+                file=str(file),
+            )
+            for config in configs
+        ]
+        capture = Capture(records=records, pruned={}, ptxas="", triton="")
+        kept = Kept(value=capture, key=file.read_text(), artifacts={}, cached=True)
+        captured = CapturedLaunch(capture=kept, compiler=compiler, request=target)
+        return cells_of(selection, target, launch, captured, is_own=adapt is None)
+
+    async def lower(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Ptxas
+    ) -> Kept[Lowering]:
+        key = self.lowering_key(launch, record, ptxas)
+        if kept := bench.find("lower", key, Lowering):
+            return kept
+        width = int(str(record.config["width"]))
+        flags = ("-v", f"--gpu-name={launch.request}")
+        end = ProcessEnd(exit_code=0)
+        if width > _WIDEST:
+            said = RaisedError(type="ToyError", kinds=("ToyError",), message=f"width {width}")
+            lowering = Lowering(end=end, stage="words", error=said)
+            return bench.keep("lower", key, lowering, {})
+        ptx = _ptx(record.kernel, launch.request, width, launch.compiler.version)
+        artifact = bench.store.artifacts.put(ptx.encode())
+        lowering = Lowering(end=end, stage="ptx", flags=flags)
+        return bench.keep("lower", key, lowering, {"ptx": artifact})
+
+    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas) -> str:
+        return content_key(
+            toy=launch.compiler.version, record=record.key, target=str(launch.request)
+        )
+
+    def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
+        return read_stored(bench, ptx, promises=lambda _ir, _ptx: Promises(effects=1))
+
+    async def failing_pass(
+        self,
+        bench: Workbench,
+        launch: CapturedLaunch,
+        record: LaunchFacts,
+        *,
+        ptxas: Ptxas,
+        traps: bool,
+    ) -> str | None:
+        return None
+
+    def built_with(self, compiler: Compiler) -> str | None:
+        return None
+
+    def judge(self, lowering: Lowering) -> Verdict:
+        said = lowering.error.message if lowering.error else "nothing"
+        stage = Stage(lowering.stage)
+        return failed(VerdictKind.REJECTED, stage, f"Toy refuses it: {said}", message=said)
+
+    def install_line(self, version: str) -> str:
+        return f"use Toy {version}"
+
+    def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
+        return f"config {config.label} of {kernel}"
+
+    def identity(self, compiler: Compiler) -> object:
+        return compiler.version
+
+
+def _read(path: Path) -> tuple[str, list[dict[str, Any]]]:
+    """The kernel's name and its configs."""
+    words = [line.split() for line in path.read_text().splitlines() if line.strip()]
+    name = next((line[1] for line in words if line[0] == "kernel"), None)
+    if name is None:
+        raise UsageError(f"{path}: no line says `kernel NAME`")
+    choices = {line[1]: [int(word) for word in line[3:]] for line in words if line[0] == "config"}
+    product = itertools.product(*choices.values())
+    return name, [dict(zip(choices, values, strict=True)) for values in product]
+
+
+def _ptx(name: str, target: Target, width: int, version: str) -> str:
+    """A kernel that stores `width` numbers for each thread."""
+    forgets = version == "1.1" and width >= 4
+    stores = "\n".join(f"    st.global.u32 [%rd1+{4 * i}], %r{i};" for i in range(width))
+    sets = "\n".join(f"    mov.u32 %r{i}, {i};" for i in range(width))
+    declared = width - 1 if forgets else width
+    return f""".version 8.3
+.target {target}
+.address_size 64
+.visible .entry {name}(.param .u64 out)
+{{
+    .reg .b32 %r<{declared}>;
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [out];
+    cvta.to.global.u64 %rd1, %rd1;
+{sets}
+{stores}
+    ret;
+}}
+"""
+
+
+TOY = Toy()
