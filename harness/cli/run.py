@@ -18,12 +18,13 @@ from harness.cli.options import execution_options, json_option, selection_option
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.emulator.values import Budget
 from harness.runs.jobs import RunTrial
 from harness.runs.raw_inputs import read_buffer, read_sizes
 from harness.runs.raw_ptx import RawInputs, RawReport, run_ptx
 from harness.runs.rows import as_document
 from harness.runs.run import RunReport, run_selections
-from harness.runs.schedules import DEFAULT, read_schedules, trials_of
+from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.runs.table import render_runs, render_values
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.row import SCHEMA
@@ -32,7 +33,15 @@ from harness.values.run import RunRow, RunVerdict
 __all__ = ["command"]
 
 _PTX = ".ptx"
-_OF_PTX = ("buffers", "scalars", "grid", "block", "shared", "dump")
+_OF_PTX = {
+    "buffers": "--buffer",
+    "scalars": "--scalar",
+    "expected": "--expect",
+    "grid": "--grid",
+    "block": "--block",
+    "shared": "--shared",
+    "dump": "--dump",
+}
 
 _EPILOG = """\b
 Example:
@@ -61,6 +70,13 @@ Exit code 0: all that was run is right. 1: something is wrong. 4: something coul
     help="Orders to run it in. WARPS: lockstep, first, last or random; COMPLETION of asynchronous "
     "operations: early, late or random.",
 )
+@click.option(
+    "--budget",
+    type=click.IntRange(1),
+    default=INSTRUCTIONS,
+    show_default=True,
+    help="Instructions of all threads in one run: more is a hang.",
+)
 @click.option("--races/--no-races", default=True, show_default=True, help="Look for races.")
 @click.option(
     "--buffer",
@@ -77,6 +93,14 @@ Exit code 0: all that was run is right. 1: something is wrong. 4: something coul
     multiple=True,
     metavar="NAME=VALUE",
     help="PTX: a number, 0x... for its bits, or `null`. Repeatable.",
+)
+@click.option(
+    "--expect",
+    "expected",
+    type=Words(),
+    multiple=True,
+    metavar="NAME=FILE.npy",
+    help="PTX: what a buffer must hold after the run. Repeatable.",
 )
 @click.option("--grid", type=Words(), metavar="X[,Y[,Z]]", help="PTX: blocks of the grid.")
 @click.option("--block", type=Words(), metavar="X[,Y[,Z]]", help="PTX: threads of a block.")
@@ -110,26 +134,29 @@ def command(file: str | None, **options: Any) -> None:  # noqa: ANN401 - click's
         raise UsageError("name a kernel with --kernel, or a file: triage run FILE.ptx")
     if file and options["kernel"]:
         raise UsageError(f"{file} and --kernel {options['kernel']}: which one is meant?")
+    budget = Budget(max_instructions=options["budget"])
     path, _, entry = name.partition("::")
     if path.endswith(_PTX):
-        code = _run_file(Path(path), entry or None, options, trials)
+        code = _run_file(Path(path), entry or None, options, trials, budget)
     elif file:
         raise UsageError(f"{file}: not a file of PTX; name a kernel with --kernel")
     else:
-        code = _run_kernels(options, trials)
+        code = _run_kernels(options, trials, budget)
     raise click.exceptions.Exit(code)
 
 
-def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...]) -> int:
-    for word in _OF_PTX:
-        if options[word]:
-            raise UsageError(f"--{word.removesuffix('s')} is for a file of PTX")
+def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...], budget: Budget) -> int:
+    for name, word in _OF_PTX.items():
+        if options[name]:
+            raise UsageError(f"{word} is for a file of PTX")
     status = status_console()
     with status.status("preparing toolchains and sources"):
         selections = select_all(selection_words(options))
     with open_results() as store:
         report = run_to_the_end(
-            run_selections(selections, store, compile_options(options), trials, _teller(status))
+            run_selections(
+                selections, store, compile_options(options), trials, budget, _teller(status)
+            )
         )
     for line in (*report.notes, *report.failures):
         status.print(f"triage: {line}", soft_wrap=True)
@@ -141,11 +168,16 @@ def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...]) -> int:
 
 
 def _run_file(
-    path: Path, entry: str | None, options: dict[str, Any], trials: tuple[RunTrial, ...]
+    path: Path,
+    entry: str | None,
+    options: dict[str, Any],
+    trials: tuple[RunTrial, ...],
+    budget: Budget,
 ) -> int:
     inputs = RawInputs(
         buffers=tuple(map(read_buffer, options["buffers"])),
-        scalars=tuple(map(_scalar, options["scalars"])),
+        scalars=tuple(_named("--scalar", text, "n=32") for text in options["scalars"]),
+        expected=tuple(_named("--expect", text, "out=out.npy") for text in options["expected"]),
         grid=read_sizes("--grid", options["grid"]) if options["grid"] else None,
         block=read_sizes("--block", options["block"]) if options["block"] else None,
         shared=options["shared"],
@@ -153,7 +185,9 @@ def _run_file(
     status = status_console()
     with open_results() as store:
         how = compile_options(options)
-        report = run_to_the_end(run_ptx(path, entry, inputs, store, how, trials, _teller(status)))
+        report = run_to_the_end(
+            run_ptx(path, entry, inputs, store, how, trials, budget, _teller(status))
+        )
     if options["dump"]:
         _dump(report, options["dump"])
     if options["as_json"]:
@@ -169,10 +203,10 @@ def _teller(status: Console) -> Any:  # noqa: ANN401 - a function of one text
     return lambda text: status.print(f"triage: {text}", soft_wrap=True)
 
 
-def _scalar(text: str) -> tuple[str, str]:
+def _named(option: str, text: str, example: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name or not value:
-        raise UsageError(f"--scalar {text}: write NAME=VALUE, for example n=32")
+        raise UsageError(f"{option} {text}: write NAME=VALUE, for example {example}")
     return name, value
 
 

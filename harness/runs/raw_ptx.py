@@ -21,7 +21,7 @@ from harness.runs.comparing import as_tensor
 from harness.runs.emulating import Emulation, emulate
 from harness.runs.entry import Entry, EntryError, read_entry
 from harness.runs.jobs import Given, JobBuffer, Passed, Ran, RunTrial
-from harness.runs.judging import RunEvidence, judge
+from harness.runs.judging import RunEvidence, Trusted, judge
 from harness.runs.raw_inputs import BufferWords, RawArgument, assign, pack_scalar
 from harness.runs.rows import row_of
 from harness.runs.scalars import ELEMENTS
@@ -49,7 +49,8 @@ Array = npt.NDArray[Any]
 class RawInputs:
     """What the user says of a launch; None or nothing is guessed.
 
-    `shared` is the size of the dynamic shared memory in bytes.
+    `shared` is the size of the dynamic shared memory in bytes. `expected` are `.npy` files with
+    what buffers must hold afterwards, by name.
     """
 
     buffers: tuple[BufferWords, ...] = ()
@@ -57,6 +58,7 @@ class RawInputs:
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
     shared: int | None = None
+    expected: tuple[tuple[str, str], ...] = ()
     folder: Path = field(default_factory=Path)
 
 
@@ -77,6 +79,7 @@ async def run_ptx(
     store: Store,
     options: CompileOptions,
     trials: Sequence[RunTrial],
+    budget: Budget,
     tell: Callable[[str], None],
 ) -> RawReport:
     """Execute one entry of a PTX file.
@@ -86,7 +89,7 @@ async def run_ptx(
         InfrastructureError: the emulator's process cannot be started.
     """
     raw = _Raw(path=path, inputs=inputs, found=_entry(path, entry), store=store)
-    emulation, notes = raw.prepare(trials)
+    emulation, notes = raw.prepare(trials, budget)
     for note in notes:
         tell(note)
     async with Hub() as hub:
@@ -138,7 +141,7 @@ class _Raw:
             ptxas="none",
         )
 
-    def prepare(self, trials: Sequence[RunTrial]) -> tuple[Emulation, list[str]]:
+    def prepare(self, trials: Sequence[RunTrial], budget: Budget) -> tuple[Emulation, list[str]]:
         """What the emulator gets, and what was guessed."""
         notes = []
         text = self.path.read_bytes().decode()
@@ -173,7 +176,7 @@ class _Raw:
             ),
             arguments=tuple(Passed.of(each) for each in given),
             trials=tuple(trials),
-            budget=Budget(),
+            budget=budget,
         )
         return emulation, notes
 
@@ -205,16 +208,32 @@ class _Raw:
         for ran in runs:
             for sha256 in ran.buffers:
                 contents.setdefault(sha256, self.store.artifacts.get(sha256))
-        plain = [ran for ran in runs if not ran.trial.schedule.garbage]
+        plain = tuple(ran for ran in runs if not ran.trial.schedule.garbage)
         found = RunEvidence(
             arguments=tuple(self.tensors),
             before=before,
-            runs=tuple(plain),
+            runs=plain,
             garbage=tuple(ran for ran in runs if ran.trial.schedule.garbage),
             contents=contents,
+            trusted=self._trusted([contents[name] for name in plain[0].buffers] if plain else []),
             problem=problem,
         )
         return found, contents
+
+    def _trusted(self, after: list[bytes]) -> tuple[Trusted, ...]:
+        """What the user says that buffers must hold; all others may hold what they do."""
+        names = [each.name for each in self.tensors]
+        for name, file in self.inputs.expected:
+            if name not in names:
+                raise UsageError(f"--expect {name}={file}: no buffer has this name")
+            tensor = self.tensors[names.index(name)]
+            [count] = tensor.shape
+            words = BufferWords(name=name, type=tensor.dtype, count=count, fill=file)
+            values = _from_file(words, self.inputs.folder / file)
+            if tensor.buffer < len(after):
+                after[tensor.buffer] = values.tobytes()
+        files = ", ".join(file for _, file in self.inputs.expected)
+        return (Trusted(words=files, buffers=tuple(after)),) if files and after else ()
 
 
 def _values(words: BufferWords, number: int, folder: Path) -> Array:
@@ -257,14 +276,14 @@ def _from_file(words: BufferWords, path: Path) -> Array:
     try:
         values = np.load(path, allow_pickle=False).reshape(-1)
     except (OSError, ValueError) as error:
-        raise UsageError(f"--buffer {words}: {path} cannot be read: {error}") from error
+        raise UsageError(f"{words}: {path} cannot be read: {error}") from error
     kind = ELEMENTS[words.type]
     # numpy stores types that it does not know (bfloat16) as so many bytes.
     if values.dtype != kind and not (
         values.dtype.itemsize == kind.itemsize and values.dtype.kind in "Vu"
     ):
-        raise UsageError(f"--buffer {words}: {path} holds {values.dtype}, not {words.type}")
+        raise UsageError(f"{words}: {path} holds {values.dtype}, not {words.type}")
     if words.count is not None and len(values) != words.count:
-        raise UsageError(f"--buffer {words}: {path} holds {len(values)} elements")
+        raise UsageError(f"{words}: {path} holds {len(values)} elements")
     viewed: Array = values.view(kind)
     return viewed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.bench.bench import Kept, Workbench
@@ -39,8 +39,8 @@ class RealValues:
 
     bench: Workbench
     target: Target
+    budget: Budget
     tell: Callable[[str], None]
-    _captured: dict[str, CapturedLaunch] = field(default_factory=dict)
 
     async def inputs(self, code: LaunchCode, triton: Compiler, kernels: Sequence[str]) -> Inputs:
         """All launches of the code with their arguments; the kernels named are interpreted, too.
@@ -101,7 +101,7 @@ class RealValues:
         self, captured: CapturedLaunch, record: LaunchFacts, variant: LaunchVariant
     ) -> Emulated:
         lowering = await lower_record(self.bench, captured, record)
-        wanted = emulation_of(self.bench, lowering, variant, (_PLAIN,), Budget())
+        wanted = emulation_of(self.bench, lowering, variant, (_PLAIN,), self.budget)
         return (await emulate(self.bench, wanted)).value
 
 

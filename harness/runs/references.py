@@ -53,6 +53,7 @@ class References:
     """
 
     bench: Workbench
+    budget: Budget
     code: LaunchCode
     target: Target
     triton: Compiler
@@ -108,7 +109,7 @@ class References:
             return None
         try:
             lowering = await lower_record(self.bench, captured, like)
-            wanted = emulation_of(self.bench, lowering, variant, _TRIALS, Budget())
+            wanted = emulation_of(self.bench, lowering, variant, _TRIALS, self.budget)
             emulated = (await emulate(self.bench, wanted)).value
         except (NotRunError, TriageError):
             return None

@@ -62,6 +62,7 @@ class _Runs:
 
     bench: Workbench
     trials: tuple[RunTrial, ...]
+    budget: Budget
     tell: Callable[[str], None]
     together: dict[object, list[str]]
     notes: list[str] = field(default_factory=list)
@@ -81,7 +82,9 @@ class _Runs:
         for place in dict.fromkeys((PLAIN_TARGET, target)):
             key = (selection.repro.file, launch.label, triton, place)
             if key not in self._inputs:
-                upstream = RealValues(bench=self.bench, target=place, tell=self.tell)
+                upstream = RealValues(
+                    bench=self.bench, target=place, budget=self.budget, tell=self.tell
+                )
                 try:
                     self._inputs[key] = await upstream.inputs(code, triton, kernels)
                 except TriageError as error:
@@ -99,6 +102,7 @@ async def run_selections(
     store: Store,
     options: CompileOptions,
     trials: tuple[RunTrial, ...],
+    budget: Budget,
     tell: Callable[[str], None],
 ) -> RunReport:
     """Execute every cell of the selections on the emulator, on small real inputs.
@@ -117,7 +121,7 @@ async def run_selections(
         for selection in selections:
             kernels = together.setdefault(selection.repro.file, [])
             kernels.append(selection.repro.kernel or "*")
-        runs = _Runs(bench=bench, trials=trials, tell=tell, together=together)
+        runs = _Runs(bench=bench, trials=trials, budget=budget, tell=tell, together=together)
         for selection in selections:
             for launch in selection.launches:
                 for target in selection.targets:
@@ -147,6 +151,7 @@ async def _place(
     runs.notes.extend(plan.notes)
     references = References(
         bench=runs.bench,
+        budget=runs.budget,
         code=code,
         target=PLAIN_TARGET,
         triton=triton,
@@ -167,7 +172,7 @@ async def _cell(runs: _Runs, cell: PlannedCell, inputs: Inputs, references: Refe
     try:
         lowering = await _lowered(runs.bench, cell)
         variant = _variant(cell, inputs)
-        wanted = emulation_of(runs.bench, lowering, variant, runs.trials, Budget())
+        wanted = emulation_of(runs.bench, lowering, variant, runs.trials, runs.budget)
         runs.tell(f"{cell.cell.kernel} [{cell.cell.config.label}] on {cell.cell.target}")
         emulated = (await emulate(runs.bench, wanted)).value
         ran = emulated.runs

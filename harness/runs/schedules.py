@@ -16,10 +16,14 @@ from harness.emulator.values import Checks, Schedule
 from harness.runs.jobs import RunTrial
 from harness.values.errors import UsageError
 
-__all__ = ["DEFAULT", "read_schedules", "trials_of"]
+__all__ = ["DEFAULT", "INSTRUCTIONS", "read_schedules", "trials_of"]
 
 DEFAULT = "first/early,first/late,last/early,last/late"
 """The least that finds the known bugs (#13): first and last warp first, early and late."""
+
+INSTRUCTIONS = 300_000_000
+"""Thread-instructions of one run. A block of a kernel of the corpus has at most 1.4 million (#13),
+a small launch a few dozen blocks; the emulator executes 10 million or more a second."""
 
 _ONE = re.compile(r"(\w+)/(\w+)(?::(\d{1,9}))?")
 _Warps = Literal["lockstep", "first", "last", "random"]

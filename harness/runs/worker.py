@@ -92,7 +92,8 @@ def main() -> None:
         unfinished = path.with_suffix(".tmp")
         unfinished.write_bytes(msgspec.json.encode(ran))
         unfinished.rename(path)
-        if ran.not_run:
+        if ran.not_run or ran.faults:
+            # One fault is what is told; an endless loop takes its whole budget each time.
             return
 
 

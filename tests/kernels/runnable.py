@@ -42,21 +42,6 @@ def matmul(a, b, c, k, BLOCK_K: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(c + rows[:, None] * BLOCK + rows[None, :], total.to(tl.float16))
 
 
-@triton.jit
-def beyond(x, out, n, BLOCK: tl.constexpr):
-    """Its mask lets one block too many through."""
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + offsets, tl.load(x + offsets, mask=offsets < n + BLOCK), offsets < n)
-
-
-@triton.jit
-def endless(x, out):
-    value = tl.load(x)
-    while value != 0.0:
-        value = tl.load(x, volatile=True)
-    tl.store(out, value)
-
-
 def launch(n=96, k=128):
     x = torch.randn(n, device="cuda")
     y = torch.randn(n, device="cuda")
@@ -73,13 +58,3 @@ def launch(n=96, k=128):
     c = torch.empty(32, 32, device="cuda", dtype=torch.float16)
     matmul[(1,)](a, b, c, k, BLOCK=32)
     return out, pair, rows, c
-
-
-def stray(n=64):
-    x = torch.randn(n, device="cuda")
-    beyond[(2,)](x, torch.empty_like(x), n, BLOCK=64)
-
-
-def spin():
-    x = torch.ones(1, device="cuda")
-    endless[(1,)](x, torch.empty_like(x))

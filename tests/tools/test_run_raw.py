@@ -1,0 +1,183 @@
+"""`triage run` on files of PTX: what they compute, and everything that can be wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from conftest import Triage
+
+pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("run")]
+
+PTX = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 k_param_0, .param .u64 k_param_1, .param .u32 k_param_2)
+{
+  .reg .pred %p<2>;
+  .reg .b32 %r<10>;
+  .reg .b64 %rd<10>;
+  ld.param.u64 %rd1, [k_param_0];
+  ld.param.u64 %rd2, [k_param_1];
+  ld.param.u32 %r1, [k_param_2];
+  cvta.to.global.u64 %rd3, %rd1;
+  cvta.to.global.u64 %rd4, %rd2;
+  mov.u32 %r2, %ctaid.x;
+  mov.u32 %r3, %ntid.x;
+  mov.u32 %r4, %tid.x;
+  mad.lo.s32 %r5, %r2, %r3, %r4;
+  setp.ge.s32 %p1, %r5, %r1;
+  @%p1 bra $done;
+  mul.wide.s32 %rd5, %r5, 4;
+  add.s64 %rd6, %rd3, %rd5;
+  add.s64 %rd7, %rd4, %rd5;
+  ld.global.u32 %r6, [%rd7];
+  add.s32 %r7, %r6, 5;
+  st.global.u32 [%rd6], %r7;
+$done:
+  ret;
+}
+"""
+INPUTS = ["--buffer", "out=u32[128]", "--buffer", "x=u32[128]:random"]
+SHAPE = ["--grid", "2", "--block", "64"]
+
+
+def run(triage: Triage, ptx: str, *words: str, code: int) -> dict[str, Any]:
+    (triage.folder / "case.ptx").write_text(ptx)
+    done = triage("run", "case.ptx", *words, "--json")
+    assert done.returncode == code, done.stderr + done.stdout[-2000:]
+    document = msgspec.json.decode(done.stdout)
+    assert document["schema"] == 1
+    [row] = document["runs"]
+    found: dict[str, Any] = row
+    return found
+
+
+def test_what_it_computes_is_printed_and_dumped(triage: Triage) -> None:
+    (triage.folder / "case.ptx").write_text(PTX)
+    words = [*INPUTS, "--scalar", "n=100", *SHAPE]
+    done = triage("run", "case.ptx", *words, "--dump", "after")
+    assert done.returncode == 0, done.stderr
+    assert "out: 100 of 128 elements changed" in done.stdout
+    assert "x: unchanged" in done.stdout
+    assert "out is the parameter k_param_0" in done.stderr
+    out, x = (np.load(triage.folder / "after" / f"{name}.npy") for name in ("out", "x"))
+    assert out.dtype == np.uint32
+    assert (out[:100] == x[:100] + np.uint32(5)).all()
+    assert not out[100:].any()
+    assert len(set(x.tolist())) > 100
+
+
+def test_a_row_has_the_keys_of_every_row(triage: Triage) -> None:
+    row = run(triage, PTX, *INPUTS, "--scalar", "n=100", *SHAPE, code=0)
+    assert (row["on"], row["run"], row["device"], row["time_ms"]) == ("emulator", "ran", None, None)
+    assert row["reference"] is None
+    assert row["run_signature"] is None
+    assert row["verdict"] is None
+    assert row["schedule"] == "first/early, first/late, last/early, last/late"
+    # Five runs; 18 instructions a thread, fewer for those that leave early.
+    assert row["instructions_run"] % 5 == 0
+    assert 100 * 10 < row["instructions_run"] / 5 < 128 * 20
+    [out] = row["outputs"]
+    assert (out["name"], out["dtype"], out["elements"]) == ("out", "u32", 128)
+
+
+def test_an_edited_program_is_wrong(triage: Triage) -> None:
+    words = [*INPUTS, "--scalar", "n=100", *SHAPE]
+    run(triage, PTX, *words, "--dump", "after", code=0)
+    words += ["--expect", "out=after/out.npy"]
+    row = run(triage, PTX, *words, code=0)
+    assert (row["run"], row["reference"]) == ("right", "after/out.npy")
+    row = run(triage, PTX.replace("setp.ge.s32", "setp.gt.s32"), *words, code=1)
+    assert row["run"] == "wrong_result"
+    [out] = row["outputs"]
+    assert (out["differing"], out["where"], out["expected"]) == (1, "[100]", 0.0)
+    assert row["run_signature"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict", "said"),
+    [
+        # Twice as far apart as they are: the second half of them is beyond the end.
+        (
+            "mul.wide.s32 %rd5, %r5, 4",
+            "mul.wide.s32 %rd5, %r5, 8",
+            "memory_fault",
+            "PTX line 24: ld.global",
+        ),
+        (
+            "add.s64 %rd6, %rd3, %rd5",
+            "add.s64 %rd6, %rd3, 2",
+            "memory_fault",
+            "PTX line 26: st.global",
+        ),
+        ("$done:", "bra $done;\n$done:\nbra $done;", "hang", "instruction"),
+        ("st.global.u32", "trap;\n  st.global.u32", "launch_failed", "trap"),
+        ("add.s32 %r7, %r6, 5", "add.s32 %r7, %r6, %r9", "uninitialised", "out depends on"),
+    ],
+)
+def test_what_goes_wrong_has_a_name_and_a_place(
+    triage: Triage, old: str, new: str, verdict: str, said: str
+) -> None:
+    words = [*INPUTS, "--scalar", "n=100", *SHAPE, "--budget", "200000"]
+    row = run(triage, PTX.replace(old, new), *words, code=1)
+    assert row["run"] == verdict, row["run_reason"]
+    assert said in row["run_reason"]
+    assert row["run_signature"]
+
+
+def test_an_instruction_that_is_not_known_is_named_whole(triage: Triage) -> None:
+    ptx = PTX.replace("add.s32 %r7, %r6, 5", "frobnicate.rn.f32.x7 %r7, %r6, 5")
+    row = run(triage, ptx, *INPUTS, *SHAPE, code=4)
+    assert row["run"] == "not_run"
+    assert "frobnicate.rn.f32.x7" in row["run_reason"]
+
+
+def test_what_is_left_out_is_guessed_aloud(triage: Triage) -> None:
+    (triage.folder / "case.ptx").write_text(PTX)
+    done = triage("run", "case.ptx")
+    assert done.returncode == 0, done.stderr
+    for guess in (
+        "--grid 1",
+        "--block 32",
+        "--buffer k_param_0=u32[4096]:random",
+        "--scalar k_param_2=32",
+    ):
+        assert f"guessed: {guess}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["none.ptx"], "none.ptx"),
+        (["case.py"], "not a file of PTX"),
+        (["case.ptx", "--buffer", "out=u32"], "write NAME=DTYPE[N]"),
+        (["case.ptx", "--scalar", "n=1.5"], "no number that fits"),
+        (["case.ptx", "--buffer", "x=u32[4]:no.npy"], "no.npy cannot be read"),
+        (["case.ptx", "--grid", "0"], "each at least 1"),
+        (["case.ptx", "--kernel", "x"], "which one is meant"),
+        (["case.ptx", "--schedules", "backwards"], "WARPS/COMPLETION"),
+        (["case.ptx", "--expect", "y=y.npy"], "no buffer has this name"),
+        (["--kernel", "case.py", "--grid", "1"], "--grid is for a file of PTX"),
+        ([], "name a kernel"),
+    ],
+)
+def test_bad_words_are_one_line(triage: Triage, words: list[str], said: str) -> None:
+    (triage.folder / "case.ptx").write_text(PTX)
+    done = triage("run", *words)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert said in last
+    assert "Traceback" not in done.stderr
+
+
+def test_a_gpu_is_not_available_yet(triage: Triage) -> None:
+    (triage.folder / "case.ptx").write_text(PTX)
+    done = triage("run", "case.ptx", "--on", "gpu")
+    assert done.returncode == 4
+    assert "not available yet" in done.stderr
+    assert not list(Path(triage.folder).glob("*.npy"))

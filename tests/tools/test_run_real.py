@@ -1,0 +1,70 @@
+"""`triage run` on kernels that a real Triton compiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from conftest import HERE, Triage
+
+pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("run")]
+
+RUNNABLE = HERE / "kernels" / "runnable.py"
+FAULTY = HERE / "kernels" / "faulty.py"
+ON = ["--triton", "3.6.0", "--sm", "80"]
+
+
+def run(triage: Triage, *words: str, code: int) -> list[dict[str, Any]]:
+    done = triage("run", *words, "--json")
+    assert done.returncode == code, done.stderr + done.stdout[-2000:]
+    runs: list[dict[str, Any]] = msgspec.json.decode(done.stdout)["runs"]
+    return runs
+
+
+def test_kernels_of_every_shape_are_right(module_triage: Triage) -> None:
+    rows = run(module_triage, "--kernel", str(RUNNABLE), *ON, code=0)
+    assert {row["run"] for row in rows} == {"right"}
+    found: dict[tuple[str, str], set[tuple[Any, ...]]] = {}
+    for row in rows:
+        name = row["kernel"].rpartition("::")[2]
+        for output in row["outputs"]:
+            found.setdefault((name, row["launch"]), set()).add(
+                (output["name"], output["dtype"], output["elements"], output["differing"])
+            )
+    assert found == {
+        ("scale_and_add", "launch"): {("out", "float32", 96, 0)},
+        # One storage behind two arguments: both see what was written.
+        ("scale_and_add", "launch#2"): {("x", "float32", 192, 0), ("y", "float32", 96, 0)},
+        ("row_sum", "launch"): {("out", "float32", 4, 0)},
+        ("matmul", "launch"): {("c", "float16", 1024, 0)},
+    }
+    products = [row for row in rows if row["kernel"].endswith("::matmul")]
+    assert len(products) == 4
+    # Every config has come to the same bits.
+    assert len({row["outputs"][0]["sha256"] for row in products}) == 1
+    for row in products:
+        assert row["reference"].startswith("num_")
+        assert row["reference"].endswith("num_stages=1 on sm_80, emulated")
+        assert row["ctas_run"] == row["ctas"] == 1
+
+
+def test_a_second_run_reads_what_is_stored(module_triage: Triage) -> None:
+    words = ["--kernel", f"{RUNNABLE}::row_sum", *ON]
+    first = run(module_triage, *words, code=0)
+    assert run(module_triage, *words, code=0) == first
+
+
+def test_out_of_bounds_and_endless_kernels_are_found(module_triage: Triage) -> None:
+    rows = run(module_triage, "--kernel", str(FAULTY), *ON, "--budget", "1000000", code=1)
+    [beyond, endless] = rows
+    assert beyond["run"] == "memory_fault"
+    assert "ld.global" in beyond["run_reason"]
+    assert "faulty.py:" in beyond["run_reason"]
+    assert endless["run"] == "hang"
+
+
+def test_what_does_not_compile_is_not_run(module_triage: Triage) -> None:
+    rows = run(module_triage, "--kernel", "verdict_rejected", "--sm", "80", code=4)
+    assert [row["run"] for row in rows] == ["not_run"]
+    assert "does not compile: rejected" in rows[0]["run_reason"]
