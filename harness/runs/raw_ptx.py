@@ -92,14 +92,18 @@ async def run_ptx(
     emulation, notes = raw.prepare(trials, budget)
     for note in notes:
         tell(note)
+    number = store.begin_run(options.command)
     async with Hub() as hub:
         bench = open_bench(hub, store, options)
         emulated = (await emulate(bench, emulation)).value
     evidence, contents = raw.evidence(emulated.runs, emulated.problem)
     judgement = judge(evidence)
     last = emulated.runs[0].buffers if emulated.runs else ()
+    row = row_of(raw.cell(entry), judgement, emulated.runs)
+    store.put_execution(number, row, judgement.signature)
+    store.finish_run(number)
     return RawReport(
-        row=row_of(raw.cell(entry), judgement, emulated.runs),
+        row=row,
         notes=tuple(notes),
         before={each.name: as_tensor(each, raw.data[each.buffer]) for each in raw.tensors},
         after={

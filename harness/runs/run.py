@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from harness.bench.bench import Kept, Workbench
 from harness.cells.evaluate import cell_evidence
 from harness.cells.plan import plan_launch
@@ -28,6 +30,7 @@ from harness.runs.rows import row_of
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError
 from harness.values.outcome import Lowering
+from harness.values.row import Row
 from harness.values.run import Inputs, LaunchVariant, RunRow, RunVerdict
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
@@ -65,6 +68,7 @@ class _Runs:
     budget: Budget
     tell: Callable[[str], None]
     together: dict[object, list[str]]
+    number: int
     notes: list[str] = field(default_factory=list)
     _inputs: dict[object, Inputs] = field(default_factory=dict)
 
@@ -115,13 +119,21 @@ async def run_selections(
     """
     rows: list[RunRow] = []
     failures: list[TriageError] = []
+    number = store.begin_run(options.command)
     async with Hub() as hub:
         bench = open_bench(hub, store, options)
         together: dict[object, list[str]] = {}
         for selection in selections:
             kernels = together.setdefault(selection.repro.file, [])
             kernels.append(selection.repro.kernel or "*")
-        runs = _Runs(bench=bench, trials=trials, budget=budget, tell=tell, together=together)
+        runs = _Runs(
+            bench=bench,
+            trials=trials,
+            budget=budget,
+            tell=tell,
+            together=together,
+            number=number,
+        )
         for selection in selections:
             for launch in selection.launches:
                 for target in selection.targets:
@@ -130,6 +142,7 @@ async def run_selections(
                             rows += await _place(runs, selection, launch, target, triton)
                         except TriageError as error:
                             failures.append(error)
+    store.finish_run(number)
     if not rows:
         raise failures[0] if failures else EmptySelectionError("--config matches no config")
     return RunReport(
@@ -188,6 +201,14 @@ async def _cell(runs: _Runs, cell: PlannedCell, inputs: Inputs, references: Refe
     except InfrastructureError as error:
         judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error))
     return row_of(cell.cell, judgement, ran, triton=cell.compiler.version)
+
+
+def _compiled(store: Store, cell: str) -> Row | None:
+    """What `triage compile` last said of the cell, if it is stored."""
+    for record in store.find_cells(cell):
+        if record.cell == cell:
+            return msgspec.json.decode(record.row, type=Row)
+    return None
 
 
 async def _lowered(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:

@@ -119,6 +119,22 @@ _MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             )""",
         ),
     ),
+    (
+        "0004-executions",
+        (
+            """CREATE TABLE executions (
+                id INTEGER PRIMARY KEY,
+                run_id INTEGER NOT NULL REFERENCES runs (id),
+                cell TEXT NOT NULL,
+                verdict TEXT NOT NULL,
+                signature_key TEXT,
+                created REAL NOT NULL,
+                body BLOB NOT NULL,
+                checksum INTEGER NOT NULL
+            )""",
+            "CREATE INDEX executions_cell ON executions (cell, created)",
+        ),
+    ),
 )
 """Ordered, append only. `checksum` columns guard what SQLite cannot: a changed byte inside a row,
 which it would serve as if nothing had happened (it checks the structure of pages only)."""

@@ -26,6 +26,7 @@ from harness.store.bugs import BugRecords, put_signatures
 from harness.store.connection import transaction
 from harness.store.database import Database
 from harness.store.evidence_rows import SELECT_EVIDENCE, Evidence, put_row, read_row
+from harness.store.executions import ExecutionRecords
 from harness.store.merge import Merging
 from harness.store.read_only import DATABASE, database_copy, is_writable
 from harness.store.records import (
@@ -81,7 +82,7 @@ _CELLS_MEANT = (
 """Each is asked only if those before it find nothing."""
 
 
-class Store(PastResults, BugRecords, WorkaroundRecords, Judgements, Merging):
+class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgements, Merging):
     """The results folder, open. For one thread; other processes may have it open too.
 
     Each `put_*` is its own transaction, so that `kill -9` loses at most the cells in flight.
