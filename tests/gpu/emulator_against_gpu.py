@@ -58,7 +58,9 @@ def outside_band(
     with np.errstate(all="ignore"):
         unit = np.spacing(np.abs(wanted).astype({"f32": np.float32}.get(kind, np.float64)))
         if kind in ("f16", "bf16"):
-            unit = np.exp2(np.floor(np.log2(np.abs(wanted))) - FORMATS[kind].mantissa)
+            form = FORMATS[kind]
+            exponent = np.maximum(np.floor(np.log2(np.abs(wanted))), form.exponent_min)
+            unit = np.exp2(exponent - form.mantissa)
         room = np.maximum(band.ulp * unit, band.relative * np.abs(wanted))
         room = np.maximum(room, band.absolute) + unit / 2
         part = np.abs(got - wanted) / room

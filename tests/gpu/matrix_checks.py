@@ -351,6 +351,32 @@ def _run_wgmma(device: Device, repeats: int = 6) -> Iterator[Row]:
         yield compared(case.opcode + tags, np.stack(found), np.stack(expected))
 
 
+def _run_wgmma_noise(device: Device) -> Iterator[Row]:
+    """Random numbers: how far one instruction is from the sum rounded once."""
+    for kind in ("bf16", "f16", "tf32", "e4m3", "e5m2"):
+        case = Wgmma(64, "f32", kind)
+        text = matrices.wgmma_text(
+            "w", case.opcode, case.d_count, a_in_registers=False, tail=case.tail
+        )
+        module = device.module(matrices.HEADER + text)
+        function = device.function(module, "w", matrices.SHARED_BYTES)
+        size = {"tf32": 4, "f16": 2, "bf16": 2}.get(kind, 1)
+        values = RNG.normal(size=matrices.SHARED_BYTES // size)
+        shared = np.ascontiguousarray(from_float64(values, kind)).view(np.uint8)
+        start = from_float64(RNG.normal(size=(128, case.d_count)), "f32")
+        # Not swizzled: 64 rows of 32 bytes each, A first.
+        a, b = (place >> 4 | 128 >> 4 << 16 | 256 >> 4 << 32 for place in (0, 8192))
+        pointers = [device.upload(start), device.upload(shared)]
+        device.launch(function, 1, 128, [*pointers, a, b, 1], shared=matrices.SHARED_BYTES)
+        found = device.download(pointers[0], start)
+        device.free(*pointers)
+        expected = _wgmma_expected(case, shared, a, b, start, accumulate=True)
+        sizes = np.ascontiguousarray(from_float64(np.abs(values), kind)).view(np.uint8)
+        magnitude = start & np.uint32(0x7FFFFFFF)
+        scale = _wgmma_expected(case, sizes, a, b, magnitude, accumulate=True)
+        yield _noise_row(case.opcode, found, expected, to_float64(scale, "f32"))
+
+
 def run_parts(device: Device, parts: Sequence[Callable[[Device], Iterator[Row]]]) -> list[Row]:
     """The rows of some parts; a part that fails is a row that says so."""
     rows: list[Row] = []
@@ -364,4 +390,4 @@ def run_parts(device: Device, parts: Sequence[Callable[[Device], Iterator[Row]]]
 
 def run(device: Device) -> list[Row]:
     """Everything of this file."""
-    return run_parts(device, (_run_moves, _run_mma, _run_wgmma))
+    return run_parts(device, (_run_moves, _run_mma, _run_wgmma, _run_wgmma_noise))

@@ -132,7 +132,7 @@ def _run_tile_stores(device: Device) -> Iterator[Row]:
         )  # fmt: skip
         found = device.download(address, data)
         device.free(address, source)
-        places, inside = tiles.tile_elements(tile, np.array(corner))
+        places, inside = tiles.tile_elements(tile, np.array(corner), writes=True)
         kind = np.dtype(f"u{size}")
         new = image.view(kind)[tiles.shared_addresses(tile, 0) // size][inside]
         expected = data.copy()

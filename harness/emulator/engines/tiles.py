@@ -46,22 +46,29 @@ def _grid(box: tuple[int, ...], steps: tuple[int, ...]) -> tuple[Addresses, ...]
     return tuple(axis.ravel() for axis in reversed(whole))
 
 
-def tile_elements(tile: TileMap, coordinates: Addresses) -> tuple[Addresses, NDArray[np.bool_]]:
+def tile_elements(
+    tile: TileMap, coordinates: Addresses, *, writes: bool = False
+) -> tuple[Addresses, NDArray[np.bool_]]:
     """Global addresses of the elements of tiles, and which of them are in bounds.
 
     Args:
         tile: the tensor map.
         coordinates: int64 (..., rank): the corner of each tile, innermost first; may be negative.
+        writes: for a store or a reduction. An H200 writes whole units of 16 bytes: where a row of
+            the tensor ends inside of one, up to 15 bytes of the padding behind it are written.
 
     Returns:
         Byte addresses (..., n) and bool (..., n). An address out of bounds is not to be accessed.
     """
     strides = (tile.element_bytes, *tile.strides)
+    width = tile.sizes[0]
+    if writes:
+        width = -(-width * tile.element_bytes // _ROW_UNIT) * _ROW_UNIT // tile.element_bytes
     grid = _grid(tile.box, tile.element_strides)
     address = np.full((*coordinates.shape[:-1], grid[0].size), tile.address, dtype=np.int64)
     inside = np.ones(address.shape, dtype=np.bool_)
     for dimension, (relative, size, stride) in enumerate(
-        zip(grid, tile.sizes, strides, strict=True)
+        zip(grid, (width, *tile.sizes[1:]), strides, strict=True)
     ):
         place = coordinates[..., dimension, None] + relative
         address += place * stride
@@ -118,10 +125,15 @@ def tile_bytes(tile: TileMap, *, rows: int = 1) -> int:
 def shared_addresses(tile: TileMap, start: int, *, rows: int = 1) -> Addresses:
     """Shared addresses (n,) of the elements of a tile that starts at `start`.
 
-    Elements follow each other without gaps; the swizzle permutes the addresses.
+    Elements follow each other without gaps; the swizzle permutes the addresses. A row of the box
+    that is shorter than the swizzle still takes as many bytes as the swizzle (so does an H200).
     """
-    count = tile_bytes(tile, rows=rows) // tile.element_bytes
-    plain = start + np.arange(count, dtype=np.int64) * tile.element_bytes
+    row = tile.box[0]
+    count = tile_bytes(tile, rows=rows) // (row * tile.element_bytes)
+    pitch = max(row * tile.element_bytes, tile.swizzle)
+    line = np.arange(count, dtype=np.int64)[:, None] * pitch
+    within = np.arange(row, dtype=np.int64)[None, :] * tile.element_bytes
+    plain = (start + line + within).ravel()
     if not tile.swizzle:
         return plain
     name = f"{tile.swizzle}B" if tile.atom == "16B" else f"{tile.swizzle}B_{tile.atom}"
@@ -148,11 +160,9 @@ def loaded(tile: TileMap, elements: Bits, inside: NDArray[np.bool_]) -> Bits:
         inside: from `tile_elements`.
 
     Returns:
-        The elements with the fill value out of bounds; subnormal f32 flushed, and tf32 rounded,
-        where the element type says so.
+        The elements with the fill value out of bounds, and tf32 rounded to nearest even. A type
+        with `_ftz` flushes nothing here, only in reductions (so does an H200).
     """
-    if tile.element.endswith("_ftz"):
-        elements = arithmetic.flush(elements, "f32")
     if _format(tile) == "tf32":
         elements = convert(elements, "tf32", "f32", rounding="rn")
     if inside.all():

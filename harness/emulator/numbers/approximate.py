@@ -51,7 +51,7 @@ BANDS = {
     ("ex2", "f16"): Band(relative=2.0**-9.9, section="ex2 (half)"),
     ("ex2", "bf16"): Band(relative=2.0**-7, section="ex2 (half)"),
     ("rcp", "f64"): Band(relative=2.0**-20, section="rcp.approx.ftz.f64"),
-    ("rsqrt", "f64"): Band(relative=2.0**-22.9, section="rsqrt.approx.ftz.f64"),
+    ("rsqrt", "f64"): Band(relative=2.0**-20, section="rsqrt.approx.ftz.f64"),
 }
 """By function and format."""
 

@@ -24,6 +24,7 @@ from harness.emulator.numbers.formats import (
     canonical_nan,
     from_float64,
     odd_sum,
+    round_integral,
     to_float32,
     to_float64,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "divide",
     "extremum",
     "flush",
+    "flush_tiny",
     "fma",
     "multiply",
     "negate",
@@ -66,17 +68,28 @@ def _finish(bits: Bits, name: str, *, ftz: bool, sat: bool, relu: bool) -> Bits:
     return bits
 
 
+def flush_tiny(values: Float64, name: str, rounding: str) -> Float64:
+    """Zero for exact values whose result would be subnormal, for `.ftz`.
+
+    What counts is the value rounded to the precision of the format as if exponents had no end
+    (tininess after rounding of IEEE 754). PTX leaves that open; an H200 does so.
+    """
+    form = FORMATS[name]
+    small = np.abs(values) < 2.0**form.exponent_min
+    if not small.any():
+        return values
+    unit = form.exponent_min - 1 - form.mantissa
+    rounded = round_integral(np.ldexp(np.where(small, values, 0.0), -unit), rounding)
+    tiny = small & (np.abs(rounded) < 2.0 ** (form.mantissa + 1))
+    return np.where(tiny, np.copysign(0.0, values), values)
+
+
 def settle(
     values: Float64, name: str, rounding: str, *, ftz: bool, sat: bool = False, relu: bool = False
 ) -> Bits:
-    """Round exact values, or values rounded to odd, once.
-
-    With `ftz` a result is zero where the exact value is subnormal, even if it would be rounded to
-    the least normal number: PTX leaves that open, an H200 does so.
-    """
+    """Round exact values, or values rounded to odd, once, and apply `.ftz`, `.sat`, `.relu`."""
     if ftz:
-        tiny = np.abs(values) < 2.0 ** FORMATS[name].exponent_min
-        values = np.where(tiny, np.copysign(0.0, values), values)
+        values = flush_tiny(values, name, rounding)
     return from_float64(values, name, rounding, sat=sat, relu=relu)
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.emulator.numbers.arithmetic import flush
+from harness.emulator.numbers.arithmetic import flush, flush_tiny
 from harness.emulator.numbers.formats import (
     FORMATS,
     Bits,
     Float64,
+    canonical_nan,
     from_float64,
     odd_sum,
     round_integral,
@@ -146,7 +147,9 @@ def convert(
         result = _from_integer(bits, to, source, rounding or "rn")
         return from_float64(to_float64(result, to), to, sat=True) if sat else result
     if ftz and source in _FLUSHED:
-        bits = flush(bits, source)
+        # What flushes makes a NaN canonical, too.
+        nan = np.isnan(to_float64(bits, source))
+        bits = np.where(nan, bits.dtype.type(canonical_nan(source)), flush(bits, source))
     values = to_float64(bits, source)
     if into_integer:
         return _to_integer(values, to, source, rounding or "rzi")
@@ -154,9 +157,7 @@ def convert(
     if mode.endswith("i"):
         values, mode = round_integral(values, mode), "rn"
     if ftz and to in _FLUSHED:
-        # As in arithmetic, what is subnormal before it is rounded becomes zero.
-        tiny = np.abs(values) < 2.0 ** FORMATS[to].exponent_min
-        values = np.where(tiny, np.copysign(0.0, values), values)
+        values = flush_tiny(values, to, mode)
     result = from_float64(values, to, mode, sat=sat, satfinite=satfinite, relu=relu)
     kept = (source, to) in _PAYLOADS or (to == "tf32" and mode == "rna")
     return _with_payloads(result, bits, values, to, source) if kept and not sat else result

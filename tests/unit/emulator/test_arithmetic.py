@@ -151,7 +151,7 @@ def test_a_nan_of_f64_keeps_its_payload() -> None:
     assert extremum("f64", first, second, largest=True)[0] == 0x7FF8000000000022
 
 
-def test_what_is_subnormal_before_rounding_is_flushed() -> None:
+def test_what_is_subnormal_after_rounding_is_flushed() -> None:
     # -(1 - 2^-24) times the least normal number: to nearest that is normal again. From an H200.
     a, b = np.array([0x00800000], np.uint32), np.array([0xBF7FFFFF], np.uint32)
     assert arithmetic.multiply("f32", a, b)[0] == 0x80800000
@@ -159,6 +159,10 @@ def test_what_is_subnormal_before_rounding_is_flushed() -> None:
     assert arithmetic.multiply("f32", a, b, rounding="rm", ftz=True)[0] == 0x80000000
     half = (np.array([x], np.uint16) for x in (0x8400, 0xBBFF, 0x03FE))
     assert fma("f16", *half, ftz=True)[0] == 0
+    # But not where rounding with an endless exponent reaches the least normal number.
+    more = [np.array([x], np.uint32) for x in (0x00800000, 0x80800001, 0x00800000)]
+    assert fma("f32", *more, ftz=True)[0] == 0x00800000
+    assert fma("f32", *more, rounding="rz", ftz=True)[0] == 0
     x, y = np.array([0x3FFFFFFF], np.uint32), np.array([0xFF000000], np.uint32)
     assert arithmetic.divide("f32", x, y, ftz=True)[0] == 0x80000000
 
