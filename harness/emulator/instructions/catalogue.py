@@ -5,8 +5,11 @@ from __future__ import annotations
 from types import ModuleType
 
 from harness.emulator.instructions import (
+    atomics,
     barriers,
+    bulk,
     carry,
+    comparisons,
     conversions,
     copies,
     floats,
@@ -14,11 +17,20 @@ from harness.emulator.instructions import (
     loads,
     logic,
     matrix,
+    mbarriers,
+    tensor_copies,
+    tensor_cores,
+    tensor_maps,
+    tensor_moves,
+    warpgroups,
     warps,
 )
 
 __all__ = ["CHAPTERS"]
 
 CHAPTERS: tuple[ModuleType, ...] = (
-    integers, carry, floats, logic, conversions, loads, copies, barriers, warps, matrix,
+    integers, carry, floats, logic, comparisons,
+    conversions, loads, copies, barriers, warps, matrix,
+    mbarriers, warpgroups, tensor_cores, tensor_moves, atomics, bulk, tensor_copies,
+    tensor_maps,
 )  # fmt: skip

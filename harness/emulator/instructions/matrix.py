@@ -23,14 +23,14 @@ from harness.emulator.state.frame import Frame
 from harness.emulator.state.memory import Trouble
 from harness.emulator.values import Place
 
-__all__: list[str] = []
+__all__ = ["held", "whole_warps"]
 
 _TITLE = "Warp Level Matrix Multiply-Accumulate Instructions"
 _FLOATS = "f16|bf16|tf32|f64|e4m3|e5m2|e3m2|e2m3|e2m1"
 _SHARED = "shared|shared::cta"
 
 
-def _whole_warps(registers: Registers) -> None:
+def whole_warps(registers: Registers) -> None:
     """Trouble where only part of a warp is here: `.aligned` asks for all of it."""
     if registers[MASK] is None:
         return
@@ -79,7 +79,7 @@ def _load_matrix(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
-        _whole_warps(registers)
+        whole_warps(registers)
         taken = _rows(registers, space, address(registers), rows, place)
         load = (
             matrix_moves.load_bytes(taken)
@@ -119,7 +119,7 @@ def _store_matrix(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
-        _whole_warps(registers)
+        whole_warps(registers)
         values = held(frame, [each(registers) for each in readers])
         data = (
             matrix_moves.store_bytes(values)
@@ -145,7 +145,7 @@ def _move_matrix(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
-        _whole_warps(registers)
+        whole_warps(registers)
         moved = matrix_moves.move_matrix(warps_of(frame, reader(registers)))
         frame.write(slots[0], moved.reshape(frame.shape))
 
@@ -192,7 +192,7 @@ def _product(line: Binder, *, scaled: bool) -> Step:
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
-        _whole_warps(registers)
+        whole_warps(registers)
         a, b, c = (held(frame, [each(registers) for each in some]) for some in operands)
         extra = {} if scales is None else scales(registers)
         result = mma_sync(

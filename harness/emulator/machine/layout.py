@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.emulator.engines.tensor_maps import MAP_BYTES, TileMap
 from harness.emulator.program.binder import Slots
 from harness.emulator.program.decoding import Program
 from harness.emulator.program.listing import EntryListing
@@ -13,13 +14,20 @@ from harness.emulator.program.steps import WARP, Registers
 from harness.emulator.program.types import CANONICAL, Array
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.memory import GLOBAL_BASE, Memory
-from harness.emulator.values import Allocation, Launch, Null, Pointer, Scalar, TensorMapArgument
+from harness.emulator.values import (
+    Allocation,
+    Launch,
+    Null,
+    Pointer,
+    Scalar,
+    TensorMap,
+    TensorMapArgument,
+)
 
 __all__ = ["Arena", "parameter_memory", "place_symbols", "thread_registers"]
 
 _ALIGN = 256
 _GUARD = 4096
-_MAP_BYTES = 128
 
 
 class Arena:
@@ -33,7 +41,7 @@ class Arena:
         sizes = [(each.name, len(each.data), _ALIGN) for each in launch.allocations]
         sizes += [(each.name, each.size, max(each.align, 16)) for each in variables]
         maps = [each for each in launch.arguments if isinstance(each, TensorMapArgument)]
-        sizes += [(f"tensor map {number}", _MAP_BYTES, 128) for number in range(len(maps))]
+        sizes += [(f"tensor map {number}", MAP_BYTES, 128) for number in range(len(maps))]
         self.regions: list[Region] = []
         at = _GUARD
         for name, size, align in sizes:
@@ -65,9 +73,24 @@ class Arena:
                 spot = region.start + offset
                 data[spot : spot + 8] = np.frombuffer(address.to_bytes(8, "little"), dtype=np.uint8)
         self.map_regions = self.regions[count + len(variables) :]
+        self.map_bytes = [self._encoded(each.tensor_map) for each in maps]
+        for region, raw in zip(self.map_regions, self.map_bytes, strict=True):
+            data[region.start : region.end] = np.frombuffer(raw, dtype=np.uint8)
+            written[region.start : region.end] = True
         self.memory = Memory("global", data, GLOBAL_BASE, 0, self.regions)
         if validity:
             self.memory.track(written)
+
+    def _encoded(self, tensor: TensorMap) -> bytes:
+        address = self.address(Pointer(allocation=tensor.allocation, offset=tensor.offset))
+        tile = TileMap(
+            address=address, element=tensor.element, sizes=tensor.sizes, strides=tensor.strides,
+            box=tensor.box, element_strides=tensor.element_strides, interleave=tensor.interleave,
+            swizzle=tensor.swizzle, nan_fill=tensor.nan_fill,
+        )  # fmt: skip
+        if problem := tile.problem():
+            raise NotExecutable(f"a tensor map: {problem}")
+        return tile.encode()
 
     def address(self, pointer: Pointer) -> int:
         """The address of a byte of a buffer."""
@@ -104,7 +127,7 @@ def parameter_memory(launch: Launch, listing: EntryListing, arena: Arena) -> Mem
         regions.append(Region(each.name, at, at + each.size))
         at += each.size
     data = np.zeros(-(-max(at, 1) // 32) * 32, dtype=np.uint8)
-    maps = iter(arena.map_regions)
+    maps = iter(zip(arena.map_regions, arena.map_bytes, strict=True))
     for number, (each, region) in enumerate(zip(parameters, regions, strict=True)):
         argument = launch.arguments[number] if number < len(launch.arguments) else Null()
         if number >= len(launch.arguments) and each.size != 8:
@@ -114,10 +137,9 @@ def parameter_memory(launch: Launch, listing: EntryListing, arena: Arena) -> Mem
         elif isinstance(argument, Pointer):
             raw = arena.address(argument).to_bytes(8, "little")
         elif isinstance(argument, TensorMapArgument):
-            where = next(maps)
-            raw = (GLOBAL_BASE + where.start).to_bytes(8, "little")
-            if each.size == _MAP_BYTES:
-                raw = raw.ljust(_MAP_BYTES, b"\0")
+            where, content = next(maps)
+            address = (GLOBAL_BASE + where.start).to_bytes(8, "little")
+            raw = content if each.size == MAP_BYTES else address
         else:
             raw = bytes(each.size)
         if len(raw) != each.size:

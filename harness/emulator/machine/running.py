@@ -23,6 +23,8 @@ __all__ = ["Fallen", "run_batch"]
 # block before a greater one gets its turn: who spins must not keep out whom it waits for.
 _TURN = 4096
 _PATIENCE = 2048
+# So many times those who only test a barrier are let go before the batch counts as hanging.
+_TESTS = 10_000
 _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
 
 
@@ -37,6 +39,7 @@ class Fallen(Exception):  # noqa: N818 - the end of a run, not an error of ours
 def run_batch(program: Program, batch: Batch, limit: int) -> None:
     """Run all threads to their end; Fallen with the first fault. `limit`: thread-instructions."""
     runners = [_Runner(program, frame, limit) for frame in batch.frames]
+    tested = 0
     while True:
         progress = False
         for runner in _ordered(runners, batch.schedule, batch.random):
@@ -52,7 +55,12 @@ def run_batch(program: Program, batch: Batch, limit: int) -> None:
         released = batch.asynchrony.complete_some()
         released = batch.barriers.release() or released
         released = batch.barriers.complete_cluster() or released
-        if not released:
+        if released:
+            tested = 0
+        elif tested < _TESTS:
+            batch.patience += 1
+            tested += 1
+        else:
             raise Fallen(_hang(program, batch))
 
 

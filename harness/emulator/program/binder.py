@@ -48,7 +48,9 @@ class Slots:
         self.constants: dict[int, Array] = {}
         self.special: dict[str, int] = {}
         self.symbols: dict[str, int] = {}
+        # Registers that `wgmma` writes, and others that are written at a wait.
         self.accumulators: set[int] = set()
+        self.late: set[int] = set()
         self._register_slots: set[int] = set()
         self._constant_slots: dict[tuple[int, int], int] = {}
         self.variables = {each.name: each for each in listing.variables}
@@ -172,7 +174,9 @@ class Binder:
         return self.slots.listing.registers.get(name) == "pred"
 
     def constant(self, number: int) -> int | None:
-        """The value of an operand that is an integer; None where it is none."""
+        """The value of an operand that is an integer; None where there is no such operand."""
+        if number >= self.count:
+            return None
         text = self.operand(number)
         return int(text.rstrip("uU"), 0) if _NUMBER.match(text) else None
 
@@ -250,6 +254,11 @@ class Binder:
         """Whether the address of an operand is that of a variable, not of a parameter."""
         found = _ADDRESS.match(self.operand(number))
         return found is not None and found[1] in self.slots.variables
+
+    def bracketed(self, number: int) -> Reader:
+        """A closure that reads an address of tensor memory, 32 bits."""
+        reader = self.address(number)
+        return lambda registers: reader(registers).astype(np.uint32)
 
     def address(self, number: int) -> Reader:
         """A closure that reads `[register + offset]` or `[symbol + offset]` as int64."""

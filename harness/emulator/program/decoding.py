@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -86,6 +86,9 @@ def decode(ptx: str, entry: str | None) -> Program:
         raise NotExecutable("unknown instructions: " + ", ".join(unknown), tuple(unknown))
     slots = Slots(listing)
     drafts = [_draft(slots, block) for block in blocks]
+    if slots.accumulators:
+        pairs = zip(blocks, drafts, strict=True)
+        drafts = [_settling(slots, block, draft) for block, draft in pairs]
     frees, live = _local_slots(slots, drafts)
     sections = tuple(
         _section(slots, block, draft, free)
@@ -141,6 +144,23 @@ def _draft(slots: Slots, block: Block) -> _Draft:
     return _Draft(steps, touched, meeting, predicate, table, branch_touches)
 
 
+def _settling(slots: Slots, block: Block, draft: _Draft) -> _Draft:
+    """Complete `wgmma` before another instruction touches its accumulators, as ptxas makes it."""
+
+    def settle(registers: Registers) -> None:
+        groups = registers[0].batch.asynchrony.groups(registers[0], "wgmma")
+        if groups.is_pending:
+            groups.wait(-1)
+
+    steps = [
+        replace(step, prelude=settle)
+        if touched & slots.accumulators and not line.opcode.startswith("wgmma")
+        else step
+        for step, touched, line in zip(draft.steps, draft.touched, block.lines, strict=True)
+    ]
+    return replace(draft, steps=steps)
+
+
 def _everyone(_: Registers) -> Array:
     return np.full((1, 1), 0xFFFF_FFFF, dtype=np.uint32)
 
@@ -166,7 +186,7 @@ def _local_slots(slots: Slots, drafts: Sequence[_Draft]) -> tuple[list[dict[int,
     A register that one block alone touches, and first writes whole, is free after its last use.
     """
     seen: dict[int, int] = {}
-    shared_by_blocks: set[int] = set(slots.accumulators)
+    shared_by_blocks: set[int] = slots.accumulators | slots.late
     for number, draft in enumerate(drafts):
         for slot in set().union(*draft.touched, draft.branch_touches):
             if seen.setdefault(slot, number) != number:
@@ -214,6 +234,10 @@ def _section(slots: Slots, block: Block, draft: _Draft, free: dict[int, list[int
     places: list[Place] = []
     dead: list[int] = []
     for number, (step, line) in enumerate(zip(draft.steps, block.lines, strict=True)):
+        if step.prelude is not None:
+            whole.append(step.prelude)
+            part.append(step.prelude)
+            places.append(line.place)
         whole.append(step.run)
         part.append(_merging(step) if step.is_pure else step.run)
         places.append(line.place)

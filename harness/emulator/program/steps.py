@@ -25,13 +25,15 @@ class Step:
     """One line as a closure. `writes` are the slots of its results.
 
     A pure step knows no mask: it may run for all threads, and be undone where it does not count.
-    `reads_old`: where it does not write, a result keeps its value (a guard, a mask).
+    `reads_old`: where it does not write, a result keeps its value (a guard, a mask). A prelude runs
+    first, for all active threads.
     """
 
     run: Run
     writes: tuple[int, ...]
     is_pure: bool
     reads_old: bool = False
+    prelude: Run | None = None
 
 
 def merge(run: Run, writes: tuple[int, ...], registers: Registers, active: Array) -> None:

@@ -40,6 +40,11 @@ class Groups:
         self._committed = np.zeros((1, 1), dtype=np.int64)
         self._entries: list[_Entry] = []
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether anything is still to come."""
+        return bool(self._entries)
+
     def issue(self, effect: Effect) -> None:
         """Do it now or later, for the active threads."""
         mask = self._frame.registers[MASK]
@@ -95,6 +100,7 @@ class _Flight:
     frame: Frame
     effect: Effect
     mask: Array | None
+    queue: str
 
 
 class Asynchrony:
@@ -119,13 +125,14 @@ class Asynchrony:
             self._groups[key] = Groups(frame, self)
         return self._groups[key]
 
-    def launch(self, frame: Frame, effect: Effect, *, in_order: bool) -> None:
-        """An operation that signals by itself. `in_order`: not before those that came before it."""
+    def launch(self, frame: Frame, effect: Effect, *, queue: str = "") -> None:
+        """An operation that signals by itself; in a queue, not before those that came before it."""
         mask = frame.registers[MASK]
-        if self.is_now() and not (in_order and self._flights):
+        is_first = not queue or all(each.queue != queue for each in self._flights)
+        if is_first and self.is_now():
             effect(mask)
         else:
-            self._flights.append(_Flight(frame, effect, mask))
+            self._flights.append(_Flight(frame, effect, mask, queue))
 
     def complete_some(self) -> bool:
         """Complete the oldest flight; whether there was one."""

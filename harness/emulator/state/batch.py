@@ -11,6 +11,7 @@ from harness.emulator.state.asynchrony import Asynchrony
 from harness.emulator.state.barriers import Barriers
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.memory import Memory
+from harness.emulator.state.tensor_memories import TensorMemories
 from harness.emulator.state.watching import AccessWatch
 from harness.emulator.values import Place, Schedule, Uninitialised
 
@@ -82,6 +83,16 @@ class Batch:
         self.watch: AccessWatch | None = None
         self.executed = 0
         self.ticks = 0
+        # Goes up where nothing but who only tests a barrier can go on.
+        self.patience = 0
+        self._tensor_memories: TensorMemories | None = None
+
+    @property
+    def tensor_memories(self) -> TensorMemories:
+        """Tensor memory, from when it is first asked for."""
+        if self._tensor_memories is None:
+            self._tensor_memories = TensorMemories(self.ctas, self.schedule.garbage)
+        return self._tensor_memories
 
     def is_in(self, space: str, address: Array) -> Array:
         """Whether generic addresses lie in the window of a space."""

@@ -36,3 +36,14 @@ class AccessWatch(Protocol):
         place: Place,
     ) -> None:
         """Bytes are written."""
+
+    def atomic(
+        self,
+        frame: Frame,
+        memory: Memory,
+        index: Array,
+        size: int,
+        active: Array | None,
+        place: Place,
+    ) -> None:
+        """Bytes are changed by atomic operations."""

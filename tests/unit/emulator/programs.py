@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,8 +18,16 @@ from harness.emulator.values import (
     Schedule,
 )
 
-__all__ = ["apply", "execute", "kernel", "outcome"]
+__all__ = ["SCHEDULES", "apply", "execute", "kernel", "outcome"]
 
+WARPS: tuple[Literal["lockstep", "first", "last", "random"], ...]
+WARPS = ("lockstep", "first", "last", "random")
+COMPLETIONS: tuple[Literal["early", "late", "random"], ...] = ("early", "late", "random")
+SCHEDULES = [
+    Schedule(warps=warps, completion=completion, seed=5)
+    for warps in WARPS
+    for completion in COMPLETIONS
+]
 HEAD = ".version 8.7\n.target sm_100a\n.address_size 64\n"
 REGISTERS = """
     .reg .pred %p<16>;
