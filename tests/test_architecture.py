@@ -103,7 +103,7 @@ TOUCHES = {
     "bugs": {"list"},
     "history": {"export"},
     "report": {"attached", "facts", "filing", "gather", "run"},
-    "runs": {"emulating", "raw_ptx", "recording", "worker"},
+    "runs": {"emulating", "raw_ptx", "recording", "referring", "worker"},
     "nights": {"run", "steering"},
 }
 # These await what others do, and touch nothing themselves: of the world they may import asyncio.

@@ -19,6 +19,7 @@ from harness.cli.output import print_json, results_console, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.emulator.values import Budget
+from harness.repros.find import find_kernels
 from harness.runs.jobs import RunTrial
 from harness.runs.raw_inputs import read_buffer, read_sizes
 from harness.runs.raw_ptx import RawInputs, RawReport, run_ptx
@@ -27,6 +28,7 @@ from harness.runs.run import RunReport, run_selections
 from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.runs.table import render_runs, render_values
 from harness.values.errors import InfrastructureError, UsageError
+from harness.values.kernel import PtxInputs, Repro
 from harness.values.row import SCHEMA
 from harness.values.run import RunRow, RunVerdict
 
@@ -136,13 +138,55 @@ def command(file: str | None, **options: Any) -> None:  # noqa: ANN401 - click's
         raise UsageError(f"{file} and --kernel {options['kernel']}: which one is meant?")
     budget = Budget(max_instructions=options["budget"])
     path, _, entry = name.partition("::")
+    repro = None if path.endswith(_PTX) or file else _ptx_repro(name)
     if path.endswith(_PTX):
-        code = _run_file(Path(path), entry or None, options, trials, budget)
+        inputs = _inputs(options, Path())
+        code = _run_file(Path(path), entry or None, inputs, options, trials, budget)
+    elif repro and repro.ptx:
+        inputs = _inputs(_with_inputs(options, repro), repro.folder)
+        code = _run_file(repro.ptx, repro.kernel, inputs, options, trials, budget)
     elif file:
         raise UsageError(f"{file}: not a file of PTX; name a kernel with --kernel")
     else:
         code = _run_kernels(options, trials, budget)
     raise click.exceptions.Exit(code)
+
+
+def _ptx_repro(name: str) -> Repro | None:
+    """The repro of this name, if it is of raw PTX."""
+    found = find_kernels(name)
+    return found[0] if len(found) == 1 and found[0].ptx else None
+
+
+def _with_inputs(options: dict[str, Any], repro: Repro) -> dict[str, Any]:
+    """The options, and what the repro says of its inputs where the user does not."""
+    inputs = repro.inputs or PtxInputs()
+
+    def together(own: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
+        # The user's comes last, and counts.
+        return tuple({each.partition("=")[0]: each for each in (*own, *given)}.values())
+
+    return {
+        **options,
+        "buffers": together(inputs.buffers, options["buffers"]),
+        "scalars": together(inputs.scalars, options["scalars"]),
+        "expected": together(inputs.expect, options["expected"]),
+        "grid": options["grid"] or inputs.grid,
+        "block": options["block"] or inputs.block,
+        "shared": inputs.shared if options["shared"] is None else options["shared"],
+    }
+
+
+def _inputs(options: dict[str, Any], folder: Path) -> RawInputs:
+    return RawInputs(
+        buffers=tuple(map(read_buffer, options["buffers"])),
+        scalars=tuple(_named("--scalar", text, "n=32") for text in options["scalars"]),
+        expected=tuple(_named("--expect", text, "out=out.npy") for text in options["expected"]),
+        grid=read_sizes("--grid", options["grid"]) if options["grid"] else None,
+        block=read_sizes("--block", options["block"]) if options["block"] else None,
+        shared=options["shared"],
+        folder=folder,
+    )
 
 
 def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...], budget: Budget) -> int:
@@ -170,18 +214,11 @@ def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...], budget: 
 def _run_file(
     path: Path,
     entry: str | None,
+    inputs: RawInputs,
     options: dict[str, Any],
     trials: tuple[RunTrial, ...],
     budget: Budget,
 ) -> int:
-    inputs = RawInputs(
-        buffers=tuple(map(read_buffer, options["buffers"])),
-        scalars=tuple(_named("--scalar", text, "n=32") for text in options["scalars"]),
-        expected=tuple(_named("--expect", text, "out=out.npy") for text in options["expected"]),
-        grid=read_sizes("--grid", options["grid"]) if options["grid"] else None,
-        block=read_sizes("--block", options["block"]) if options["block"] else None,
-        shared=options["shared"],
-    )
     status = status_console()
     with open_results() as store:
         how = compile_options(options)

@@ -20,7 +20,7 @@ from harness.frontends.registry import front_ends
 from harness.frontends.triton.ir_inputs import SUFFIXES, launch_from, read_file, spelling
 from harness.repros.launch_files import launches_of_repro, launches_of_script
 from harness.values.errors import TriageError, UsageError
-from harness.values.kernel import KernelSource, Operation, Pin, Repro
+from harness.values.kernel import KernelSource, Operation, Pin, PtxInputs, Repro
 from harness.values.target import Target
 
 if TYPE_CHECKING:
@@ -57,6 +57,17 @@ class _Operation(msgspec.Struct, forbid_unknown_fields=True):
     parameters: dict[str, bool | int | float | str] = {}
 
 
+class _Inputs(msgspec.Struct, forbid_unknown_fields=True):
+    """What raw PTX is launched with."""
+
+    buffers: dict[str, str] = {}
+    scalars: dict[str, int | float | str] = {}
+    expect: dict[str, str] = {}
+    grid: str | int | None = None
+    block: str | int | None = None
+    shared: int | None = None
+
+
 class _Kernel(msgspec.Struct, forbid_unknown_fields=True):
     """One of several kernels of a file; what it leaves out is as the file says."""
 
@@ -66,6 +77,7 @@ class _Kernel(msgspec.Struct, forbid_unknown_fields=True):
     check: dict[str, bool | int | float | str] = {}
     tunable: dict[str, list[bool | int | float | str]] = {}
     operation: _Operation | None = None
+    reference: str | None = None
     configs: int | None = None
     issue: str | None = None
     triton: str | None = None
@@ -82,6 +94,8 @@ class _ReproFile(msgspec.Struct, forbid_unknown_fields=True):
     check: dict[str, bool | int | float | str] = {}
     tunable: dict[str, list[bool | int | float | str]] = {}
     operation: _Operation | None = None
+    reference: str | None = None
+    inputs: _Inputs | None = None
     configs: int | None = None
     summary: str = ""
     source: _Source | None = None
@@ -95,7 +109,12 @@ class _ReproFile(msgspec.Struct, forbid_unknown_fields=True):
         """The kernels by name: one that is alone has the name of its folder."""
         if self.kernel is None:
             return self.kernels
-        alone = _Kernel(kernel=self.kernel, launches=self.launches, configs=self.configs)
+        alone = _Kernel(
+            kernel=self.kernel,
+            launches=self.launches,
+            configs=self.configs,
+            reference=self.reference,
+        )
         return {folder: alone}
 
 
@@ -205,6 +224,8 @@ def _read(path: Path) -> list[Repro]:
                 for parameter, values in {**data.tunable, **one.tunable}.items()
             ),
             operation=_operation(one.operation or data.operation),
+            reference=one.reference,
+            inputs=_inputs(data.inputs),
             configs=one.configs,
             source=KernelSource(pin=_pin(source), module=source.module) if source else None,
             requires=tuple(_pin(pin) for pin in data.requires),
@@ -244,6 +265,19 @@ def _operation(found: _Operation | None) -> Operation | None:
         return None
     return Operation(
         kernel=found.kernel, launch=found.launch, parameters=tuple(found.parameters.items())
+    )
+
+
+def _inputs(found: _Inputs | None) -> PtxInputs | None:
+    if found is None:
+        return None
+    return PtxInputs(
+        buffers=tuple(f"{name}={text}" for name, text in found.buffers.items()),
+        scalars=tuple(f"{name}={value}" for name, value in found.scalars.items()),
+        expect=tuple(f"{name}={file}" for name, file in found.expect.items()),
+        grid=None if found.grid is None else str(found.grid),
+        block=None if found.block is None else str(found.block),
+        shared=found.shared,
     )
 
 
@@ -290,6 +324,8 @@ def _check_kernel(where: str, place: _ReproFile | _Kernel, *, is_python: bool) -
     if is_python and place.kernel is not None and not place.kernel.isidentifier():
         said = f"{place.kernel!r} is not the name of a Python function"
         raise FieldError(f"{where}.kernel", said)
+    if place.reference is not None and not place.reference.isidentifier():
+        raise FieldError(f"{where}.reference", f"{place.reference!r} is no function's name")
     if place.configs is not None and place.configs < 1:
         raise FieldError(f"{where}.configs", "a launch has at least one config")
     if place.triton is not None and not _is_version(place.triton):

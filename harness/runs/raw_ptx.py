@@ -219,14 +219,15 @@ class _Raw:
             runs=plain,
             garbage=tuple(ran for ran in runs if ran.trial.schedule.garbage),
             contents=contents,
-            trusted=self._trusted([contents[name] for name in plain[0].buffers] if plain else []),
+            trusted=self._trusted(),
             problem=problem,
         )
         return found, contents
 
-    def _trusted(self, after: list[bytes]) -> tuple[Trusted, ...]:
+    def _trusted(self) -> tuple[Trusted, ...]:
         """What the user says that buffers must hold; all others may hold what they do."""
         names = [each.name for each in self.tensors]
+        expected: list[bytes | None] = [None] * len(self.data)
         for name, file in self.inputs.expected:
             if name not in names:
                 raise UsageError(f"--expect {name}={file}: no buffer has this name")
@@ -234,10 +235,9 @@ class _Raw:
             [count] = tensor.shape
             words = BufferWords(name=name, type=tensor.dtype, count=count, fill=file)
             values = _from_file(words, self.inputs.folder / file)
-            if tensor.buffer < len(after):
-                after[tensor.buffer] = values.tobytes()
+            expected[tensor.buffer] = values.tobytes()
         files = ", ".join(file for _, file in self.inputs.expected)
-        return (Trusted(words=files, buffers=tuple(after)),) if files and after else ()
+        return (Trusted(words=files, buffers=tuple(expected), is_final=True),) if files else ()
 
 
 def _values(words: BufferWords, number: int, folder: Path) -> Array:

@@ -1,6 +1,7 @@
 """What the buffers of a launch must hold afterwards, and who says so.
 
-The kernel itself is the best judge of its configs: without pipelining, on a target without
+First what the author of the repro says (`reference:`). Next, the kernel itself is the best judge of
+its configs: without pipelining, on a target without
 asynchronous engines, most of what compilers get wrong has no place to be. Next comes Triton's
 interpreter.
 """
@@ -9,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from harness.bench.bench import Workbench
 from harness.emulator.values import Budget, Schedule
@@ -22,6 +24,7 @@ from harness.runs.judging import Trusted
 from harness.runs.launching import NotRunError, emulation_of
 from harness.runs.matching import records_like, simpler_configs
 from harness.runs.real_values import lower_record
+from harness.runs.referring import NoReferenceError, refer
 from harness.values.errors import TriageError
 from harness.values.kernel import Scalar
 from harness.values.limits import limits_of
@@ -49,7 +52,8 @@ class Found:
 class References:
     """Finds what the cells of one launch function and Triton are compared with, on `target`.
 
-    `records` are the cells: all that they are compared with is captured together.
+    `records` are the cells: all that they are compared with is captured together. `reference` is
+    the repro's own: a file and a function of it.
     """
 
     bench: Workbench
@@ -58,13 +62,15 @@ class References:
     target: Target
     triton: Compiler
     records: Sequence[LaunchFacts]
+    reference: tuple[Path, str] | None
+    tell: Callable[[str], None]
     sessions: set[str] = field(default_factory=set)
     _captured: dict[tuple[str, Target], CapturedLaunch | None] = field(default_factory=dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def of(self, target: Target, record: LaunchFacts, variant: LaunchVariant) -> Found:
         """The references for one config of a launch on a target."""
-        trusted: list[Trusted] = []
+        trusted = await self._own(variant)
         is_clean = True
         for place, config in self._places(target, record):
             emulated = await self._emulated(place, record, config, variant)
@@ -81,6 +87,28 @@ class References:
             buffers = tuple(map(self.bench.store.artifacts.get, names))
             trusted.append(Trusted(words="Triton's interpreter", buffers=buffers))
         return Found(trusted=tuple(trusted), is_clean=is_clean)
+
+    async def _own(self, variant: LaunchVariant) -> list[Trusted]:
+        """What the repro's own reference says, if it has one."""
+        limits = limits_of(self.target.capability)
+        if self.reference is None or limits is None:
+            return []
+        file, function = self.reference
+        try:
+            found = await refer(
+                self.bench,
+                self.code,
+                file=file,
+                function=function,
+                variant=variant,
+                target=self.target,
+                triton=self.triton,
+                limits=limits,
+            )
+        except NoReferenceError as error:
+            self.tell(str(error))
+            return []
+        return [found]
 
     def _places(
         self, target: Target, record: LaunchFacts

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -26,6 +27,7 @@ from harness.runs.launching import NotRunError, emulation_of
 from harness.runs.matching import find_variant
 from harness.runs.real_values import RealValues
 from harness.runs.references import Found, References
+from harness.runs.referring import REFERENCE_FILE
 from harness.runs.rows import row_of
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError
@@ -169,6 +171,8 @@ async def _place(
         target=PLAIN_TARGET,
         triton=triton,
         records=[cell.record for cell in plan.cells if cell.record],
+        reference=_reference(selection),
+        tell=runs.tell,
     )
     try:
         jobs = [_cell(runs, cell, inputs, references) for cell in plan.cells]
@@ -177,6 +181,11 @@ async def _place(
         for session in {plan.session, *references.sessions} - {None}:
             assert session is not None
             await runs.bench.sessions.close(session)
+
+
+def _reference(selection: Selection) -> tuple[Path, str] | None:
+    repro = selection.repro
+    return (repro.folder / REFERENCE_FILE, repro.reference) if repro.reference else None
 
 
 async def _cell(runs: _Runs, cell: PlannedCell, inputs: Inputs, references: References) -> RunRow:

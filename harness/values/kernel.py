@@ -21,6 +21,7 @@ __all__ = [
     "LaunchSpec",
     "Operation",
     "Pin",
+    "PtxInputs",
     "Repro",
     "Scalar",
 ]
@@ -148,6 +149,18 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PtxInputs:
+    """What raw PTX is launched with, as the options of `triage run` spell it."""
+
+    buffers: tuple[str, ...] = ()
+    scalars: tuple[str, ...] = ()
+    expect: tuple[str, ...] = ()
+    grid: str | None = None
+    block: str | None = None
+    shared: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Repro:
     """A kernel that can be compiled: its name here, its function's name, its launch code.
 
@@ -157,7 +170,8 @@ class Repro:
     of the launch that make it small enough for Triton's interpreter. `configs` is how many its
     author counted, with the default launch, version and (first) target. `tunable` are parameters of
     the launch that a user is free to choose, with values to choose from; what that does to the
-    results shows in the `operation`.
+    results shows in the `operation`. `reference` is a function of `reference.py` in the folder that
+    computes what the kernel must write. `inputs` are those of raw PTX.
     """
 
     name: str
@@ -178,6 +192,8 @@ class Repro:
     configs: int | None = None
     tunable: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
     operation: Operation | None = None
+    reference: str | None = None
+    inputs: PtxInputs | None = None
 
     @property
     def front_end(self) -> str:

@@ -65,7 +65,8 @@ class Argument:
 
     A tensor is `offset` bytes into `buffer` (its number in the variant), with shape and strides in
     elements. A descriptor is its base tensor with shape and strides of its own, and a `block`.
-    A scalar's `value` is its text (a float's in hexadecimal, exactly). `items` are of a tuple.
+    A scalar's `value` is its text (a float's in hexadecimal, exactly), as is that of a constexpr
+    which is a number or a text. `items` are of a tuple.
     """
 
     name: str

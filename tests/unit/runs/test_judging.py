@@ -133,6 +133,19 @@ def test_one_reference_that_agrees_is_enough() -> None:
     assert (found.verdict, found.reference) == (RunVerdict.RIGHT, "second")
 
 
+def test_what_a_person_says_is_final_and_may_leave_buffers_out() -> None:
+    found = evidence((EARLY, buffers(count=(7, 7)), {}), trusted={"a config": buffers()})
+    said = Trusted(words="a person", buffers=(None, RIGHT.tobytes(), None), is_final=True)
+    right = judge(replace(found, trusted=(said, *found.trusted)))
+    assert (right.verdict, right.reference) == (RunVerdict.RIGHT, "a person")
+    assert [(each.name, each.differing) for each in right.outputs] == [("out", 0), ("count", None)]
+    other = np.array([5.0, 5, 5, 5], np.float32)
+    said = Trusted(words="a person", buffers=(None, other.tobytes(), None), is_final=True)
+    found = evidence((EARLY, buffers(), {}), trusted={"a config": buffers()})
+    wrong = judge(replace(found, trusted=(said, *found.trusted)))
+    assert (wrong.verdict, wrong.reference) == (RunVerdict.WRONG_RESULT, "a person")
+
+
 def test_rounding_is_right() -> None:
     close = RIGHT * np.float32(1 + 1e-5)
     found = judge(

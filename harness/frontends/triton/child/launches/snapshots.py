@@ -55,9 +55,7 @@ class Snapshots:
                 places[_identity(storage)] = len(buffers)
                 buffers.append(self.keep(storage))
             described = [
-                {"name": name, "kind": "constexpr"}
-                if name in constexprs
-                else _argument(name, value, places)
+                _constexpr(name, value) if name in constexprs else _argument(name, value, places)
                 for name, value in arguments.items()
             ]
         return {"arguments": described, "buffers": buffers}
@@ -118,6 +116,15 @@ def _bytes(storage: Any) -> bytes:
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _constexpr(name: str, value: Any) -> dict[str, Any]:
+    """The value of one is told where it is plain."""
+    value = getattr(value, "value", value)
+    plain = _argument(name, value, {}) if isinstance(value, bool | int | float) else {}
+    if isinstance(value, str):
+        plain = {"type": "str", "value": value}
+    return {**plain, "name": name, "kind": "constexpr"}
 
 
 def _argument(name: str, value: Any, places: Mapping[int, int]) -> dict[str, Any]:

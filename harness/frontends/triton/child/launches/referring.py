@@ -1,0 +1,112 @@
+"""Computes what a kernel must write, by a function of the repro's author in torch.
+
+`python -m` this module and FOLDER: reads `request.json` there and leaves `result.json`. The
+function gets the kernel's arguments by name, floating-point tensors as float64, and gives the
+tensors that it knows by the names of their arguments. What it gives is rounded to their types and
+put into copies of the buffers.
+"""
+
+# ruff: noqa: ANN401 - values of torch and the user have types that we cannot name
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from json import dumps, loads
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from harness.children.confine import settle
+from harness.children.launch_code import describe_error, run_launch, stand_aside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["main"]
+
+_TYPES: dict[str, Callable[[str], Any]] = {
+    "int": int,
+    "bool": lambda text: bool(int(text)),
+    "float": float.fromhex,
+    "str": str,
+}
+
+
+def _buffer(folder: Path, described: Mapping[str, Any]) -> torch.Tensor:
+    data = bytearray((folder / f"{described['sha256']}.bin").read_bytes())
+    return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+
+
+def _view(described: Mapping[str, Any], buffers: list[torch.Tensor]) -> torch.Tensor:
+    """The tensor of an argument, in the bytes of its buffer."""
+    dtype = getattr(torch, described["dtype"])
+    storage = buffers[described["buffer"]].untyped_storage()
+    offset = described["offset"] // dtype.itemsize
+    tensor = torch.empty(0, dtype=dtype)
+    return tensor.set_(storage, offset, described["shape"], described["strides"])
+
+
+def _value(described: Mapping[str, Any], buffers: list[torch.Tensor]) -> Any:
+    kind = described["kind"]
+    if kind in ("tensor", "descriptor"):
+        tensor = _view(described, buffers)
+        return tensor.double() if tensor.is_floating_point() else tensor.clone()
+    if kind == "tuple":
+        return tuple(_value(item, buffers) for item in described["items"])
+    read = _TYPES.get(described["type"])
+    return read(described["value"]) if read else None
+
+
+def _outputs(
+    given: Mapping[str, torch.Tensor],
+    arguments: Mapping[str, Mapping[str, Any]],
+    buffers: list[torch.Tensor],
+    folder: Path,
+) -> list[str | None]:
+    """The sha256 of each buffer that the function says something of; the others are None."""
+    told = set()
+    for name, tensor in given.items():
+        place = arguments.get(name, {})
+        if place.get("kind") not in ("tensor", "descriptor"):
+            raise ValueError(f"the kernel has no tensor {name!r}")
+        _view(place, buffers).copy_(tensor)
+        told.add(place["buffer"])
+    names: list[str | None] = []
+    for number, buffer in enumerate(buffers):
+        if number not in told:
+            names.append(None)
+            continue
+        data = buffer.numpy().tobytes()
+        sha256 = hashlib.sha256(data).hexdigest()
+        (folder / f"{sha256}.bin").write_bytes(data)
+        names.append(sha256)
+    return names
+
+
+def main() -> None:
+    """Do what `request.json` asks for."""
+    folder = Path(sys.argv[1])
+    ask = loads((folder / "request.json").read_text())
+    if ask["confined"]:
+        settle(str(folder))
+    stand_aside(ask)
+    variant = ask["variant"]
+    buffers = [_buffer(folder, each) for each in variant["buffers"]]
+    arguments = {each["name"]: each for each in variant["arguments"]}
+    names: list[str | None] = []
+    error = None
+    try:
+        values = {name: _value(each, buffers) for name, each in arguments.items()}
+        given = run_launch(ask["file"], ask["function"], values)
+        names = _outputs(given, arguments, buffers, folder)
+    except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
+        error = describe_error(raised, ask["file"])
+    unfinished = folder / "result.tmp"
+    unfinished.write_text(dumps({"buffers": names, "error": error}))
+    unfinished.rename(folder / "result.json")
+
+
+if __name__ == "__main__":
+    main()
