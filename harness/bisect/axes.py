@@ -13,8 +13,9 @@ from harness.bench.bench import Workbench
 from harness.cells.plan import plan_launch
 from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.registry import front_end
+from harness.packages.versions import newest_of_minor
 from harness.toolchains.install import install_ptxas
-from harness.toolchains.installed import list_installed
+from harness.toolchains.installed import installed_versions
 from harness.toolchains.marker import PTXAS
 from harness.toolchains.offered import available_ptxas
 from harness.values.errors import UsageError
@@ -147,7 +148,7 @@ def version_axis(selection: Selection, name: str) -> Axis:
             asked=named.version if named else None,
             is_named=named is not None,
             at_hand=_at_hand(
-                {Version(f.version) for f in list_installed() if f.kind == PTXAS},
+                set(installed_versions(PTXAS)),
                 versions,
             ),
         )
@@ -170,5 +171,4 @@ def version_axis(selection: Selection, name: str) -> Axis:
 
 
 def _at_hand(installed: set[Version], versions: Sequence[Version]) -> int:
-    newest = {(version.major, version.minor): version for version in sorted(versions)}
-    return len((installed & set(versions)) | set(newest.values()))
+    return len((installed & set(versions)) | set(newest_of_minor(versions)))

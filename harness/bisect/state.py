@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from packaging.version import InvalidVersion, Version
-
 from harness.bench.bench import Workbench
 from harness.bisect.axes import Axis
 from harness.bisect.confidence import Tally, runs_to_trust
@@ -18,6 +16,7 @@ from harness.frontends.base import PlannedCell
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, gravest, is_followable, read_while
+from harness.packages.versions import parse_version
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row
@@ -124,10 +123,7 @@ class BisectSearch:
         """
         if version is None:
             return None
-        try:
-            wanted = {str(Version(version)), version}
-        except InvalidVersion:
-            wanted = {version}
+        wanted = {str(parse_version(version)), version}
         for index, known in enumerate(self.axis.versions):
             if known in wanted:
                 return index

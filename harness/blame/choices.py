@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 
 from packaging.version import Version
 
 from harness.judging.answers import VerdictAnswer
 
-__all__ = ["one_of_each_minor", "order_for_others", "order_for_the_first", "worth_trying"]
-
-
-def one_of_each_minor(versions: Iterable[str], installed: AbstractSet[str]) -> list[str]:
-    """Of each minor release the newest that is installed, else the newest; oldest first."""
-    chosen: dict[tuple[int, int], Version] = {}
-    for version in sorted(map(Version, versions)):
-        key = version.major, version.minor
-        here, there = str(version) in installed, str(chosen.get(key)) in installed
-        if here or not there:
-            chosen[key] = version
-    return [str(version) for version in sorted(chosen.values())]
+__all__ = ["order_for_others", "order_for_the_first", "worth_trying"]
 
 
 def worth_trying(versions: Sequence[str], case: str, limit: int) -> list[str]:

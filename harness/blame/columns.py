@@ -9,16 +9,17 @@ from dataclasses import dataclass, field, replace
 from packaging.version import Version
 
 from harness.bisect.axes import version_axis
-from harness.blame.choices import one_of_each_minor, order_for_the_first, worth_trying
+from harness.blame.choices import order_for_the_first, worth_trying
 from harness.frontends.base import Selection
 from harness.frontends.registry import front_end
+from harness.packages.versions import newest_of_minor
 from harness.toolchains.install import install_ptxas
-from harness.toolchains.installed import list_installed
+from harness.toolchains.installed import installed_versions
 from harness.toolchains.marker import PTXAS
 from harness.values.errors import InfrastructureError, TriageError
 from harness.values.toolchain import BUNDLED, TRITON, Compiler, Ptxas
 
-__all__ = ["Columns", "choose_columns", "choose_tritons", "installed_versions", "known_versions"]
+__all__ = ["Columns", "choose_columns", "choose_tritons", "known_versions"]
 
 # Lowering takes seconds, and a Triton that is not there yet is a large download.
 _MOST_TRITONS = 8
@@ -58,13 +59,9 @@ def choose_tritons(selection: Selection, case: Compiler | None, troubles: list[s
         named = [triton.version for triton in selection.compilers]
         return list(dict.fromkeys([case.version, *named]))
     versions = known_versions(selection, "compiler", troubles)
-    return worth_trying(
-        one_of_each_minor(
-            versions, {each.version for each in front_end(selection.repro.front_end).installed()}
-        ),
-        case.version,
-        _MOST_TRITONS,
-    )
+    here = front_end(selection.repro.front_end).installed()
+    minors = newest_of_minor(versions, (Version(each.version) for each in here))
+    return worth_trying([str(each) for each in minors], case.version, _MOST_TRITONS)
 
 
 def choose_columns(
@@ -77,10 +74,13 @@ def choose_columns(
         at_hand |= {ptxas.version: ptxas for ptxas in selection.ptxas if ptxas}
         wanted = list(dict.fromkeys([case.version, *named]))
         return Columns(wanted=wanted, chosen=True, troubles=troubles, at_hand=at_hand)
-    installed = installed_versions() | set(at_hand)
-    minors = one_of_each_minor({*known_versions(selection, "ptxas", troubles), *at_hand}, installed)
+    here = {*map(Version, at_hand), *installed_versions(PTXAS)}
+    minors = newest_of_minor(here | set(known_versions(selection, "ptxas", troubles)), here)
     wanted = order_for_the_first(
-        case=case.version, bundled=at_hand, minors=minors, installed=installed
+        case=case.version,
+        bundled=at_hand,
+        minors=[str(each) for each in minors],
+        installed=[str(each) for each in here],
     )
     return Columns(wanted=wanted, chosen=False, troubles=troubles, at_hand=at_hand)
 
@@ -90,18 +90,13 @@ def _as_such(ptxas: Ptxas) -> Ptxas:
     return replace(ptxas, origin=TRITON) if ptxas.origin == BUNDLED else ptxas
 
 
-def known_versions(selection: Selection, kind: str, troubles: list[str]) -> list[str]:
+def known_versions(selection: Selection, kind: str, troubles: list[str]) -> list[Version]:
     """All that there are; where the index does not answer, those that are installed."""
     try:
-        return list(version_axis(selection, kind).versions)
+        return list(map(Version, version_axis(selection, kind).versions))
     except InfrastructureError as error:
         end = front_end(selection.repro.front_end)
         what = kind if kind == PTXAS else end.kind
         troubles.append(f"what versions of {what} there are: {error}")
-        own = {each.version for each in end.installed()}
-        return sorted(installed_versions() if kind == PTXAS else own, key=Version)
-
-
-def installed_versions() -> set[str]:
-    """The versions of ptxas that are installed."""
-    return {found.version for found in list_installed() if found.kind == PTXAS}
+        own = sorted({Version(each.version) for each in end.installed()})
+        return installed_versions(PTXAS) if kind == PTXAS else own

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from packaging.version import Version
 
 from harness.bench.bench import Workbench
+from harness.bisect.axes import with_ptxas
 from harness.blame.choices import order_for_others
 from harness.blame.columns import Columns, choose_columns, choose_tritons
 from harness.blame.grid import Cell, Line, fold
@@ -189,16 +190,9 @@ async def _at(study: Study, made: Made, ptxas: Ptxas) -> Row:
         return known
     assert made.cell is not None
     # `frozen` in a cell's name means the PTX for the bundled one: another is not for history.
-    row = await study.row(_on(made.cell, ptxas), kept=made.made_for is None)
+    row = await study.row(with_ptxas(made.cell, ptxas), kept=made.made_for is None)
     made.rows[ptxas.version] = row
     return row
-
-
-def _on(cell: PlannedCell, ptxas: Ptxas) -> PlannedCell:
-    """The cell with its PTX, byte for byte, on another ptxas."""
-    frozen = cell.launch is not None
-    label = f"{ptxas.label}-frozen" if frozen else ptxas.label
-    return replace(cell, ptxas=ptxas, freeze_ptx=frozen, cell=replace(cell.cell, ptxas=label))
 
 
 async def look_along(
@@ -212,7 +206,7 @@ async def look_along(
     await _walk_back(study, made, columns, columns.wanted[: study.budget], neutral)
     for version in sorted(made.rows, key=Version, reverse=True):
         if is_meant(made.rows[version]):
-            return _on(case, columns.at_hand[version]), made.rows[version]
+            return with_ptxas(case, columns.at_hand[version]), made.rows[version]
     return None
 
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 from packaging.version import Version
 
-from harness.blame.choices import one_of_each_minor
-from harness.blame.columns import installed_versions, known_versions
+from harness.blame.columns import known_versions
 from harness.blame.grid import Grid
 from harness.blame.lines import Made, Study, as_seen, followed
 from harness.frontends.base import PlannedCell
 from harness.judging.answers import VerdictAnswer, works
+from harness.packages.versions import newest_of_minor
 from harness.toolchains.install import install_ptxas
+from harness.toolchains.installed import installed_versions
 from harness.toolchains.offered import available_ptxas
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.toolchain import Ptxas
@@ -53,8 +54,8 @@ async def as_users_pair(study: Study, case: PlannedCell, made: Sequence[Made]) -
 
 async def _newer_ptxas(study: Study, bundled: Version) -> tuple[Ptxas, ...]:
     versions = known_versions(study.selection, "ptxas", study.troubles)
-    minors = one_of_each_minor(versions, installed_versions())
-    newer = [version for version in minors if Version(version) > bundled][:_MOST_PAIRS]
+    minors = newest_of_minor(versions, installed_versions("ptxas"))
+    newer = [version for version in minors if version > bundled][:_MOST_PAIRS]
     found = []
     for version in newer:
         try:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from packaging.version import InvalidVersion, Version
-
+from harness.packages.versions import version_order
 from harness.values.bug import Likeness
 
 __all__ = ["HistoryPlace", "compare_histories"]
@@ -75,9 +74,5 @@ def _listed(places: Sequence[HistoryPlace]) -> str:
     return f"{words[0]}, ..., {words[-1]} ({len(words)} places)"
 
 
-def _order(place: HistoryPlace) -> tuple[str, str, str, Version]:
-    try:
-        version = Version(place.version)
-    except InvalidVersion:
-        version = Version("0")
-    return place.tool, place.target, place.flags, version
+def _order(place: HistoryPlace) -> tuple[object, ...]:
+    return place.tool, place.target, place.flags, version_order(place.version)

@@ -12,13 +12,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from harness.bugs.histories import HistoryPlace
 from harness.judging.answers import COULD_NOT_TELL, works
+from harness.packages.versions import version_order
 from harness.values.bug import AffectedRange, BugFacts, MachineState, Seen, Sighting
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import Stage, VerdictKind
@@ -102,8 +102,8 @@ class _Life:
     def _advance(self, sightings: Sequence[Sighting]) -> set[_Line]:
         """Move the heads; return the lines whose head this night has tried."""
         tried = set()
-        for each in sorted(sightings, key=lambda each: _order(each.version)):
-            place = _order(each.version)
+        for each in sorted(sightings, key=lambda each: version_order(each.version)):
+            place = version_order(each.version)
             head = self.heads.get(each.line)
             newer = head is None or place > head[0]
             if newer and each.seen is Seen.UNTOLD:
@@ -132,14 +132,6 @@ class _Life:
         if not reproduced and self._is_reproduced():
             return MachineState.CONFIRMED
         return MachineState.NEW if len(self.seen_in) == 1 else MachineState.PRESENT
-
-
-@lru_cache(maxsize=4096)
-def _order(version: str) -> tuple[int, Version, str]:
-    try:
-        return 1, Version(version), ""
-    except InvalidVersion:
-        return 0, Version("0"), version
 
 
 # --- all bugs from all results ----------------------------------------------------------------
@@ -211,9 +203,9 @@ class Chronicle:
         """One result; `bug` is the number of the bug with its signature, None where it has none."""
         self._runs.setdefault(run, len(self._runs))
         once = self._words.setdefault
-        place = facts.cell.rsplit("/", 2)[0]
+        place = facts.place
         place = once(place, place)
-        flags = facts.cell.rpartition("/")[2].partition(",")[2]
+        flags = facts.flags
         result = _Result(
             run=run,
             triton=facts.compiler_version and once(facts.compiler_version, facts.compiler_version),
@@ -335,14 +327,14 @@ def _tool_at_fault(facts: BugFacts) -> str:
 
 
 def _affected(tool: str, bad: set[str], told: Mapping[str, set[Seen]]) -> AffectedRange:
-    ends = sorted(bad, key=_order)
+    ends = sorted(bad, key=version_order)
     first, last = ends[0], ends[-1]
     clean = (v for v, seen in told.items() if Seen.CLEAN in seen and v not in bad)
-    good = sorted(clean, key=_order)
-    before = [version for version in good if _order(version) < _order(first)]
-    after = [version for version in good if _order(version) > _order(last)]
-    low = _order(before[-1] if before else first)
-    high = _order(after[0] if after else last)
+    good = sorted(clean, key=version_order)
+    before = [version for version in good if version_order(version) < version_order(first)]
+    after = [version for version in good if version_order(version) > version_order(last)]
+    low = version_order(before[-1] if before else first)
+    high = version_order(after[0] if after else last)
     holes = [v for v, seen in told.items() if seen == {Seen.UNTOLD} and v not in bad]
     return AffectedRange(
         tool=tool,
@@ -350,8 +342,12 @@ def _affected(tool: str, bad: set[str], told: Mapping[str, set[Seen]]) -> Affect
         first_bad=first,
         last_bad=last,
         first_fixed=after[0] if after else None,
-        clean_between=tuple(v for v in good if _order(first) < _order(v) < _order(last)),
-        untestable=tuple(sorted((v for v in holes if low < _order(v) < high), key=_order)),
+        clean_between=tuple(
+            v for v in good if version_order(first) < version_order(v) < version_order(last)
+        ),
+        untestable=tuple(
+            sorted((v for v in holes if low < version_order(v) < high), key=version_order)
+        ),
     )
 
 

@@ -29,7 +29,6 @@ __all__ = [
     "join_bugs",
     "list_bugs",
     "list_held",
-    "record_run",
     "set_state",
     "workarounds_of",
 ]
@@ -38,15 +37,6 @@ _MAX_WORDS = 2000
 
 _decode = msgspec.json.Decoder(BugFacts).decode
 _decode_row = msgspec.json.Decoder(Row).decode
-
-
-def record_run(store: Store) -> None:
-    """Give numbers to the failures that have none; all else is told from results when asked for.
-
-    Raises:
-        StorageError: the results cannot be read or written.
-    """
-    store.bugs()
 
 
 def list_bugs(store: Store, *, clean_nights: int = CLEAN_NIGHTS) -> list[Bug]:

@@ -128,15 +128,14 @@ async def _lower(
     """Lower for the ptxas that the compiler is to see; the sha256 of the PTX, if there is any."""
     plan = trail.plan
     bundled = plan.bundled or plan.ptxas
-    seen = bundled if plan.freeze_ptx else plan.ptxas
     end = front_end(launch.compiler.kind)
-    trail.lowering = await end.lower(bench, launch, record, ptxas=seen)
+    trail.lowering = await end.lower(bench, launch, record, ptxas=plan.seen_ptxas)
     ptx = trail.lowering.artifacts.get("ptx")
     if not trail.lowering.value.end.ok or trail.lowering.value.error or ptx is None:
         return None
     trail.reading = end.read(bench, trail.lowering, ptx)
     trail.same_as_bundled = True if plan.bundled else None
-    if seen.version != bundled.version:
+    if plan.seen_ptxas.version != bundled.version:
         other = await end.lower(bench, launch, record, ptxas=bundled)
         twin = other.artifacts.get("ptx")
         trail.same_as_bundled = None

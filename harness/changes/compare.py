@@ -19,15 +19,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from harness.changes.steps import direction, metric_steps
 from harness.judging.answers import COULD_NOT_TELL, works
 from harness.matrix.expectations import Expectations, happened
+from harness.packages.versions import parse_version
 from harness.values.change import Change, ChangeKind, Changes, Facts, Surprise
 from harness.values.kernel import Scalar
 from harness.values.toolchain import BUNDLED
@@ -89,8 +89,8 @@ def compare(
 
 
 def _place(facts: Facts) -> str:
-    """Kernel, launch, config and target, as the cell's id begins with them."""
-    return facts.cell.rsplit("/", 2)[0] + "/"
+    # Cells come in the order of their ids, in which `/` ends a place.
+    return facts.place + "/"
 
 
 def _side_by_side(
@@ -357,16 +357,8 @@ def _same_ptxas(one: Facts, other: Facts) -> bool:
 
 
 def _triton_version(facts: Facts) -> Version | None:
-    return _version(facts.compiler_version) if facts.compiler_version else None
+    return parse_version(facts.compiler_version)
 
 
 def _ptxas_version(facts: Facts) -> Version | None:
-    return _version(facts.ptxas)
-
-
-@lru_cache(maxsize=1024)
-def _version(text: str) -> Version | None:
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return None
+    return parse_version(facts.ptxas)

@@ -34,6 +34,7 @@ from harness.report.issue import render_report
 from harness.report.run import attach
 from harness.store.store import Store
 from harness.values.errors import UsageError
+from harness.values.launch_label import LaunchLabel
 from harness.values.row import Row
 from harness.values.toolchain import TRITON
 
@@ -125,7 +126,7 @@ def _words(options: dict[str, Any], store: Store) -> SelectionOptions:
     record = next(each for each in store.find_cells(example.cell) if each.cell == example.cell)
     row: dict[str, Any] = json.loads(record.row)
     options["signature"] = options["signature"] or row["signature"]
-    launch, _, overrides = str(row["launch"]).partition("#")[0].partition(":")
+    launch = LaunchLabel.parse(str(row["launch"]))
     is_bundled = row["ptxas_origin"] == "bundled"
     return SelectionOptions(
         kernel=str(row["kernel"]),
@@ -133,8 +134,8 @@ def _words(options: dict[str, Any], store: Store) -> SelectionOptions:
         triton=[str(row["triton"])] if row["triton"] else [],
         compiler=_compiler_of(row),
         ptxas=[] if is_bundled else [str(row["ptxas"])],
-        launch=launch,
-        set=overrides.split(",") if overrides else [],
+        launch=launch.name,
+        set=list(launch.overrides),
         config=",".join(f"{name}={value}" for name, value in row["config"].items()),
         freeze_ptx=bool(row["frozen"]),
     )

@@ -20,7 +20,7 @@ from harness.ptxas.help import options_of
 from harness.ptxas.options import PtxasOption
 from harness.store.store import Store
 from harness.toolchains.install import install_ptxas
-from harness.toolchains.installed import list_installed
+from harness.toolchains.installed import installed_versions
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
@@ -139,8 +139,8 @@ async def _on_other_ptxas(
     bench: Workbench, home: PlannedCell, option: PtxasOption
 ) -> list[tuple[Evaluated, Evaluated]]:
     """The same PTX on the ptxas that are installed and know the option."""
-    names = [each.version for each in list_installed() if each.kind == "ptxas"]
-    others = [install_ptxas(name) for name in names if name != home.ptxas.version]
+    versions = installed_versions("ptxas")
+    others = [install_ptxas(each) for each in versions if str(each) != home.ptxas.version]
     knowing = [ptxas for ptxas in others if ptxas.origin != BUNDLED and option in options_of(ptxas)]
     return await _pairs(bench, [with_ptxas(home, ptxas) for ptxas in knowing], option)
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from harness.values.launch_label import LaunchLabel
+
 if TYPE_CHECKING:
     from packaging.version import Version
 
@@ -87,8 +89,8 @@ class PlannedLaunch:
     @property
     def label(self) -> str:
         """As in a cell id: `default:chunk_size=32`."""
-        words = ",".join(f"{name}={value}" for name, value in self.overrides.items())
-        return f"{self.spec.name}:{words}" if words else self.spec.name
+        words = tuple(f"{name}={value}" for name, value in self.overrides.items())
+        return LaunchLabel(name=self.spec.name, overrides=words).call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,11 @@ class PlannedCell:
     raw_ptx: str | None = None
     entry: str | None = None
     change: FlagChange | None = None
+
+    @property
+    def seen_ptxas(self) -> Ptxas:
+        """The ptxas that the compiler is pointed at: it decides the PTX."""
+        return self.bundled if self.freeze_ptx and self.bundled else self.ptxas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

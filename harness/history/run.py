@@ -14,6 +14,7 @@ from harness.packages.versions import toolchain_order
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import Config, ConfigFilter
+from harness.values.launch_label import LaunchLabel
 from harness.values.matrix import Coordinates, Selector
 from harness.values.row import Row
 from harness.values.target import Target
@@ -64,7 +65,7 @@ def read_history(store: Store, options: HistoryOptions) -> list[Row]:
         for row in cells
         if selector.matches(_coordinates(row))
         and (not targets or row.target in targets)
-        and wanted <= _overrides(row.launch)
+        and wanted <= set(LaunchLabel.parse(row.launch).overrides)
     ]
     if not rows:
         raise EmptySelectionError(
@@ -108,11 +109,6 @@ def _coordinates(row: Row) -> Coordinates:
         ptxas=row.ptxas,
         ptxas_origin=row.ptxas_origin,
     )
-
-
-def _overrides(launch: str) -> set[str]:
-    """`default:chunk_size=32,headdim=64` has two."""
-    return set(launch.partition(":")[2].partition("#")[0].split(","))
 
 
 def _what_there_is(rows: Sequence[Row]) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
+from harness.packages.versions import parse_version
 from harness.values.errors import UsageError
 from harness.values.matrix import (
     Coordinates,
@@ -27,7 +28,6 @@ __all__ = [
     "Rules",
     "Shard",
     "by_information",
-    "newest_of_minor",
     "spec_hint",
 ]
 
@@ -193,14 +193,6 @@ def spec_hint(spec: str, versions: Sequence[Version]) -> str:
     return f"{spec} matches none of the versions, which are {known}"
 
 
-def newest_of_minor(versions: Iterable[Version]) -> list[Version]:
-    """The last release of each minor version, oldest first."""
-    newest: dict[tuple[int, ...], Version] = {}
-    for version in sorted(versions):
-        newest[version.release[:2]] = version
-    return sorted(newest.values())
-
-
 def by_information(
     cells: Sequence[Coordinates], last: Sequence[str | None]
 ) -> list[tuple[tuple[object, ...], int]]:
@@ -240,8 +232,5 @@ def _boundaries(cells: Sequence[Coordinates], last: Sequence[str | None]) -> set
 
 
 def _release(version: str | None) -> tuple[int, int, int]:
-    try:
-        parts = Version(version or "0").release
-    except InvalidVersion:
-        parts = (0,)
-    return (*parts, 0, 0, 0)[:3]  # type: ignore[return-value]
+    known = parse_version(version) or Version("0")
+    return known.major, known.minor, known.micro

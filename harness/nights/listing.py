@@ -118,8 +118,9 @@ def _estimate(
     for cell in cells:
         key = cell.raw_ptx or ""
         if cell.launch and cell.record:
-            sees = cell.bundled if cell.freeze_ptx and cell.bundled else cell.ptxas
-            key = front_end(cell.compiler.kind).lowering_key(cell.launch, cell.record, sees)
+            key = front_end(cell.compiler.kind).lowering_key(
+                cell.launch, cell.record, cell.seen_ptxas
+            )
         work.setdefault(key, []).append(cell)
         assemblies.add((key, cell.ptxas.sha256))
     stored = set(store.get_many("lower", work)) if steering.use_cache else set()

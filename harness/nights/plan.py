@@ -18,8 +18,8 @@ from harness.cells.selection import (
 )
 from harness.frontends.base import PlannedLaunch, Selection
 from harness.frontends.registry import front_end, front_ends
-from harness.matrix.rules import Rules, Shard, newest_of_minor, spec_hint
-from harness.packages.versions import LATEST, exact_version, select
+from harness.matrix.rules import Rules, Shard, spec_hint
+from harness.packages.versions import LATEST, exact_version, newest_of_minor, select
 from harness.repros.find import find_kernels, list_repros
 from harness.toolchains.install import (
     install_ptxas,
@@ -27,7 +27,7 @@ from harness.toolchains.install import (
     planned_ptxas,
     select_ptxas,
 )
-from harness.toolchains.installed import list_installed
+from harness.toolchains.installed import installed_versions
 from harness.toolchains.marker import PTXAS
 from harness.toolchains.offered import available_ptxas
 from harness.values.errors import InfrastructureError, OfflineError, UsageError
@@ -180,10 +180,8 @@ class _Planner:
             # `==12.8` is one version that may not exist: said as what it is, not as an error.
             chosen = choose(spec, prereleases=prereleases)
         except OfflineError as error:
-            have = [Version(each.version) for each in list_installed()
-                    if each.kind == tool]  # fmt: skip
             self._warn(entry, f"only what is installed is used: {error}")
-            chosen = select(have, spec, what=tool, prereleases=prereleases)
+            chosen = select(installed_versions(tool), spec, what=tool, prereleases=prereleases)
         except UsageError as error:
             self._warn(entry, str(error))
             return []

@@ -228,6 +228,5 @@ def _work_of(cell: PlannedCell) -> tuple[str, tuple[str, str]]:
     """
     if cell.launch is None or cell.record is None:
         return "", (f"{cell.raw_ptx} {cell.entry}", cell.ptxas.sha256)
-    sees = cell.bundled if cell.freeze_ptx and cell.bundled else cell.ptxas
-    key = front_end(cell.compiler.kind).lowering_key(cell.launch, cell.record, sees)
+    key = front_end(cell.compiler.kind).lowering_key(cell.launch, cell.record, cell.seen_ptxas)
     return key, (key, cell.ptxas.sha256)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -119,14 +120,36 @@ def toolchain_order(triton: str | None, ptxas: str, origin: str) -> tuple[object
 
     What is no version comes first, by its text; so does raw PTX, which has no Triton.
     """
-    return _sortable(triton), origin != BUNDLED, _sortable(ptxas)
+    return version_order(triton), origin != BUNDLED, version_order(ptxas)
 
 
-def _sortable(text: str | None) -> tuple[int, Version, str]:
+@lru_cache(maxsize=4096)
+def parse_version(text: str | None) -> Version | None:
+    """The version that a text names; None for what is no version."""
     try:
-        return 1, Version(text or ""), ""
+        return Version(text or "")
     except InvalidVersion:
-        return 0, Version("0"), text or ""
+        return None
+
+
+def version_order(text: str | None) -> tuple[int, Version, str]:
+    """A key that sorts versions as such; what is no version comes first, by its text."""
+    version = parse_version(text)
+    return (1, version, "") if version else (0, Version("0"), text or "")
+
+
+def newest_of_minor(
+    versions: Iterable[Version], preferred: Iterable[Version] = ()
+) -> list[Version]:
+    """The last release of each minor version, oldest first.
+
+    Where some of a minor version are `preferred` (installed, for instance), the last of those.
+    """
+    wanted = set(preferred)
+    newest: dict[tuple[int, int], Version] = {}
+    for version in sorted(versions, key=lambda version: (version in wanted, version)):
+        newest[version.major, version.minor] = version
+    return sorted(newest.values())
 
 
 def _nearest(versions: Sequence[Version], wanted: Version) -> str:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from packaging.version import InvalidVersion, Version
 
 from harness.files.regular_files import read_regular
 from harness.files.whole_folders import ensure_folder
 from harness.frontends.triton.ir_inputs import SUFFIXES, read_file
+from harness.packages.versions import parse_version
 from harness.values.errors import UsageError
 from harness.values.kernel import Scalar
 from harness.values.target import Target
@@ -194,10 +194,8 @@ def _target(metadata: Mapping[str, Any]) -> Target | None:
 
 
 def _version(value: object) -> str | None:
-    try:
-        return str(Version(value)) if isinstance(value, str) else None
-    except InvalidVersion:
-        return None
+    version = parse_version(value) if isinstance(value, str) else None
+    return str(version) if version else None
 
 
 def write_repro(kernel: ImportedKernel, into: Path, *, triton: str | None) -> tuple[Path, bool]:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
-from packaging.version import InvalidVersion, Version
 
 import harness
 from harness.files.yaml_files import FieldError, read_yaml
 from harness.frontends.base import FrontEnd
 from harness.frontends.registry import front_ends
 from harness.frontends.triton.ir_inputs import SUFFIXES, launch_from, read_file, spelling
+from harness.packages.versions import parse_version
 from harness.repros.launch_files import launches_of_repro, launches_of_script
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import KernelSource, Operation, Pin, PtxInputs, Repro
@@ -328,7 +328,7 @@ def _check_kernel(where: str, place: _ReproFile | _Kernel, *, is_python: bool) -
         raise FieldError(f"{where}.reference", f"{place.reference!r} is no function's name")
     if place.configs is not None and place.configs < 1:
         raise FieldError(f"{where}.configs", "a launch has at least one config")
-    if place.triton is not None and not _is_version(place.triton):
+    if place.triton is not None and parse_version(place.triton) is None:
         raise FieldError(f"{where}.triton", f"{place.triton!r} is not a version, like 3.6.0")
     for name, values in place.tunable.items():
         if not values:
@@ -350,18 +350,10 @@ def _check_target(where: str, text: str) -> None:
 def _check_pin(where: str, pin: _Pin | _Source) -> None:
     if not _PACKAGE.fullmatch(pin.package):
         raise FieldError(f"{where}.package", f"{pin.package!r} is not the name of a package")
-    if not _is_version(pin.version):
+    if parse_version(pin.version) is None:
         raise FieldError(f"{where}.version", f"{pin.version!r} is not a version")
     if not _SHA256.fullmatch(pin.sha256):
         raise FieldError(f"{where}.sha256", f"{pin.sha256!r} is not 64 lower-case hex digits")
-
-
-def _is_version(text: str) -> bool:
-    try:
-        Version(text)
-    except InvalidVersion:
-        return False
-    return True
 
 
 def _is_inside(file: Path, folder: Path) -> bool:

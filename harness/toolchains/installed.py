@@ -30,6 +30,7 @@ from harness.values.errors import StorageError, UsageError
 
 __all__ = [
     "find_installed",
+    "installed_versions",
     "list_damaged",
     "list_installed",
     "remove",
@@ -49,6 +50,15 @@ def list_installed(*, of_any_python: bool = False) -> list[Toolchain]:
         StorageError: the cache cannot be read.
     """
     return [each for each in _look_through()[0] if each.fits or of_any_python]
+
+
+def installed_versions(kind: str) -> list[Version]:
+    """The installed versions of `triton`, `ptxas` or `nvdisasm`, oldest first.
+
+    Raises:
+        StorageError: the cache cannot be read.
+    """
+    return [Version(each.version) for each in list_installed() if each.kind == kind]
 
 
 def list_damaged() -> dict[str, StorageError]:

@@ -113,6 +113,16 @@ class Facts:
         return compiler_name(self.compiler, self.compiler_version)
 
     @property
+    def place(self) -> str:
+        """Kernel, launch, config and target, as the cell's id begins with them."""
+        return self.cell.rsplit("/", 2)[0]
+
+    @property
+    def flags(self) -> str:
+        """The flags of ptxas that the cell changes; empty for the defaults."""
+        return self.cell.rpartition("/")[2].partition(",")[2]
+
+    @property
     def outcome(self) -> tuple[str, str | None]:
         """Verdict and signature: equal for the same failure."""
         return self.verdict, self.signature

@@ -12,6 +12,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from harness.values.kernel import Config, ConfigFilter, Scalar
+from harness.values.launch_label import LaunchLabel
 from harness.values.toolchain import BUNDLED
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Selector:
     def matches_early(self, kernel: str, launch: str, target: str, triton: str | None) -> bool:
         """As `matches`, as far as it can be told before the configs are known."""
         # A launch's overrides and number are part of its label, not of its name.
-        name = launch.partition("#")[0].partition(":")[0]
+        name = LaunchLabel.parse(launch).name
         return (
             (self.kernel is None or fnmatchcase(kernel, self.kernel))
             and (self.launch is None or any(fnmatchcase(x, self.launch) for x in (launch, name)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from harness.packages.versions import toolchain_order
 from harness.values.change import Facts
 from harness.values.kernel import Config, Scalar
+from harness.values.launch_label import LaunchLabel
 from harness.values.matrix import Extra, MatrixVariant
 from harness.values.row import Row
 from harness.values.target import Target
@@ -60,7 +61,7 @@ def to_run(kept: KeptWorkaround) -> Extra:
     home = kept.baseline
     return Extra(
         kernel=home.kernel,
-        launch=home.launch.partition("#")[0].partition(":")[0],
+        launch=LaunchLabel.parse(home.launch).name,
         set=kept.overrides,
         targets=(Target.parse(home.target),),
     )

@@ -15,7 +15,7 @@ from harness.ptx.edits import EDITS
 from harness.ptxas.help import options_of
 from harness.ptxas.options import PtxasOption
 from harness.store.store import Store
-from harness.toolchains.installed import list_installed
+from harness.toolchains.installed import installed_versions
 from harness.toolchains.offered import available_ptxas
 from harness.values.errors import TriageError
 from harness.values.kernel import Config
@@ -207,7 +207,7 @@ async def _ptxas(trials: Trials) -> None:
         trials.tell(f"other ptxas are not tried: {error}")
         return
     own = str(trials.origin.defaults.get("ptxas"))
-    versions = newest_of_each_minor(available, _installed("ptxas"), besides=own)
+    versions = newest_of_each_minor(available, installed_versions("ptxas"), besides=own)
     newer = [version for version in versions if Version(version) > Version(own)]
     older = sorted(set(versions) - set(newer), key=Version, reverse=True)
     for each in _worth_a_tool(trials):
@@ -254,10 +254,6 @@ async def usable_versions(kind: str, besides: str) -> list[str]:
     usable = await asyncio.to_thread(end.available)
     here = [Version(each.version) for each in end.installed()]
     return newest_of_each_minor(usable, here, besides=besides)
-
-
-def _installed(kind: str) -> list[Version]:
-    return [Version(each.version) for each in list_installed() if each.kind == kind]
 
 
 def _known(trials: Trials, listed: Sequence[Setting]) -> list[tuple[Setting, Row]]:

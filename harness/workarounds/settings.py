@@ -14,6 +14,7 @@ from enum import Enum
 from packaging.version import Version
 
 from harness.frontends.triton.config_source import OPTIONS
+from harness.packages.versions import newest_of_minor
 from harness.ptx.edits import PtxEdit
 from harness.ptxas.flags import FlagChange
 from harness.values.kernel import Config, Scalar
@@ -348,9 +349,7 @@ def newest_of_each_minor(
 
     `besides` is the one that the user has.
     """
-    newest: dict[tuple[int, int], Version] = {}
-    for version in sorted(versions):
-        newest[version.major, version.minor] = version
     here = set(installed)
-    order = sorted(newest.values(), key=lambda version: (version in here, version), reverse=True)
+    newest = newest_of_minor(versions)
+    order = sorted(newest, key=lambda version: (version in here, version), reverse=True)
     return [str(version) for version in order if str(version) != besides]

@@ -25,6 +25,7 @@ from harness.ptxas.flags import FlagChange
 from harness.toolchains.install import install_ptxas
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import Config, ConfigFilter, Scalar
+from harness.values.launch_label import LaunchLabel
 from harness.values.outcome import Lowering
 from harness.values.row import Row
 from harness.values.target import Target
@@ -188,7 +189,7 @@ class Trials:
         cell = pair[1]
         if cell is None or cell.launch is None or cell.record is None:
             return False
-        sees = cell.bundled if cell.freeze_ptx and cell.bundled else cell.ptxas
+        sees = cell.seen_ptxas
         key = lowering_key(cell.launch, cell.record, sees)
         return self.bench.find("lower", key, Lowering) is None
 
@@ -379,6 +380,6 @@ def _name(config: Config, *, is_tuned: bool) -> object:
     return Setting(config=Config.of(dict(items))).key
 
 
-def _nth(cell: PlannedCell) -> str:
+def _nth(cell: PlannedCell) -> int:
     """Which of several launches of one kernel and config it is."""
-    return cell.cell.launch.rpartition("#")[2] if "#" in cell.cell.launch else ""
+    return LaunchLabel.parse(cell.cell.launch).number

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from harness.values.limits import Limits
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 from harness.workarounds.settings import SettingStep
 
-__all__ = ["describe_change", "explain", "explain_step"]
+__all__ = ["explain", "explain_step"]
 
 # Less than this is no reason for anything.
 _NOTABLE = 0.1
@@ -22,11 +22,6 @@ _FIGURES: tuple[tuple[str, str, Callable[[Row], float | None]], ...] = (
     ("spill stores", " B", lambda row: row.spill_stores),
 )
 # Loads go with the stores, and the table has both.
-
-
-def describe_change(steps: Sequence[SettingStep]) -> str:
-    """All steps in one line; what leaves the kernel alone comes last."""
-    return ", ".join(step.words for step in steps) or "nothing"
 
 
 def explain(before: Row, after: Row) -> str:

@@ -27,7 +27,7 @@ from harness.judging.judge_triton import judge_lowering
 from harness.packages.versions import OLDEST_TRITON
 from harness.toolchains.bundled import bundled_nvdisasm, installed_triton
 from harness.toolchains.install import install_triton, planned_triton, select_triton
-from harness.toolchains.installed import list_installed
+from harness.toolchains.installed import installed_versions
 from harness.toolchains.offered import available_triton
 from harness.values.errors import InfrastructureError
 from harness.values.limits import Limits, limits_of
@@ -72,7 +72,7 @@ class _TritonFrontEnd:
         return select_triton(spec, prereleases=prereleases)
 
     def installed(self) -> list[Compiler]:
-        found = [install_triton(each.version) for each in list_installed() if each.kind == TRITON]
+        found = [install_triton(version) for version in installed_versions(TRITON)]
         try:
             beside = installed_triton()
         except InfrastructureError:

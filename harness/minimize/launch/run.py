@@ -22,6 +22,7 @@ from harness.processes.hub import ResourceLimits
 from harness.ptxas.flags import FlagChange
 from harness.values.errors import CaptureError, UsageError
 from harness.values.kernel import Config, ConfigFilter
+from harness.values.launch_label import LaunchLabel
 from harness.values.outcome import ProcessEnd
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, Compiler, compiler_words
@@ -44,7 +45,7 @@ class LaunchLevel:
     selection: Selection
     launch: PlannedLaunch
     cell: PlannedCell
-    number: str
+    number: int
     begun: Settings
     names: tuple[str, ...]
     configs: tuple[Config, ...] = ()
@@ -172,7 +173,7 @@ class LaunchLevel:
     def _pick(self, plan: Plan, settings: Settings) -> PlannedCell | None:
         """The cell of these settings; None where there is none."""
         for cell in plan.cells:
-            is_followed = _number(cell.cell.launch) == self.number
+            is_followed = LaunchLabel.parse(cell.cell.launch).number == self.number
             if is_followed and settings.config in (None, cell.cell.config):
                 gone = tuple(flag for flag in self.begun.flags if flag not in settings.flags)
                 label = f"without {' '.join(gone)}"
@@ -198,7 +199,7 @@ async def open_launch(bench: Workbench, selection: Selection, subject: Subject) 
         selection=replace(selection, config=ConfigFilter()),
         launch=launch,
         cell=cell,
-        number=_number(cell.cell.launch),
+        number=LaunchLabel.parse(cell.cell.launch).number,
         begun=Settings(
             parameters=parameters,
             values={each.name: each.default for each in parameters} | dict(launch.overrides),
@@ -227,14 +228,9 @@ def _reaction(done: Evaluated) -> Reaction:
     )
 
 
-def _number(launch: str) -> str:
-    """The `2` of `name#2`, a launch's second time with one config."""
-    return launch.rpartition("#")[2] if "#" in launch else ""
-
-
 def _launch_of(selection: Selection, cell: PlannedCell) -> PlannedLaunch:
     if cell.launch is not None and cell.launch.request.function is not None:
-        wanted = cell.cell.launch.partition("#")[0]
+        wanted = LaunchLabel.parse(cell.cell.launch).call
         for launch in selection.launches:
             if launch.label == wanted:
                 return launch

@@ -98,7 +98,7 @@ class TritonOracle:
         cell = self.cell
         assert cell.launch is not None
         if triton == cell.launch.compiler:
-            return cell.bundled if cell.freeze_ptx and cell.bundled else cell.ptxas
+            return cell.seen_ptxas
         return None if cell.freeze_ptx or cell.ptxas.origin == BUNDLED else cell.ptxas
 
     async def _assembled(self, lowered: Lowered, limits: ResourceLimits) -> Reaction:

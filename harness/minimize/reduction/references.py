@@ -11,7 +11,6 @@ from packaging.version import Version
 
 from harness.files.locations import offline
 from harness.frontends.registry import front_end
-from harness.matrix.rules import newest_of_minor
 from harness.minimize.reduction.fingerprint import (
     Answer,
     Fingerprint,
@@ -19,12 +18,12 @@ from harness.minimize.reduction.fingerprint import (
     accepting_neighbours,
 )
 from harness.minimize.reduction.interest import AnyTool, Oracle, ask_all
-from harness.packages.versions import OLDEST_TRITON
+from harness.packages.versions import newest_of_minor
 from harness.processes.hub import ResourceLimits
 from harness.toolchains.install import install_ptxas
-from harness.toolchains.installed import list_installed
+from harness.toolchains.installed import installed_versions
 from harness.toolchains.marker import PTXAS
-from harness.toolchains.offered import available_ptxas, available_triton
+from harness.toolchains.offered import available_ptxas
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.toolchain import Compiler, Ptxas
 
@@ -79,7 +78,7 @@ def ptxas_shelf() -> Shelf[Ptxas]:
     """
     return Shelf(
         name="ptxas",
-        installed=[install_ptxas(version) for version in _installed(PTXAS)],
+        installed=[install_ptxas(version) for version in installed_versions(PTXAS)],
         available=lambda: [version for version, _ in available_ptxas()],
         install=install_ptxas,
         steps=8,
@@ -102,14 +101,6 @@ def compiler_shelf(kind: str) -> Shelf[Compiler]:
         # Starting one takes seconds.
         glance=4 * _GLANCE_SECONDS,
     )
-
-
-def _supported_triton() -> list[Version]:
-    return newest_of_minor(v for v in available_triton() if v >= OLDEST_TRITON)
-
-
-def _installed(kind: str) -> list[str]:
-    return [each.version for each in list_installed() if each.kind == kind]
 
 
 async def ask_installed(

@@ -10,7 +10,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from harness.blame.choices import (
-    one_of_each_minor,
     order_for_others,
     order_for_the_first,
     worth_trying,
@@ -350,8 +349,6 @@ def test_versions_fold_into_ranges_of_neighbours() -> None:
 
 
 def test_which_versions_are_tried() -> None:
-    versions = ["3.5.0", "3.5.1", "3.6.0", "3.10.0", "3.10.1"]
-    assert one_of_each_minor(versions, {"3.10.0"}) == ["3.5.1", "3.6.0", "3.10.0"]
     minors = [f"3.{n}.0" for n in range(2, 14)]
     assert worth_trying(minors, "3.6.1", 4) == ["3.6.1", "3.13.0", "3.6.0", "3.7.0"]
     assert order_for_the_first(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from packaging.version import Version
 
-from harness.matrix.rules import Rules, Shard, by_information, newest_of_minor, spec_hint
+from harness.matrix.rules import Rules, Shard, by_information, spec_hint
 from harness.matrix.selectors import make_selector, parse_selector
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
@@ -172,11 +172,6 @@ def test_order_is_new_then_failed_then_boundaries_then_the_newest() -> None:
 def test_what_could_not_be_told_is_tried_before_what_is_known() -> None:
     cells = [cell(warps=1), cell(warps=2)]
     assert [index for _, index in by_information(cells, ["ok", "infra"])] == [1, 0]
-
-
-def test_newest_of_each_minor() -> None:
-    versions = [Version(text) for text in ("3.7.0", "3.6.0", "3.7.1", "4.0.0")]
-    assert [str(each) for each in newest_of_minor(versions)] == ["3.6.0", "3.7.1", "4.0.0"]
 
 
 def test_hints() -> None:

@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from harness.packages.versions import exact_version, parse_banner, select
+from harness.packages.versions import (
+    exact_version,
+    newest_of_minor,
+    parse_banner,
+    parse_version,
+    select,
+    version_order,
+)
 from harness.values.errors import UsageError
 
 AVAILABLE = [
@@ -106,3 +113,22 @@ def test_banner() -> None:
     assert parse_banner(BANNER) == ("13.1.115", "cuda_13.1.r13.1/compiler.37061995_0")
     assert parse_banner("Cuda compilation tools, release 9.0, V9.0.176\n") == ("9.0.176", "")
     assert parse_banner("gcc 12") is None
+
+
+def test_newest_of_each_minor() -> None:
+    versions = [Version(text) for text in ("3.7.0", "3.6.0", "3.7.1", "4.0.0")]
+    assert [str(each) for each in newest_of_minor(versions)] == ["3.6.0", "3.7.1", "4.0.0"]
+
+
+def test_what_is_preferred_stands_for_its_minor() -> None:
+    versions = [Version(text) for text in ("3.5.0", "3.5.1", "3.6.0", "3.10.0", "3.10.1")]
+    found = newest_of_minor(versions, [Version("3.10.0"), Version("3.2.0")])
+    assert [str(each) for each in found] == ["3.5.1", "3.6.0", "3.10.0"]
+
+
+def test_what_is_no_version_comes_first() -> None:
+    texts = ["13.10", "13.9", "unknown", None, "13.9rc1", "bundled"]
+    ordered = sorted(texts, key=version_order)
+    assert ordered == [None, "bundled", "unknown", "13.9rc1", "13.9", "13.10"]
+    assert parse_version("3.6.0") == Version("3.6")
+    assert parse_version("unknown") is parse_version(None) is parse_version("") is None

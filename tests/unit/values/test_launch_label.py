@@ -1,0 +1,46 @@
+"""Labels of launches are taken apart as they were put together."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.values.launch_label import LaunchLabel
+
+NAMES = st.from_regex(r"[A-Za-z_]\w*", fullmatch=True)
+VALUES = st.text(st.characters(codec="utf-8", exclude_characters=",#"))
+LABELS = st.builds(
+    LaunchLabel,
+    name=NAMES,
+    overrides=st.lists(st.builds("{}={}".format, NAMES, VALUES)).map(tuple),
+    number=st.integers(1, 99),
+)
+
+
+@given(LABELS)
+def test_what_is_spelled_is_read_again(label: LaunchLabel) -> None:
+    assert LaunchLabel.parse(str(label)) == label
+    assert LaunchLabel.parse(label.call).number == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "overrides", "number"),
+    [
+        ("default", "default", (), 1),
+        ("default#3", "default", (), 3),
+        ("f:chunk_size=32,headdim=64#2", "f", ("chunk_size=32", "headdim=64"), 2),
+        ("f:dtype=a:b#c", "f", ("dtype=a:b#c",), 1),
+        ("f:shape=16,32,n=1", "f", ("shape=16,32", "n=1"), 1),
+        ("", "", (), 1),
+    ],
+)
+def test_parts(text: str, name: str, overrides: tuple[str, ...], number: int) -> None:
+    label = LaunchLabel.parse(text)
+    assert label == LaunchLabel(name=name, overrides=overrides, number=number)
+    assert str(label) == text
+
+
+@given(st.text())
+def test_any_text_is_some_label(text: str) -> None:
+    assert isinstance(LaunchLabel.parse(text).number, int)
