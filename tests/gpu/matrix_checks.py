@@ -12,9 +12,10 @@ import numpy as np
 from cuda_driver import Device
 
 from harness.emulator.engines import matrix_moves, wgmma
+from harness.emulator.engines.accumulation import Accumulation, hopper
 from harness.emulator.engines.mma_sync import mma_sync
 from harness.emulator.engines.shared_matrices import wgmma_descriptor
-from harness.emulator.numbers.formats import from_float64, to_float64
+from harness.emulator.numbers.formats import from_float64
 
 __all__ = ["Row", "compared", "run", "run_parts"]
 
@@ -39,13 +40,6 @@ def compared(name: str, found: np.ndarray, expected: np.ndarray) -> Row:
             for place in places
         ],
     }
-
-
-def _noise_row(name: str, found: np.ndarray, expected: np.ndarray, scale: np.ndarray) -> Row:
-    """Errors relative to 2^-24 of the sum of magnitudes, from percentiles to the worst."""
-    error = np.abs(to_float64(found, "f32") - to_float64(expected, "f32")) / (scale * 2.0**-24)
-    points = np.percentile(error, [50, 90, 99, 100])
-    return {"opcode": name, "elements": found.size, "noise": [round(float(x), 3) for x in points]}
 
 
 # mma.sync
@@ -122,13 +116,6 @@ def _operand(kind: str, count: int, *, exact: bool) -> np.ndarray:
     return codes.view(np.uint64 if kind == "f64" else np.uint32)[..., 0]
 
 
-_MAGNITUDES = {
-    "tf32": 0x7FFFFFFF, "f16": 0x7FFF7FFF, "bf16": 0x7FFF7FFF, "e4m3": 0x7F7F7F7F,
-    "e5m2": 0x7F7F7F7F,
-}  # fmt: skip
-"""Masks that clear the signs of the elements of a register."""
-
-
 def _run_mma(device: Device) -> Iterator[Row]:
     cases = list(_mmas())
     texts = [
@@ -140,7 +127,7 @@ def _run_mma(device: Device) -> Iterator[Row]:
         function = device.function(module, f"m{i}")
         for exact in (True, False):
             integral = case.d == "s32"
-            if not exact and (integral or case.d != "f32"):
+            if not exact and integral:
                 continue
             kinds = (case.a, case.b, case.c)
             a, b, c = (
@@ -152,24 +139,13 @@ def _run_mma(device: Device) -> Iterator[Row]:
             device.launch(function, WARPS, 32, pointers)
             found = device.download(pointers[0], d)
             device.free(*pointers)
-            flags: dict[str, Any] = {
-                "a_type": case.a,
-                "b_type": case.b,
-                "c_type": case.c,
-                "d_type": case.d,
-            }
-            more: dict[str, Any] = {
-                "saturate": case.tail == ".satfinite",
-                "operation": case.tail[1:4] or "xor",
-            }
-            expected = mma_sync(case.shape, a, b, c, **flags, **more)
-            if exact:
-                yield compared(case.opcode, found, expected)
-                continue
-            clear = np.uint32(_MAGNITUDES[case.a])
-            sizes = (a & clear, b & clear, c & np.uint32(0x7FFFFFFF))
-            scale = to_float64(mma_sync(case.shape, *sizes, **flags), "f32")
-            yield _noise_row(case.opcode, found, expected, scale)
+            expected = mma_sync(
+                case.shape, a, b, c, a_type=case.a, b_type=case.b, c_type=case.c, d_type=case.d,
+                saturate=case.tail == ".satfinite", operation=case.tail[1:4] or "xor",
+                order=None if exact else hopper("mma.sync", case.a, case.d),
+            )  # fmt: skip
+            name = case.opcode if exact else f"{case.opcode}, sums of random numbers"
+            yield compared(name, found, expected)
 
 
 # ldmatrix, stmatrix, movmatrix
@@ -284,7 +260,14 @@ def _shared_image(kind: str) -> np.ndarray:
 
 
 def _wgmma_expected(
-    case: Wgmma, shared: np.ndarray, a: np.ndarray | int, b: int, d: np.ndarray, *, accumulate: bool
+    case: Wgmma,
+    shared: np.ndarray,
+    a: np.ndarray | int,
+    b: int,
+    d: np.ndarray,
+    *,
+    accumulate: bool,
+    order: Accumulation | None = None,
 ) -> np.ndarray:
     other = "u8" if case.kind == "s8" else case.kind
     if isinstance(a, np.ndarray):
@@ -298,7 +281,7 @@ def _wgmma_expected(
     )
     return wgmma.wgmma(
         left, right, d, a_type=case.kind, b_type=other, d_type=case.d,
-        accumulate=np.array(accumulate), negate_a=case.negate,
+        accumulate=np.array(accumulate), negate_a=case.negate, order=order,
     )  # fmt: skip
 
 
@@ -351,8 +334,8 @@ def _run_wgmma(device: Device, repeats: int = 6) -> Iterator[Row]:
         yield compared(case.opcode + tags, np.stack(found), np.stack(expected))
 
 
-def _run_wgmma_noise(device: Device) -> Iterator[Row]:
-    """Random numbers: how far one instruction is from the sum rounded once."""
+def _run_wgmma_sums(device: Device) -> Iterator[Row]:
+    """Random numbers, added as sm_90 does."""
     for kind in ("bf16", "f16", "tf32", "e4m3", "e5m2"):
         case = Wgmma(64, "f32", kind)
         text = matrices.wgmma_text(
@@ -370,11 +353,9 @@ def _run_wgmma_noise(device: Device) -> Iterator[Row]:
         device.launch(function, 1, 128, [*pointers, a, b, 1], shared=matrices.SHARED_BYTES)
         found = device.download(pointers[0], start)
         device.free(*pointers)
-        expected = _wgmma_expected(case, shared, a, b, start, accumulate=True)
-        sizes = np.ascontiguousarray(from_float64(np.abs(values), kind)).view(np.uint8)
-        magnitude = start & np.uint32(0x7FFFFFFF)
-        scale = _wgmma_expected(case, sizes, a, b, magnitude, accumulate=True)
-        yield _noise_row(case.opcode, found, expected, to_float64(scale, "f32"))
+        order = hopper("wgmma", kind, "f32")
+        expected = _wgmma_expected(case, shared, a, b, start, accumulate=True, order=order)
+        yield compared(f"{case.opcode}, sums of random numbers", found, expected)
 
 
 def run_parts(device: Device, parts: Sequence[Callable[[Device], Iterator[Row]]]) -> list[Row]:
@@ -390,4 +371,4 @@ def run_parts(device: Device, parts: Sequence[Callable[[Device], Iterator[Row]]]
 
 def run(device: Device) -> list[Row]:
     """Everything of this file."""
-    return run_parts(device, (_run_moves, _run_mma, _run_wgmma, _run_wgmma_noise))
+    return run_parts(device, (_run_moves, _run_mma, _run_wgmma, _run_wgmma_sums))

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from harness.emulator.engines.accumulation import Accumulation
 from harness.emulator.engines.fragments import (
     LANES,
     accumulator,
@@ -74,7 +75,7 @@ def mma_sync(
     scale_a: Bits | None = None,
     scale_b: Bits | None = None,
     scale_type: str = "ue8m0",
-    order: Order | None = None,
+    order: Order | Accumulation | None = None,
 ) -> Bits:
     """D = A x B + C for each warp.
 

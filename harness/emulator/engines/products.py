@@ -4,6 +4,7 @@ The PTX ISA leaves order and precision of the accumulation open (9.7.14.5.14, "S
 products are exact, they are summed in float64 with the accumulator, and the sum is rounded once:
 the best that any hardware may return (f64 is a chain of `fma`). With `order` the sum runs in
 float32 in that order, rounded at each step: two orders show how much of a difference is noise.
+`accumulation` has the sums of one architecture, bit for bit.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.emulator.engines.accumulation import Accumulation
 from harness.emulator.numbers import arithmetic
 from harness.emulator.numbers.formats import Bits, Float64, from_float64, to_float64
 
@@ -39,7 +41,7 @@ def product(
     *,
     c_type: str,
     d_type: str,
-    order: Order | None = None,
+    order: Order | Accumulation | None = None,
 ) -> Bits:
     """A @ B + C, rounded to nearest even.
 
@@ -49,7 +51,8 @@ def product(
         c: (..., m, n) bits of `c_type`, or None for zero.
         c_type: f16, f32 or f64.
         d_type: f16, f32 or f64.
-        order: a permutation of range(k): sum in float32 in this order (f64 stays as it is).
+        order: a permutation of range(k): sum in float32 in this order; or the way of adding of
+            an architecture. f64 stays as it is.
 
     Returns:
         (..., m, n) bits of `d_type`.
@@ -58,6 +61,8 @@ def product(
         start = None if c is None else to_float64(c, c_type)
         if d_type == "f64":
             return _chain(a, b, c)
+        if isinstance(order, Accumulation):
+            return order.add(a, b, c, d_type)
         if order is None:
             total = np.matmul(a, b)
             return from_float64(total if start is None else total + start, d_type)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.emulator.engines.accumulation import Accumulation
 from harness.emulator.engines.fragments import elements
 from harness.emulator.engines.matrix_moves import unpack_row
 from harness.emulator.engines.products import INTEGERS, Order, decode, integer_product, product
@@ -173,7 +174,7 @@ def multiply(
     scales: Scales | None = None,
     scale_input: int = 0,
     disabled: list[int] | None = None,
-    order: Order | None = None,
+    order: Order | Accumulation | None = None,
 ) -> tuple[tuple[Index, Index, Index], Bits]:
     """D = A x B, or A x B + D: which cells of tensor memory get which values.
 

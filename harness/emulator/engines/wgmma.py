@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 
+from harness.emulator.engines.accumulation import Accumulation
 from harness.emulator.engines.fragments import LANES, Layout, elements, operand_a, registers
 from harness.emulator.engines.products import (
     INTEGERS,
@@ -82,7 +83,7 @@ def wgmma(
     negate_b: bool = False,
     saturate: bool = False,
     operation: str = "and",
-    order: Order | None = None,
+    order: Order | Accumulation | None = None,
 ) -> Bits:
     """D = A x B, or A x B + D.
 
