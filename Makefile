@@ -7,7 +7,7 @@ TORCH ?= torch==2.13.0
 # Exit code 1 of triage means "a failure was found", which is what the demo is about.
 FOUND = [ $$? -eq 1 ]
 
-.PHONY: demo test test-long lint benchmark clean
+.PHONY: demo test test-long docs-check lint benchmark clean
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,10 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/vermin --quiet --violations --no-tips --target=3.10- harness repros benchmarks
+
+# Every command that is shown can be given, and the first one prints what README.md says.
+docs-check: $(VENV)/installed
+	$(BIN)/python -m pytest tests/test_docs.py tests/tools/test_readme_real.py
 
 benchmark: $(VENV)/installed
 	$(BIN)/python benchmarks/compile.py

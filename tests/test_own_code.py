@@ -19,11 +19,17 @@ import harness
 from harness.cells import reuse
 from harness.children import launch_code
 from harness.files.own_code import code_sha256
+from harness.frontends import registry
 from harness.frontends.triton import sessions
 
 # How a capture and a result name the code that they follow from.
 CHILD = ("children", "frontends/triton/child")
-DECIDE_A_ROW = ("harness.cells.evaluate", "harness.cells.plan")
+# Front ends are imported when they are asked for.
+DECIDE_A_ROW = (
+    "harness.cells.evaluate",
+    "harness.cells.plan",
+    *(where.partition(":")[0] for where in registry._OURS.values()),
+)
 
 
 def calls(name: str) -> Iterator[ast.Call]:
@@ -107,10 +113,13 @@ def test_modules_that_are_named_in_a_string_exist() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
-        and re.fullmatch(r"harness(\.\w+)+", node.value)
+        and re.fullmatch(r"harness(\.\w+)+(:\w+)?", node.value)
     }
     assert {"harness.cli.compile", "harness.frontends.triton.child"} <= named
-    assert [name for name in sorted(named) if importlib.util.find_spec(name) is None] == []
+    for name in named:
+        module, _, attribute = name.partition(":")
+        assert importlib.util.find_spec(module), f"{name} is named, and is not there"
+        assert not attribute or hasattr(importlib.import_module(module), attribute), name
 
 
 def test_what_is_started_in_a_child_can_be_started() -> None:
