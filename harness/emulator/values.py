@@ -26,6 +26,7 @@ __all__ = [
     "Place",
     "Pointer",
     "Race",
+    "RaceKind",
     "Scalar",
     "Schedule",
     "TensorMap",
@@ -36,6 +37,7 @@ __all__ = [
 Bytes = npt.NDArray[np.uint8]
 
 FaultKind = Literal["memory_fault", "hang", "trap"]
+RaceKind = Literal["write-write", "write-read", "read-write"]
 RaceSpace = Literal["global", "shared", "local", "tensor_memory"]
 
 
@@ -186,7 +188,7 @@ class Race:
     they ran. `formal`: ordered, but not across proxies as the memory model asks for.
     """
 
-    kind: Literal["write-write", "write-read", "read-write"]
+    kind: RaceKind
     space: RaceSpace
     formal: bool
     first: Place

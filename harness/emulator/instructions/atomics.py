@@ -155,8 +155,6 @@ def _apply(
             found[turn] = old
             memory.store(places[turn], change(old, *[each[turn] for each in chosen]), size)
         before[mask] = found
-        if frame.batch.watch is not None:
-            frame.batch.watch.atomic(frame, memory, frame.full(index), size, mask, place)
     return before
 
 

@@ -48,13 +48,23 @@ def _barrier(line: Binder) -> Step:
 def _hold(
     frame: Frame, name: int, here: Array, phase: Array, then: Callable[[], None] | None = None
 ) -> None:
-    barriers = frame.batch.barriers
+    barriers, watch = frame.batch.barriers, frame.batch.watch
+
+    def onwards() -> None:
+        watch.leave(frame, frame.active(), name)
+        if then is not None:
+            then()
 
     def why() -> str:
         row = int(np.nonzero(here)[0][0])
         return f"barrier {name}, where {int(barriers.arrived[row, name])} threads have arrived"
 
-    frame.hold(here, lambda: (barriers.phase[:, name] != phase)[:, None], why, then)
+    frame.hold(
+        here,
+        lambda: (barriers.phase[:, name] != phase)[:, None],
+        why,
+        then if watch is None else onwards,
+    )
 
 
 @opcode(
@@ -120,8 +130,7 @@ _SCOPE = "cta|cluster|gpu|sys"
     f"fence?{{sem:sc|acq_rel|acquire|release}}.{{scope:{_SCOPE}}}",
     "fence.{sem:acquire|release}.sync_restrict::{space:shared::cluster|shared::cta}.{scope:cluster}",
     "fence.mbarrier_init.release.cluster", "membar.{level:cta|gl|sys|cluster|gpu}",
-    "fence.proxy.{proxy:alias|async}",
-    "fence.proxy.async.{space:global|shared::cta|shared::cluster}",
+    "fence.proxy.alias",
     f"fence.proxy.tensormap::generic.{{sem:release}}.{{scope:{_SCOPE}}}",
     f"fence.proxy.tensormap::generic.{{sem:acquire}}.{{scope:{_SCOPE}}}",
     section=f"{_TITLE}: membar, fence", pure=True,
@@ -130,6 +139,22 @@ def _fence(line: Binder) -> Step:
     """Memory here is coherent at once; the race check listens to fences elsewhere."""
     del line
     return Step(lambda _: None, (), is_pure=True)
+
+
+@opcode(
+    "fence.proxy.async", "fence.proxy.async.{space:global|shared::cta|shared::cluster}",
+    section=f"{_TITLE}: membar, fence",
+)  # fmt: skip
+def _proxy_fence(line: Binder) -> Step:
+    """Memory here has no proxies; the race check does."""
+    counts = line.parts.get("space") != "global"
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        if counts and frame.batch.watch is not None:
+            frame.batch.watch.fence(frame, frame.active())
+
+    return Step(run, (), is_pure=False)
 
 
 @opcode(

@@ -15,12 +15,13 @@ import numpy as np
 from harness.emulator.instructions.atomics import combine
 from harness.emulator.instructions.mbarriers import complete_bytes
 from harness.emulator.program.binder import Binder
-from harness.emulator.program.steps import Registers, Step
+from harness.emulator.program.steps import WARP, Registers, Step
 from harness.emulator.program.table import opcode
 from harness.emulator.program.types import BITS, Array
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.issuers import issuers
 from harness.emulator.state.memory import CLUSTER_SHIFT, Memory, Trouble
+from harness.emulator.values import Place
 
 __all__ = [
     "at_rank",
@@ -31,6 +32,7 @@ __all__ = [
     "stored",
     "taken_by",
     "targets",
+    "watched",
 ]
 
 _TITLE = "Data Movement and Conversion Instructions"
@@ -75,10 +77,19 @@ def copied(target: Memory, to: Array, source: Memory, origin: Array) -> None:
     target.store(to, source.load(origin, 1), 1)
 
 
-def signalled(frame: Frame, rows: Array, address: Array, count: int) -> None:
+def watched(
+    frame: Frame, column: int, index: Array, size: int, place: Place, *, writes: bool
+) -> None:
+    """Tell the race check of `size` bytes each at offsets into shared memory."""
+    if frame.batch.watch is not None:
+        warp = (frame.first + column) // WARP
+        frame.batch.watch.block(warp, index.reshape(-1), size, place, writes=writes)
+
+
+def signalled(frame: Frame, rows: Array, address: Array, count: int, column: int) -> None:
     """Tell the mbarriers of these CTAs that so many bytes have come."""
     index = in_shared(frame, rows, address, 8, "the mbarrier of a bulk copy")[:, 0]
-    complete_bytes(frame.batch.memories["shared"], index, np.full(len(index), count))
+    complete_bytes(frame, rows, index, count, column)
 
 
 def _multiple_of_16(values: Array, what: str) -> None:
@@ -117,7 +128,7 @@ def _bulk_load(line: Binder) -> Step:
         line.address(3),
     )
     ranks = line.read(4, "u16") if line.parts.get("multicast") else None
-    from_global = line.parts["source"] == "global"
+    from_global, place = line.parts["source"] == "global", line.line.place
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
@@ -135,7 +146,7 @@ def _bulk_load(line: Binder) -> Step:
                 def effect(
                     _: Array | None, rows: Array = rows[same], target: Array = target[same],
                     source: Array = source[same], signal: Array = signal[same], size: int = size,
-                    wanted: Array | None = wanted,
+                    wanted: Array | None = wanted, column: int = column,
                 ) -> None:  # fmt: skip
                     memory = frame.batch.memories["global" if from_global else "shared"]
                     for members, rank in targets(frame, rows, wanted):
@@ -145,12 +156,16 @@ def _bulk_load(line: Binder) -> Step:
                             if from_global
                             else in_shared(frame, own, source[members], size, "a bulk copy")
                         )
-                        place = at_rank(target[members], rank)
-                        index = in_shared(frame, own, place, size, "a bulk copy")
+                        spot = at_rank(target[members], rank)
+                        index = in_shared(frame, own, spot, size, "a bulk copy")
                         copied(frame.batch.memories["shared"], index, memory, where)
-                        signalled(frame, own, at_rank(signal[members], rank), size)
+                        watched(frame, column, index[:, ::4], 4, place, writes=True)
+                        if not from_global:
+                            watched(frame, column, where[:, ::4], 4, place, writes=False)
+                        signalled(frame, own, at_rank(signal[members], rank), size, column)
 
-                frame.batch.asynchrony.launch(frame, effect)
+                slot = int(signal[same][0]) & _RANK
+                frame.batch.asynchrony.launch(frame, effect, slot=slot)
 
     return Step(run, (), is_pure=False)
 
@@ -171,7 +186,7 @@ def _bulk_store(line: Binder) -> Step:
     to, origin, count = line.address(0), line.address(1), line.read(2, "u32")
     kind = line.parts.get("type")
     change = combine(line.parts["op"], kind) if kind else None
-    unit = BITS[kind] // 8 if kind else 1
+    unit, place = BITS[kind] // 8 if kind else 1, line.line.place
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
@@ -184,15 +199,18 @@ def _bulk_store(line: Binder) -> Step:
                 same = sizes == size
                 where = (rows[same], source[same], target[same])
                 stored(
-                    frame, partial(_read_bytes, frame, *where[:2], size, unit),
+                    frame, partial(_read_bytes, frame, column, *where[:2], size, unit, place),
                     partial(_write_bytes, frame, where[2], size, unit, change),
                 )  # fmt: skip
 
     return Step(run, (), is_pure=False)
 
 
-def _read_bytes(frame: Frame, rows: Array, source: Array, size: int, unit: int) -> Array:
+def _read_bytes(
+    frame: Frame, column: int, rows: Array, source: Array, size: int, unit: int, place: Place
+) -> Array:
     index = in_shared(frame, rows, source, size, "a bulk store")
+    watched(frame, column, index[:, ::4], 4, place, writes=False)
     answer: Array = frame.batch.memories["shared"].load(index[:, ::unit], unit)
     return answer
 

@@ -10,11 +10,12 @@ from collections.abc import Callable
 import numpy as np
 
 from harness.emulator.program.binder import Binder
-from harness.emulator.program.steps import MASK, Registers, Step
+from harness.emulator.program.steps import MASK, WARP, Registers, Step
 from harness.emulator.program.table import opcode
 from harness.emulator.program.types import Array
 from harness.emulator.state.accesses import locate
 from harness.emulator.state.frame import Frame
+from harness.emulator.state.happens_before import HappensBefore
 from harness.emulator.state.mbarriers import arrive, initialised, parity
 from harness.emulator.state.memory import Memory, Trouble
 
@@ -45,11 +46,14 @@ def _space(line: Binder) -> str:
 @opcode(f"mbarrier.init?{{space:{_SHARED}}}.b64", section=f"{_TITLE}.init")
 def _init(line: Binder) -> Step:
     address, count, space = line.address(0), line.read(1, "u32"), _space(line)
+    place = line.line.place
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         memory, index, mask = _objects(registers, space, address(registers))
         counts = frame.full(count(registers))[mask]
+        if frame.batch.watch is not None:
+            frame.batch.watch.write(frame, memory, index, 8, mask, place, None)
         memory.store(index[mask], initialised(counts), 8)
 
     return Step(run, (), is_pure=False)
@@ -57,10 +61,13 @@ def _init(line: Binder) -> Step:
 
 @opcode(f"mbarrier.inval?{{space:{_SHARED}}}.b64", section=f"{_TITLE}.inval")
 def _invalidate(line: Binder) -> Step:
-    address, space = line.address(0), _space(line)
+    address, space, place = line.address(0), _space(line), line.line.place
 
     def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
         memory, index, mask = _objects(registers, space, address(registers))
+        if frame.batch.watch is not None:
+            frame.batch.watch.write(frame, memory, index, 8, mask, place, None)
         memory.store(index[mask], np.zeros(int(mask.sum()), dtype=np.uint64), 8)
 
     return Step(run, (), is_pure=False)
@@ -80,13 +87,29 @@ def signal(
     ]
     states = np.zeros(frame.shape, dtype=np.uint64)
     states[mask] = arrive(memory, chosen, *amounts)
+    watch = frame.batch.watch
+    if watch is not None:
+        if np.any(arrivals) or np.any(done):
+            watch.signal(frame, index, mask)
+        _tell_of_phases(watch, memory, chosen, states[mask])
     return states
 
 
-def complete_bytes(memory: Memory, index: Array, count: Array) -> None:
-    """Take bytes from what objects at offsets wait for."""
+def _tell_of_phases(watch: HappensBefore, memory: Memory, index: Array, before: Array) -> None:
+    over = parity(memory.load(index, 8)) != parity(before)
+    if over.any():
+        watch.phase_complete(index[over])
+
+
+def complete_bytes(frame: Frame, rows: Array, index: Array, count: int, column: int) -> None:
+    """Take bytes from what objects at offsets wait for; the thread in a column asked for them."""
+    memory: Memory = frame.batch.memories["shared"]
     zero = np.zeros(len(index), dtype=np.int64)
-    arrive(memory, index, zero, zero, count)
+    before = arrive(memory, index, zero, zero, np.full(len(index), count))
+    watch = frame.batch.watch
+    if watch is not None:
+        watch.signal_by_task((frame.first + column) // WARP, rows, index)
+        _tell_of_phases(watch, memory, index, before)
 
 
 @opcode(
@@ -158,20 +181,23 @@ def _wait(line: Binder) -> Step:
     slot, _ = line.target(line.operand(0), "pred")
     address, space = line.address(1), _space(line)
     is_parity, is_test = bool(line.parts["parity"]), line.parts["what"] == "test_wait"
-    wanted = line.read(2, "u32" if is_parity else "b64")
+    wanted, at = line.read(2, "u32" if is_parity else "b64"), line.line.place
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         memory, index, mask = _objects(registers, space, address(registers))
+        if frame.batch.watch is not None:
+            frame.batch.watch.read(frame, memory, index, 8, mask, at)
         value = wanted(registers)
         phase = (value & 1).astype(np.uint64) if is_parity else parity(value)
         over = _over(memory, index, phase)
         done = over()
         frame.write(slot, done)
         waiting = mask & ~done
+        if frame.batch.watch is not None and (mask & done).any():
+            frame.batch.watch.waited(frame, index, mask & done)
         if waiting.any():
-            place = int(index[waiting].flat[0]) % max(memory.stride, 1)
-            _hold(frame, slot, waiting, over, place, is_test=is_test)
+            _hold(frame, slot, waiting, over, index, is_test=is_test)
 
     return Step(run, (slot,), is_pure=False, reads_old=True)
 
@@ -187,7 +213,13 @@ def _over(memory: Memory, index: Array, phase: Array) -> Callable[[], Array]:
 
 
 def _hold(
-    frame: Frame, slot: int, waiting: Array, over: Callable[[], Array], place: int, *, is_test: bool
+    frame: Frame,
+    slot: int,
+    waiting: Array,
+    over: Callable[[], Array],
+    index: Array,
+    *,
+    is_test: bool,
 ) -> None:
     """Wait; who only tests is let go, with the answer no, where nothing else can go on."""
     batch = frame.batch
@@ -197,8 +229,14 @@ def _hold(
         done = over()
         return np.ones_like(done) if is_test and batch.patience != patience else done
 
+    stride = max(batch.memories["shared"].stride, 1)
+    place = int(index[waiting].flat[0]) % stride
+
     def after() -> None:
-        frame.write(slot, over())
+        done = over()
+        frame.write(slot, done)
+        if batch.watch is not None:
+            batch.watch.waited(frame, index, frame.active() & done)
 
     frame.hold(waiting, may_go, lambda: f"the mbarrier at shared address {hex(place)}", after)
 

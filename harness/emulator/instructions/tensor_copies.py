@@ -26,6 +26,7 @@ from harness.emulator.instructions.bulk import (
     stored,
     taken_by,
     targets,
+    watched,
 )
 from harness.emulator.program.binder import Binder
 from harness.emulator.program.steps import Reader, Registers, Step
@@ -33,12 +34,14 @@ from harness.emulator.program.table import opcode
 from harness.emulator.program.types import Array
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.issuers import issuers
-from harness.emulator.state.memory import Memory, Trouble
+from harness.emulator.state.memory import CLUSTER_SHIFT, Memory, Trouble
+from harness.emulator.values import Place
 
 __all__: list[str] = []
 
 _TITLE = "Data Movement and Conversion Instructions"
 _HINT = "?{hint:L2::cache_hint}"
+_RANK = (1 << CLUSTER_SHIFT) - 1
 
 _DIM = "{dim:1d|2d|3d|4d|5d}"
 _MODE = "?{mode:tile|tile::gather4}"
@@ -104,7 +107,7 @@ def _map_at(frame: Frame, address: int) -> TileMap:
 def _tensor_load(line: Binder) -> Step:
     to, tensor, barrier = line.address(0), _Tensor(line, 1), line.address(2)
     ranks = line.read(3, "u16") if line.parts["multicast"] else None
-    is_gather = line.parts["mode"] == "tile::gather4"
+    is_gather, place = line.parts["mode"] == "tile::gather4", line.line.place
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
@@ -122,19 +125,23 @@ def _tensor_load(line: Binder) -> Step:
                 def effect(
                     _: Array | None, tile: TileMap = tile, rows: Array = rows[same],
                     target: Array = target[same], signal: Array = signal[same],
-                    corners: Array = corners[same],
+                    corners: Array = corners[same], column: int = column,
                     wanted: Array | None = None if chosen is None else chosen[same],
                 ) -> None:  # fmt: skip
                     data = _tile_read(frame, tile, corners, is_gather=is_gather)
                     for members, rank in targets(frame, rows, wanted):
-                        place = at_rank(target[members], rank)
-                        _tile_to_shared(frame, tile, rows[members], place, data[members])
+                        spot = at_rank(target[members], rank)
+                        own = data[members]
+                        index = _tile_places(frame, tile, rows[members], spot, own.shape[1])
+                        watched(frame, column, index, tile.element_bytes, place, writes=True)
+                        frame.batch.memories["shared"].store(index, own, tile.element_bytes)
                         signalled(
                             frame, rows[members], at_rank(signal[members], rank),
-                            tile_bytes(tile, rows=4 if is_gather else 1),
+                            tile_bytes(tile, rows=4 if is_gather else 1), column,
                         )  # fmt: skip
 
-                frame.batch.asynchrony.launch(frame, effect)
+                slot = int(signal[same][0]) & _RANK
+                frame.batch.asynchrony.launch(frame, effect, slot=slot)
 
     return Step(run, (), is_pure=False)
 
@@ -178,11 +185,6 @@ def _tile_places(frame: Frame, tile: TileMap, rows: Array, start: Array, count: 
     return places
 
 
-def _tile_to_shared(frame: Frame, tile: TileMap, rows: Array, start: Array, data: Array) -> None:
-    places = _tile_places(frame, tile, rows, start, data.shape[1])
-    frame.batch.memories["shared"].store(places, data, tile.element_bytes)
-
-
 @opcode(
     f"cp.async.bulk.tensor.{_DIM}.global.shared::cta{_STORE_MODE}.bulk_group{_HINT}",
     f"cp.reduce.async.bulk.tensor.{_DIM}.global.shared::cta"
@@ -192,7 +194,7 @@ def _tile_to_shared(frame: Frame, tile: TileMap, rows: Array, start: Array, data
 def _tensor_store(line: Binder) -> Step:
     tensor, origin = _Tensor(line, 0), line.address(1)
     is_scatter = line.parts["mode"] == "tile::scatter4"
-    operation = line.parts.get("op") or ""
+    operation, place = line.parts.get("op") or "", line.line.place
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
@@ -206,7 +208,16 @@ def _tensor_store(line: Binder) -> Step:
                 same = np.array([each == tile for each in tiles])
                 stored(
                     frame,
-                    partial(_tile_from_shared, frame, tile, rows[same], source[same], is_scatter),
+                    partial(
+                        _tile_from_shared,
+                        frame,
+                        column,
+                        tile,
+                        rows[same],
+                        source[same],
+                        place,
+                        is_scatter=is_scatter,
+                    ),
                     partial(
                         _tile_write, frame, tile, corners[same], operation, is_scatter=is_scatter
                     ),
@@ -217,13 +228,17 @@ def _tensor_store(line: Binder) -> Step:
 
 def _tile_from_shared(
     frame: Frame,
+    column: int,
     tile: TileMap,
     rows: Array,
     start: Array,
-    is_scatter: bool,  # noqa: FBT001
+    place: Place,
+    *,
+    is_scatter: bool,
 ) -> Array:
     count = tile_bytes(tile, rows=4 if is_scatter else 1) // tile.element_bytes
     places = _tile_places(frame, tile, rows, start, count)
+    watched(frame, column, places, tile.element_bytes, place, writes=False)
     answer: Array = frame.batch.memories["shared"].load(places, tile.element_bytes)
     return answer
 

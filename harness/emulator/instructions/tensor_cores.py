@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from harness.emulator.engines import tcgen05
-from harness.emulator.engines.shared_matrices import tcgen05_descriptor
+from harness.emulator.engines.shared_matrices import MatrixDescriptor, pieces, tcgen05_descriptor
 from harness.emulator.engines.tensor_core import MatrixInstruction, decode_instruction
 from harness.emulator.engines.tensor_memory import (
     address_parts,
@@ -22,12 +22,13 @@ from harness.emulator.engines.tensor_memory import (
 from harness.emulator.instructions.mbarriers import signal
 from harness.emulator.instructions.tensor_moves import memories_of
 from harness.emulator.program.binder import Binder
-from harness.emulator.program.steps import MASK, Reader, Registers, Step
+from harness.emulator.program.steps import MASK, WARP, Reader, Registers, Step
 from harness.emulator.program.table import opcode
 from harness.emulator.program.types import Array
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.issuers import alike, issuers
 from harness.emulator.state.memory import CLUSTER_SHIFT, Trouble
+from harness.emulator.values import Place
 
 __all__: list[str] = []
 
@@ -74,15 +75,15 @@ def _multiply(line: Binder) -> Step:
         line.bracketed(0), line.bracketed(1) if in_tensor else line.read(1, "b64"),
         line.read(2, "b64"), line.read(3, "b32"), line.read(enable_at, "pred"), *disabled,
     ]  # fmt: skip
-    kind = line.parts["kind"].removeprefix("kind::")
+    kind, place = line.parts["kind"].removeprefix("kind::"), line.line.place
     ctas = int(line.parts["group"][-1])
 
-    def one(frame: Frame, rows: Array, values: Sequence[int]) -> None:
+    def one(frame: Frame, rows: Array, values: Sequence[int], warp: int) -> None:
         d, a, b, instruction, enable, *off = values
         what = decode_instruction(kind, instruction)
         _multiplied(
             frame, rows, ctas, d, a, b, what, in_tensor=in_tensor, enable=bool(enable),
-            ws=is_ws, shift=shift, off=off or None,
+            ws=is_ws, shift=shift, off=off or None, warp=warp, place=place,
         )  # fmt: skip
 
     return _issued(readers, one, ctas)
@@ -103,7 +104,7 @@ def _multiply_scaled(line: Binder) -> Step:
         line.read(2, "b64"), line.read(3, "b32"), line.read(6, "pred"), line.bracketed(4),
         line.bracketed(5),
     ]  # fmt: skip
-    kind = line.parts["kind"].removeprefix("kind::")
+    kind, place = line.parts["kind"].removeprefix("kind::"), line.line.place
     ctas = int(line.parts["group"][-1])
     default = {"mxf8f6f4": 1, "mxf4": 2}.get(kind, 4)
     named = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4, "block16": 4}
@@ -111,7 +112,7 @@ def _multiply_scaled(line: Binder) -> Step:
         line.parts["vec"], 2 if kind == "mxf4nvf4" and line.parts["vec"] else default
     )
 
-    def one(frame: Frame, rows: Array, values: Sequence[int]) -> None:
+    def one(frame: Frame, rows: Array, values: Sequence[int], warp: int) -> None:
         d, a, b, instruction, enable, scale_a, scale_b = values
         scales = tcgen05.Scales(
             a_column=address_parts(scale_a)[1], b_column=address_parts(scale_b)[1], blocks=blocks
@@ -119,14 +120,14 @@ def _multiply_scaled(line: Binder) -> Step:
         what = decode_instruction(kind, instruction)
         _multiplied(
             frame, rows, ctas, d, a, b, what, in_tensor=in_tensor, enable=bool(enable),
-            ws=False, shift=0, off=None, scales=scales,
+            ws=False, shift=0, off=None, scales=scales, warp=warp, place=place,
         )  # fmt: skip
 
     return _issued(readers, one, ctas)
 
 
 def _issued(
-    readers: Sequence[Reader], one: Callable[[Frame, Array, Sequence[int]], None], ctas: int
+    readers: Sequence[Reader], one: Callable[[Frame, Array, Sequence[int], int], None], ctas: int
 ) -> Step:
     """A step that has each active thread issue an operation of its CTA, or of its pair."""
 
@@ -139,9 +140,10 @@ def _issued(
                 lead = same if ctas == 1 else same // 2 * 2
 
                 def effect(
-                    _: Array | None, lead: Array = lead, numbers: Sequence[int] = tuple(numbers)
-                ) -> None:
-                    _troubled(partial(one, frame, lead, numbers))
+                    _: Array | None, lead: Array = lead, numbers: Sequence[int] = tuple(numbers),
+                    warp: int = (frame.first + column) // WARP,
+                ) -> None:  # fmt: skip
+                    _troubled(partial(one, frame, lead, numbers, warp))
 
                 frame.batch.asynchrony.launch(frame, effect, queue=_QUEUE)
 
@@ -151,7 +153,7 @@ def _issued(
 def _multiplied(
     frame: Frame, rows: Array, ctas: int, d: int, a: int, b: int, what: MatrixInstruction,
     *, in_tensor: bool, enable: bool, ws: bool, shift: int, off: list[int] | None,
-    scales: tcgen05.Scales | None = None,
+    warp: int, place: Place, scales: tcgen05.Scales | None = None,
 ) -> None:  # fmt: skip
     memory = frame.batch.memories["shared"]
     members = rows[:, None] + np.arange(ctas)[None, :]
@@ -163,7 +165,9 @@ def _multiplied(
         left = tcgen05.operand_from_tensor_memory(tensor, lane, column, what, ws=ws)
     else:
         left = tcgen05.operand_from_shared(shared, tcgen05_descriptor(a), what, "a")
+        _watch(frame, members, tcgen05_descriptor(a), what, "a", warp, place)
     right = tcgen05.operand_from_shared(shared, tcgen05_descriptor(b), what, "b")
+    _watch(frame, members, tcgen05_descriptor(b), what, "b", warp, place)
     lane, column = address_parts(d)
     (cta, lanes, columns), result = tcgen05.multiply(
         tensor, left, right, what, lane, column, accumulate=enable, ws=ws, scales=scales,
@@ -171,6 +175,24 @@ def _multiplied(
     )  # fmt: skip
     tensor[:, cta, lanes, columns] = result
     words[members] = tensor
+
+
+def _watch(
+    frame: Frame, members: Array, descriptor: MatrixDescriptor, what: MatrixInstruction, which: str,
+    warp: int, place: Place,
+) -> None:  # fmt: skip
+    """Tell the race check which 16 bytes of shared memory a product reads."""
+    watch = frame.batch.watch
+    if watch is None:
+        return
+    name, rows = (what.a_type, what.m) if which == "a" else (what.b_type, what.n)
+    where = pieces(
+        descriptor, rows=rows // members.shape[1], k_bytes=32,
+        width={"tf32": 32, "f16": 16, "bf16": 16}.get(name, 8),
+        mn_major=what.a_mn_major if which == "a" else what.b_mn_major,
+    )  # fmt: skip
+    spots = members.reshape(-1, 1) * frame.batch.memories["shared"].stride + where.reshape(1, -1)
+    watch.block(warp, spots.reshape(-1), 16, place, writes=False)
 
 
 @opcode(
@@ -225,7 +247,7 @@ def _copy(line: Binder) -> Step:
     shape = line.line.opcode.split(f"cta_group::{ctas}.", 1)[1]
     readers = [line.bracketed(0), line.read(1, "b64")]
 
-    def one(frame: Frame, rows: Array, values: Sequence[int]) -> None:
+    def one(frame: Frame, rows: Array, values: Sequence[int], _: int) -> None:
         memory = frame.batch.memories["shared"]
         words = memories_of(frame).words
         lane, column = address_parts(values[0])
@@ -246,7 +268,7 @@ def _copy(line: Binder) -> Step:
 def _shift(line: Binder) -> Step:
     ctas = int(line.parts["group"][-1])
 
-    def one(frame: Frame, rows: Array, values: Sequence[int]) -> None:
+    def one(frame: Frame, rows: Array, values: Sequence[int], _: int) -> None:
         words = memories_of(frame).words
         lane, column = address_parts(values[0])
         for member in range(ctas):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.emulator.engines.shared_matrices import MatrixDescriptor, wgmma_descriptor
+from harness.emulator.engines.shared_matrices import MatrixDescriptor, pieces, wgmma_descriptor
 from harness.emulator.engines.wgmma import register_operand, shared_operand, wgmma
 from harness.emulator.instructions.matrix import held, whole_warps
 from harness.emulator.program.binder import Binder
@@ -24,6 +24,7 @@ __all__ = ["KIND"]
 _TITLE = "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions"
 KIND = "wgmma"
 _GROUP = 4
+_WIDTHS = {"f16": 16, "bf16": 16, "tf32": 32}
 
 
 def _shapes(k: int) -> str:
@@ -78,6 +79,7 @@ class _Product:
         self, line: Binder, slots: list[int], turns: list[bool], negate: list[bool]
     ) -> None:
         self._parts = line.parts
+        self._place = line.line.place
         self._slots = slots
         self._turns = turns
         self._negate = negate
@@ -121,6 +123,7 @@ class _Product:
             right = shared_operand(shared, b, parts["b"], rows=self._n, mn_major=self._turns[1])
             if left is not None:
                 codes = shared_operand(shared, left, parts["a"], rows=64, mn_major=self._turns[0])
+            self._watch(frame, rows, members, b, left)
         except IndexError:
             raise Trouble(
                 "memory_fault", "a matrix descriptor reaches beyond shared memory"
@@ -140,6 +143,28 @@ class _Product:
         )  # fmt: skip
         grouped = result.reshape(len(rows), _GROUP, WARP, -1)
         new[np.ix_(rows, np.array(members))] = grouped[:, places]
+
+    def _watch(
+        self, frame: Frame, rows: Array, members: list[int], b: MatrixDescriptor,
+        left: MatrixDescriptor | None,
+    ) -> None:  # fmt: skip
+        """Tell the race check which 16 bytes of shared memory are read."""
+        watch = frame.batch.watch
+        if watch is None:
+            return
+        stride = frame.batch.memories["shared"].stride
+        read = [(b, "b", self._n, self._turns[1])]
+        if left is not None:
+            read.append((left, "a", 64, self._turns[0]))
+        for descriptor, name, count, is_turned in read:
+            where = pieces(
+                descriptor, rows=count, k_bytes=32, width=_WIDTHS.get(self._parts[name], 8),
+                mn_major=is_turned,
+            )  # fmt: skip
+            spots = (rows[:, None] * stride + where.reshape(1, -1)).reshape(-1)
+            for member in members:
+                warp = frame.first // WARP + member
+                watch.block(warp, spots, 16, self._place, writes=False)
 
 
 @opcode("wgmma.fence.sync.aligned", section=f"{_TITLE}: wgmma.fence", pure=True)

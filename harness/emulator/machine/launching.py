@@ -21,6 +21,7 @@ from harness.emulator.program.types import Array
 from harness.emulator.state.batch import Batch, Findings, Geometry
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.memory import Memory, Trouble
+from harness.emulator.state.shadows import Races
 from harness.emulator.values import Budget, Checks, Fault, Launch, Outcome, Schedule
 
 __all__ = ["run"]
@@ -60,6 +61,7 @@ class _Machine:
         self._findings = Findings()
         self._arena = Arena(launch, program.listing, schedule.garbage, validity=check.validity)
         self._parameters = parameter_memory(launch, program.listing, self._arena)
+        self._races = Races()
         self._executed = 0
         self._refuse_geometry()
 
@@ -93,6 +95,7 @@ class _Machine:
         return Outcome(
             allocations=self._arena.allocations(),
             faults=tuple(faults),
+            races=self._races.all(),
             uninitialised=self._findings.uninitialised(),
             executed=self._executed,
             ctas=ran,
@@ -142,6 +145,8 @@ class _Machine:
         batch = Batch(
             self._geometry, coordinates, memories, self._schedule, self._findings, lanes=lanes
         )
+        if self._check.races and memories["shared"].stride:
+            batch.look_for_races(self._program.grain, self._races)
         end = len(self._program.sections)
         width = lanes if self._schedule.warps == "lockstep" else WARP
         batch.frames = [Frame(batch, first, width, end) for first in range(0, lanes, width)]

@@ -15,7 +15,7 @@ from harness.emulator.program.regions import SHARED_BASE, Region, laid_out
 from harness.emulator.program.steps import MASK, Reader, Registers, Run, Step, merge
 from harness.emulator.program.table import find_row
 from harness.emulator.program.types import CANONICAL, Array
-from harness.emulator.program.variables import Variable
+from harness.emulator.program.variables import SIZES, Variable
 from harness.emulator.values import Place
 
 __all__ = ["Program", "Section", "decode"]
@@ -47,7 +47,10 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """An entry ready to run. `live` is how many arrays of registers it holds at most."""
+    """An entry ready to run. `live` is how many arrays of registers it holds at most.
+
+    `grain` is the size of the smallest access to memory, at most 4 bytes.
+    """
 
     listing: EntryListing
     slots: Slots
@@ -58,6 +61,7 @@ class Program:
     local: tuple[Region, ...]
     local_end: int
     live: int
+    grain: int
 
     def initial(self, garbage: int) -> list[Array]:
         """Every slot: constants, and something arbitrary in registers that nothing wrote."""
@@ -98,8 +102,20 @@ def decode(ptx: str, entry: str | None) -> Program:
     shared, shared_end = _placed(listing, "shared", SHARED_BASE)
     local, local_end = _placed(listing, "local", 0)
     return Program(
-        listing, slots, sections, tuple(shared), shared_end, dynamic, tuple(local), local_end, live
-    )
+        listing, slots, sections, tuple(shared), shared_end, dynamic, tuple(local), local_end, live,
+        _grain(blocks),
+    )  # fmt: skip
+
+
+def _grain(blocks: Sequence[Block]) -> int:
+    """The smallest access of `ld` and `st` to what may be shared memory."""
+    sizes = [4]
+    for block in blocks:
+        for line in block.lines:
+            words = line.opcode.split(".")
+            if words[0] in ("ld", "st") and "global" not in words and "param" not in words:
+                sizes.append(SIZES.get(words[-1], 4))
+    return min(sizes)
 
 
 def _is_wait(name: str) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 from harness.emulator.program.steps import MASK, Registers
 from harness.emulator.program.types import Array
 from harness.emulator.state.frame import Frame
-from harness.emulator.state.memory import CLUSTER_SHIFT, Memory, Trouble
+from harness.emulator.state.memory import CLUSTER_SHIFT, Memory
 from harness.emulator.values import Place
 
 __all__ = ["Located", "gather", "locate", "scatter"]
@@ -110,6 +110,8 @@ def scatter(
     for memory, index, active in locate(frame, space, address, size, "a store", registers[MASK]):
         if memory.stride and frame.ctas > 1:
             values = np.broadcast_to(values, np.broadcast_shapes(values.shape, (frame.ctas, 1)))
+        if frame.batch.watch is not None:
+            frame.batch.watch.write(frame, memory, index, size, active, place, values)
         if active is not None:
             shape = np.broadcast_shapes(index.shape, values.shape, active.shape)
             which = np.broadcast_to(active, shape)
@@ -120,10 +122,3 @@ def scatter(
         else:
             shape = np.broadcast_shapes(index.shape, values.shape)
             memory.store(np.broadcast_to(index, shape), np.broadcast_to(values, shape), size)
-        if frame.batch.watch is not None:
-            frame.batch.watch.write(frame, memory, index, size, active, place)
-
-
-def no_space(name: str) -> Trouble:
-    """For a space that this machine has none of."""
-    return Trouble("memory_fault", f"there is no {name} memory")

@@ -15,6 +15,7 @@ import numpy as np
 from harness.emulator.program.steps import MASK
 from harness.emulator.program.types import Array
 from harness.emulator.state.frame import Frame
+from harness.emulator.state.happens_before import HappensBefore, Task
 
 __all__ = ["Asynchrony", "Groups"]
 
@@ -29,13 +30,15 @@ class _Entry:
     effect: Effect
     mask: Array | None
     group: Array
+    task: Task | None
 
 
 class Groups:
     """What the threads of a frame issued, by group, in order."""
 
-    def __init__(self, frame: Frame, asynchrony: Asynchrony) -> None:
+    def __init__(self, frame: Frame, asynchrony: Asynchrony, kind: str) -> None:
         self._frame = frame
+        self._kind = kind
         self._asynchrony = asynchrony
         self._committed = np.zeros((1, 1), dtype=np.int64)
         self._entries: list[_Entry] = []
@@ -48,14 +51,19 @@ class Groups:
     def issue(self, effect: Effect) -> None:
         """Do it now or later, for the active threads."""
         mask = self._frame.registers[MASK]
+        watch = self._asynchrony.watch
+        task = None if watch is None else watch.begin(self._frame, self._kind)
+        entry = _Entry(effect, mask, self._committed, task)
         if self._asynchrony.is_now():
-            effect(mask)
+            self._do(entry, mask)
         else:
-            self._entries.append(_Entry(effect, mask, self._committed))
+            self._entries.append(entry)
 
     def commit(self) -> None:
         """End the current group of the active threads."""
         mask = self._frame.registers[MASK]
+        if self._asynchrony.watch is not None:
+            self._asynchrony.watch.commit(self._frame, self._kind)
         more = self._committed + 1
         self._committed = more if mask is None else np.where(mask, more, self._committed)
 
@@ -80,6 +88,8 @@ class Groups:
             else:
                 kept.append(entry)
         self._entries = kept
+        if self._asynchrony.watch is not None:
+            self._asynchrony.watch.wait(self._frame, self._kind, pending)
 
     def finish(self) -> None:
         """Complete everything, whoever issued it."""
@@ -88,11 +98,7 @@ class Groups:
         self._entries = []
 
     def _do(self, entry: _Entry, mask: Array | None) -> None:
-        registers = self._frame.registers
-        outer = registers[MASK]
-        registers[MASK] = mask
-        entry.effect(mask)
-        registers[MASK] = outer
+        self._asynchrony.perform(self._frame, entry.effect, mask, entry.task)
 
 
 @dataclass(slots=True)
@@ -101,6 +107,7 @@ class _Flight:
     effect: Effect
     mask: Array | None
     queue: str
+    task: Task | None
 
 
 class Asynchrony:
@@ -111,6 +118,19 @@ class Asynchrony:
         self._random = random
         self._groups: dict[tuple[int, str], Groups] = {}
         self._flights: list[_Flight] = []
+        self.watch: HappensBefore | None = None
+
+    def perform(self, frame: Frame, effect: Effect, mask: Array | None, task: Task | None) -> None:
+        """Do an operation for a mask of threads, as the agent that it is for the race check."""
+        registers = frame.registers
+        outer, outer_task = registers[MASK], None if self.watch is None else self.watch.task
+        registers[MASK] = mask
+        if self.watch is not None:
+            self.watch.task = task
+        effect(mask)
+        registers[MASK] = outer
+        if self.watch is not None:
+            self.watch.task = outer_task
 
     def is_now(self) -> bool:
         """Whether an operation that is issued takes effect at once."""
@@ -122,28 +142,28 @@ class Asynchrony:
         """The groups of one kind that the threads of a frame issued."""
         key = (frame.first, kind)
         if key not in self._groups:
-            self._groups[key] = Groups(frame, self)
+            self._groups[key] = Groups(frame, self, kind)
         return self._groups[key]
 
-    def launch(self, frame: Frame, effect: Effect, *, queue: str = "") -> None:
-        """An operation that signals by itself; in a queue, not before those that came before it."""
+    def launch(self, frame: Frame, effect: Effect, *, queue: str = "", slot: int = 0) -> None:
+        """An operation that signals by itself; in a queue, not before those that came before it.
+
+        `slot` tells apart what no queue keeps in order: the offset of the mbarrier.
+        """
         mask = frame.registers[MASK]
         is_first = not queue or all(each.queue != queue for each in self._flights)
+        task = None if self.watch is None else self.watch.begin(frame, queue, slot)
         if is_first and self.is_now():
-            effect(mask)
+            self.perform(frame, effect, mask, task)
         else:
-            self._flights.append(_Flight(frame, effect, mask, queue))
+            self._flights.append(_Flight(frame, effect, mask, queue, task))
 
     def complete_some(self) -> bool:
         """Complete the oldest flight; whether there was one."""
         if not self._flights:
             return False
         flight = self._flights.pop(0)
-        registers = flight.frame.registers
-        outer = registers[MASK]
-        registers[MASK] = flight.mask
-        flight.effect(flight.mask)
-        registers[MASK] = outer
+        self.perform(flight.frame, flight.effect, flight.mask, flight.task)
         return True
 
     def finish(self) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from harness.emulator.program.types import Array
 from harness.emulator.state.frame import Frame
+from harness.emulator.state.happens_before import HappensBefore
 from harness.emulator.state.memory import Trouble
 
 __all__ = ["Barriers"]
@@ -25,6 +26,7 @@ class Barriers:
 
     def __init__(self, ctas: int, threads: int, cluster_size: int) -> None:
         self.frames: Sequence[Frame] = ()
+        self.watch: HappensBefore | None = None
         self._ctas = ctas
         self._threads = threads
         self._cluster_size = cluster_size
@@ -70,6 +72,8 @@ class Barriers:
             self.arrived[:, which] += warps
             self.wanted[came, which] = wanted[came]
             result.append((which, here, phase))
+            if self.watch is not None:
+                self.watch.arrive(frame, here, which)
             self._complete(which)
         return result
 
@@ -80,6 +84,8 @@ class Barriers:
         full = (self.arrived[:, which] >= wanted) & (self.arrived[:, which] > 0)
         if full.any():
             self.phase[full, which] += 1
+            if self.watch is not None:
+                self.watch.complete(which, np.nonzero(full)[0])
             self.arrived[full, which] = 0
             self.results[full, which] = self.votes[full, which]
             self.votes[full, which] = 0
@@ -115,4 +121,6 @@ class Barriers:
         rows = np.repeat(full, size)
         self.cluster_arrived[rows] = 0
         self.cluster_phase[rows] += 1
+        if self.watch is not None and full.any():
+            self.watch.cluster(size)
         return bool(full.any())

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from harness.emulator.program.steps import WARP
 from harness.emulator.program.types import Array
 from harness.emulator.state.asynchrony import Asynchrony
 from harness.emulator.state.barriers import Barriers
 from harness.emulator.state.frame import Frame
+from harness.emulator.state.happens_before import HappensBefore
 from harness.emulator.state.memory import Memory
+from harness.emulator.state.shadows import Races
 from harness.emulator.state.tensor_memories import TensorMemories
-from harness.emulator.state.watching import AccessWatch
 from harness.emulator.values import Place, Schedule, Uninitialised
 
 __all__ = ["WINDOWS", "Batch", "Geometry"]
@@ -80,12 +82,18 @@ class Batch:
         self.frames: list[Frame] = []
         self.barriers = Barriers(self.ctas, lanes, geometry.cluster_size)
         self.asynchrony = Asynchrony(schedule.completion, self.random)
-        self.watch: AccessWatch | None = None
+        self.watch: HappensBefore | None = None
         self.executed = 0
         self.ticks = 0
         # Goes up where nothing but who only tests a barrier can go on.
         self.patience = 0
         self._tensor_memories: TensorMemories | None = None
+
+    def look_for_races(self, grain: int, races: Races) -> None:
+        """Watch shared memory from now on, in pieces of `grain` bytes."""
+        warps = self.threads // WARP
+        watch = HappensBefore(self.ctas, warps, self.memories["shared"], grain, races)
+        self.watch = self.barriers.watch = self.asynchrony.watch = watch
 
     @property
     def tensor_memories(self) -> TensorMemories:
