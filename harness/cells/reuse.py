@@ -49,7 +49,6 @@ _JUDGING = (
     "repros",
     "cells/evaluate.py",
     "cells/plan.py",
-    "cells/selection.py",
 )
 _LIMITED = {kind.value for kind in LIMITS_OF_OURS}
 _SIGKILL = 9
