@@ -163,7 +163,11 @@ def choose_launches(options: SelectionOptions, repro: Repro) -> tuple[PlannedLau
     if repro.ptx and options.config:
         raise UsageError(f"{repro.name}: PTX has no configs; --config does not apply")
     return tuple(
-        PlannedLaunch(spec=spec, overrides=_overrides(options.set, spec, repro))
+        PlannedLaunch(
+            spec=spec,
+            overrides=_overrides(options.set, spec, repro),
+            given=frozenset(word.partition("=")[0] for word in options.set),
+        )
         for spec in _named_launches(options, repro)
     )
 
@@ -277,6 +281,8 @@ def small_launch(selection: Selection, launch: PlannedLaunch) -> PlannedLaunch:
     """The launch with the repro's small parameters; what the user set stays."""
     known = {parameter.name for parameter in launch.spec.parameters}
     small: Mapping[str, Scalar | None] = {
-        name: value for name, value in selection.repro.check if name in known
+        name: value
+        for name, value in selection.repro.check
+        if name in known and name not in launch.given
     }
-    return PlannedLaunch(spec=launch.spec, overrides={**small, **launch.overrides})
+    return replace(launch, overrides={**small, **launch.overrides})

@@ -81,10 +81,14 @@ class CapturedLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLaunch:
-    """A launch function with its overrides; `label` is how cells spell both."""
+    """A launch function with its overrides; `label` is how cells spell both.
+
+    `given` are the parameters that the user named, those too that were set to their default.
+    """
 
     spec: LaunchSpec
     overrides: Mapping[str, Scalar | None]
+    given: frozenset[str] = frozenset()
 
     @property
     def label(self) -> str:

@@ -87,8 +87,13 @@ class RealValues:
                 why = str(error)
                 continue
             [ran] = emulated.runs or [None]
-            if ran is None or ran.not_run or ran.faults:
-                why = emulated.problem or (ran and (ran.not_run or ran.faults[0].what)) or why
+            if ran and ran.faults:
+                # The interpreter would fall into the same hole, or loop for as long as it may.
+                unchanged = tuple(each.sha256 for each in variant.buffers)
+                said = f"as they were: {ran.faults[0].what}"
+                return LaunchAnswer(variant=number, buffers=unchanged, values=said)
+            if ran is None or ran.not_run:
+                why = emulated.problem or (ran and ran.not_run) or why
                 continue
             buffers = ran.buffers[: len(variant.buffers)]
             return LaunchAnswer(

@@ -94,14 +94,14 @@ class _Recording:
 
     async def record(self, key: str, sent: dict[str, Any], triton: Compiler) -> Kept[Inputs]:
         require_confinement()
-        timeout = self.bench.limits.timeout * _PATIENCE
+        timeout = self.bench.limits.timeout
         folder = self.bench.hub.new_folder("inputs")
         try:
             with scratch_disk():
                 request = {**sent, "timeout": timeout}
                 (folder / "request.json").write_text(json.dumps(request))
             argv = [sys.executable, "-m", _CHILD, str(folder)]
-            limits = ResourceLimits(timeout=timeout, memory=self.bench.limits.memory)
+            limits = ResourceLimits(timeout=timeout * _PATIENCE, memory=self.bench.limits.memory)
             ended = asyncio.ensure_future(
                 self.bench.hub.execute(argv, folder=folder, limits=limits, env=_environment(triton))
             )

@@ -62,11 +62,12 @@ def trials_of(schedules: Sequence[Schedule], *, races: bool) -> tuple[RunTrial, 
     """A run for each schedule, and the first once more with other garbage.
 
     Accesses are followed in the first run alone: what is ordered does not depend on the schedule,
-    and following them costs time.
+    and following them costs time. What has been written has to be known in both that are compared.
     """
     checks = Checks(races=races, validity=True)
     runs = [
         RunTrial(schedule=schedule, checks=checks if n == 0 else Checks())
         for n, schedule in enumerate(schedules)
     ]
-    return (*runs, RunTrial(schedule=replace(schedules[0], garbage=1)))
+    repeated = replace(schedules[0], garbage=1)
+    return (*runs, RunTrial(schedule=repeated, checks=Checks(validity=True)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -33,6 +34,7 @@ def _allocation(buffer: JobBuffer, folder: Path) -> Allocation:
 
 
 def _launch(job: EmulatorJob, folder: Path) -> Launch:
+    """The launch, with what its buffers held when they were recorded."""
     return Launch(
         ptx=(folder / job.ptx).read_text(),
         entry=job.entry,
@@ -60,9 +62,23 @@ def _keep(data: bytes, folder: Path) -> str:
     return sha256
 
 
+def _with_garbage(launch: Launch, garbage: int) -> Launch:
+    """The launch with other bytes in the buffers that nothing has written to."""
+    draw = np.random.default_rng(garbage)
+    allocations = (
+        each
+        if each.written is None
+        else replace(each, data=draw.integers(0, 256, len(each.data), np.uint8))
+        for each in launch.allocations
+    )
+    return replace(launch, allocations=tuple(allocations))
+
+
 def _ran(launch: Launch, trial: RunTrial, job: EmulatorJob, folder: Path) -> Ran:
     started = time.perf_counter()
-    outcome = run(launch, trial.schedule, job.budget, trial.checks)
+    garbage = trial.schedule.garbage
+    given = _with_garbage(launch, garbage) if garbage else launch
+    outcome = run(given, trial.schedule, job.budget, trial.checks)
     return Ran(
         trial=trial,
         buffers=tuple(

@@ -56,7 +56,17 @@ def test_a_second_run_reads_what_is_stored(module_triage: Triage) -> None:
 
 
 def test_out_of_bounds_and_endless_kernels_are_found(module_triage: Triage) -> None:
-    rows = run(module_triage, "--kernel", str(FAULTY), *ON, "--budget", "1000000", code=1)
+    rows = run(
+        module_triage,
+        "--kernel",
+        str(FAULTY),
+        *ON,
+        "--budget",
+        "1000000",
+        "--timeout",
+        "20",
+        code=1,
+    )
     [beyond, endless] = rows
     assert beyond["run"] == "memory_fault"
     assert "ld.global" in beyond["run_reason"]

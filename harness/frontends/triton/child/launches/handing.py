@@ -101,6 +101,7 @@ class _Interpretation:
 
     child: int
     path: Path
+    deadline: float
     found: dict[str, Any] | None = None
 
 
@@ -125,7 +126,7 @@ class Handing:
 
     folder: Path
     kernels: Sequence[str]
-    deadline: float
+    patience: float
     injected: Injected = field(default_factory=dict)
     launches: list[_Launch] = field(default_factory=list)
 
@@ -246,7 +247,8 @@ class Handing:
             child = split()
             if child == 0:
                 self._interpret_into(path, executor, args, kwargs, storages)
-            launch.interpretation = _Interpretation(child, path)
+            deadline = time.monotonic() + self.patience
+            launch.interpretation = _Interpretation(child, path, deadline)
         names = launch.buffers
         if names is None:
             found = self._collect(launch)
@@ -280,7 +282,7 @@ class Handing:
         mine = launch.interpretation
         assert mine is not None
         if mine.found is None:
-            said = ended_badly(wait_until(mine.child, self.deadline)) or "ended without a word"
+            said = ended_badly(wait_until(mine.child, mine.deadline)) or "ended without a word"
             is_there = mine.path.exists()
             nothing = {"buffers": [], "error": said}
             mine.found = loads(mine.path.read_text()) if is_there else nothing
@@ -351,14 +353,12 @@ def _write(path: Path, value: dict[str, Any]) -> None:
 
 def main() -> None:
     """Do what `request.json` asks for."""
-    started = time.monotonic()
     folder = Path(sys.argv[1])
     ask = loads((folder / "request.json").read_text())
     handing = Handing(
         folder=folder,
         kernels=ask["kernels"],
-        # Some of the time is left to say what was found until then.
-        deadline=started + 0.9 * ask["timeout"],
+        patience=ask["timeout"],
         injected=ask["injected"],
     )
     if ask["confined"]:
