@@ -219,7 +219,9 @@ def _in_header(name: str, text: str) -> str:
 def _compilers(options: SelectionOptions, repro: Repro) -> tuple[Compiler, ...]:
     end = front_end(repro.front_end)
     found: list[Compiler] = []
-    for word in _compiler_words(options, repro, end) or [repro.version or INSTALLED]:
+    # The version that a repro names is that of its compiler; its PTX has been through it.
+    own = repro.version if repro.compiler == end.kind else None
+    for word in _compiler_words(options, repro, end) or [own or INSTALLED]:
         if word == INSTALLED:
             found.append(end.default())
             continue
