@@ -41,7 +41,7 @@ def runs_to_trust(bad: Tally, *, doubt: float = DOUBT) -> int:
     if bad.rate >= 1:
         return 1
     if bad.rate <= 0:
-        raise ValueError("a failure that was never seen cannot be told from none")
+        raise ValueError("a failure that was never seen has no rate")
     return math.ceil(math.log(doubt) / math.log1p(-bad.rate))
 
 

@@ -64,7 +64,7 @@ def stage_lines(report: BisectReport, story: StageStory) -> list[str]:
     if story.first:
         lines.append(f"First stage that differs in kind: {story.first.stage}.")
     if story.trap_stage:
-        made = f", made by pass {story.failing_pass}" if story.failing_pass else ""
+        made = f", inserted by pass {story.failing_pass}" if story.failing_pass else ""
         lines.append(f"The trap is first seen in {story.trap_stage}{made}.")
     elif story.failing_pass:
         lines.append(f"Failing pass: {story.failing_pass}.")

@@ -59,7 +59,7 @@ def compare_histories(
         )
         return Likeness(number=others_number, agrees=True, words=words)
     seen = f"both fail with {_listed(failing)}" if failing else "no version was tried with both"
-    words = f"cannot be told apart yet: {seen}; `triage bisect` of each would tell"
+    words = f"cannot be distinguished yet: {seen}; run `triage bisect` on each"
     return Likeness(number=others_number, agrees=None, words=words)
 
 

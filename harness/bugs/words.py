@@ -223,7 +223,7 @@ def _details(bug: Bug) -> Iterator[tuple[str, RenderableType]]:
         yield "program", f"{program}: the failure says nothing, so it is this program's bug"
     if record.other_keys:
         yield "also", ", ".join(record.other_keys)
-    yield "cells", f"{bug.cells_now:,} of {bug.cells:,} that ever had it"
+    yield "cells", f"{bug.cells_now:,} of {bug.cells:,} that ever showed it"
     yield "kernels", ", ".join(f"{name} ({count:,})" for name, count in bug.kernels.items())
     yield "targets", ", ".join(bug.targets)
     yield "seen", f"first in run {bug.first_seen}, last in run {bug.last_seen}"

@@ -155,7 +155,7 @@ def _gravity(row: CheckRow) -> tuple[int, float]:
 def _judged(row: CheckRow, finding: LaunchComparison, variant: SameProgram) -> CheckRow:
     """What one launch says of one config."""
     if finding.level == "source":
-        reason = "the source does not see what tells the configs apart"
+        reason = "the configs differ in nothing that the source reads"
         return replace(row, status=Agreement.AGREES, reason=reason, level=finding.level, group=0)
     if row.suspect and not variant.suspect:
         reason = "the small launch does not reach what is suspect; keep that size with --set"
@@ -190,4 +190,4 @@ def _why_not(kernel: str, found: Interpretation) -> str:
     if found.error:
         said = next(iter(found.error.message.splitlines()), "")[:300]
         return f"the small launch raised {found.error.type}: {said}"
-    return "the small launch never comes to it, or not through an autotuner"
+    return "the reduced launch does not reach it, or not through an autotuner"

@@ -143,6 +143,6 @@ def _rekey(*, as_json: bool) -> None:
     results_console().print(
         f"{done.judged:,} of {done.results:,} results judged again by rule {done.rule}, "
         f"{done.changed:,} changed; {done.kept:,} kept as they are (their evidence is gone, or "
-        f"tells nothing); {done.bugs:,} bugs have another signature, {done.merged:,} became "
+        f"decides nothing); {done.bugs:,} bugs have another signature, {done.merged:,} became "
         "duplicates"
     )

@@ -188,7 +188,7 @@ def _tell(report: MatrixReport, *, as_json: bool) -> None:
     )
     if report.skipped or report.skipped_captures:
         console.print(
-            f"incomplete: time was up with {report.skipped:,} cells not begun, and "
+            f"incomplete: time was up with {report.skipped:,} cells not started, and "
             f"{report.skipped_captures:,} captures whose cells are not all known; the same command "
             "goes on from here",
             soft_wrap=True,

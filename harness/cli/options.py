@@ -101,7 +101,7 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
         click.option(
             "--freeze-ptx",
             is_flag=True,
-            help="Give every ptxas the PTX made for the bundled one, byte for byte.",
+            help="Give every ptxas the PTX generated for the bundled one, byte for byte.",
         ),
     )
     for option in reversed(options):

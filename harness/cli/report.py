@@ -72,7 +72,7 @@ Exit code 0: written, and ready to be filed. 1: written, but not ready; what is 
     "--minimized",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Folder of `triage minimize`. Default: minimized/KERNEL-CELL, made if it is missing.",
+    help="Folder of `triage minimize`. Default: minimized/KERNEL-CELL, created if it is missing.",
 )
 @click.option("--quick", is_flag=True, help="Run nothing that takes minutes; say what is missing.")
 @click.option(

@@ -54,7 +54,7 @@ def ensure_folder(destination: Path, *, marker: str, fill: Callable[[Path], byte
             return destination
         if destination.exists():
             raise UsageError(
-                f"{destination} is in the way and was not made by triage; move it elsewhere"
+                f"{destination} is in the way and was not created by triage; move it elsewhere"
             )
         _sweep(destination)
         _fill(destination, marker, fill)
@@ -70,7 +70,7 @@ def remove_folder(destination: Path, *, marker: str) -> None:
     """
     with _locked(destination):
         if destination.is_symlink() or not (destination / marker).is_file():
-            raise UsageError(f"{destination} was not made by triage (no {marker}): not deleted")
+            raise UsageError(f"{destination} was not created by triage (no {marker}): not deleted")
         doomed = _partial_of(destination)
         try:
             # Renamed first: a reader sees the whole folder or none.

@@ -209,7 +209,7 @@ def _fetch(package: str, version: str, sha256: str, *, wheel: bool) -> Path:
         ensure_folder(folder, marker=MARKER, fill=fill)
     if _read_marker(marker) != digest:
         raise IntegrityError(
-            f"{folder} was not made from the file with sha256 {sha256}; delete that folder"
+            f"{folder} was not unpacked from the file with sha256 {sha256}; delete that folder"
         )
     return folder / _TREE
 
@@ -263,7 +263,7 @@ def _write_all(archive: _Tar | _Zip, folder: Path, limits: ArchiveLimits) -> Non
             continue
         if not links.keys().isdisjoint((place, *place.parents)):
             # Else a link that is harmless by itself makes the path of a later member lead out.
-            raise _refused(archive.name, entry, "it lies behind a link")
+            raise _refused(archive.name, entry, "its path leads through a symbolic link")
         path = folder / place
         if entry.kind == "folder":
             path.mkdir(parents=True, exist_ok=True)

@@ -40,7 +40,7 @@ def emulation_of(
     metadata = lowering.value.metadata
     ptx = lowering.artifacts.get("ptx")
     if ptx is None:
-        raise NotRunError("Triton made no PTX of it")
+        raise NotRunError("Triton generated no PTX for it")
     text = bench.store.artifacts.get(ptx).decode(errors="replace")
     name = metadata.get("name")
     try:

@@ -222,7 +222,7 @@ def _workarounds(db: sqlite3.Connection) -> tuple[KeptWorkaround, ...]:
     found = []
     for cell, body, checksum in db.execute("SELECT cell, body, checksum FROM workarounds"):
         if not isinstance(body, bytes) or len(body) > _LARGEST_WORKAROUND:
-            raise ValueError("a workaround that is none")
+            raise ValueError("not a workaround")
         if zlib.crc32(body) != checksum:
             continue
         kept = msgspec.json.decode(body, type=KeptWorkaround)
@@ -235,7 +235,7 @@ def _workarounds(db: sqlite3.Connection) -> tuple[KeptWorkaround, ...]:
 
 def _word(value: object, longest: int = _LONGEST_WORD) -> str:
     if not isinstance(value, str) or len(value) > longest:
-        raise ValueError("a word that is none")
+        raise ValueError("not a string")
     return value
 
 

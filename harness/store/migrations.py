@@ -177,7 +177,7 @@ def applied(db: sqlite3.Connection, path: Path) -> set[str]:
     names = {name for (name,) in db.execute("SELECT name FROM migrations")}
     if unknown := sorted(names - {name for name, _ in _MIGRATIONS}):
         raise StorageError(
-            f"{path} was made by a newer triage than {__version__} ({unknown[-1]}): upgrade"
+            f"{path} was written by a newer triage than {__version__} ({unknown[-1]}): upgrade"
             " kernel-triage or use another folder"
         )
     return names

@@ -65,8 +65,8 @@ def rebuild(path: Path) -> str:
         kept = db.execute("SELECT count(*) FROM results").fetchone()[0]
     rescued.replace(path)
     return (
-        f"{path} was damaged: it is now {aside.name}, {kept} results of earlier runs were rescued,"
-        " and compiled work is made again"
+        f"{path} was damaged: it is now {aside.name}, {kept} results of earlier runs were recovered,"
+        " and compiled work is done again"
     )
 
 

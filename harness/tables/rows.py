@@ -78,7 +78,7 @@ def _ptx_words(rows: Sequence[Row]) -> str:
         return ""
     words = f" · PTX {'/'.join(versions)}"
     if rows[0].frozen:
-        return words + ", made for the bundled ptxas"
+        return words + ", generated for the bundled ptxas"
     compared = {row.ptx_same_as_bundled for row in rows} - {None}
     if rows[0].ptxas_origin == BUNDLED or not compared:
         return words

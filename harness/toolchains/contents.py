@@ -227,7 +227,7 @@ def _checked_banner(executable: Path, name: str, version: str) -> str:
     release = parse_banner(banner)
     if release is None or Version(release[0]) != Version(version):
         raise InfrastructureError(
-            f"the executable of {name} says that it is {release[0] if release else 'nothing known'}"
+            f"the executable of {name} reports {release[0] if release else 'an unknown version'}"
             "; choose another version"
         )
     return banner

@@ -73,7 +73,7 @@ def _describe(path: Path, facts: os.stat_result, known: _Description | None) -> 
     else:
         release = parse_banner(banner_of(path))
     if release is None:
-        raise InfrastructureError(f"{path} is no ptxas: its --version says nothing known")
+        raise InfrastructureError(f"{path} is not ptxas: its --version prints no version of ptxas")
     return _Description(
         path=str(path),
         mtime_ns=facts.st_mtime_ns,

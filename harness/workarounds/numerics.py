@@ -132,7 +132,7 @@ class Judge:
                     stable_max_rel=variant.stable_max_rel,
                     bad_frac=variant.bad_frac,
                 )
-        return _not_checked("the small launch never comes to it, or prunes it away")
+        return _not_checked("the reduced launch does not reach it, or prunes it away")
 
     def _small(self) -> LaunchCode:
         """The launch with the repro's small parameters; what the user set stays."""
@@ -175,7 +175,7 @@ def _not_checked(reason: str) -> Numerics:
 
 def _departed(found: Departure, operation: Operation, small: dict[str, Scalar]) -> Numerics:
     if found.error:
-        return _not_checked(f"the interpreter cannot tell: {found.error}")
+        return _not_checked(f"the interpreter fails: {found.error}")
     sizes = ", ".join(f"{name} {value}" for name, value in small.items())
     apart = ""
     if found.stable_max_rel is not None and found.allowed is not None:

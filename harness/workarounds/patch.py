@@ -76,7 +76,7 @@ async def make_patch(
     if failing and _is_own_ptxas(trials, failing):
         notes.append(
             f"the patch leaves nothing out: it is ptxas {trials.home.ptxas.version} that fails, "
-            "which a tuner cannot tell from the one that its Triton bundles"
+            "which a tuner cannot distinguish from the one that its Triton bundles"
         )
     elif failing:
         trials.bench.deadline = times.ask

@@ -188,7 +188,7 @@ async def _begin(
     if all(VerdictKind(row.verdict).tells_nothing for row in rows):
         broken = rows[0].verdict == VerdictKind.INFRA.value
         raise (InfrastructureError if broken else UsageError)(
-            f"nothing can be told of any config: {rows[0].reason}"
+            f"no config could be tested: {rows[0].reason}"
         )
     home = _home(plan.cells, rows)
     setting = Setting(config=home.cell.config)

@@ -249,7 +249,7 @@ def test_what_is_sick_is_followed_by_its_numbers(fakes: FakeCache) -> None:
     assert "mul.lo" in best(fakes, found)
     assert any("what has to stay is that it is sick" in note for note in found["notes"])
     readme = (fakes.folder / found["path"] / "README.md").read_text()
-    assert "Only ptxas 2.0 had to meet it, and 1.0 not." in readme
+    assert "Only ptxas 2.0 was required to show it, and 1.0 not to show it." in readme
 
 
 def test_a_wrong_ptxas_is_no_answer(fakes: FakeCache) -> None:

@@ -165,16 +165,16 @@ def pattern_words(found: Minimization) -> str:
         return f"The versions were not run on {best}."
     if found.fingerprint.signature is None:
         guards = ", ".join(found.fingerprint.accepting)
-        words = f"Only {found.compiler} {found.fingerprint.bad} had to meet it"
-        return f"{words}, and {guards} not." if guards else f"{words}."
+        words = f"Only {found.compiler} {found.fingerprint.bad} was required to show it"
+        return f"{words}, and {guards} not to show it." if guards else f"{words}."
     if found.drift:
         return f"NOT the same as with {original}: {', '.join(found.drift)}."
     same = [line.version for line in telling if line.is_same]
     others = [line.version for line in telling if not line.is_same]
     count = f"all {len(same)} versions" if len(same) > 1 else "the one version"
-    words = f"The same as with {original} on {count} that could tell."
+    words = f"The same as with {original} on {count} that gave an answer."
     if others:
-        words = words.replace(" that could tell.", f" that fail this way or accept {original}.")
+        words = words.replace(" that gave an answer.", f" that fail this way or accept {original}.")
         words += f" On others it is another: {', '.join(others)}."
     return words
 

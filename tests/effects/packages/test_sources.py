@@ -93,7 +93,7 @@ def test_too_large_a_download(sdist: Served, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_folder_of_another_hash(sdist: Served) -> None:
     fetch_sdist("demo", "1.0", sdist.sha256)
-    with pytest.raises(IntegrityError, match="was not made from"):
+    with pytest.raises(IntegrityError, match="was not unpacked from"):
         fetch_sdist("demo", "1.0", sdist.sha256[:8] + "0" * 56)
 
 

@@ -413,7 +413,7 @@ def test_wheel_without_the_tool(local_index: LocalIndex, empty_cache: Path) -> N
 
 def test_executable_that_says_another_version(local_index: LocalIndex, empty_cache: Path) -> None:
     local_index.add(*tool_wheel("7.0.1", says="Cuda compilation tools, release 6.0, V6.0.1"))
-    failing_install(InfrastructureError, r"says that it is 6\.0\.1", empty_cache)
+    failing_install(InfrastructureError, r"reports 6\.0\.1", empty_cache)
 
 
 def test_offline(

@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["DeviceProperties", "DriverProperties", "UnknownFactError"]
 
-_UNKNOWN = "is not known to triage, and a made-up one would decide what is launched"
+_UNKNOWN = "is not known to triage, and a guess would decide what is launched"
 
 
 class UnknownFactError(RuntimeError):
