@@ -1,3 +1,3 @@
-"""kernel-triage: what a compiler did to a GPU kernel, told without a GPU."""
+"""kernel-triage: what a compiler did to a GPU kernel, determined without a GPU."""
 
 __version__ = "0.1.0"

@@ -65,7 +65,7 @@ def script_words(command: str) -> tuple[str, ...]:
     """The words of the user's predicate, its program by its absolute path.
 
     Raises:
-        UsageError: there is no such program, or the words cannot be told apart.
+        UsageError: there is no such program, or the words cannot be split.
     """
     try:
         words = shlex.split(command)

@@ -55,7 +55,7 @@ class Axis(Protocol):
 
         Raises:
             CaptureError: its Triton cannot be asked.
-            TriageError: the toolchain cannot be had.
+            TriageError: the toolchain is not available.
         """
 
 

@@ -52,8 +52,8 @@ def _last_line(file: Path) -> str:
 async def run_script(bench: Workbench, script: str, row: Row, ptxas: Ptxas) -> Probe:
     """Ask the user's command, run by the shell in the user's folder, what this cell is.
 
-    It is told by `TRIAGE_ROW` (a file: the row as JSON), `TRIAGE_PTX` and `TRIAGE_CUBIN` (files;
-    unset where there is none) and `TRIAGE_PTXAS` (the executable). Exit code 0 means that it works,
+    It gets `TRIAGE_ROW` (a file: the row as JSON), `TRIAGE_PTX` and `TRIAGE_CUBIN` (files; unset
+    where there is none) and `TRIAGE_PTXAS` (the executable). Exit code 0 means that it works,
     125 that it cannot be tested; 126 and 127 (it cannot be run), 128 and above end the search; any
     other that it fails. Ended at the time limit, it cannot be tested.
 

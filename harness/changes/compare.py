@@ -2,10 +2,10 @@
 
 Two runs of one matrix are compared by cell id. Rules:
 
-- What could not be told (`answers.COULD_NOT_TELL`; no failure is followed here) is neither good nor
-  bad: it is never a regression when it begins, and never a fix when it ends.
-- A cell that could not be told in the older run, or was not in it, is compared with the last
-  result that told something before that run, if that shows a change; else it is `new`.
+- What could not be determined (`answers.COULD_NOT_TELL`; no failure is followed here) is neither
+  good nor bad: it is never a regression when it begins, and never a fix when it ends.
+- A cell that could not be determined in the older run, or was not in it, is compared with the last
+  result that decided something before that run, if that shows a change; else it is `new`.
 - A cell of a toolchain version that no earlier run had is compared with the nearest older version
   of the same tool, of the same night where there is one: kernel, launch, config and target being
   equal, what differs is the version's doing, and is said as `since`. A version that was only added
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["UNTOLD", "Earlier", "compare"]
 
 Earlier = Callable[[Sequence[str]], Mapping[str, Facts]]
-"""From cell ids to the last result of each that told something, before the older run."""
+"""From cell ids to the last result of each that decided something, before the older run."""
 
 UNTOLD = {
     kind.value: ChangeKind.INFRA if kind is VerdictKind.INFRA else ChangeKind.UNTESTABLE

@@ -50,7 +50,7 @@ def metric_steps(
     """What differs in the numbers of a cell that compiles in both runs, the gravest first.
 
     Numbers that are not known on both sides tell nothing. With the same machine code, and the same
-    memory asked for at launch, there is nothing to tell. Without `health` it is not told that the
+    memory asked for at launch, there is no step. Without `health` it is left out that the
     cell is sick now, or no longer.
     """
     if older.cubin_sha256 and _program(older) == _program(newer):

@@ -74,7 +74,7 @@ def _constants(init: Path) -> dict[str, Any]:
 class BareParents(importlib.abc.MetaPathFinder):
     """Finds packages below the fetched sources without running their `__init__`.
 
-    A package of GPU kernels imports its compiled extension in `__init__`, which nobody has built
+    A package of GPU kernels imports its compiled extension in `__init__`, which was not built
     here. The top package's never runs; a subpackage's runs when a name it defines is asked for.
     """
 

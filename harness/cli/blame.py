@@ -146,7 +146,7 @@ def _would_tell(
         case Wanted.OTHER_PTXAS:
             yield shlex.join([*meant, *place, "--ptxas", ">=12"])
         case Wanted.SOURCE:
-            yield "triage blame --kernel FILE.py::KERNEL  # the source that the PTX was generated from"
+            yield "triage blame --kernel FILE.py::KERNEL  # the source that the PTX is from"
         case Wanted.MORE_ROOM:
             more = ["--timeout", "3600"] if case.verdict == _TIMEOUT else ["--memory", "64"]
             yield shlex.join(["triage", "blame", *again, *pinned, *more])

@@ -49,8 +49,8 @@ def command(
     """Say what changed from one run to another, and nothing else.
 
     RUN is a number, `last` (the last one that finished), or `last~1` (the one before it of the
-    same command). Default: what `last` changed. A cell is never fixed by being missing, or by not
-    being told.
+    same command). Default: what `last` changed. A cell that is
+    missing or cannot be determined is never fixed.
     """
     if len(runs) > 2:
         raise UsageError(f"{len(runs)} runs are given; two can be compared")

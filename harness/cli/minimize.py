@@ -85,7 +85,7 @@ class _Budget(click.ParamType[tuple[str, float]]):
     type=_Budget(),
     multiple=True,
     metavar="TIME|TESTS",
-    help="When to stop: 10m, 90s, or 1500 tests. Give both to have either.",
+    help="When to stop: 10m, 90s, or 1500 tests. Give both to stop at the first.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option(

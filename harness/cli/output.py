@@ -32,7 +32,7 @@ __all__ = [
     "status_console",
 ]
 
-# Wide enough that no column of a table is cut where nobody looks at it live.
+# Wide enough that no column of a table is cut where it is not read live.
 _PIPE_WIDTH = 200
 # JSON spells out the control characters below 0x20 by itself, and no others.
 _HIDDEN_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")

@@ -59,7 +59,7 @@ Exit code 0: written, and ready to be filed. 1: written, but not ready; what is 
     "upstream",
     type=click.Choice([each.value for each in Upstream]),
     required=True,
-    help="Whose form it is to have.",
+    help="The upstream whose form the issue gets.",
 )
 @click.option(
     "--out",
@@ -163,7 +163,7 @@ def _one(selection: Selection) -> Selection:
 def _gathered(
     options: dict[str, Any], words: SelectionOptions, selection: Selection, store: Store
 ) -> Dossier:
-    # Where the file lies on this machine is nobody else's business.
+    # Where the file lies on this machine is private.
     public = replace(words, kernel=Path(words.kernel).name)
     condition = read_while(options["condition"])
     asked_for = ["--for", options["upstream"]]

@@ -29,7 +29,7 @@ Example:
 
 Exit code 0: something better was found and proved, or nothing is wrong. 1: nothing better was
 found. 2: wrong usage, or a launch that cannot be captured. 3: nothing matches. 4: this machine, or
-a toolchain that cannot be had."""
+a toolchain that is not available."""
 
 
 @click.command("workaround", context_settings=CONTEXT, epilog=_EPILOG)

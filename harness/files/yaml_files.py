@@ -129,7 +129,7 @@ def _parse(data: bytes) -> tuple[yaml.Node | None, Any]:
 
 
 def _refuse_traps(node: yaml.Node, around: tuple[yaml.Node, ...]) -> None:
-    """Refuse what YAML accepts and nobody means; `around` are the collections that hold `node`."""
+    """Refuse what YAML accepts and no author means; `around`: the collections that hold `node`."""
     if any(node is outer for outer in around):
         raise _HostileError("an alias (*name) inside of what it names", node.start_mark)
     if isinstance(node, yaml.ScalarNode):

@@ -74,7 +74,7 @@ class Rules:
     def excluded_early(
         self, kernel: str, launch: str, target: str, triton: str | None
     ) -> str | None:
-        """Why a whole place is left out, told before anything is installed or captured."""
+        """Why a whole place is left out, before anything is installed or captured."""
         reason = None
         for rule in self.matrix.exclude:
             if not rule.selector.is_known_early:
@@ -199,8 +199,8 @@ def by_information(
     """An order in which to run cells: (rank, index), the most telling first.
 
     `last` is the last verdict of each, None where it has never run. First what has never run, then
-    what did not compile or could not be told last time. Of the rest, what is expected to tell most:
-    a cell beside a boundary - the same config with the next older or newer ptxas had another
+    what did not compile or could not be determined last time. Of the rest, what is expected to tell
+    most: a cell beside a boundary - the same config with the next older or newer ptxas had another
     verdict - since that is where a change shows first and where it narrows a regression range; then
     the newest toolchains, which people will upgrade to; then the others.
     """

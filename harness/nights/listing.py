@@ -169,7 +169,7 @@ def _seconds(matter: Matter, work: Sequence[Sequence[PlannedCell]]) -> float | N
 def _with_missing(
     matter: Matter, seconds: float | None, missing: Sequence[tuple[CapturePlace, int]]
 ) -> float | None:
-    """The time with that of launches that are not captured; None where that cannot be told."""
+    """The time with that of launches that are not captured; None where that is not known."""
     if not missing or seconds is None:
         return seconds
     took = _took(matter)

@@ -265,7 +265,7 @@ class _Planner:
         *,
         extra: Extra | None = None,
     ) -> None:
-        """Add one place, unless it is excluded, of another shard, or cannot be had."""
+        """Add one place, unless it is excluded, of another shard, or not available."""
         kind = _kind_of(repro, launch)
         version = self._version_of(kind, word)
         label = launch.label

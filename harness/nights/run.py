@@ -72,7 +72,7 @@ class MatrixReport:
     """What became of a run.
 
     `verdicts` counts its cells; `unexpected` those that fail and no expectation says so; `carried`
-    those that needed no work. `skipped` cells and `skipped_captures` were not begun, for want of
+    those that needed no work. `skipped` cells and `skipped_captures` were not begun, for lack of
     time. `changes` is None where the run did not come to its end.
     """
 

@@ -184,7 +184,7 @@ class MatrixSteering(Steering):
         return self.bench.deadline is not None and time.monotonic() > self.bench.deadline
 
     def left(self, cells: Sequence[PlannedCell] | None) -> None:
-        """Counted, and told at the end."""
+        """Counted, and reported at the end."""
         if cells is None:
             self.skipped_captures += 1
         else:

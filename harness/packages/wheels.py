@@ -48,7 +48,7 @@ def install_wheels(
 ) -> None:
     """Unpack wheels into `target` as an importable folder; nothing else comes with them.
 
-    `scratch` is an existing folder for what uv must be told. `cache` replaces uv's own cache.
+    `scratch` is an existing folder for uv's own settings. `cache` replaces uv's own cache.
 
     Raises:
         OfflineError: the index does not answer, or the network is forbidden.

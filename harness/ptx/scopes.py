@@ -1,6 +1,6 @@
 """Takes the scopes out of PTX functions. Pure.
 
-Names that two scopes declare are told apart first, so that the program stays what it was.
+Of names that two scopes declare, one is renamed first, so that the program stays what it was.
 """
 
 from __future__ import annotations

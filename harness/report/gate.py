@@ -1,4 +1,4 @@
-"""Is a report ready to be filed? What can be told from its text and its files alone. Pure.
+"""Is a report ready to be filed? What its text and its files alone show. Pure.
 
 Whether its command shows the failure on a clean machine is found out by running it, elsewhere
 (`harness.report.run`).
@@ -62,7 +62,7 @@ class Private:
 
 
 def without_folders(text: str) -> str:
-    """The text with absolute paths cut to the file's name: where it lay is nobody's business.
+    """The text with absolute paths cut to the file's name: where it lay is private.
 
     Addresses (`https://...`) stay, and so do paths that begin with a variable.
     """
@@ -84,7 +84,7 @@ def inspect_report(
         files: name to content.
         required: headings that must be there, with something below them.
         private: what must be in no file.
-        name: how defects of the issue's text are told.
+        name: the name of the issue in its defects.
     """
     defects = [
         Defect(kind=kind, file=name, words=words)

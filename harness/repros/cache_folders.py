@@ -38,7 +38,7 @@ _MAX_METADATA = 1 << 20
 _ODD = re.compile(r"[^\w.+-]+")
 _PIPELINE = (".ttir", ".ttgir", ".llir", ".ptx")
 _KNOWN = (*_PIPELINE, ".cubin", ".json")
-# What of Triton's metadata was an option that decides about code, and what it is if nobody says.
+# What of Triton's metadata was an option that decides about code, and what it is if not given.
 _OPTIONS: dict[str, Scalar | None] = {
     "num_warps": None,
     "num_stages": None,

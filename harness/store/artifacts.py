@@ -46,7 +46,7 @@ _SHARD = re.compile(r"[0-9a-f]{2}")
 
 
 class UnusableArtifactError(StorageError):
-    """An artifact that was promised cannot be had: make it again and `put` it.
+    """An artifact that was promised is missing: make it again and `put` it.
 
     `sha256` names the artifact.
     """

@@ -112,7 +112,7 @@ def _read_page(
 
 
 def _copy(found: EvidenceRow, theirs: ArtifactStore, ours: ArtifactStore) -> int | None:
-    """How many artifacts were copied; None where one cannot be had, so that it is of no use."""
+    """How many artifacts were copied; None where one is missing, so that it is of no use."""
     copied = 0
     for sha256 in set(found.evidence.artifacts.values()):
         if ours.has(sha256):

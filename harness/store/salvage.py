@@ -43,7 +43,7 @@ _RESTORE_RUN = f"""
 
 
 def rebuild(path: Path) -> str:
-    """Replace the database at `path` while nobody has it open; return a line for the user.
+    """Replace the database at `path` while no process has it open; return a line for the user.
 
     The damaged one, with its log, is `path` with `.corrupt-N` appended.
 
@@ -65,7 +65,7 @@ def rebuild(path: Path) -> str:
         kept = db.execute("SELECT count(*) FROM results").fetchone()[0]
     rescued.replace(path)
     return (
-        f"{path} was damaged: it is now {aside.name}, {kept} results of earlier runs were recovered,"
+        f"{path} was damaged: it is now {aside.name}, {kept} results of earlier runs are kept,"
         " and compiled work is done again"
     )
 

@@ -345,7 +345,7 @@ class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgem
         return measure(self._database, self.artifacts)
 
     def trim(self, *, max_bytes: int | None = None, older_than: float | None = None) -> TrimReport:
-        """Forget evidence, least recently used first, and delete artifacts that nobody names.
+        """Forget evidence, least recently used first, and delete artifacts that no evidence names.
 
         Evidence goes when it was last used more than `older_than` seconds ago, and while what is
         left (JSON and named artifacts on disk) is over `max_bytes`; with neither, only unnamed

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["KindStats", "StoreStats", "TrimReport", "measure", "trim"]
 
 _GRACE = 3600.0
-"""Seconds for which an artifact that nobody names is left alone: its maker may be about to."""
+"""Seconds for which an artifact that no evidence names is left alone: its maker may be about to."""
 
 _SWEEP_BATCH = 500
 
@@ -113,13 +113,13 @@ def trim(
     max_bytes: int | None,
     older_than: float | None,
 ) -> TrimReport:
-    """Forget evidence, least recently used first, and delete artifacts that nobody names.
+    """Forget evidence, least recently used first, and delete artifacts that no evidence names.
 
     `now` is in seconds since the epoch; for the other two see `Store.trim`.
 
     Safe beside writers. A writer puts artifacts first and names them afterwards, and `put`
     renews an artifact's time, so an unnamed one is deleted only if its last `put` is an hour
-    ago, or was before the evidence that we just dropped was recorded (then nobody has put it
+    ago, or was before the evidence that we just dropped was recorded (then it was not put
     since). Names are looked up, and files deleted, under the database's write lock: evidence
     recorded before that is seen; evidence recorded after it that lost its artifact all the
     same (put between our look at the file and its deletion) reads as "make it again".
@@ -178,7 +178,7 @@ def _drop_unused(
 def _sweep(
     db: sqlite3.Connection, *, artifacts: ArtifactStore, put_until: Mapping[str, float]
 ) -> list[int]:
-    """Delete those that nobody names and nobody put later; return the bytes that each freed."""
+    """Delete those that no evidence names and nothing put since; return the bytes of each."""
     with transaction(db):
         among = json.dumps(list(put_until))
         named = {sha256 for (sha256,) in db.execute(_NAMED_AMONG, (among,))}

@@ -39,7 +39,7 @@ class MachineState(str, Enum):
     reproduced it. `present`: seen before that too. `mutated`: fails in another way. `absent`: works
     where the last runs looked, which was not everywhere. `fixed-candidate`: a whole night found it
     nowhere; `fixed-verified`: so many nights in a row. `regressed`: seen again after that. `flaky`:
-    comes and goes within one run. `untestable`: cannot be told any more.
+    comes and goes within one run. `untestable`: cannot be determined any more.
     """
 
     NEW = "new"
@@ -102,7 +102,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BugFacts(Facts):
-    """The part of a row that bugs are told from. The names and meanings are those of `Row`."""
+    """The part of a row that bugs are derived from. The names and meanings are those of `Row`."""
 
     code: str | None = None
     cached: bool = False

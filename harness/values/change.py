@@ -1,4 +1,4 @@
-"""What changed between two runs: kinds of change, and what they are told from."""
+"""What changed between two runs: kinds of change, and what they are derived from."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ChangeKind(str, Enum):
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing that a reader of the nightly diff wants to be told."""
+        """Nothing that a reader of the nightly diff needs to see."""
         return self in (
             ChangeKind.SAME_OK,
             ChangeKind.SAME_FAIL,
@@ -53,7 +53,7 @@ class ChangeKind(str, Enum):
 
     @property
     def is_gap(self) -> bool:
-        """What was known before cannot be told now."""
+        """What was known before cannot be determined now."""
         return self in (ChangeKind.UNTESTABLE, ChangeKind.INFRA, ChangeKind.MISSING)
 
 

@@ -80,7 +80,7 @@ class Selector:
         )
 
     def matches_early(self, kernel: str, launch: str, target: str, triton: str | None) -> bool:
-        """As `matches`, as far as it can be told before the configs are known."""
+        """As `matches`, as far as it can be decided before the configs are known."""
         # A launch's overrides and number are part of its label, not of its name.
         name = LaunchLabel.parse(launch).name
         return (

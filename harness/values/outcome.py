@@ -76,7 +76,7 @@ class LaunchFacts:
     """One recorded launch with one config, as a capture tells of it.
 
     `key` names what Triton specialises on (source, argument kinds, options): equal keys compile to
-    the same code. `grid` is in blocks, None where it could not be told. `suspect` says in words
+    the same code. `grid` is in blocks, None where it is not known. `suspect` says in words
     what of the kernel's dimensions the config covers only partly; empty where nothing is suspect.
     """
 

@@ -96,7 +96,7 @@ class Ptxas:
 
     @property
     def label(self) -> str:
-        """How cells spell it: bundled binaries are told from wheels of the same version."""
+        """How cells spell it: bundled binaries differ from wheels of the same version."""
         return f"{self.version}-bundled" if self.origin == BUNDLED else self.version
 
 

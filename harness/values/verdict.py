@@ -30,7 +30,7 @@ class VerdictKind(str, Enum):
 
     @property
     def compiles(self) -> bool:
-        """A kernel came out that does the work (compiled; nobody has run it)."""
+        """A kernel came out that does the work (compiled, not run)."""
         return self in (VerdictKind.OK, VerdictKind.SICK)
 
     @property

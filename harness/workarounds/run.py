@@ -72,8 +72,8 @@ async def find_workarounds(
 
     Raises:
         EmptySelectionError: no config matches.
-        UsageError: the selection names several kernels, or nothing can be told of it.
-        TriageError: the launch cannot be captured, or a toolchain cannot be had.
+        UsageError: the selection names several kernels, or no config of it can be tested.
+        TriageError: the launch cannot be captured, or a toolchain is not available.
     """
     started = time.monotonic()
     run = store.begin_run(how.command)

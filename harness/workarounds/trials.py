@@ -210,7 +210,7 @@ class Trials:
         processes get `variables` in their environment.
 
         Raises:
-            TriageError: the launch cannot be captured so, or a toolchain cannot be had.
+            TriageError: the launch cannot be captured so, or a toolchain is not available.
         """
         planned, session = await self._planned(triton, launch, settings, variables)
         return [

@@ -1,7 +1,7 @@
 """Standalone files: written from a captured launch, and compiled in a living child.
 
 What is tried while a file is reduced is compiled as any cell is, but not stored: there are
-thousands of candidates, and nobody asks for one again.
+thousands of candidates, and none is asked for again.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class _Writer:
         assert binding.value is not None
         text = self._expression(binding.value, binding.names)
         if "." in path:
-            # Out of a module, Triton takes a plain value; at the top of a file it wants to be told.
+            # Out of a module, Triton takes a plain value; at the top of a file, `constexpr`.
             return text
         if not text.startswith("tl.constexpr("):
             self.imports.add(_import("tl", "triton.language", None))

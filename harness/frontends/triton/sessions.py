@@ -382,7 +382,7 @@ async def _captured(hello: asyncio.Future[Peer], file: Path) -> tuple[Peer, Capt
 
 
 def _hear(task: asyncio.Task[Any]) -> None:
-    """Mark a failure as seen: on a run that is stopped, nobody waits for it any more."""
+    """Mark a failure as seen: on a run that is stopped, no task waits for it any more."""
     if not task.cancelled():
         task.exception()
 

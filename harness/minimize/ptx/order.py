@@ -114,7 +114,7 @@ def _as_it_is(document: Document) -> Document:
 
 @dataclass(kw_only=True)
 class _Work:
-    """The arguments of `reduce_ptx`; while `is_ahead`, nobody hears of a better document."""
+    """The arguments of `reduce_ptx`; while `is_ahead`, no better document is reported."""
 
     document: Document
     is_interesting: Callable[[str], Awaitable[bool]]

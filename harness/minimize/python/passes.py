@@ -91,7 +91,7 @@ class Statements:
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """What nobody reads: variables, helpers, imports, constants, empty loops."""
+    """What is never read: variables, helpers, imports, constants, empty loops."""
 
     name: str = "unused"
 

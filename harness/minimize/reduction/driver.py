@@ -128,7 +128,7 @@ class Reducer(Generic[D]):
         """A reduction beside this one, that shares its tests and begins with another document.
 
         What is tested is not the document but what `complete` makes of it. What is found is
-        neither told as the best document nor accounted, until this one adopts it.
+        neither reported as the best document nor counted, until this one adopts it.
         """
         inner = copy(self)
         inner._set_out(self, document, complete)  # noqa: SLF001 - of the same class

@@ -53,7 +53,7 @@ class Shelf(Generic[T]):
 class AtHand(Generic[T]):
     """Every version that was tried on the original, and what it did.
 
-    `text` is the original, with `as_version` (of PTX) where older ones can then be told.
+    `text` is the original, with `as_version` (of PTX) where older ones can then be tested.
     """
 
     text: str

@@ -37,7 +37,7 @@ class ReductionTest:
         return bool(self.said)
 
     def abandon(self) -> None:
-        """End a test that nobody will hear: a task is cancelled, a coroutine is closed."""
+        """End a test that is not needed any more: a task is cancelled, a coroutine is closed."""
         stop = getattr(self._pending, "cancel", None) or getattr(self._pending, "close", None)
         if self.said is None and stop:
             stop()

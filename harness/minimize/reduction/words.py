@@ -41,7 +41,7 @@ _ENDINGS = {
     Ending.TROUBLE: ", until this machine failed",
 }
 MEASURES = {"ptx": "instructions", "source": "lines of functions", "ttgir": "operations"}
-"""What each level counts; settings are told one by one."""
+"""What each level counts; settings are named one by one."""
 _PIECES = {
     "ptx": "instruction",
     "source": "part of the source",

@@ -62,7 +62,7 @@ class _Operations(_OnOperations):
 
 @dataclass(frozen=True, slots=True)
 class _Unused(_OnOperations):
-    """Operations whose results nobody reads."""
+    """Operations whose results are never read."""
 
     name: str = "unused"
 
@@ -210,7 +210,7 @@ class _Loops(_OnOperations):
 
 @dataclass(frozen=True, slots=True)
 class _Arguments:
-    """Arguments of the kernel that nobody reads."""
+    """Arguments of the kernel that are never read."""
 
     name: str = "arguments"
 

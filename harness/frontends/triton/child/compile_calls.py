@@ -63,7 +63,7 @@ class SourceRecord:
         return {n: v for n, v in config.items() if isinstance(v, bool | int | float | str)}
 
     def describe(self) -> dict[str, Any]:
-        """As a capture tells of a launch; nobody says on which grid it would run."""
+        """As a capture tells of a launch; its grid is not known."""
         return {
             "key": self.key,
             "kernel": self.kernel,

@@ -34,7 +34,7 @@ _OUT_OF_BOUNDS = (signal.SIGSEGV, signal.SIGBUS)
 
 
 class UnfollowedError(Exception):
-    """Where a config leads to cannot be told; the message is for the user."""
+    """Where a config leads to cannot be determined; the message is for the user."""
 
 
 class Forks:

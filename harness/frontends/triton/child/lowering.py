@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["ProgressFile", "lower", "picked_ptxas"]
 
 # The class that compiles, and the globals that its methods see. Until 3.3 Triton loads the module
-# by path, under another name: importing it would give a copy that nobody uses.
+# by path, under another name: importing it would give a copy that is not used.
 _BACKEND: Any = backends["nvidia"].compiler
 _NAMESPACE: dict[str, Any] = _BACKEND.add_stages.__globals__
 

@@ -95,7 +95,7 @@ class Session:
                 if isinstance(raised, SystemExit) and error:
                     error["message"] += _last_line(self._folder / "capture.err")
         self._records = {record.key: record for record in recorder.records.values()}
-        # Where launch code took them away (a pipe's end that nobody reads, say), jobs write files.
+        # Where launch code took them away (a pipe's end that is not read, say), jobs write files.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         return {
             "error": error,

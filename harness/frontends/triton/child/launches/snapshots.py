@@ -119,7 +119,7 @@ def _sha256(data: bytes) -> str:
 
 
 def _constexpr(name: str, value: Any) -> dict[str, Any]:
-    """The value of one is told where it is plain."""
+    """The value of one, where it is plain."""
     value = getattr(value, "value", value)
     plain = _argument(name, value, {}) if isinstance(value, bool | int | float) else {}
     if isinstance(value, str):
