@@ -181,7 +181,9 @@ def _tile_places(frame: Frame, tile: TileMap, rows: Array, start: Array, count: 
     places = np.empty((len(first), count), dtype=np.int64)
     for each in np.unique(first - rowed).tolist():
         same = first - rowed == each
-        places[same] = rowed[same, None] + shared_addresses(tile, each, rows=many)[None, :]
+        inside = shared_addresses(tile, each, rows=many)
+        memory.check(inside, size, "a tensor copy")
+        places[same] = rowed[same, None] + inside[None, :]
     return places
 
 

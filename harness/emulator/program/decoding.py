@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -79,8 +80,12 @@ class Program:
         return registers
 
 
+@lru_cache(maxsize=4)
 def decode(ptx: str, entry: str | None) -> Program:
-    """Make an entry ready; NotExecutable names every opcode that the table does not know."""
+    """Make an entry ready; NotExecutable names every opcode that the table does not know.
+
+    A program does not change while it runs: the schedules of one launch share it.
+    """
     listing = read_listing(ptx, entry)
     blocks = read_flow(listing, _is_wait)
     unknown = sorted(
