@@ -138,7 +138,7 @@ def command(file: str | None, **options: Any) -> None:  # noqa: ANN401 - click's
         raise UsageError(f"{file} and --kernel {options['kernel']}: which one is meant?")
     budget = Budget(max_instructions=options["budget"])
     path, _, entry = name.partition("::")
-    repro = None if path.endswith(_PTX) or file else _ptx_repro(name)
+    repro = None if file or path.endswith((_PTX, ".py")) else _ptx_repro(name)
     if path.endswith(_PTX):
         inputs = _inputs(options, Path())
         code = _run_file(Path(path), entry or None, inputs, options, trials, budget)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from harness.bench.bench import Kept, Workbench
 from harness.emulator.values import Budget
+from harness.ptx.facts import PtxError, read_ptx
 from harness.runs.arguments import named_buffers
 from harness.runs.binding import BindingError, bind, cluster_of
 from harness.runs.emulating import Emulation
@@ -15,7 +16,7 @@ from harness.runs.jobs import JobBuffer, Passed, RunTrial
 from harness.values.outcome import Lowering
 from harness.values.run import LaunchVariant
 
-__all__ = ["NotRunError", "emulation_of"]
+__all__ = ["NotRunError", "effort_words", "emulation_of"]
 
 _LANES = 32
 _LARGEST_BLOCK = 1024
@@ -51,6 +52,11 @@ def emulation_of(
     x, y, z = (*variant.grid, 1, 1, 1)[:3]
     if min(x, y, z) < 1:
         raise NotRunError(f"the grid ({x}, {y}, {z}) has no programs")
+    if x * y * z > budget.max_ctas:
+        raise NotRunError(
+            f"its grid has {x * y * z:,} programs, more than the {budget.max_ctas:,} that are run; "
+            "make the launch smaller with --set"
+        )
     cluster = cluster_of(metadata)
     names = named_buffers(variant.arguments, len(variant.buffers))
     scratch = (f"scratch memory {n}" for n in range(1, len(bound.scratch) + 1))
@@ -74,6 +80,19 @@ def emulation_of(
         arguments=tuple(Passed.of(given) for given in bound.arguments),
         trials=tuple(trials),
         budget=budget,
+    )
+
+
+def effort_words(emulation: Emulation, ptx: str) -> str:
+    """What is about to be executed: a loop makes it more, a branch less."""
+    blocks, threads = math.prod(emulation.grid), math.prod(emulation.block)
+    try:
+        once = read_ptx(ptx, emulation.entry).instructions * threads * blocks
+    except PtxError:
+        once = 0
+    return (
+        f"{blocks:,} blocks of {threads:,} threads, {len(emulation.trials)} runs of about "
+        f"{once:,} instructions, loops apart"
     )
 
 

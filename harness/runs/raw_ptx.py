@@ -22,6 +22,7 @@ from harness.runs.emulating import Emulation, emulate
 from harness.runs.entry import Entry, EntryError, read_entry
 from harness.runs.jobs import Given, JobBuffer, Passed, Ran, RunTrial
 from harness.runs.judging import RunEvidence, Trusted, judge
+from harness.runs.launching import effort_words
 from harness.runs.raw_inputs import BufferWords, RawArgument, assign, pack_scalar
 from harness.runs.rows import row_of
 from harness.runs.scalars import ELEMENTS
@@ -90,7 +91,7 @@ async def run_ptx(
     """
     raw = _Raw(path=path, inputs=inputs, found=_entry(path, entry), store=store)
     emulation, notes = raw.prepare(trials, budget)
-    for note in notes:
+    for note in (*notes, effort_words(emulation, path.read_text())):
         tell(note)
     number = store.begin_run(options.command)
     async with Hub() as hub:

@@ -23,7 +23,7 @@ from harness.processes.hub import Hub
 from harness.runs.emulating import emulate
 from harness.runs.jobs import Ran, RunTrial
 from harness.runs.judging import Judgement, RunEvidence, judge
-from harness.runs.launching import NotRunError, emulation_of
+from harness.runs.launching import NotRunError, effort_words, emulation_of
 from harness.runs.matching import find_variant
 from harness.runs.real_values import RealValues
 from harness.runs.references import Found, References
@@ -195,14 +195,17 @@ async def _cell(runs: _Runs, cell: PlannedCell, inputs: Inputs, references: Refe
         lowering = await _lowered(runs.bench, cell)
         variant = _variant(cell, inputs)
         wanted = emulation_of(runs.bench, lowering, variant, runs.trials, runs.budget)
-        runs.tell(f"{cell.cell.kernel} [{cell.cell.config.label}] on {cell.cell.target}")
+        ptx = runs.bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
+        runs.tell(
+            f"{cell.cell.kernel} [{cell.cell.config.label}] on {cell.cell.target}: "
+            f"{effort_words(wanted, ptx)}"
+        )
         emulated = (await emulate(runs.bench, wanted)).value
         ran = emulated.runs
         assert cell.record is not None
         found = Found()
         if not any(each.not_run or each.faults for each in ran) and not emulated.problem:
             found = await references.of(cell.cell.target, cell.record, variant)
-        ptx = runs.bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
         evidence = _evidence(runs, variant, ran, found, ptx, emulated.problem)
         judgement = judge(evidence)
     except NotRunError as error:
