@@ -165,7 +165,7 @@ def _bulk_load(line: Binder) -> Step:
                         signalled(frame, own, at_rank(signal[members], rank), size, column)
 
                 slot = int(signal[same][0]) & _RANK
-                frame.batch.asynchrony.launch(frame, effect, slot=slot)
+                frame.batch.asynchrony.launch(frame, effect, place, slot=slot)
 
     return Step(run, (), is_pure=False)
 
@@ -200,7 +200,7 @@ def _bulk_store(line: Binder) -> Step:
                 where = (rows[same], source[same], target[same])
                 stored(
                     frame, partial(_read_bytes, frame, column, *where[:2], size, unit, place),
-                    partial(_write_bytes, frame, where[2], size, unit, change),
+                    partial(_write_bytes, frame, where[2], size, unit, change), place,
                 )  # fmt: skip
 
     return Step(run, (), is_pure=False)
@@ -225,7 +225,9 @@ def _write_bytes(
         memory.store(row, data if change is None else change(memory.load(row, unit), data), unit)
 
 
-def stored(frame: Frame, read: Callable[[], Array], write: Callable[[Array], None]) -> None:
+def stored(
+    frame: Frame, read: Callable[[], Array], write: Callable[[Array], None], place: Place
+) -> None:
     """A store in its two halves: what waits for the first lets the source be overwritten."""
     taken: list[Array] = []
     asynchrony = frame.batch.asynchrony
@@ -238,8 +240,8 @@ def stored(frame: Frame, read: Callable[[], Array], write: Callable[[Array], Non
             source(None)
         write(taken[0])
 
-    asynchrony.groups(frame, _READ).issue(source)
-    asynchrony.groups(frame, _SEEN).issue(visible)
+    asynchrony.groups(frame, _READ).issue(source, place)
+    asynchrony.groups(frame, _SEEN).issue(visible, place)
 
 
 @opcode("cp.async.bulk.commit_group", section=f"{_TITLE}: cp.async.bulk.commit_group")

@@ -49,7 +49,7 @@ def _copy(line: Binder) -> Step:
         def effect(_: Array | None) -> None:
             _transfer(registers, target, source, size, count, place)
 
-        frame.batch.asynchrony.groups(frame, KIND).issue(effect)
+        frame.batch.asynchrony.groups(frame, KIND).issue(effect, place)
 
     return Step(run, (), is_pure=False)
 

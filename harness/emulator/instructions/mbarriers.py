@@ -262,6 +262,6 @@ def _arrive_behind_copies(line: Binder) -> Step:
             groups.wait(-1)
             signal(registers, space, at, 1, 0, 0)
 
-        asynchrony.launch(frame, effect, queue="cp.async")
+        asynchrony.launch(frame, effect, line.line.place, queue="cp.async")
 
     return Step(run, (), is_pure=False)

@@ -141,7 +141,7 @@ def _tensor_load(line: Binder) -> Step:
                         )  # fmt: skip
 
                 slot = int(signal[same][0]) & _RANK
-                frame.batch.asynchrony.launch(frame, effect, slot=slot)
+                frame.batch.asynchrony.launch(frame, effect, place, slot=slot)
 
     return Step(run, (), is_pure=False)
 
@@ -223,6 +223,7 @@ def _tensor_store(line: Binder) -> Step:
                     partial(
                         _tile_write, frame, tile, corners[same], operation, is_scatter=is_scatter
                     ),
+                    place,
                 )
 
     return Step(run, (), is_pure=False)

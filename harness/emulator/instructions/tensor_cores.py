@@ -86,7 +86,7 @@ def _multiply(line: Binder) -> Step:
             ws=is_ws, shift=shift, off=off or None, warp=warp, place=place,
         )  # fmt: skip
 
-    return _issued(readers, one, ctas)
+    return _issued(readers, one, ctas, line.line.place)
 
 
 @opcode(
@@ -123,11 +123,14 @@ def _multiply_scaled(line: Binder) -> Step:
             ws=False, shift=0, off=None, scales=scales, warp=warp, place=place,
         )  # fmt: skip
 
-    return _issued(readers, one, ctas)
+    return _issued(readers, one, ctas, line.line.place)
 
 
 def _issued(
-    readers: Sequence[Reader], one: Callable[[Frame, Array, Sequence[int], int], None], ctas: int
+    readers: Sequence[Reader],
+    one: Callable[[Frame, Array, Sequence[int], int], None],
+    ctas: int,
+    place: Place,
 ) -> Step:
     """A step that has each active thread issue an operation of its CTA, or of its pair."""
 
@@ -145,7 +148,7 @@ def _issued(
                 ) -> None:  # fmt: skip
                     _troubled(partial(one, frame, lead, numbers, warp))
 
-                frame.batch.asynchrony.launch(frame, effect, queue=_QUEUE)
+                frame.batch.asynchrony.launch(frame, effect, place, queue=_QUEUE)
 
     return Step(run, (), is_pure=False)
 
@@ -201,7 +204,7 @@ def _watch(
     section=f"{_TITLE}: tcgen05.commit",
 )  # fmt: skip
 def _commit(line: Binder) -> Step:
-    address = line.address(0)
+    address, place = line.address(0), line.line.place
     space = "shared" if line.parts["space"] else "generic"
     targets = line.read(1, "u16") if line.parts["multicast"] else None
 
@@ -223,7 +226,7 @@ def _commit(line: Binder) -> Step:
                     signal(registers, "shared", offset | (rank + 1 << CLUSTER_SHIFT), 1, 0, 0)
                     registers[MASK] = outer
 
-        frame.batch.asynchrony.launch(frame, effect, queue=_QUEUE)
+        frame.batch.asynchrony.launch(frame, effect, place, queue=_QUEUE)
 
     return Step(run, (), is_pure=False)
 
@@ -261,7 +264,7 @@ def _copy(line: Binder) -> Step:
                 part[:, (lane + each)[:, None], place[None, :]] = data
             words[own] = part
 
-    return _issued(readers, one, ctas)
+    return _issued(readers, one, ctas, line.line.place)
 
 
 @opcode(f"tcgen05.shift.{_GROUP}.down", section=f"{_TITLE}: tcgen05.shift")
@@ -276,4 +279,4 @@ def _shift(line: Binder) -> Step:
             shift_down(part, lane, column)
             words[rows + member] = part
 
-    return _issued([line.bracketed(0)], one, ctas)
+    return _issued([line.bracketed(0)], one, ctas, line.line.place)

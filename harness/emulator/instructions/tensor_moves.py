@@ -157,7 +157,7 @@ def _load(line: Binder) -> Step:
             for number, slot in enumerate(slots):
                 frame.write(slot, np.ascontiguousarray(flat[..., number]))
 
-        frame.batch.asynchrony.groups(frame, "tcgen05.ld").issue(effect)
+        frame.batch.asynchrony.groups(frame, "tcgen05.ld").issue(effect, line.line.place)
 
     return Step(run, tuple(slots), is_pure=False, reads_old=True)
 
@@ -186,7 +186,7 @@ def _store(line: Binder) -> Step:
                 store(part, move.cells, lane, column, values[rows, warp])
                 words[rows] = part
 
-        frame.batch.asynchrony.groups(frame, "tcgen05.st").issue(effect)
+        frame.batch.asynchrony.groups(frame, "tcgen05.st").issue(effect, line.line.place)
 
     return Step(run, (), is_pure=False)
 

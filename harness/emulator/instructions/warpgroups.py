@@ -67,7 +67,7 @@ def _multiply(line: Binder) -> Step:
         def effect(_: Array | None) -> None:
             product.apply(registers, values, descriptor, adds, from_registers=from_registers)
 
-        frame.batch.asynchrony.groups(frame, KIND).issue(effect)
+        frame.batch.asynchrony.groups(frame, KIND).issue(effect, line.line.place)
 
     return Step(run, tuple(slots), is_pure=False, reads_old=True)
 

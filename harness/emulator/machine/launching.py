@@ -27,6 +27,7 @@ from harness.emulator.values import Budget, Checks, Fault, Launch, Outcome, Sche
 __all__ = ["run"]
 
 _MOST_BATCH_CTAS = 256
+_MOST_SHARED = 1 << 20
 
 
 def run(
@@ -42,10 +43,10 @@ def run(
         machine = _Machine(
             launch, program, schedule or Schedule(), limits or Budget(), check or Checks()
         )
+        with np.errstate(all="ignore"):
+            return machine.run()
     except NotExecutable as reason:
         return Outcome(not_run=str(reason), unknown=reason.unknown)
-    with np.errstate(all="ignore"):
-        return machine.run()
 
 
 class _Machine:
@@ -64,6 +65,16 @@ class _Machine:
         self._races = Races()
         self._executed = 0
         self._refuse_geometry()
+        self._refuse_size()
+
+    def _refuse_size(self) -> None:
+        shared = self._shared_size()
+        if shared > _MOST_SHARED:
+            raise NotExecutable(f"{shared:,} bytes of shared memory: no GPU has so much")
+        if self._one_cta() > self._limits.max_memory:
+            raise NotExecutable(
+                f"one CTA needs {self._one_cta():,} bytes, the limit is {self._limits.max_memory:,}"
+            )
 
     def _refuse_geometry(self) -> None:
         sizes = (*self._launch.grid, *self._launch.block, *self._launch.cluster)
@@ -87,7 +98,7 @@ class _Machine:
             except Fallen as fallen:
                 faults.append(fallen.fault)
             except Trouble as trouble:
-                faults.append(Fault(kind="memory_fault", what=trouble.what))
+                faults.append(Fault(kind="memory_fault", what=trouble.what, place=trouble.place))
             self._executed += batch.executed
             ran += len(coordinates)
             if faults:
@@ -120,12 +131,16 @@ class _Machine:
             yield places[first : first + step]
 
     def _room(self) -> int:
-        """How many CTAs fit: their registers, shared and local memory."""
+        """How many CTAs fit."""
+        room = self._limits.max_memory // 2 // max(self._one_cta(), 1)
+        return max(1, min(_MOST_BATCH_CTAS, room))
+
+    def _one_cta(self) -> int:
+        """Bytes that a CTA takes: its registers, shared and local memory."""
         lanes = -(-self._geometry.threads // WARP) * WARP
         checks = 1 + self._check.validity
-        one = self._program.live * lanes * 4
-        one += checks * (self._shared_size() + self._program.local_end * lanes)
-        return max(1, min(_MOST_BATCH_CTAS, self._limits.max_memory // 2 // max(one, 1)))
+        spaces = self._shared_size() + self._program.local_end * lanes
+        return self._program.live * lanes * 4 + checks * spaces
 
     def _shared_size(self) -> int:
         end = self._program.shared_end

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.program.decoding import Program, Section
+from harness.emulator.program.refusal import NotExecutable
 from harness.emulator.program.steps import MASK, WARP
 from harness.emulator.program.types import Array
 from harness.emulator.state.batch import Batch
@@ -154,8 +155,18 @@ class _Runner:
         except Trouble as trouble:
             registers[MASK] = None
             raise Fallen(
-                Fault(kind=_KINDS[trouble.kind], what=trouble.what, place=section.places[number])
+                Fault(
+                    kind=_KINDS[trouble.kind],
+                    what=trouble.what,
+                    place=trouble.place or section.places[number],
+                )
             ) from None
+        except (ValueError, IndexError, KeyError) as error:
+            # What the engines do not know, or what is wrong with this emulator: no verdict.
+            at = section.places[number]
+            raise NotExecutable(
+                f"PTX line {at.ptx_line}: {at.instruction} cannot be executed: {error}"
+            ) from error
         self._leave(section, mask)
         registers[MASK] = None
         frame.batch.executed += section.count * threads

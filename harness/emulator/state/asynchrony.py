@@ -16,6 +16,8 @@ from harness.emulator.program.steps import MASK
 from harness.emulator.program.types import Array
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.happens_before import HappensBefore, Task
+from harness.emulator.state.memory import Trouble
+from harness.emulator.values import Place
 
 __all__ = ["Asynchrony", "Groups"]
 
@@ -30,6 +32,7 @@ class _Entry:
     effect: Effect
     mask: Array | None
     group: Array
+    place: Place
     task: Task | None
 
 
@@ -48,12 +51,12 @@ class Groups:
         """Whether anything is still to come."""
         return bool(self._entries)
 
-    def issue(self, effect: Effect) -> None:
+    def issue(self, effect: Effect, place: Place) -> None:
         """Do it now or later, for the active threads."""
         mask = self._frame.registers[MASK]
         watch = self._asynchrony.watch
         task = None if watch is None else watch.begin(self._frame, self._kind)
-        entry = _Entry(effect, mask, self._committed, task)
+        entry = _Entry(effect, mask, self._committed, place, task)
         if self._asynchrony.is_now():
             self._do(entry, mask)
         else:
@@ -98,7 +101,7 @@ class Groups:
         self._entries = []
 
     def _do(self, entry: _Entry, mask: Array | None) -> None:
-        self._asynchrony.perform(self._frame, entry.effect, mask, entry.task)
+        self._asynchrony.perform(self._frame, entry.effect, mask, entry.place, entry.task)
 
 
 @dataclass(slots=True)
@@ -107,6 +110,7 @@ class _Flight:
     effect: Effect
     mask: Array | None
     queue: str
+    place: Place
     task: Task | None
 
 
@@ -120,14 +124,21 @@ class Asynchrony:
         self._flights: list[_Flight] = []
         self.watch: HappensBefore | None = None
 
-    def perform(self, frame: Frame, effect: Effect, mask: Array | None, task: Task | None) -> None:
+    def perform(
+        self, frame: Frame, effect: Effect, mask: Array | None, place: Place, task: Task | None
+    ) -> None:
         """Do an operation for a mask of threads, as the agent that it is for the race check."""
         registers = frame.registers
         outer, outer_task = registers[MASK], None if self.watch is None else self.watch.task
         registers[MASK] = mask
         if self.watch is not None:
             self.watch.task = task
-        effect(mask)
+        try:
+            effect(mask)
+        except Trouble as trouble:
+            # Found where it takes effect, but it is about the line that issued it.
+            trouble.place = trouble.place or place
+            raise
         registers[MASK] = outer
         if self.watch is not None:
             self.watch.task = outer_task
@@ -145,7 +156,9 @@ class Asynchrony:
             self._groups[key] = Groups(frame, self, kind)
         return self._groups[key]
 
-    def launch(self, frame: Frame, effect: Effect, *, queue: str = "", slot: int = 0) -> None:
+    def launch(
+        self, frame: Frame, effect: Effect, place: Place, *, queue: str = "", slot: int = 0
+    ) -> None:
         """An operation that signals by itself; in a queue, not before those that came before it.
 
         `slot` tells apart what no queue keeps in order: the offset of the mbarrier.
@@ -154,16 +167,16 @@ class Asynchrony:
         is_first = not queue or all(each.queue != queue for each in self._flights)
         task = None if self.watch is None else self.watch.begin(frame, queue, slot)
         if is_first and self.is_now():
-            self.perform(frame, effect, mask, task)
+            self.perform(frame, effect, mask, place, task)
         else:
-            self._flights.append(_Flight(frame, effect, mask, queue, task))
+            self._flights.append(_Flight(frame, effect, mask, queue, place, task))
 
     def complete_some(self) -> bool:
         """Complete the oldest flight; whether there was one."""
         if not self._flights:
             return False
         flight = self._flights.pop(0)
-        self.perform(flight.frame, flight.effect, flight.mask, flight.task)
+        self.perform(flight.frame, flight.effect, flight.mask, flight.place, flight.task)
         return True
 
     def finish(self) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from harness.emulator.program.regions import Region
 from harness.emulator.program.types import Array
+from harness.emulator.values import Place
 
 __all__ = ["CLUSTER_SHIFT", "GLOBAL_BASE", "Memory", "Trouble"]
 
@@ -25,12 +26,13 @@ _ALL_WRITTEN = {size: int.from_bytes(b"\1" * size, "little") for size in (1, 2, 
 
 
 class Trouble(Exception):  # noqa: N818 - what the program did, not what went wrong here
-    """A fault of the program that runs; the machine adds where it happened."""
+    """A fault of the program that runs; the machine adds where it happened, if it is not known."""
 
     def __init__(self, kind: str, what: str) -> None:
         super().__init__(what)
         self.kind = kind
         self.what = what
+        self.place: Place | None = None
 
 
 class Memory:

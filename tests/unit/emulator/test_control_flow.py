@@ -135,3 +135,25 @@ def test_the_entry_that_is_meant(entry: str | None, words: str) -> None:
     two = f"{HEAD}.visible .entry a() {{ ret; }}\n.visible .entry b() {{ ret; }}\n"
     result = run(Launch(ptx=two, entry=entry, grid=(1, 1, 1), block=(1, 1, 1)))
     assert words in str(result.not_run)
+
+
+def test_what_would_not_fit_is_one_clear_line() -> None:
+    huge = outcome(kernel("", 1), np.zeros(1, "u4"), shared=1 << 40)
+    assert "shared memory" in str(huge.not_run)
+    local = kernel(".local .align 4 .b8 much[1073741824]; st.local.u32 [much], 1;", 1)
+    assert "one CTA needs" in str(outcome(local, np.zeros(1, "u4")).not_run)
+    wide = outcome(kernel("", 1), np.zeros(1, "u4"), block=2048)
+    assert "cannot launch" in str(wide.not_run)
+
+
+def test_a_copy_that_faults_late_is_told_of_the_line_that_issued_it() -> None:
+    ptx = kernel(
+        "cp.async.ca.shared.global [buffer], [%rd40+4096], 4; add.u32 %r1, %r1, 1;"
+        " cp.async.wait_all;",
+        1,
+        declarations=".shared .align 16 .b8 buffer[64];",
+    )
+    for schedule in (Schedule(completion="early"), Schedule(completion="late")):
+        (fault,) = outcome(ptx, np.zeros(1, "u4"), schedule=schedule).faults
+        assert fault.place is not None
+        assert fault.place.instruction.startswith("cp.async.ca")
