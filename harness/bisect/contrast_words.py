@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
 from harness.bisect.contrast import Carrier, Contrast, Point
 from harness.judging.answers import VerdictAnswer
-from harness.tables.rows import verdict_text
+from harness.tables.said import BLANK, Block, SaidLine, Tone, say, verdict_said
 
-__all__ = ["contrast_document", "contrast_words", "render_contrast"]
+__all__ = ["contrast_document", "contrast_said", "contrast_words"]
 
 
-def render_contrast(found: Contrast) -> RenderableType:
+def contrast_said(found: Contrast) -> list[Block]:
     """Each neighbour with its verdict, and what that says."""
     width = max((len(point.label) for point in found.points), default=0)
-    lines: list[RenderableType] = [_line(point, width) for point in found.points]
-    return Group(*lines, Text(""), *(Text(line, style="bold") for line in contrast_words(found)))
+    lines = [_point_said(point, width) for point in found.points]
+    return [*lines, BLANK, *(say(words, Tone.HEAD) for words in contrast_words(found))]
 
 
-def _line(point: Point, width: int) -> Text:
-    text = Text(f"  {point.label:<{width}}  ")
+def _point_said(point: Point, width: int) -> SaidLine:
+    said = say(f"  {point.label:<{width}}  ")
     if point.row:
-        text.append_text(verdict_text(point.row.verdict))
+        said += verdict_said(point.row.verdict)
     mark = "  <- this failure" if point.outcome is VerdictAnswer.SAME else ""
-    text.append(f"{mark}  {point.reason}", style="dim")
-    return text
+    return said + say(f"{mark}  {point.reason}", Tone.FAINT)
 
 
 def contrast_words(found: Contrast) -> list[str]:

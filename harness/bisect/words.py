@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
 from harness.bisect.ir_difference import StageStory
 from harness.bisect.report import BisectReport, Span, spans
 from harness.bisect.search import Boundary
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import measured
-from harness.tables.rows import verdict_text
+from harness.tables.said import BLANK, Block, SaidLine, Tone, say, verdict_said
 from harness.values.toolchain import compiler_name
 
 __all__ = [
     "bisect_document",
+    "bisection_said",
     "blame_words",
     "bound_words",
     "numbers_line",
-    "render_bisection",
     "report_line",
     "tool_title",
 ]
@@ -34,24 +31,23 @@ def tool_title(axis: str) -> str:
 """How an axis of versions is called in a sentence."""
 
 
-def render_bisection(report: BisectReport) -> RenderableType:
+def bisection_said(report: BisectReport) -> list[Block]:
     """The versions, oldest first, what lies at the boundary, and the line to paste."""
-    lines: list[RenderableType] = [_span_text(span) for span in spans(report)]
+    lines: list[Block] = [_span_said(span) for span in spans(report)]
     if report.stages:
-        lines += [Text(""), *map(Text, stage_lines(report, report.stages))]
+        lines += [BLANK, *map(say, stage_lines(report, report.stages))]
     if report.followed.words:
-        lines += [Text(""), Text(f"Followed: {report.followed.words}.")]
-    return Group(*lines, Text(""), Text(report_line(report), style="bold"))
+        lines += [BLANK, say(f"Followed: {report.followed.words}.")]
+    return [*lines, BLANK, say(report_line(report), Tone.HEAD)]
 
 
-def _span_text(span: Span) -> Text:
+def _span_said(span: Span) -> SaidLine:
     name = span.first if span.first == span.last else f"{span.first} - {span.last}"
-    text = Text(f"{name:>20}  ")
+    said = say(f"{name:>20}  ")
     if span.verdict:
-        text.append_text(verdict_text(span.verdict))
+        said += verdict_said(span.verdict)
     mark = "  <- this failure" if span.outcome is VerdictAnswer.SAME else ""
-    text.append(f"{mark}  {span.reason}", style="dim")
-    return text
+    return said + say(f"{mark}  {span.reason}", Tone.FAINT)
 
 
 def stage_lines(report: BisectReport, story: StageStory) -> list[str]:

@@ -4,48 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from harness.blame.grid import Cell, Grid, Line
 from harness.blame.words import Blame
 from harness.judging.answers import VerdictAnswer
-from harness.tables.rows import verdict_text
+from harness.tables.said import (
+    BLANK,
+    Block,
+    GridColumn,
+    SaidGrid,
+    SaidLine,
+    Tone,
+    say,
+    verdict_said,
+)
 
-__all__ = ["render_blame", "render_grid"]
+__all__ = ["blame_said", "grid_said"]
 
 _UNTRIED = "-"
 
 
-def render_blame(grid: Grid, blame: Blame) -> RenderableType:
+def blame_said(grid: Grid, blame: Blame) -> list[Block]:
     """The grid, the culprit, and the evidence."""
-    lines: list[RenderableType] = [render_grid(grid), Text("")] if grid.lines else []
-    lines.append(Text(blame.headline, style="bold"))
-    lines += [Text(f"  {reason}") for reason in blame.reasons]
-    return Group(*lines)
+    lines: list[Block] = [grid_said(grid), BLANK] if grid.lines else []
+    lines.append(say(blame.headline, Tone.HEAD))
+    return [*lines, *(say(f"  {reason}") for reason in blame.reasons)]
 
 
-def render_grid(grid: Grid) -> RenderableType:
+def grid_said(grid: Grid) -> SaidGrid:
     """A line for each program, by Triton; neighbouring ptxas under which all lines agree as one."""
     lines = grid.by_triton()
     columns = _folded(lines, grid.ptxas)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title in (grid.title, "PTX", "program"):
-        table.add_column(title, no_wrap=True)
-    for run in columns:
-        table.add_column("\n- ".join(dict.fromkeys((run[0], run[-1]))), no_wrap=True)
-    if any(line.stopped for line in lines):
-        table.add_column("before ptxas", no_wrap=True)
-    for line in lines:
-        words = [Text(", ".join(line.tritons) or "raw PTX"), Text(_ptx_words(line))]
-        words.append(Text((line.body or _UNTRIED)[:8]))
-        words += [_run_text(line, run, grid) for run in columns]
-        if line.stopped:
-            words.append(_cell_text(line.stopped, grid))
-        table.add_row(*words)
-    return table
+    titles = [grid.title, "PTX", "program"]
+    titles += ["\n- ".join(dict.fromkeys((run[0], run[-1]))) for run in columns]
+    stops = any(each.stopped for each in lines)
+    rows = []
+    for each in lines:
+        cells = [say(", ".join(each.tritons) or "raw PTX"), say(_ptx_words(each))]
+        cells.append(say((each.body or _UNTRIED)[:8]))
+        cells += [_run_said(each, run, grid) for run in columns]
+        if stops:
+            cells.append(_cell_said(each.stopped, grid) if each.stopped else BLANK)
+        rows.append(tuple(cells))
+    return SaidGrid(
+        columns=tuple(GridColumn(title=each) for each in [*titles, *(["before ptxas"] * stops)]),
+        rows=tuple(rows),
+    )
 
 
 def _ptx_words(line: Line) -> str:
@@ -69,22 +72,22 @@ def _said(line: Line, run: Sequence[str]) -> set[tuple[VerdictAnswer, str]]:
     return {(cell.outcome, cell.verdict) for cell in cells if cell}
 
 
-def _run_text(line: Line, run: Sequence[str], grid: Grid) -> Text:
+def _run_said(program: Line, run: Sequence[str], grid: Grid) -> SaidLine:
     """What a line says in a run, and in how many of its columns where not in all."""
-    tried = [line.cells[version] for version in run if version in line.cells]
-    text = _cell_text(tried[0] if tried else None, grid)
+    tried = [program.cells[version] for version in run if version in program.cells]
+    said = _cell_said(tried[0] if tried else None, grid)
     if 0 < len(tried) < len(run):
-        text.append(f" {len(tried)}/{len(run)}", style="dim")
-    return text
+        said += say(f" {len(tried)}/{len(run)}", Tone.FAINT)
+    return said
 
 
-def _cell_text(cell: Cell | None, grid: Grid) -> Text:
+def _cell_said(cell: Cell | None, grid: Grid) -> SaidLine:
     if cell is None:
-        return Text(_UNTRIED, style="dim")
+        return say(_UNTRIED, Tone.FAINT)
     if not cell.verdict:
-        return Text(cell.outcome.value, style="dim")
-    text = verdict_text(cell.verdict)
+        return say(cell.outcome.value, Tone.FAINT)
+    said = verdict_said(cell.verdict)
     # Of the same kind, but not this failure.
     if cell.outcome is VerdictAnswer.OTHER and cell.verdict == grid.focus.kind.value:
-        text.append(" (another)", style="dim")
-    return text
+        said += say(" (another)", Tone.FAINT)
+    return said

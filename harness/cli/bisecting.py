@@ -13,12 +13,12 @@ import click
 import msgspec
 
 from harness.bisect.axes import VERSION_AXES
-from harness.bisect.contrast_words import contrast_document, render_contrast
+from harness.bisect.contrast_words import contrast_document, contrast_said
 from harness.bisect.log import Asked, BisectLog
 from harness.bisect.neighbours import CONTRAST_AXES, contrast
 from harness.bisect.report import BisectReport
 from harness.bisect.run import BisectOptions, bisect_versions
-from harness.bisect.words import bisect_document, render_bisection, tool_title
+from harness.bisect.words import bisect_document, bisection_said, tool_title
 from harness.cells.selection import SelectionOptions, select
 from harness.cli.amounts import Words
 from harness.cli.main import CONTEXT
@@ -31,6 +31,7 @@ from harness.files.locations import home_dir
 from harness.frontends.base import Selection
 from harness.judging.followed import read_while
 from harness.packages.versions import require_supported_triton
+from harness.tables.terminal import for_terminal
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row
@@ -214,7 +215,7 @@ def _print(
     config = report.config.label if report.config else "no config"
     where = f"{words.kernel} · {config}"
     console.print(f"{where} · {selection.targets[0]}" if selection else where, markup=False)
-    console.print(render_bisection(report))
+    console.print(for_terminal(bisection_said(report)))
     if report.boundary and selection:
         console.print("Reproduce:")
         for index in (report.boundary.before, report.boundary.after):
@@ -291,5 +292,5 @@ def _contrast(options: dict[str, Any]) -> None:
         print_json(contrast_document(found))
     else:
         results_console().print(found.origin.cell, soft_wrap=True, markup=False)
-        results_console().print(render_contrast(found))
+        results_console().print(for_terminal(contrast_said(found)))
     raise click.exceptions.Exit(4 if found.trouble else 0)

@@ -11,7 +11,7 @@ import click
 from harness.blame.grid import Cell, Line
 from harness.blame.ground import Culprit
 from harness.blame.run import BlameOptions, BlameReport, find_blame
-from harness.blame.table import render_blame
+from harness.blame.table import blame_said
 from harness.blame.words import Wanted
 from harness.cells.selection import SelectionOptions, select
 from harness.cli.main import CONTEXT
@@ -23,6 +23,7 @@ from harness.cli.steps_progress import show_steps
 from harness.frontends.base import Selection
 from harness.judging.conditions import spell
 from harness.judging.followed import read_while
+from harness.tables.terminal import for_terminal
 from harness.values.errors import UsageError
 from harness.values.toolchain import BUNDLED, TRITON, compiler_words
 from harness.values.verdict import VerdictKind
@@ -108,7 +109,7 @@ def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> 
     where = f"{case.compiler_name}, ptxas {case.ptxas}" if case.compiler else f"ptxas {case.ptxas}"
     console.print(f"{case.kernel} · {report.cell.config.label} · {selection.targets[0]} · {where}")
     console.print(f"{case.verdict}: {case.reason}", soft_wrap=True)
-    console.print(render_blame(report.grid, report.blame), soft_wrap=True)
+    console.print(for_terminal(blame_said(report.grid, report.blame)), soft_wrap=True)
     if report.remedy:
         console.print("To use it:")
         for line in report.remedy:

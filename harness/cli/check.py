@@ -10,12 +10,13 @@ import click
 
 from harness.cells.selection import select_all
 from harness.check.run import check_selections
-from harness.check.table import render_checks
+from harness.check.table import checks_said
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.tables.terminal import for_terminal
 from harness.values.check import Agreement, CheckRow
 from harness.values.row import SCHEMA
 
@@ -54,7 +55,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         summary = {"statuses": counts, "notes": report.notes, "failures": report.failures}
         print_json({"schema": SCHEMA, "checks": report.rows, "summary": summary})
     else:
-        results_console().print(render_checks(report.rows))
+        results_console().print(for_terminal(checks_said(report.rows)))
     raise click.exceptions.Exit(_exit_code(report.rows))
 
 

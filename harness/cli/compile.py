@@ -22,10 +22,11 @@ from harness.cli.progress import show_progress
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.tables.markdown import rows_as_markdown, summary_as_markdown
-from harness.tables.rows import render_rows
-from harness.tables.summaries import render_summary
+from harness.tables.rows import rows_said
+from harness.tables.summaries import summary_said
 from harness.tables.summary import summarize
 from harness.tables.survivors import group_rows, survivors
+from harness.tables.terminal import for_terminal
 from harness.values.errors import UsageError
 from harness.values.row import SCHEMA
 from harness.values.verdict import VerdictKind
@@ -133,10 +134,10 @@ def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> Non
     console = results_console()
     if many:
         # A table for each of many kernels would drown the reader.
-        console.print(render_summary(summarize(report.rows)))
+        console.print(for_terminal(summary_said(summarize(report.rows))))
         steps = _first_look(report, words)
     else:
-        console.print(render_rows(report.rows, console.width))
+        console.print(for_terminal(rows_said(report.rows, console.width)))
         steps = next_steps(report.rows, _kernel_options(words))
     if steps:
         console.print(Text("Next:", style="bold"))

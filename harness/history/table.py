@@ -15,7 +15,8 @@ from harness.bugs.held import Stretch, stretches
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed
-from harness.tables.rows import verdict_text
+from harness.tables.said import verdict_said
+from harness.tables.terminal import text_of
 from harness.values.kernel import Config
 from harness.values.row import SCHEMA, Row
 from harness.values.toolchain import BUNDLED
@@ -144,7 +145,7 @@ def _table(rows: Sequence[Row], condition: Condition | None) -> Table:
             row.short,
             row.compiler_version or "-",
             f"{row.ptxas}{origin}{frozen}",
-            verdict_text(row.verdict).append(f" {row.code}" if row.code else ""),
+            text_of(verdict_said(row.verdict)).append(f" {row.code}" if row.code else ""),
             *(_number(each) for each in (row.n_regs, row.spill_stores, row.spill_loads)),
             "-" if row.occupancy is None else f"{row.occupancy:.1%}",
             *([_HOLDS.get(followed.of(row), "-")] if condition else []),

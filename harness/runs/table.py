@@ -10,8 +10,8 @@ import numpy.typing as npt
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.tables.rows import counted
 from harness.tables.survivors import common_ground
+from harness.tables.terminal import counted
 from harness.values.run import RunRow, RunVerdict
 
 __all__ = ["render_runs", "render_values"]
@@ -52,7 +52,7 @@ def _groups(rows: Sequence[RunRow]) -> list[RenderableType]:
         where = common_ground([row.config for row in found], others)
         style = _STYLES.get(verdict, _FOUND)
         words = f"{f' [{where}]' if where else ''}: {found[0].run_reason}"
-        lines.append(counted(len(found), Text(verdict.value, style=style), words))
+        lines.append(counted(len(found), Text(verdict.value, style=style).append(words, "default")))
         lines += _race_lines(found[0])
     return lines
 

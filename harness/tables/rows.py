@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
+from harness.tables.said import (
+    BLANK,
+    Block,
+    Counted,
+    GridColumn,
+    SaidGrid,
+    Tone,
+    say,
+    verdict_said,
+)
 from harness.tables.survivors import Fate, group_rows, survivors
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED
@@ -17,39 +22,30 @@ from harness.values.verdict import VerdictKind
 
 __all__ = [
     "columns_of",
-    "counted",
     "fate_words",
     "heading_of",
     "lifted_of",
-    "render_rows",
+    "rows_said",
     "suspect_lines",
-    "verdict_text",
 ]
 
-_STYLES = {VerdictKind.OK: "green", VerdictKind.SICK: "yellow"}
 _SHORT_NAMES = {"num_warps": "warps", "num_stages": "stages", "num_ctas": "ctas"}
+_WORDS = ("cell", "verdict")
 _MIX_TITLE = "tens:vec:sfu:mem:local"
 _CLASSES = ("tensor", "vector", "special", "memory", "local")
 
 
-def verdict_text(verdict: str) -> Text:
-    """A verdict in its colour."""
-    kind = VerdictKind(verdict)
-    style = _STYLES.get(kind, "dim" if kind.tells_nothing else "red")
-    return Text(verdict, style=style)
-
-
-def render_rows(rows: Sequence[Row], width: int) -> RenderableType:
+def rows_said(rows: Sequence[Row], width: int) -> list[Block]:
     """A table and its survivorship for each launch, target and toolchain, in order.
 
     `width` is that of the reader's console in characters; columns that do not fit are left out.
     """
-    parts: list[RenderableType] = []
+    parts: list[Block] = []
     for group in group_rows(rows):
         lifted = lifted_of(group)
-        parts += [Text(heading_of(group), style="bold"), *_table(group, width, lifted)]
-        parts += [*_survivorship(group), Text("")]
-    return Group(*parts)
+        parts += [say(heading_of(group), Tone.HEAD), *_table(group, width, lifted)]
+        parts += [*_survivorship(group), BLANK]
+    return parts
 
 
 def heading_of(rows: Sequence[Row]) -> str:
@@ -132,49 +128,44 @@ def columns_of(rows: Sequence[Row], lifted: Mapping[str, object]) -> dict[str, l
     return columns | {title: [show(row) for row in rows] for title, show in _COLUMNS}
 
 
-def _table(rows: Sequence[Row], width: int, lifted: Mapping[str, object]) -> list[RenderableType]:
+def _table(rows: Sequence[Row], width: int, lifted: Mapping[str, object]) -> list[Block]:
     columns = columns_of(rows, lifted)
     left_out = []
     for title in _EXPENDABLE:
         if _width(columns) > width:
             del columns[title]
             left_out.append(title)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title in columns:
-        left = title in ("cell", "verdict")
-        table.add_column(title, justify="left" if left else "right", no_wrap=True)
-    for line in zip(*columns.values(), strict=True):
-        table.add_row(
-            *(
-                verdict_text(word) if title == "verdict" else word
-                for title, word in zip(columns, line, strict=True)
-            )
-        )
+    shown = [
+        [verdict_said(word) if title == "verdict" else say(word) for word in words]
+        for title, words in columns.items()
+    ]
+    titles = (GridColumn(title=each, is_number=each not in _WORDS) for each in columns)
+    table = SaidGrid(columns=tuple(titles), rows=tuple(zip(*shown, strict=True)))
     if not left_out:
         return [table]
-    return [table, Text(f"left out for width: {', '.join(left_out)}", style="dim")]
+    return [table, say(f"left out for width: {', '.join(left_out)}", Tone.FAINT)]
 
 
 def _width(columns: Mapping[str, Sequence[str]]) -> int:
     return sum(3 + max(map(len, [title, *words])) for title, words in columns.items())
 
 
-def _survivorship(rows: Sequence[Row]) -> list[RenderableType]:
+def _survivorship(rows: Sequence[Row]) -> list[Block]:
     found = survivors(rows)
-    lines: list[RenderableType] = [Text(found.headline, style="bold")]
+    lines: list[Block] = [say(found.headline, Tone.HEAD)]
     lines += [
-        counted(len(fate.rows), verdict_text(fate.verdict.value), fate_words(fate))
+        Counted(len(fate.rows), verdict_said(fate.verdict.value, [say(fate_words(fate))]))
         for fate in found.fates
         if fate.verdict is not VerdictKind.OK
     ]
     return lines + suspect_lines([row.suspect for row in rows])
 
 
-def suspect_lines(suspects: Sequence[str | None]) -> list[RenderableType]:
+def suspect_lines(suspects: Sequence[str | None]) -> list[Block]:
     """What reading the source finds, each once with the number of its configs."""
     counts = Counter(words for words in suspects if words)
     return [
-        counted(count, Text("statically suspect", style="yellow"), f": {words}")
+        Counted(count, say("statically suspect", Tone.POOR) + say(f": {words}"))
         for words, count in counts.items()
     ]
 
@@ -183,12 +174,3 @@ def fate_words(fate: Fate) -> str:
     """Which configs, why, and whose fault it is."""
     where = f" [{fate.where}]" if fate.where else ""
     return f"{where}: {fate.reason}" + (f" ({fate.at_fault})" if fate.at_fault else "")
-
-
-def counted(count: int, verdict: Text, words: str) -> RenderableType:
-    """The count in a column of its own, so that a long reason wraps beside it."""
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(justify="right", min_width=5)
-    grid.add_column()
-    grid.add_row(str(count), verdict.append(words, style="default"))
-    return grid

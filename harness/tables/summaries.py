@@ -4,33 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from harness.tables.rows import counted, verdict_text
+from harness.tables.said import Block, Counted, GridColumn, SaidGrid, Tone, say, verdict_said
 from harness.tables.summary import SharedFailure, Summary
 
-__all__ = ["failure_words", "line_titles", "render_summary", "summary_columns"]
+__all__ = ["failure_words", "line_titles", "summary_columns", "summary_said"]
 
 _SHOWN = 4
 
 
-def render_summary(summary: Summary) -> RenderableType:
+def summary_said(summary: Summary) -> list[Block]:
     """The table, the headline, and each failure once."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     columns = summary_columns(summary)
-    for title in columns:
-        table.add_column(title)
-    for line in zip(*columns.values(), strict=True):
-        table.add_row(*line)
-    parts: list[RenderableType] = [table, Text(summary.headline, style="bold")]
-    parts += [
-        counted(failure.count, verdict_text(failure.verdict.value), failure_words(failure))
-        for failure in summary.failures
-    ]
-    return Group(*parts)
+    table = SaidGrid(
+        columns=tuple(GridColumn(title=title, wraps=True) for title in columns),
+        rows=tuple(tuple(map(say, cells)) for cells in zip(*columns.values(), strict=True)),
+    )
+    failures = (
+        Counted(each.count, verdict_said(each.verdict.value, [say(failure_words(each))]))
+        for each in summary.failures
+    )
+    return [table, say(summary.headline, Tone.HEAD), *failures]
 
 
 def summary_columns(summary: Summary) -> dict[str, list[str]]:

@@ -10,8 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.tables.rows import heading_of, verdict_text
+from harness.tables.rows import heading_of
+from harness.tables.said import verdict_said
 from harness.tables.survivors import survivors
+from harness.tables.terminal import text_of
 from harness.values.row import SCHEMA, Row
 from harness.workarounds.guard import Guard
 from harness.workarounds.rank import spill_bytes_per_block
@@ -78,7 +80,7 @@ def _config(row: Row) -> str:
 def _cells(row: Row, known: Text | str) -> list[Text | str]:
     spilled = spill_bytes_per_block(row)
     return [
-        verdict_text(row.verdict),
+        text_of(verdict_said(row.verdict)),
         known,
         *(_number(value) for value in (row.n_regs, row.spill_stores, row.spill_loads)),
         "-" if spilled is None else f"{spilled / 1024:,.0f} KiB",

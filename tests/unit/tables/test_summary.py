@@ -3,8 +3,9 @@ from __future__ import annotations
 from rich.console import Console
 
 from harness.tables.markdown import rows_as_markdown, summary_as_markdown
-from harness.tables.summaries import render_summary
+from harness.tables.summaries import summary_said
 from harness.tables.summary import summarize
+from harness.tables.terminal import for_terminal
 from harness.values.row import Row
 
 
@@ -53,7 +54,7 @@ ROWS = [
 def printed(rows: list[Row]) -> list[str]:
     console = Console(width=200, color_system=None)
     with console.capture() as capture:
-        console.print(render_summary(summarize(rows)))
+        console.print(for_terminal(summary_said(summarize(rows))))
     return [" ".join(line.split()) for line in capture.get().splitlines() if line.strip()]
 
 

@@ -4,8 +4,9 @@ import pytest
 from rich.console import Console
 
 from harness.cells.next_steps import next_steps
-from harness.tables.rows import render_rows
+from harness.tables.rows import rows_said
 from harness.tables.survivors import group_rows, survivors
+from harness.tables.terminal import for_terminal
 from harness.values.kernel import Scalar
 from harness.values.row import Row
 
@@ -42,7 +43,7 @@ def row(
 def printed(rows: list[Row], width: int) -> str:
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
-        console.print(render_rows(rows, width))
+        console.print(for_terminal(rows_said(rows, width)))
     return capture.get()
 
 

@@ -1,0 +1,99 @@
+"""What a command has to say, as a value: lines, counted lines and grids. Pure.
+
+Who renders it decides how it looks: `harness.tables.terminal` prints it; a page or a document can
+read the same blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from harness.values.verdict import VerdictKind
+
+__all__ = [
+    "BLANK",
+    "Block",
+    "Counted",
+    "GridColumn",
+    "SaidGrid",
+    "SaidLine",
+    "Tone",
+    "say",
+    "verdict_said",
+]
+
+
+class Tone(str, Enum):
+    """What a word means to the reader, not how it looks."""
+
+    PLAIN = "plain"
+    HEAD = "head"
+    GOOD = "good"
+    POOR = "poor"
+    BAD = "bad"
+    FAINT = "faint"
+
+
+@dataclass(frozen=True, slots=True)
+class SaidLine:
+    """Words in order, each with its tone."""
+
+    parts: tuple[tuple[str, Tone], ...]
+
+    def __add__(self, other: SaidLine) -> SaidLine:
+        return SaidLine(self.parts + other.parts)
+
+    @property
+    def text(self) -> str:
+        """The words alone."""
+        return "".join(words for words, _ in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A line that is true so many times; the count stands in a column of its own."""
+
+    count: int
+    line: SaidLine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridColumn:
+    """A column of a grid; numbers stand at the right. `wraps`: its cells may be broken."""
+
+    title: str
+    is_number: bool = False
+    wraps: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaidGrid:
+    """A table: as many cells in each row as there are columns."""
+
+    columns: tuple[GridColumn, ...]
+    rows: tuple[tuple[SaidLine, ...], ...] = field(default=())
+
+
+Block: TypeAlias = SaidLine | Counted | SaidGrid
+
+
+def say(words: str, tone: Tone = Tone.PLAIN) -> SaidLine:
+    """A line of one tone."""
+    return SaidLine(((words, tone),))
+
+
+BLANK = say("")
+
+_TONES = {VerdictKind.OK: Tone.GOOD, VerdictKind.SICK: Tone.POOR}
+
+
+def verdict_said(verdict: str, more: Sequence[SaidLine] = ()) -> SaidLine:
+    """A verdict in its tone, and what follows it."""
+    kind = VerdictKind(verdict)
+    said = say(verdict, _TONES.get(kind, Tone.FAINT if kind.tells_nothing else Tone.BAD))
+    for each in more:
+        said += each
+    return said
