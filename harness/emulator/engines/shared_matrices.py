@@ -28,7 +28,6 @@ PIECE = 16
 """Bytes of a piece."""
 _WGMMA_SWIZZLES = ("none", "128B", "64B", "32B")
 _TCGEN05_SWIZZLES = {0: "none", 1: "128B_32B", 2: "128B", 4: "64B", 6: "32B"}
-_TCGEN05_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +62,13 @@ def wgmma_descriptor(value: int) -> MatrixDescriptor:
 def tcgen05_descriptor(value: int) -> MatrixDescriptor:
     """Take apart the 64 bits of a shared memory descriptor of tcgen05.
 
+    The PTX ISA fixes bits 46 - 48 at 0b001. Triton 3.5 leaves them at zero, and its kernels run on
+    GPUs, so the bits are not looked at.
+
     Raises:
-        ValueError: the fixed bits are not those of the PTX ISA, the swizzle does not exist, or the
-            leading dimension is an absolute address (only K = 96 on sm_103a has that).
+        ValueError: the swizzle does not exist, or the leading dimension is an absolute address
+            (only K = 96 on sm_103a has that).
     """
-    if _field(value, 46, 3) != _TCGEN05_VERSION:
-        raise ValueError(f"bits 46 - 48 of the matrix descriptor {value:#018x} must be 0b001")
     if _field(value, 52, 1):
         raise ValueError(f"matrix descriptor {value:#018x} has an absolute leading dimension")
     swizzle = _TCGEN05_SWIZZLES.get(_field(value, 61, 3))

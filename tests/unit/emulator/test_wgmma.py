@@ -163,7 +163,9 @@ def test_descriptors_of_tcgen05() -> None:
     descriptor = tcgen05_descriptor(value)
     assert (descriptor.start, descriptor.leading, descriptor.stride) == (0x100, 32, 1024)
     assert descriptor.swizzle == "128B"
-    for wrong in (value & ~(1 << 46), value | 1 << 52, value | 1 << 61):
+    # Triton 3.5 leaves the bits at zero that the manual fixes, and its kernels run on GPUs.
+    assert tcgen05_descriptor(value & ~(1 << 46)) == descriptor
+    for wrong in (value | 1 << 52, value | 1 << 61):
         with pytest.raises(ValueError, match="descriptor"):
             tcgen05_descriptor(wrong)
 
