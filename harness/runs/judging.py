@@ -49,7 +49,8 @@ class RunEvidence:
 
     `before` are the buffers at the start. `garbage` are runs that repeat one of `runs` with other
     garbage. `trusted` is in the order of trust. `is_clean`: the reference does not depend on
-    garbage. `types` are those that the PTX computes with, besides those of the arguments.
+    garbage. `unwritten` are the numbers of buffers that the launch code only asked for. `types` are
+    those that the PTX computes with, besides those of the arguments.
     """
 
     arguments: tuple[Argument, ...]
@@ -60,6 +61,7 @@ class RunEvidence:
     trusted: tuple[Trusted, ...] = ()
     is_clean: bool = True
     types: frozenset[str] = frozenset()
+    unwritten: frozenset[int] = frozenset()
     problem: str | None = None
 
     @property
@@ -131,7 +133,7 @@ def judge(evidence: RunEvidence) -> Judgement:
             signature=_signature(RunVerdict.RACE, _race_words(serious[0])),
         )
     elif races:
-        said = f"{found.reason}; {len(races)} races in the letter of the memory model alone"
+        said = f"{found.reason}; formal races: in the letter of the memory model alone (--json)"
         found = replace(found, reason=said)
     return replace(found, races=races)
 
@@ -302,11 +304,20 @@ def _uninitialised(evidence: RunEvidence, names: str) -> Judgement:
     if read:
         place = f" ({read.place.source})" if read.place.source else ""
         source = f"; {read.what}, PTX line {read.place.ptx_line}: {read.place.instruction}{place}"
+    outputs = tuple(_outputs(evidence, evidence.runs[0].buffers, None))
+    written = {each.name for each in outputs}
+    empty = [
+        each.name
+        for each in evidence.tensors
+        if each.buffer in evidence.unwritten and each.name not in written
+    ]
+    if empty:
+        source += f"; the launch code only asks for the memory of {', '.join(empty)} (torch.empty)"
     return Judgement(
         verdict=RunVerdict.UNINITIALISED,
         reason=f"emulated: {names} depends on what nothing wrote{source}",
         schedule=schedule_words(evidence.garbage[0].trial.schedule),
-        outputs=tuple(_outputs(evidence, evidence.runs[0].buffers, None)),
+        outputs=outputs,
         signature=_signature(
             RunVerdict.UNINITIALISED, read.place.instruction if read else f"depends: {names}"
         ),

@@ -278,5 +278,6 @@ def _evidence(
         trusted=found.trusted,
         is_clean=found.is_clean,
         types=frozenset(name for name, pattern in _TYPES.items() if pattern.search(ptx)),
+        unwritten=frozenset(n for n, each in enumerate(variant.buffers) if each.unwritten),
         problem=problem,
     )

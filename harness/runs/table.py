@@ -59,15 +59,15 @@ def _groups(rows: Sequence[RunRow]) -> list[RenderableType]:
 
 def _race_lines(row: RunRow) -> list[RenderableType]:
     lines: list[RenderableType] = []
-    for race in row.races[:_RACES]:
-        formal = "formal " if race.formal else ""
+    serious = [race for race in row.races if not race.formal]
+    for race in serious[:_RACES]:
         places = " and ".join(
             f"PTX line {line}" + (f" ({source})" if source else "")
             for line, source in zip(race.ptx_lines, race.source_lines, strict=True)
         )
-        lines.append(Text(f"        {formal}{race.kind}, {race.space}: {places}", style="dim"))
-    if len(row.races) > _RACES:
-        lines.append(Text(f"        and {len(row.races) - _RACES} more", style="dim"))
+        lines.append(Text(f"        {race.kind}, {race.space}: {places}", style="dim"))
+    if len(serious) > _RACES:
+        lines.append(Text(f"        and {len(serious) - _RACES} more", style="dim"))
     return lines
 
 

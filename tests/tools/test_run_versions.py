@@ -9,7 +9,7 @@ from conftest import HERE, Triage
 pytestmark = [pytest.mark.tools, pytest.mark.long, pytest.mark.xdist_group("run")]
 
 RUNNABLE = HERE / "kernels" / "runnable.py"
-DESCRIPTORS = HERE / "kernels" / "descriptors.py"
+DESCRIPTORS = HERE / "kernels" / "described.py"
 
 
 def run(triage: Triage, *words: str) -> set[tuple[str, str]]:

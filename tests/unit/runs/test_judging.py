@@ -215,7 +215,7 @@ def test_a_race_without_effect_is_a_race_and_a_formal_one_is_a_note() -> None:
     formal = replace(RACE, formal=True)
     found = judge(evidence((EARLY, buffers(), {"races": (formal,)}), trusted=trusted))
     assert found.verdict is RunVerdict.RIGHT
-    assert "1 races in the letter of the memory model" in found.reason
+    assert "formal races: in the letter of the memory model alone" in found.reason
     wrong: Any = (EARLY, buffers([9] * 4), {"races": (RACE,)})
     found = judge(evidence(wrong, trusted=trusted))
     assert (found.verdict, len(found.races)) == (RunVerdict.WRONG_RESULT, 1)
