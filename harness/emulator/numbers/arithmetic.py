@@ -12,7 +12,7 @@ or root carries more than twice the bits of an f32, so that rounding it again is
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,12 +35,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "BLOCK",
     "add",
     "divide",
     "extremum",
     "flush",
     "flush_tiny",
     "fma",
+    "in_blocks",
     "multiply",
     "negate",
     "packed",
@@ -49,6 +51,21 @@ __all__ = [
     "square_root",
     "subtract",
 ]
+
+
+BLOCK = 1 << 13
+"""Elements at once in what takes many operations: the arrays between them stay in the cache."""
+
+
+def in_blocks(operation: Callable[..., Bits], *operands: Bits) -> Bits:
+    """Apply an operation on elements to large arrays, `BLOCK` elements at a time."""
+    whole = np.broadcast_arrays(*operands)
+    flat = [each.reshape(-1) for each in whole]
+    parts = [
+        operation(*(each[start : start + BLOCK] for each in flat))
+        for start in range(0, flat[0].size, BLOCK)
+    ]
+    return np.concatenate(parts).reshape(whole[0].shape)
 
 
 def flush(bits: Bits, name: str) -> Bits:
@@ -207,6 +224,9 @@ def fma(
     relu: bool = False,
 ) -> Bits:
     """`fma.rnd{.ftz}{.sat}{.relu}`: a * b + c with infinite precision, rounded once."""
+    if max(a.size, b.size, c.size) > BLOCK:
+        flags: dict[str, Any] = {"ftz": ftz, "sat": sat, "relu": relu}
+        return in_blocks(partial(fma, name, rounding=rounding, **flags), a, b, c)
     if ftz:
         a, b, c = flush(a, name), flush(b, name), flush(c, name)
     with np.errstate(all="ignore"):
@@ -277,14 +297,31 @@ def extremum(
         for other in operands[1:]:
             signs = signs ^ (other & sign)
         operands = [x & ~sign for x in operands]
+    choose = _better32 if name == "f32" else _better
     best = operands[0]
     for other in operands[1:]:
-        best = _better(name, best, other, largest=largest, nan=nan)
+        best = choose(name, best, other, largest=largest, nan=nan)
     if not xorsign:
         return best
     magnitude = best & ~sign
     infinity = kind(form.top + 1)
     return np.where(magnitude > infinity, best, magnitude | signs)
+
+
+def _better32(name: str, a: Bits, b: Bits, *, largest: bool, nan: bool) -> Bits:
+    """As `_better`, by the processor's own operations."""
+    x, y = to_float32(a, name), to_float32(b, name)
+    with np.errstate(all="ignore"):
+        if nan:
+            chosen = np.maximum(x, y) if largest else np.minimum(x, y)
+        else:
+            chosen = np.fmax(x, y) if largest else np.fmin(x, y)
+    bits = _narrow(chosen, name)
+    zero = (chosen == 0) & (x == y)
+    if zero.any():
+        # Which of two zeros comes out is the processor's choice, not ours.
+        bits = np.where(zero, a & b if largest else a | b, bits)
+    return bits
 
 
 def _better(name: str, a: Bits, b: Bits, *, largest: bool, nan: bool) -> Bits:

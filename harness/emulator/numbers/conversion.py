@@ -7,9 +7,12 @@ wide as the destination type: sign extension into a wider register is the regist
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 
-from harness.emulator.numbers.arithmetic import flush, flush_tiny
+from harness.emulator.numbers.arithmetic import BLOCK, flush, flush_tiny, in_blocks
 from harness.emulator.numbers.formats import (
     FORMATS,
     Bits,
@@ -18,8 +21,10 @@ from harness.emulator.numbers.formats import (
     from_float64,
     odd_sum,
     round_integral,
+    to_float32,
     to_float64,
 )
+from harness.emulator.numbers.nearest import round_bits_to_bf16
 
 __all__ = ["convert", "convert_randomly", "integer_type", "pack_integers"]
 
@@ -110,6 +115,22 @@ def _from_integer(bits: Bits, to: str, source: str, rounding: str) -> Bits:
     return from_float64(nearest, "f64")
 
 
+def _quickly(bits: Bits, to: str, source: str, rounding: str | None) -> Bits | None:
+    """The conversions that half precision needs at every step, in a few operations."""
+    if to == "f32" and rounding is None:
+        if source == "bf16":
+            moved: Bits = bits.astype(np.uint32) << np.uint32(16)
+            return moved
+        if source == "f16":
+            wide = to_float32(bits, "f16")
+            nan = np.isnan(wide)
+            words: Bits = wide.view(np.uint32)
+            return np.where(nan, np.uint32(canonical_nan("f32")), words) if nan.any() else words
+    if (to, source, rounding) == ("bf16", "f32", "rn"):
+        return round_bits_to_bf16(bits.astype(np.uint32, copy=False))
+    return None
+
+
 def convert(
     bits: Bits,
     to: str,
@@ -140,6 +161,14 @@ def convert(
     Raises:
         ValueError: the rounding is unknown.
     """
+    if not (ftz or sat or satfinite or relu):
+        quick = _quickly(bits, to, source, rounding)
+        if quick is not None:
+            return quick
+    if bits.size > BLOCK:
+        flags: dict[str, Any] = {"ftz": ftz, "sat": sat, "satfinite": satfinite, "relu": relu}
+        whole = partial(convert, to=to, source=source, rounding=rounding, **flags)
+        return in_blocks(whole, bits)
     into_integer, from_integer = integer_type(to) is not None, integer_type(source) is not None
     if into_integer and from_integer:
         return _between_integers(bits, to, source, sat=sat)

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.emulator.numbers.nearest import narrow_nearest, odd_float32, round_bits_to_bf16
+
 __all__ = [
     "FORMATS",
     "Bits",
@@ -314,6 +316,27 @@ def _round_quickly(values: Float64, name: str) -> Float64:
         return values.astype(kind).astype(np.float64)
 
 
+def _nearest(values: Float64, name: str, *, satfinite: bool) -> Bits | None:
+    """Rounding to nearest even by bits, for what programs convert most; None for the rest."""
+    form = FORMATS[name]
+    if form.width <= 8:
+        if not form.signed:
+            return None
+        return narrow_nearest(
+            values,
+            mantissa=form.mantissa,
+            exponent_min=form.exponent_min,
+            top=form.top + (form.infinity and not satfinite),
+            nan=form.top if form.nan is None else form.nan,
+            sign_shift=form.sign_shift,
+        )
+    if satfinite:
+        return None
+    if name == "bf16":
+        return round_bits_to_bf16(odd_float32(values))
+    return _encode(values, name) if name in ("f16", "f32") else None
+
+
 def from_float64(
     values: Float64,
     name: str,
@@ -338,9 +361,11 @@ def from_float64(
         Elements in `FORMATS[name].container`.
     """
     form = FORMATS[name]
+    if rounding == "rn" and not (sat or relu):
+        quick = _nearest(values, name, satfinite=satfinite)
+        if quick is not None:
+            return quick
     if rounding == "rn" and name in ("f16", "f32"):
-        if not (satfinite or sat or relu):
-            return _encode(values, name)
         rounded = _round_quickly(values, name)
     else:
         rounded = round_float64(values, name, rounding)

@@ -274,3 +274,14 @@ def test_dot_products() -> None:
         halves = [int(x) & 0xFFFF, int(x) >> 16]
         own = [p - 256 if p > 127 else p for p in signed[1][2:]]
         assert int(two) == (int(z) + sum(p * q for p, q in zip(halves, own, strict=True))) % 2**32
+
+
+def test_large_arrays_are_computed_in_blocks_and_alike() -> None:
+    rng = np.random.default_rng(12)
+    a = rng.integers(0, 2**32, (5, 20_011), dtype=np.uint32)
+    b = rng.integers(0, 2**32, (5, 1), dtype=np.uint32)
+    assert a.size > 3 * arithmetic.BLOCK
+    whole = fma("f32", a, b, a)
+    assert whole.shape == a.shape
+    for row in range(5):
+        assert np.array_equal(whole[row], fma("f32", a[row], b[row], a[row]))
