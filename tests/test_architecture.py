@@ -46,6 +46,7 @@ ORDER = (
     "repros",
     "matrix",
     "cells",
+    "runs",
     "bisect",
     "collapse",
     "minimize/reduction",
@@ -61,7 +62,6 @@ ORDER = (
     "history",
     "report",
     "check",
-    "runs",
     "nights",
     "cli",
 )
@@ -129,7 +129,7 @@ ORCHESTRATES = {
     "bugs": {"rekey"},
     "history": {"run"},
     "check": {"run"},
-    "runs": {"launching", "real_values", "references", "run"},
+    "runs": {"executing", "launching", "real_values", "references", "run"},
     "nights": {"listing", "merge", "plan"},
 }
 # Pure modules of rooms that are worldly as a whole: what they say is decided, not looked up.

@@ -20,7 +20,7 @@ from harness.bugs.histories import HistoryPlace
 from harness.judging.answers import COULD_NOT_TELL, works
 from harness.packages.versions import version_order
 from harness.values.bug import AffectedRange, BugFacts, MachineState, Seen, Sighting
-from harness.values.toolchain import BUNDLED
+from harness.values.toolchain import BUNDLED, EMULATOR
 from harness.values.verdict import Stage, VerdictKind
 
 __all__ = ["CLEAN_NIGHTS", "Chronicle", "Lifecycle", "Story", "lifecycle", "related"]
@@ -167,7 +167,9 @@ class _Result(NamedTuple):
         if tool == _PTXAS:
             # A Triton bundles one ptxas: on this axis that cell has no neighbours.
             line = (place, self.triton or "", frozen, self.flags)
-            return None if self.bundled else (line, self.ptxas)
+            # Nor has what the emulator executes, unless nothing else can be told apart.
+            is_apart = self.bundled or (self.ptxas == EMULATOR and self.triton)
+            return None if is_apart else (line, self.ptxas)
         if self.triton is None:
             return None
         return (place, BUNDLED if self.bundled else self.ptxas, frozen, self.flags), self.triton
@@ -310,6 +312,8 @@ class Chronicle:
                 if found is None:
                     continue
                 line, version = found
+                if version == EMULATOR:
+                    continue
                 if result.bug == bug:
                     had.add(line)
                     bad.add(version)

@@ -26,7 +26,7 @@ from harness.values.limits import limits_of
 from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import PTX
+from harness.values.toolchain import EMULATOR, PTX
 from harness.values.verdict import Verdict, VerdictKind
 
 __all__ = ["Rekeyed", "rekey", "row_of_evidence"]
@@ -148,7 +148,8 @@ def _judge_again(record: ResultRecord, row: Row, found: _Found) -> Verdict | Non
 
 def _steps(record: ResultRecord, row: Row, found: _Found) -> dict[str, Any] | None:
     """What a result was judged from, by kind; None where that is not there any more."""
-    if row.flaky or row.verdict == VerdictKind.INFRA.value:
+    # A run was judged from what its PTX did, with inputs that are not among the evidence.
+    if row.flaky or row.ptxas == EMULATOR or row.verdict == VerdictKind.INFRA.value:
         return None
     steps: dict[str, Any] = {}
     for kind, schema in _KINDS.items():

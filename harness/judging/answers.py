@@ -13,6 +13,10 @@ works. `answer_of` answers it for one verdict:
 | `timeout`, `out_of_memory` (limits of ours)                | untestable (2)     | same (3) |
 | `unsupported`                                              | untestable         | same (3) |
 | `infra`                                                    | infra              | infra    |
+| `right`, `ran` (executed)                                  | ok                 | -        |
+| `wrong_result`, `race`, `nondeterministic`, `memory_fault`, |                   |          |
+| `uninitialised`, `hang`, `launch_failed`                   | other              | same     |
+| `not_run`                                                  | untestable         | -        |
 
 "Followed" means an equal signature. Only *same* and *ok* move a bound of a bisection; only *ok* is
 a fix; *untestable* and *infra* are "could not tell": no regression when they begin, no fix when
@@ -36,12 +40,13 @@ __all__ = ["COULD_NOT_TELL", "LIMITS_OF_OURS", "VerdictAnswer", "answer_of", "is
 LIMITS_OF_OURS = frozenset({VerdictKind.TIMEOUT, VerdictKind.OUT_OF_MEMORY})
 """Verdicts of what our own limits ended: another limit may end it otherwise."""
 
-COULD_NOT_TELL = LIMITS_OF_OURS | {VerdictKind.UNSUPPORTED, VerdictKind.INFRA}
+COULD_NOT_TELL = LIMITS_OF_OURS | {kind for kind in VerdictKind if kind.tells_nothing}
 """Verdicts that tell nothing of a kernel, unless they are the failure that is followed."""
 
 _BEFORE_PTXAS = frozenset(stage.value for stage in Stage.all()) - {
     Stage.CUBIN.value,
     Stage.LAUNCH.value,
+    Stage.RUN.value,
 }
 
 
@@ -84,7 +89,9 @@ def answer_of(
 
 def works(kind: VerdictKind, stage: str | None) -> bool:
     """Whether a kernel came out that does the work; `stage` is the verdict's."""
-    return kind is VerdictKind.OK or (kind is VerdictKind.SICK and stage not in _BEFORE_PTXAS)
+    if kind is VerdictKind.SICK:
+        return stage not in _BEFORE_PTXAS
+    return kind.compiles
 
 
 def is_failure(verdict: str) -> bool:

@@ -24,6 +24,7 @@ from harness.judging.conditions import (
 from harness.values.kernel import Scalar
 from harness.values.row import Row
 from harness.values.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from harness.values.toolchain import EMULATOR
 from harness.values.verdict import Stage, VerdictKind
 
 __all__ = [
@@ -45,6 +46,9 @@ _CRASHES = (VerdictKind.PTXAS_ICE, VerdictKind.COMPILER_CRASH)
 _VERSION = re.compile(r"\d+(?:\.\d+)*")
 
 _GRAVITY: tuple[tuple[VerdictKind, ...], ...] = (
+    (VerdictKind.WRONG_RESULT, VerdictKind.MEMORY_FAULT, VerdictKind.HANG),
+    (VerdictKind.NONDETERMINISTIC, VerdictKind.UNINITIALISED, VerdictKind.LAUNCH_FAILED),
+    (VerdictKind.RACE,),
     (VerdictKind.TRAP_STUB, VerdictKind.PTXAS_ICE, VerdictKind.COMPILER_CRASH),
     (VerdictKind.PASS_FAILURE, VerdictKind.PTXAS_ERROR),
     (VerdictKind.OUT_OF_RESOURCES, VerdictKind.TIMEOUT, VerdictKind.OUT_OF_MEMORY),
@@ -281,6 +285,8 @@ def severity(row: Row, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> float:
 
 def toolchain_of(row: Row) -> str:
     """`Triton 3.6.0, ptxas 12.8.93`."""
+    if row.ptxas == EMULATOR:
+        return f"{row.compiler_name}, on the emulator"
     return f"{row.compiler_name}, ptxas {row.ptxas}" if row.compiler else f"ptxas {row.ptxas}"
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.matrix import Coordinates, Expectation
+from harness.values.toolchain import EMULATOR
+from harness.values.verdict import VerdictKind
 
 if TYPE_CHECKING:
     from harness.values.change import Facts
@@ -58,8 +60,17 @@ class Expectations:
                 ptxas=facts.ptxas,
                 ptxas_origin=facts.ptxas_origin,
             )
-            self._candidates[key] = [each for each, coarse in self._coarse if coarse.matches(place)]
+            self._candidates[key] = [
+                each
+                for each, coarse in self._coarse
+                if coarse.matches(place) and _is_of_run(each) == (facts.ptxas == EMULATOR)
+            ]
         return self._candidates[key]
+
+
+def _is_of_run(expectation: Expectation) -> bool:
+    """Whether it is about what comes out when the PTX is executed; else it is about compiling."""
+    return VerdictKind(expectation.verdict).is_of_run
 
 
 def happened(facts: Facts, expectation: Expectation) -> bool:

@@ -58,6 +58,15 @@ _OBSERVED = {
     VerdictKind.PTXAS_ERROR: "is refused by ptxas",
     VerdictKind.TIMEOUT: "does not finish compiling",
     VerdictKind.OUT_OF_MEMORY: "takes more memory to compile than the machine has",
+    VerdictKind.RIGHT: "compiles to PTX that computes what it must",
+    VerdictKind.RAN: "compiles to PTX that comes to its end",
+    VerdictKind.WRONG_RESULT: "compiles to PTX that computes a wrong result",
+    VerdictKind.RACE: "compiles to PTX with accesses that nothing orders",
+    VerdictKind.NONDETERMINISTIC: "compiles to PTX whose result depends on the schedule",
+    VerdictKind.MEMORY_FAULT: "compiles to PTX that accesses memory out of bounds or misaligned",
+    VerdictKind.UNINITIALISED: "compiles to PTX whose result depends on what nothing wrote",
+    VerdictKind.HANG: "compiles to PTX that never comes to its end",
+    VerdictKind.LAUNCH_FAILED: "compiles to PTX that traps",
 }
 _EXPECTED = {
     VerdictKind.SICK: "Expected: code without these costs.",

@@ -6,13 +6,16 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from harness.bench.bench import content_key
+from harness.cells.evaluate import Evaluated
 from harness.cells.run import CompileOptions, open_bench
 from harness.emulator.values import Budget, Null, Pointer, Scalar
 from harness.frontends.triton.ir_inputs import read_file
@@ -20,11 +23,12 @@ from harness.processes.hub import Hub
 from harness.runs.comparing import as_tensor
 from harness.runs.emulating import Emulation, emulate
 from harness.runs.entry import Entry, EntryError, read_entry
+from harness.runs.executing import Executed, keep_execution
 from harness.runs.jobs import Given, JobBuffer, Passed, Ran, RunTrial
 from harness.runs.judging import RunEvidence, Trusted, judge
 from harness.runs.launching import effort_words
 from harness.runs.raw_inputs import BufferWords, RawArgument, assign, pack_scalar
-from harness.runs.rows import row_of
+from harness.runs.rows import result_of, row_of
 from harness.runs.scalars import ELEMENTS
 from harness.store.store import Store
 from harness.values.cell import CellId
@@ -96,12 +100,22 @@ async def run_ptx(
     number = store.begin_run(options.command)
     async with Hub() as hub:
         bench = open_bench(hub, store, options)
-        emulated = (await emulate(bench, emulation)).value
+        kept = await emulate(bench, emulation)
+    emulated = kept.value
     evidence, contents = raw.evidence(emulated.runs, emulated.problem)
     judgement = judge(evidence)
     last = emulated.runs[0].buffers if emulated.runs else ()
     row = row_of(raw.cell(entry), judgement, emulated.runs)
-    store.put_execution(number, row, judgement.signature)
+    result = result_of(
+        row,
+        raw.inputs_named(raw.cell(entry), emulation),
+        compiler=None,
+        ptx_sha256=emulation.ptx,
+        ptx_body_sha256=None,
+        cached=kept.cached,
+    )
+    done = Evaluated(row=result, evidence={"run": kept.key}, signature=judgement.signature)
+    keep_execution(store, number, Executed(row=row, done=done))
     store.finish_run(number)
     return RawReport(
         row=row,
@@ -145,6 +159,12 @@ class _Raw:
             compiler=PTX,
             ptxas="none",
         )
+
+    def inputs_named(self, cell: CellId, emulation: Emulation) -> CellId:
+        """The cell with a name for its inputs: other inputs are another question."""
+        given = (emulation.buffers, emulation.arguments, emulation.grid, emulation.block)
+        key = content_key(given=msgspec.to_builtins(given), expected=self.inputs.expected)
+        return replace(cell, launch=f"ptx:inputs={key[:8]}")
 
     def prepare(self, trials: Sequence[RunTrial], budget: Budget) -> tuple[Emulation, list[str]]:
         """What the emulator gets, and what was guessed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from harness.runs.jobs import Ran
@@ -11,10 +11,10 @@ from harness.runs.judging import Judgement
 from harness.values.cell import CellId
 from harness.values.row import Row
 from harness.values.run import RunRow
+from harness.values.toolchain import EMULATOR, TRITON, Compiler
+from harness.values.verdict import Stage, VerdictKind
 
-__all__ = ["EMULATOR", "as_document", "row_of"]
-
-EMULATOR = "emulator"
+__all__ = ["as_document", "result_of", "row_of"]
 
 
 def row_of(
@@ -51,6 +51,46 @@ def row_of(
         ctas=max((ran.ctas_of for ran in executed), default=None),
         seconds=round(sum(ran.seconds for ran in runs), 3) if runs else None,
         compiled=compiled,
+    )
+
+
+def result_of(
+    row: RunRow,
+    cell: CellId,
+    *,
+    compiler: Compiler | None,
+    ptx_sha256: str | None,
+    ptx_body_sha256: str | None,
+    cached: bool,
+    is_infra: bool = False,
+) -> Row:
+    """A run as a result like any other: the emulator in the place of ptxas, `run` as the stage.
+
+    `compiler` is None for raw PTX. `is_infra`: this machine failed, and the row says nothing of
+    the kernel.
+    """
+    kind = VerdictKind.INFRA if is_infra else VerdictKind(row.run.value)
+    named = replace(cell, ptxas=EMULATOR)
+    return Row(
+        cell=str(named),
+        short=named.short,
+        kernel=row.kernel,
+        launch=cell.launch,
+        config=row.config,
+        target=row.target,
+        triton=compiler.version if compiler and compiler.kind == TRITON else None,
+        ptxas=EMULATOR,
+        ptxas_origin=EMULATOR,
+        verdict=kind.value,
+        reason=row.run_reason,
+        stage=None if kind.compiles else Stage.RUN.value,
+        signature=row.run_signature,
+        ptx_sha256=ptx_sha256,
+        ptx_body_sha256=ptx_body_sha256,
+        cached=cached,
+        seconds=row.seconds,
+        compiler=compiler.kind if compiler else None,
+        compiler_version=compiler.version if compiler else None,
     )
 
 

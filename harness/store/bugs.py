@@ -47,7 +47,7 @@ _PUT_SIGNATURE = """
 _SELECT_UNNUMBERED = """
     SELECT signature_key, min(created) FROM results
     WHERE signature_key IS NOT NULL
-        AND verdict NOT IN ('ok', 'sick', 'unsupported', 'infra')
+        AND verdict NOT IN ('ok', 'sick', 'unsupported', 'infra', 'not_run')
         AND signature_key NOT IN (SELECT key FROM bug_keys)
         AND signature_key NOT IN (SELECT value FROM json_each(?))
     GROUP BY signature_key
@@ -57,7 +57,7 @@ _SELECT_PROGRAMS = """
         min(created)
     FROM results
     WHERE signature_key IN (SELECT value FROM json_each(?))
-        AND verdict NOT IN ('ok', 'sick', 'unsupported', 'infra')
+        AND verdict NOT IN ('ok', 'sick', 'unsupported', 'infra', 'not_run')
     GROUP BY 1, 2, triton = '', 4
 """
 

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from harness.tables.rows import columns_of, fate_words, heading_of, lifted_of
 from harness.tables.summaries import failure_words, summary_columns
 from harness.tables.summary import Summary
-from harness.tables.survivors import group_rows, survivors
+from harness.tables.survivors import HEALTHY, group_rows, survivors
 from harness.values.row import Row
-from harness.values.verdict import VerdictKind
 
 __all__ = ["rows_as_markdown", "summary_as_markdown"]
 
@@ -28,7 +27,7 @@ def rows_as_markdown(rows: Sequence[Row]) -> str:
         fates = [
             f"- {len(fate.rows)} `{fate.verdict.value}`{fate_words(fate)}"
             for fate in found.fates
-            if fate.verdict is not VerdictKind.OK
+            if fate.verdict not in HEALTHY
         ]
         suspects = Counter(row.suspect for row in group if row.suspect)
         fates += [f"- {count} statically suspect: {words}" for words, count in suspects.items()]

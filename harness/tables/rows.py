@@ -15,10 +15,9 @@ from harness.tables.said import (
     say,
     verdict_said,
 )
-from harness.tables.survivors import Fate, group_rows, survivors
+from harness.tables.survivors import HEALTHY, Fate, group_rows, survivors
 from harness.values.row import Row
-from harness.values.toolchain import BUNDLED
-from harness.values.verdict import VerdictKind
+from harness.values.toolchain import BUNDLED, EMULATOR
 
 __all__ = [
     "columns_of",
@@ -63,8 +62,8 @@ def lifted_of(rows: Sequence[Row]) -> dict[str, object]:
 
 def _heading(row: Row) -> str:
     origin = " (bundled)" if row.ptxas_origin == BUNDLED else ""
-    compiler = row.compiler_name
-    return f"{row.kernel} · {row.launch} · {row.target} · {compiler} · ptxas {row.ptxas}{origin}"
+    tool = row.ptxas if row.ptxas == EMULATOR else f"ptxas {row.ptxas}{origin}"
+    return f"{row.kernel} · {row.launch} · {row.target} · {row.compiler_name} · {tool}"
 
 
 def _ptx_words(rows: Sequence[Row]) -> str:
@@ -156,7 +155,7 @@ def _survivorship(rows: Sequence[Row]) -> list[Block]:
     lines += [
         Counted(len(fate.rows), verdict_said(fate.verdict.value, [say(fate_words(fate))]))
         for fate in found.fates
-        if fate.verdict is not VerdictKind.OK
+        if fate.verdict not in HEALTHY
     ]
     return lines + suspect_lines([row.suspect for row in rows])
 

@@ -87,7 +87,12 @@ def say(words: str, tone: Tone = Tone.PLAIN) -> SaidLine:
 
 BLANK = say("")
 
-_TONES = {VerdictKind.OK: Tone.GOOD, VerdictKind.SICK: Tone.POOR}
+_TONES = {
+    VerdictKind.OK: Tone.GOOD,
+    VerdictKind.SICK: Tone.POOR,
+    VerdictKind.RIGHT: Tone.GOOD,
+    VerdictKind.RAN: Tone.GOOD,
+}
 
 
 def verdict_said(verdict: str, more: Sequence[SaidLine] = ()) -> SaidLine:

@@ -14,6 +14,7 @@ from harness.values.toolchain import compiler_name
 from harness.values.verdict import VerdictKind
 
 __all__ = [
+    "HEALTHY",
     "Fate",
     "Reasoned",
     "Survivors",
@@ -25,6 +26,8 @@ __all__ = [
 ]
 
 Settings: TypeAlias = Mapping[str, Scalar]
+HEALTHY = (VerdictKind.OK, VerdictKind.RIGHT, VerdictKind.RAN)
+"""Verdicts that need no words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,14 +196,19 @@ def _natural(word: str) -> tuple[int, int, str]:
     return (0, int(word), "") if word.isdigit() else (1, 0, word)
 
 
+def _are_runs(rows: Sequence[Row]) -> bool:
+    return all(VerdictKind(row.verdict).is_of_run for row in rows)
+
+
 def _headline(rows: Sequence[Row]) -> str:
     total = len(rows)
-    healthy = [row for row in rows if row.verdict == VerdictKind.OK.value]
+    healthy = [row for row in rows if VerdictKind(row.verdict) in HEALTHY]
     sick = [row for row in rows if row.verdict == VerdictKind.SICK.value]
     unknown = [row for row in rows if VerdictKind(row.verdict).tells_nothing]
     failed = total - len(healthy) - len(sick) - len(unknown)
     compiles = len(healthy) + len(sick)
-    parts = [f"{compiles} {'compiles' if compiles == 1 else 'compile'}"]
+    one, many = ("is right", "are right") if _are_runs(rows) else ("compiles", "compile")
+    parts = [f"{compiles} {one if compiles == 1 else many}"]
     if sick:
         parts[0] += ", all sick" if not healthy else f" ({len(sick)} of them sick)"
     if failed:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from harness.values.kernel import Config
 from harness.values.target import Target
+from harness.values.toolchain import EMULATOR
 
 __all__ = ["CellId"]
 
@@ -18,7 +19,8 @@ class CellId:
     `KERNEL/LAUNCH/CONFIG@TARGET/triton-X/ptxas-Y`. `launch` holds the overrides too
     (`default:chunk_size=32`), `compiler` kind and version (`triton-3.6.0`; `ptx` for raw PTX),
     `ptxas` the origin where it matters (`12.9.86-bundled`), and `-frozen` where the PTX is the one
-    generated for the bundled ptxas.
+    generated for the bundled ptxas. Where the PTX is executed, the emulator takes ptxas' place:
+    `KERNEL/LAUNCH/CONFIG@TARGET/triton-X/emulator`.
     """
 
     kernel: str
@@ -29,9 +31,9 @@ class CellId:
     ptxas: str
 
     def __str__(self) -> str:
+        tool = self.ptxas if self.ptxas == EMULATOR else f"ptxas-{self.ptxas}"
         return (
-            f"{self.kernel}/{self.launch}/{self.config.label}"
-            f"@{self.target}/{self.compiler}/ptxas-{self.ptxas}"
+            f"{self.kernel}/{self.launch}/{self.config.label}@{self.target}/{self.compiler}/{tool}"
         )
 
     @property

@@ -7,6 +7,7 @@ from pathlib import Path
 
 __all__ = [
     "BUNDLED",
+    "EMULATOR",
     "INSTALLED",
     "PTX",
     "TRITON",
@@ -20,6 +21,9 @@ __all__ = [
 
 BUNDLED = "bundled"
 """The ptxas that this Triton picks for this target."""
+
+EMULATOR = "emulator"
+"""What takes the place of ptxas where the PTX itself is executed."""
 
 INSTALLED = "installed"
 """The compiler that lies beside `triage` in its own environment."""

@@ -12,7 +12,10 @@ __all__ = ["Signature", "Stage", "Verdict", "VerdictKind"]
 
 
 class VerdictKind(str, Enum):
-    """The words of `design`; "could not tell" is one of them, never a pass."""
+    """What a compile or a run means; "could not tell" is one of them, never a pass.
+
+    Those from `right` on are of runs: `ran` came to its end, with nothing to compare it with.
+    """
 
     OK = "ok"
     SICK = "sick"
@@ -27,20 +30,42 @@ class VerdictKind(str, Enum):
     OUT_OF_MEMORY = "out_of_memory"
     UNSUPPORTED = "unsupported"
     INFRA = "infra"
+    RIGHT = "right"
+    RAN = "ran"
+    WRONG_RESULT = "wrong_result"
+    RACE = "race"
+    NONDETERMINISTIC = "nondeterministic"
+    MEMORY_FAULT = "memory_fault"
+    UNINITIALISED = "uninitialised"
+    HANG = "hang"
+    LAUNCH_FAILED = "launch_failed"
+    NOT_RUN = "not_run"
 
     @property
     def compiles(self) -> bool:
-        """A kernel came out that does the work (compiled, not run)."""
-        return self in (VerdictKind.OK, VerdictKind.SICK)
+        """A kernel came out that does the work, as far as was tried: compiled, or executed too."""
+        return self in (VerdictKind.OK, VerdictKind.SICK) or self.is_fine_run
+
+    @property
+    def is_of_run(self) -> bool:
+        """It is of PTX that was executed, or was to be."""
+        return list(VerdictKind).index(self) >= list(VerdictKind).index(VerdictKind.RIGHT)
+
+    @property
+    def is_fine_run(self) -> bool:
+        """It was executed, and nothing was found."""
+        return self in (VerdictKind.RIGHT, VerdictKind.RAN)
 
     @property
     def tells_nothing(self) -> bool:
         """Says nothing of the kernel."""
-        return self in (VerdictKind.UNSUPPORTED, VerdictKind.INFRA)
+        return self in (VerdictKind.UNSUPPORTED, VerdictKind.INFRA, VerdictKind.NOT_RUN)
 
 
 class Stage(str):
     """Where in the pipeline something happened; `launch` is what only a launch would show.
+
+    `run` is the PTX, executed.
 
     Which stages there are between capture and PTX is a matter of the front end. Stages of one name
     are one object.
@@ -56,6 +81,7 @@ class Stage(str):
     PTX: ClassVar[Stage]
     CUBIN: ClassVar[Stage]
     LAUNCH: ClassVar[Stage]
+    RUN: ClassVar[Stage]
 
     def __new__(cls, name: str) -> Stage:  # noqa: PYI034 - it is final
         """The stage of that name."""
@@ -72,7 +98,7 @@ class Stage(str):
         return str(self)
 
 
-for _name in ("capture", "ttir", "ttgir", "llir", "ptx", "cubin", "launch"):
+for _name in ("capture", "ttir", "ttgir", "llir", "ptx", "cubin", "launch", "run"):
     setattr(Stage, _name.upper(), Stage(_name))
 
 

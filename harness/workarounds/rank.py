@@ -68,7 +68,7 @@ def is_clearly_better(merit: tuple[float, ...], other: tuple[float, ...]) -> boo
 
 
 def _standing(kind: VerdictKind) -> int:
-    if kind is VerdictKind.OK:
+    if kind is VerdictKind.OK or kind.is_fine_run:
         return 0
     return 1 if kind is VerdictKind.SICK else 3 if kind.tells_nothing else 2
 

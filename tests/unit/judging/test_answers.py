@@ -14,7 +14,15 @@ OTHER_FAILURES = (
     VerdictKind.COMPILER_CRASH,
     VerdictKind.PTXAS_ICE,
     VerdictKind.PTXAS_ERROR,
+    VerdictKind.WRONG_RESULT,
+    VerdictKind.RACE,
+    VerdictKind.NONDETERMINISTIC,
+    VerdictKind.MEMORY_FAULT,
+    VerdictKind.UNINITIALISED,
+    VerdictKind.HANG,
+    VerdictKind.LAUNCH_FAILED,
 )
+WORKS = (VerdictKind.OK, VerdictKind.RIGHT, VerdictKind.RAN)
 
 
 def answer(kind: VerdictKind, signature: str | None, stage: str = "cubin") -> VerdictAnswer:
@@ -56,13 +64,15 @@ def test_sick_works_unless_sickness_is_followed_or_the_kernel_is_gone() -> None:
     assert otherwise is VerdictAnswer.OTHER
 
 
-def test_ok_is_ok_whatever_is_asked() -> None:
-    assert answer(VerdictKind.OK, None) is VerdictAnswer.OK
-    assert works(VerdictKind.OK, None)
+@pytest.mark.parametrize("kind", WORKS)
+def test_what_works_is_ok_whatever_is_asked(kind: VerdictKind) -> None:
+    assert answer(kind, None) is VerdictAnswer.OK
+    assert works(kind, None)
+    assert not is_failure(kind.value)
 
 
 def test_every_verdict_has_an_answer() -> None:
-    listed = {*OTHER_FAILURES, *COULD_NOT_TELL, VerdictKind.OK, VerdictKind.SICK}
+    listed = {*OTHER_FAILURES, *COULD_NOT_TELL, *WORKS, VerdictKind.SICK}
     assert listed == set(VerdictKind)
 
 

@@ -1,0 +1,201 @@
+"""One cell from its coordinates to what came out when its PTX was executed, as it is kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from harness.bench.bench import Kept, Workbench
+from harness.cells.evaluate import Evaluated, cell_evidence
+from harness.cells.run import record_of
+from harness.emulator.values import Budget
+from harness.frontends.base import PlannedCell
+from harness.frontends.registry import front_end
+from harness.frontends.triton.lower import lower
+from harness.judging.judge import judge as judge_compilation
+from harness.runs.emulating import Emulated, emulate
+from harness.runs.jobs import Ran, RunTrial
+from harness.runs.judging import Judgement, RunEvidence, judge
+from harness.runs.launching import NotRunError, effort_words, emulation_of
+from harness.runs.matching import find_variant
+from harness.runs.references import Found, References
+from harness.runs.rows import result_of, row_of
+from harness.store.store import Store
+from harness.values.errors import InfrastructureError
+from harness.values.outcome import Lowering
+from harness.values.run import Inputs, LaunchVariant, RunRow, RunVerdict
+from harness.values.verdict import Signature
+
+__all__ = ["Executed", "Execution", "execute", "keep_execution"]
+
+_TYPES = {
+    "bfloat16": re.compile(r"\.bf16"),
+    "float16": re.compile(r"\.f16"),
+    "tf32": re.compile(r"\.tf32"),
+    "float8_e4m3fn": re.compile(r"\.e4m3"),
+    "float8_e5m2": re.compile(r"\.e5m2"),
+    "float32": re.compile(r"\.f32"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """How cells are executed; `tell` hears what is done next, in words."""
+
+    bench: Workbench
+    trials: tuple[RunTrial, ...]
+    budget: Budget
+    tell: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """The row of a run; and the same as a result beside those of compiles."""
+
+    row: RunRow
+    done: Evaluated
+
+
+@dataclass(slots=True, kw_only=True)
+class _Trail:
+    """What has been found out so far about one cell."""
+
+    lowering: Kept[Lowering] | None = None
+    emulated: Kept[Emulated] | None = None
+    trouble: str | None = None
+
+    @property
+    def runs(self) -> tuple[Ran, ...]:
+        return self.emulated.value.runs if self.emulated else ()
+
+
+async def execute(
+    how: Execution, cell: PlannedCell, inputs: Inputs, references: References
+) -> Executed:
+    """Execute one cell with the inputs that were recorded for it, and judge what came out."""
+    trail = _Trail()
+    try:
+        judgement = judge(await _evidence(how, cell, inputs, references, trail))
+    except NotRunError as error:
+        judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error))
+    except InfrastructureError as error:
+        trail.trouble = str(error)
+        judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error))
+    row = row_of(cell.cell, judgement, trail.runs, triton=cell.compiler.version)
+    return Executed(row=row, done=_result(how.bench, cell, row, judgement.signature, trail))
+
+
+def keep_execution(store: Store, run: int, executed: Executed) -> None:
+    """Keep what came out of a cell as history.
+
+    Raises:
+        StorageError: the database cannot be written.
+    """
+    store.put_execution(run, executed.row, executed.done.signature)
+    store.put_result(run, record_of(executed.done))
+
+
+async def _evidence(
+    how: Execution, cell: PlannedCell, inputs: Inputs, references: References, trail: _Trail
+) -> RunEvidence:
+    bench = how.bench
+    trail.lowering = await _lowered(bench, cell)
+    variant = _variant(cell, inputs)
+    wanted = emulation_of(bench, trail.lowering, variant, how.trials, how.budget)
+    ptx = bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
+    where = f"{cell.cell.kernel} [{cell.cell.config.label}] on {cell.cell.target}"
+    how.tell(f"{where}: {effort_words(wanted, ptx)}")
+    trail.emulated = await emulate(bench, wanted)
+    problem = trail.emulated.value.problem
+    assert cell.record is not None
+    found = Found()
+    if not problem and not any(each.not_run or each.faults for each in trail.runs):
+        found = await references.of(cell.cell.target, cell.record, variant)
+    return _as_evidence(bench.store, variant, trail.runs, found, ptx, problem)
+
+
+async def _lowered(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:
+    """The PTX of a cell.
+
+    Raises:
+        NotRunError: there is none.
+    """
+    if cell.launch is None or cell.record is None:
+        raise NotRunError("a file of PTX is run by `triage run FILE.ptx`")
+    lowering = await lower(bench, cell.launch, cell.record, ptxas=cell.ptxas)
+    if lowering.value.error or not lowering.value.end.ok or "ptx" not in lowering.artifacts:
+        verdict = judge_compilation(
+            cell_evidence(target=cell.cell.target, limits=cell.limits, lowering=lowering.value)
+        )
+        raise NotRunError(f"it does not compile: {verdict.kind.value}, {verdict.reason}")
+    return lowering
+
+
+def _variant(cell: PlannedCell, inputs: Inputs) -> LaunchVariant:
+    """What the kernel is given with the config of a cell.
+
+    Raises:
+        NotRunError: the launch code does not come to it with values.
+    """
+    assert cell.record is not None
+    if cell.record.grid is None and not cell.record.arguments:
+        raise NotRunError("it is compiled and never launched: there are no inputs")
+    found = find_variant(inputs, cell.record)
+    if found is not None:
+        return found
+    if inputs.error:
+        said = next(iter(inputs.error.message.splitlines()), "")[:300]
+        raise NotRunError(f"run with values, the launch raised {inputs.error.type}: {said}")
+    raise NotRunError("run with values, the launch never comes to this kernel with this config")
+
+
+def _as_evidence(
+    store: Store,
+    variant: LaunchVariant,
+    ran: Sequence[Ran],
+    found: Found,
+    ptx: str,
+    problem: str | None,
+) -> RunEvidence:
+    before = tuple(each.sha256 for each in variant.buffers)
+    names = {*before, *(name for each in ran for name in each.buffers)}
+    return RunEvidence(
+        arguments=variant.arguments,
+        before=before,
+        runs=tuple(each for each in ran if not each.trial.schedule.garbage),
+        garbage=tuple(each for each in ran if each.trial.schedule.garbage),
+        contents={name: store.artifacts.get(name) for name in names},
+        trusted=found.trusted,
+        is_clean=found.is_clean,
+        types=frozenset(name for name, pattern in _TYPES.items() if pattern.search(ptx)),
+        unwritten=frozenset(n for n, each in enumerate(variant.buffers) if each.unwritten),
+        problem=problem,
+    )
+
+
+def _result(
+    bench: Workbench,
+    cell: PlannedCell,
+    row: RunRow,
+    signature: Signature | None,
+    trail: _Trail,
+) -> Evaluated:
+    """The run as a result beside those of compiles."""
+    lowering = trail.lowering
+    ptx = lowering.artifacts.get("ptx") if lowering else None
+    body = None
+    if lowering and ptx:
+        body = front_end(cell.compiler.kind).read(bench, lowering, ptx).value.body_sha256
+    result = result_of(
+        row,
+        cell.cell,
+        compiler=cell.compiler,
+        ptx_sha256=ptx,
+        ptx_body_sha256=body,
+        cached=trail.emulated is not None and trail.emulated.cached,
+        is_infra=trail.trouble is not None,
+    )
+    kept = {"lower": lowering, "run": trail.emulated}
+    evidence = {kind: step.key for kind, step in kept.items() if step}
+    return Evaluated(row=result, evidence=evidence, signature=signature)
