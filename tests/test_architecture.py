@@ -46,6 +46,7 @@ ORDER = (
     "repros",
     "matrix",
     "cells",
+    "runs/numbers",
     "runs",
     "bisect",
     "collapse",

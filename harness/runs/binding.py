@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from harness.emulator.values import Argument as Given
 from harness.emulator.values import Null, Pointer, Scalar, TensorMap, TensorMapArgument
 from harness.runs.entry import Entry, EntryParameter
-from harness.runs.scalars import pack_float, pack_integer
+from harness.runs.numbers.scalars import pack_float, pack_integer
 from harness.values.run import Argument, ArgumentKind, LaunchVariant
 
 __all__ = ["BindingError", "Bound", "bind", "cluster_of"]

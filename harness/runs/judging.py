@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from harness.emulator.values import Fault, Race, Schedule
 from harness.judging.signature import RULE, template
 from harness.runs.arguments import tensors_of
-from harness.runs.comparing import Difference, as_tensor, compare
 from harness.runs.jobs import Ran
-from harness.runs.noise import tolerance_of
+from harness.runs.numbers.comparing import Difference, as_tensor, compare
+from harness.runs.numbers.noise import tolerance_of
 from harness.values.run import Argument, OutputFacts, RaceFacts, RunVerdict
 from harness.values.verdict import Signature
 

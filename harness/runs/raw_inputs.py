@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.runs.entry import Entry, EntryParameter
-from harness.runs.scalars import ELEMENTS, pack_float, pack_integer
+from harness.runs.numbers.scalars import ELEMENTS, pack_float, pack_integer
 from harness.values.errors import UsageError
 
 __all__ = ["BufferWords", "RawArgument", "assign", "pack_scalar", "read_buffer", "read_sizes"]

@@ -20,16 +20,16 @@ from harness.cells.run import CompileOptions, open_bench
 from harness.emulator.values import Budget, Null, Pointer, Scalar
 from harness.frontends.triton.ir_inputs import read_file
 from harness.processes.hub import Hub
-from harness.runs.comparing import as_tensor
 from harness.runs.emulating import Emulation, emulate
 from harness.runs.entry import Entry, EntryError, read_entry
 from harness.runs.executing import Executed, keep_execution
 from harness.runs.jobs import Given, JobBuffer, Passed, Ran, RunTrial
 from harness.runs.judging import RunEvidence, Trusted, judge
 from harness.runs.launching import effort_words
+from harness.runs.numbers.comparing import as_tensor
+from harness.runs.numbers.scalars import ELEMENTS
 from harness.runs.raw_inputs import BufferWords, RawArgument, assign, pack_scalar
 from harness.runs.rows import result_of, row_of
-from harness.runs.scalars import ELEMENTS
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.errors import UsageError

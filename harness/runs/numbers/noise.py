@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.runs.scalars import ELEMENTS
+from harness.runs.numbers.scalars import ELEMENTS
 
 __all__ = ["LARGEST_TOLERANCE", "NOISE_FACTOR", "UNIT_ROUNDOFF", "tolerance_of"]
 

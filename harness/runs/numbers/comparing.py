@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.runs.scalars import ELEMENTS
+from harness.runs.numbers.scalars import ELEMENTS
 from harness.values.run import Argument
 
 __all__ = ["Difference", "as_tensor", "compare"]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.runs.comparing import as_tensor, compare
-from harness.runs.noise import LARGEST_TOLERANCE, NOISE_FACTOR, tolerance_of
+from harness.runs.numbers.comparing import as_tensor, compare
+from harness.runs.numbers.noise import LARGEST_TOLERANCE, NOISE_FACTOR, tolerance_of
 from harness.values.run import Argument, ArgumentKind
 
 NAN, INF = float("nan"), float("inf")
