@@ -251,7 +251,9 @@ def _dump(report: RawReport, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, values in report.after.items():
-            np.save(folder / f"{name}.npy", values, allow_pickle=False)
+            # What numpy does not know by itself (bfloat16, float8) is kept as its bits.
+            bits = values.view(f"u{values.itemsize}") if values.dtype.kind == "V" else values
+            np.save(folder / f"{name}.npy", bits, allow_pickle=False)
     except OSError as error:
         raise UsageError(f"--dump {folder}: {error.strerror or error}") from error
 

@@ -8,7 +8,7 @@ from harness.values.kernel import Scalar
 from harness.values.outcome import LaunchFacts
 from harness.values.run import Inputs, LaunchVariant
 
-__all__ = ["find_variant", "records_like", "same_arguments", "simpler_configs"]
+__all__ = ["find_variant", "records_like", "same_arguments", "seen_by_triton", "simpler_configs"]
 
 # What of an argument cannot change the code.
 _HIDDEN = frozenset({"shape", "value"})
@@ -45,9 +45,14 @@ def _visible(described: Mapping[str, object]) -> dict[str, object]:
 
 def simpler_configs(config: Mapping[str, Scalar]) -> list[dict[str, Scalar]]:
     """The same tiles without pipelining; and so with another number of warps."""
-    plain: dict[str, Scalar] = {**config, "num_stages": 1}
+    plain: dict[str, Scalar] = {**seen_by_triton(config), "num_stages": 1}
     fewer = _FEW_WARPS if config.get("num_warps", _WARPS) != _FEW_WARPS else _WARPS
     return [plain, {**plain, "num_warps": fewer}]
+
+
+def seen_by_triton(config: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """A config without what only ptxas sees: the same instructions."""
+    return {name: value for name, value in config.items() if name != "maxnreg"}
 
 
 def records_like(

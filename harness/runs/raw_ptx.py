@@ -170,6 +170,9 @@ class _Raw:
         """What the emulator gets, and what was guessed."""
         notes = []
         text = self.path.read_bytes().decode()
+        if self.inputs.block and self.found.block not in (None, self.inputs.block):
+            wanted = ",".join(map(str, self.found.block or ()))
+            raise UsageError(f"--block: {self.found.name} wants blocks of {wanted} (.reqntid)")
         grid = self.inputs.grid or (1, 1, 1)
         block = self.inputs.block or self.found.block or (_LANES, 1, 1)
         if not self.inputs.grid:

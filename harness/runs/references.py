@@ -22,7 +22,7 @@ from harness.runs.emulating import Emulated, emulate
 from harness.runs.jobs import RunTrial
 from harness.runs.judging import Trusted
 from harness.runs.launching import NotRunError, emulation_of
-from harness.runs.matching import records_like, simpler_configs
+from harness.runs.matching import records_like, seen_by_triton, simpler_configs
 from harness.runs.real_values import lower_record
 from harness.runs.referring import NoReferenceError, refer
 from harness.values.errors import TriageError
@@ -118,7 +118,7 @@ class References:
             (place, config)
             for place in dict.fromkeys((self.target, target))
             for config in simpler_configs(record.config)
-            if (place, config) != (target, record.config)
+            if (place, config) != (target, seen_by_triton(record.config))
         ]
 
     async def _emulated(

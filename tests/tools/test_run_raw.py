@@ -150,6 +150,18 @@ def test_what_is_left_out_is_guessed_aloud(triage: Triage) -> None:
         assert f"guessed: {guess}" in done.stderr
 
 
+def test_bfloat16_goes_in_and_comes_out_as_bits(triage: Triage) -> None:
+    words = ["--buffer", "out=bf16[64]:1.5", "--buffer", "x=u32[64]", "--scalar", "n=8"]
+    run(triage, PTX, *words, "--dump", "after", code=0)
+    out = np.load(triage.folder / "after" / "out.npy")
+    assert out.dtype == np.uint16
+    # Eight words of 5 at the start; 1.5 is 0x3fc0.
+    assert out[:4].tolist() == [5, 0, 5, 0]
+    assert set(out[16:].tolist()) == {0x3FC0}
+    again = ["--buffer", "out=bf16[64]:after/out.npy", *words[2:], "--expect", "out=after/out.npy"]
+    assert run(triage, PTX, *again, code=0)["run"] == "right"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -161,6 +173,7 @@ def test_what_is_left_out_is_guessed_aloud(triage: Triage) -> None:
         (["case.ptx", "--grid", "0"], "each at least 1"),
         (["case.ptx", "--kernel", "x"], "which one is meant"),
         (["case.ptx", "--schedules", "backwards"], "WARPS/COMPLETION"),
+        (["required.ptx", "--block", "64"], "wants blocks of 128,1,1 (.reqntid)"),
         (["case.ptx", "--expect", "y=y.npy"], "no buffer has this name"),
         (["--kernel", "case.py", "--grid", "1"], "--grid is for a file of PTX"),
         ([], "name a kernel"),
@@ -168,6 +181,8 @@ def test_what_is_left_out_is_guessed_aloud(triage: Triage) -> None:
 )
 def test_bad_words_are_one_line(triage: Triage, words: list[str], said: str) -> None:
     (triage.folder / "case.ptx").write_text(PTX)
+    required = PTX.replace("k_param_2)", "k_param_2)\n.reqntid 128")
+    (triage.folder / "required.ptx").write_text(required)
     done = triage("run", *words)
     assert done.returncode == 2, done.stderr
     last = done.stderr.strip().splitlines()[-1]
