@@ -200,7 +200,7 @@ def _stranger(path: Path) -> None:
 
 
 REFUSED = {
-    "newer": (_spoil("INSERT INTO migrations VALUES ('9999-x', 0)"), "made by a newer triage"),
+    "newer": (_spoil("INSERT INTO migrations VALUES ('9999-x', 0)"), "written by a newer triage"),
     "truncated": (_truncate, "damaged"),
     "garbled": (_garble, "damaged|what no triage wrote"),
     "no database": (lambda path: path.write_bytes(b"hello" * 1000), "not a database"),

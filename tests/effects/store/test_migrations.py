@@ -24,7 +24,7 @@ def test_newer_database_is_refused_and_left_alone(home: Path) -> None:
         db.execute("INSERT INTO migrations VALUES ('9999-from-the-future', 0)")
     before = (home / "triage.db").read_bytes()
     for _ in range(2):
-        with pytest.raises(StorageError, match="made by a newer triage") as error:
+        with pytest.raises(StorageError, match="written by a newer triage") as error:
             Store.open(home)
         assert "9999-from-the-future" in one_line(error)
         (home / "triage.db.damaged").touch()
