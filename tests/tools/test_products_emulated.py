@@ -138,6 +138,8 @@ def packed(name: str, shape: tuple[int, int], axis: int) -> tuple[np.ndarray, np
         (100, "e2m1", "e2m1", "kind::mxf4"),
         (120, "e5m2", "e4m3", "kind::mxf8f6f4"),
         (120, "e2m1", "e2m1", "kind::mxf4nvf4"),
+        # Without an instruction for this pair, Triton converts: `cvt.rn.bf16x2.e2m1x2`.
+        (120, "e4m3", "e2m1", "mma.sync.aligned.m16n8k16.row.col.f32.bf16"),
     ],
 )
 def test_a_product_with_block_scales(

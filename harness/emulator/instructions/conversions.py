@@ -101,7 +101,7 @@ def _pair_of_two(line: Binder) -> Step:
 
 @opcode(
     f"cvt.{{rounding:rn}}.{{satfinite:satfinite}}?{{relu:relu}}.{{to:{_EIGHTS}}}.{{source:f16x2}}",
-    f"cvt.{{rounding:rn}}?{{relu:relu}}.{{to:f16x2}}.{{source:{_EIGHTS}|{_SIXES}|e2m1x2}}",
+    f"cvt.{{rounding:rn}}?{{relu:relu}}.{{to:{_PAIRS}}}.{{source:{_EIGHTS}|{_SIXES}|e2m1x2}}",
     "cvt.{rounding:rn}.{to:bf16x2}.{source:ue8m0x2}",
     "cvt.{rounding:rz|rp}?{satfinite:satfinite}.{to:ue8m0x2}.{source:bf16x2}",
     section=f"{_TITLE}: cvt", pure=True,

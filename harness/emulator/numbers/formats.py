@@ -309,13 +309,6 @@ def _encode(values: Float64, name: str) -> Bits:
     return bits
 
 
-def _round_quickly(values: Float64, name: str) -> Float64:
-    """To nearest even by the processor's own conversion, for f16 and f32."""
-    kind = np.float32 if name == "f32" else np.float16
-    with np.errstate(all="ignore"):
-        return values.astype(kind).astype(np.float64)
-
-
 def _nearest(values: Float64, name: str, *, satfinite: bool) -> Bits | None:
     """Rounding to nearest even by bits, for what programs convert most; None for the rest."""
     form = FORMATS[name]
@@ -365,10 +358,7 @@ def from_float64(
         quick = _nearest(values, name, satfinite=satfinite)
         if quick is not None:
             return quick
-    if rounding == "rn" and name in ("f16", "f32"):
-        rounded = _round_quickly(values, name)
-    else:
-        rounded = round_float64(values, name, rounding)
+    rounded = round_float64(values, name, rounding)
     largest = float(to_float64(np.array(form.top), name))
     if satfinite or not form.infinity:
         rounded = np.clip(rounded, -largest, largest)
