@@ -95,7 +95,7 @@ def decode(ptx: str, entry: str | None) -> Program:
         raise NotExecutable("unknown instructions: " + ", ".join(unknown), tuple(unknown))
     slots = Slots(listing)
     drafts = [_draft(slots, block) for block in blocks]
-    if slots.accumulators:
+    if slots.accumulators or slots.late:
         pairs = zip(blocks, drafts, strict=True)
         drafts = [_settling(slots, block, draft) for block, draft in pairs]
     frees, live = _local_slots(slots, drafts)
@@ -166,19 +166,26 @@ def _draft(slots: Slots, block: Block) -> _Draft:
 
 
 def _settling(slots: Slots, block: Block, draft: _Draft) -> _Draft:
-    """Complete `wgmma` before another instruction touches its accumulators, as ptxas makes it."""
+    """Complete what is to write registers before another instruction touches them.
 
-    def settle(registers: Registers) -> None:
-        groups = registers[0].batch.asynchrony.groups(registers[0], "wgmma")
-        if groups.is_pending:
-            groups.wait(-1)
+    The manual asks for the wait first; but compilers read accumulators of `wgmma` and results of
+    `tcgen05.ld` before it, and the assembler then orders them by the registers.
+    """
 
-    steps = [
-        replace(step, prelude=settle)
-        if touched & slots.accumulators and not line.opcode.startswith("wgmma")
-        else step
-        for step, touched, line in zip(draft.steps, draft.touched, block.lines, strict=True)
-    ]
+    def settle(kinds: Sequence[str]) -> Run:
+        def run(registers: Registers) -> None:
+            for kind in kinds:
+                groups = registers[0].batch.asynchrony.groups(registers[0], kind)
+                if groups.is_pending:
+                    groups.wait(-1)
+
+        return run
+
+    late = (("wgmma", slots.accumulators), ("tcgen05.ld", slots.late))
+    steps = []
+    for step, touched, line in zip(draft.steps, draft.touched, block.lines, strict=True):
+        kinds = [k for k, some in late if touched & some and not line.opcode.startswith(k)]
+        steps.append(replace(step, prelude=settle(kinds)) if kinds else step)
     return replace(draft, steps=steps)
 
 

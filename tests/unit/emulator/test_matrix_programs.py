@@ -189,6 +189,23 @@ def test_tcgen05_that_nobody_waits_for_is_not_there_yet() -> None:
     assert not np.array_equal(held[1], 2 * (a @ b))
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_registers_of_a_load_may_be_used_before_the_wait(schedule: Schedule) -> None:
+    # What compilers do, and the assembler puts right.
+    body = (
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 32;"
+        " ld.shared.u32 %r2, [place]; add.u32 %r3, %r40, 7;"
+        " tcgen05.st.sync.aligned.32x32b.x1.b32 [%r2], {%r3};"
+        " tcgen05.wait::st.sync.aligned; tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r4}, [%r2];"
+        " add.u32 %r1, %r4, 1; tcgen05.wait::ld.sync.aligned; mad.wide.u32 %rd1, %r40, 4, %rd40;"
+        " st.global.u32 [%rd1], %r1;"
+    )
+    ptx = kernel(body, 1, declarations=".shared .b32 place;")
+    result = outcome(ptx, np.zeros(32, "u4"), schedule=schedule)
+    assert not result.faults, result.faults
+    assert result.allocations[0].data.view("u4").tolist() == [t + 8 for t in range(32)]
+
+
 def test_tensor_memory_is_asked_for_and_given_back() -> None:
     body = (
         "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 512;"
