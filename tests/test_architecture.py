@@ -130,7 +130,7 @@ ORCHESTRATES = {
     "bugs": {"rekey"},
     "history": {"run"},
     "check": {"run"},
-    "runs": {"executing", "launching", "real_values", "references", "run"},
+    "runs": {"executing", "launching", "real_values", "references", "run", "same_inputs"},
     "nights": {"listing", "merge", "plan"},
 }
 # Pure modules of rooms that are worldly as a whole: what they say is decided, not looked up.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from harness.bench.bench import Workbench
 from harness.bisect.axes import plan_cells
 from harness.bisect.contrast import Contrast, Point
-from harness.cells.evaluate import evaluate, with_flags
+from harness.cells.evaluate import Evaluate, evaluate, with_flags
 from harness.cells.run import CompileOptions, open_bench, record_of
 from harness.cells.selection import SUFFIX_SINCE
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
@@ -18,6 +18,7 @@ from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank
 from harness.processes.hub import Hub
 from harness.ptxas.flags import single_changes
+from harness.runs.same_inputs import SameInputs
 from harness.store.store import ResultRecord, Store
 from harness.values.errors import CaptureError, EmptySelectionError, UsageError
 from harness.values.kernel import ConfigFilter
@@ -48,28 +49,37 @@ async def contrast(
     tell: Callable[[str, str], None],
     *,
     condition: Condition | None = None,
+    run: bool = False,
 ) -> Contrast:
     """Try every neighbour of the first cell that fails; `tell` hears each, and what it did.
 
-    With a `condition`, what is followed is that in the place of a failure.
+    With a `condition`, what is followed is that in the place of a failure. With `run` the PTX is
+    executed, and what comes out is followed.
 
     Raises:
         EmptySelectionError: no config matches.
         UsageError: nothing that was selected fails, or fails as `signature` says.
         TriageError: nothing could be tried at all.
     """
+    if run:
+        selection = SameInputs.small(selection)
     run_id = store.begin_run(how.command)
     async with Hub() as hub:
         bench = open_bench(hub, store, how)
+        how_it_is: Evaluate = evaluate
+        if run:
+            how_it_is = SameInputs(
+                bench=bench, selection=selection, tell=lambda text: tell(text, "")
+            ).evaluate
         cells = (await plan_cells(bench, selection, None)).cells
         if not cells:
             raise EmptySelectionError("--config matches none of the configs")
         asked = Followed(signature=signature, condition=condition)
-        origin, row = await _failing(bench, cells, asked)
+        origin, row = await _failing(bench, cells, asked, how_it_is)
         neighbours = await _neighbours(bench, selection, axis, origin, row)
 
         async def attempt(neighbour: _Neighbour) -> Point:
-            point, done = await _point(bench, neighbour)
+            point, done = await _point(bench, neighbour, how_it_is)
             if done:
                 store.put_result(run_id, done)
             tell(
@@ -90,14 +100,14 @@ async def contrast(
 
 
 async def _failing(
-    bench: Workbench, cells: Sequence[PlannedCell], asked: Followed
+    bench: Workbench, cells: Sequence[PlannedCell], asked: Followed, how_it_is: Evaluate
 ) -> tuple[PlannedCell, Row]:
     """The first cell that shows what is asked about; without a question, the first that fails.
 
     One that is only sick where nothing fails outright, and an unsupported one where nothing is
     sick.
     """
-    done = await asyncio.gather(*(evaluate(bench, cell) for cell in cells))
+    done = await asyncio.gather(*(how_it_is(bench, cell) for cell in cells))
     rows = [each.row for each in done]
     ranks = [rank(row, asked) for row in rows]
     is_asked = asked.signature is not None or asked.condition is not None
@@ -161,12 +171,14 @@ async def _on_target(
     return _Neighbour(label=str(target), cell=cell, reason=reason)
 
 
-async def _point(bench: Workbench, neighbour: _Neighbour) -> tuple[Point, ResultRecord | None]:
+async def _point(
+    bench: Workbench, neighbour: _Neighbour, how_it_is: Evaluate
+) -> tuple[Point, ResultRecord | None]:
     """What became of a neighbour; what that says is known when all are."""
     if neighbour.cell is None:
         reason, outcome = neighbour.reason, VerdictAnswer.UNTESTABLE
         return Point(label=neighbour.label, outcome=outcome, reason=reason), None
-    done = await evaluate(bench, neighbour.cell)
+    done = await how_it_is(bench, neighbour.cell)
     row = done.row
     point = Point(
         label=neighbour.label,

@@ -10,7 +10,6 @@ from harness.bisect.confidence import Tally
 from harness.bisect.predicate import run_script
 from harness.bisect.search import Probe
 from harness.bisect.state import BisectSearch, tally_of
-from harness.cells.evaluate import evaluate
 from harness.cells.run import record_of
 from harness.frontends.base import PlannedCell
 from harness.judging.answers import VerdictAnswer
@@ -100,7 +99,7 @@ async def _run(search: BisectSearch, index: int, *, again: bool) -> tuple[Probe,
         if search.axis.frozen and index in search.done:
             bench.made.update(search.done[index].evidence.values())
             bench.made.discard(search.done[index].evidence.get("assemble", ""))
-    done = await evaluate(bench, plan)
+    done = await search.evaluate(bench, plan)
     if again:
         search.bench.cpu_seconds += bench.cpu_seconds
     if done.row.verdict == VerdictKind.INFRA.value:
@@ -126,7 +125,7 @@ async def plan_of(search: BisectSearch, index: int) -> PlannedCell:
     if index not in search.plans:
         cells = await search.axis.cells(search.bench, search.axis.versions[index])
         search.plans[index] = next(c for c in cells if c.cell.config == search.config)
-        search.done[index] = await evaluate(search.bench, search.plans[index])
+        search.done[index] = await search.evaluate(search.bench, search.plans[index])
     return search.plans[index]
 
 
@@ -139,7 +138,7 @@ async def _chosen(search: BisectSearch, cells: Sequence[PlannedCell]) -> Planned
             f"{len(cells)} configs match; name one by --config, or a version that fails by --bad"
         )
     if search.config is None:
-        done = await asyncio.gather(*(evaluate(search.bench, cell) for cell in cells))
+        done = await asyncio.gather(*(search.evaluate(search.bench, cell) for cell in cells))
         rows = [each.row for each in done]
         ranks = [rank(row, search.followed) for row in rows]
         cell = cells[ranks.index(min(ranks))]

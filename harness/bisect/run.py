@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from harness.bench.bench import Workbench
 from harness.bisect.axes import version_axis
 from harness.bisect.ir_difference import StageStory
 from harness.bisect.log import BisectLog
@@ -14,10 +15,12 @@ from harness.bisect.report import BisectReport, ProbeEvidence
 from harness.bisect.search import next_probes
 from harness.bisect.stages import tell_stages
 from harness.bisect.state import BisectOptions, BisectSearch
+from harness.cells.evaluate import Evaluate
 from harness.cells.run import CompileOptions, open_bench
 from harness.frontends.base import Selection
 from harness.judging.answers import VerdictAnswer
 from harness.processes.hub import Hub
+from harness.runs.same_inputs import SameInputs
 from harness.store.store import Store
 
 __all__ = ["BisectOptions", "bisect_versions"]
@@ -43,10 +46,15 @@ async def bisect_versions(
         EmptySelectionError: no config matches.
         TriageError: nothing could be tried at all.
     """
+    if options.run:
+        selection = SameInputs.small(selection)
     run_id = store.begin_run(how.command)
     async with Hub() as hub:
         axis = version_axis(selection, options.axis)
-        search = BisectSearch.begin(open_bench(hub, store, how), run_id, axis, options, log, tell)
+        bench = open_bench(hub, store, how)
+        search = BisectSearch.begin(bench, run_id, axis, options, log, tell)
+        if options.run:
+            search.evaluate = _executed(bench, selection, tell)
         if options.script:
             await check_script(search.bench, options.script)
         trouble = await _search(search)
@@ -70,6 +78,11 @@ async def bisect_versions(
     )
     log.end(evidence)
     return evidence.report()
+
+
+def _executed(bench: Workbench, selection: Selection, tell: Callable[[str, str], None]) -> Evaluate:
+    """Cells are executed on the same inputs."""
+    return SameInputs(bench=bench, selection=selection, tell=lambda text: tell(text, "")).evaluate
 
 
 async def _search(search: BisectSearch) -> str | None:

@@ -11,7 +11,7 @@ from harness.bisect.axes import Axis
 from harness.bisect.confidence import Tally, runs_to_trust
 from harness.bisect.log import BisectLog
 from harness.bisect.search import Finding, Probe, conclude
-from harness.cells.evaluate import Evaluated
+from harness.cells.evaluate import Evaluate, Evaluated, evaluate
 from harness.frontends.base import PlannedCell
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
@@ -33,7 +33,8 @@ class BisectOptions:
     `budget` is how many versions may be tried beside those, by default as many as are installed
     plus one of each minor release plus what two searches by halving take; with `sweep` every one
     is. `repeat` is how often both sides of a boundary are run, at least. `script` is the user's own
-    predicate, see `harness.bisect.predicate`.
+    predicate, see `harness.bisect.predicate`. With `run` the PTX is executed, and what comes out is
+    followed.
     """
 
     axis: str = "ptxas"
@@ -45,6 +46,7 @@ class BisectOptions:
     budget: int | None = None
     repeat: int = 5
     script: str | None = None
+    run: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,6 +74,7 @@ class BisectSearch:
     done: dict[int, Evaluated] = field(default_factory=dict)
     plans: dict[int, PlannedCell] = field(default_factory=dict)
     choosing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    evaluate: Evaluate = evaluate
 
     @classmethod
     def begin(

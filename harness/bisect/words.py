@@ -10,7 +10,7 @@ from harness.bisect.search import Boundary
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import measured
 from harness.tables.said import BLANK, Block, SaidLine, Tone, say, verdict_said
-from harness.values.toolchain import compiler_name
+from harness.values.toolchain import EMULATOR, compiler_name
 
 __all__ = [
     "bisect_document",
@@ -86,6 +86,8 @@ def report_line(report: BisectReport) -> str:
     if report.ptx_identical is not None:
         same = "yes" if report.ptx_identical else "no"
         parts.append(f"PTX identical on both sides: {same}{blame_words(report)}.")
+    if any(row.ptxas == EMULATOR for row in report.rows.values()):
+        parts.append(f"Emulated: the PTX of each {tool}, executed on the same inputs.")
     if finding.unprobed:
         parts.append(f"{len(finding.unprobed)} versions were not tried (--sweep tries all).")
     return " ".join(filter(None, parts))

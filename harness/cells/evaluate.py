@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 
 from harness.bench.assemble import Inspection, PtxInput, assemble, inspect_cubin
@@ -25,6 +26,7 @@ from harness.values.toolchain import TRITON, compiler_name
 from harness.values.verdict import Signature, Verdict, VerdictKind
 
 __all__ = [
+    "Evaluate",
     "Evaluated",
     "cell_evidence",
     "compiler_end",
@@ -56,6 +58,10 @@ class Evaluated:
     evidence: dict[str, str]
     signature: Signature | None = None
     note: str | None = None
+
+
+Evaluate = Callable[[Workbench, PlannedCell], Awaitable[Evaluated]]
+"""From a cell to its result: it is compiled, or its PTX is executed."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from harness.tables.terminal import for_terminal
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.values.toolchain import compiler_words
+from harness.values.toolchain import EMULATOR, compiler_words
 
 __all__ = ["command"]
 
@@ -43,6 +43,7 @@ _EPILOG = """\b
 Example:
   triage bisect --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
   triage bisect --kernel case.ptx --sm 90a --ptxas 13.1.115 --axis flag
+  triage bisect --kernel my_kernel.py::my_kernel --sm 80 --triton 3.5.0 --run
 
 Exit code 0: the failure was found, and so were its bounds as far as they can be determined. 1:
 nothing that was tried shows it. 4: a toolchain is not available; what is known so far is printed,
@@ -58,8 +59,20 @@ $TRIAGE_PTX, $TRIAGE_CUBIN and $TRIAGE_PTXAS. It says by its exit code what the 
 125 cannot be tested, 126 and 127 (it cannot be run) and 128 or more stop, any other bad."""
 
 T = TypeVar("T")
+_OF_PTXAS = ("ptxas", "flag")
 _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
-_ASKED = ("axis", "good", "bad", "signature", "condition", "sweep", "budget", "repeat", "script")
+_ASKED = (
+    "axis",
+    "good",
+    "bad",
+    "signature",
+    "condition",
+    "sweep",
+    "budget",
+    "repeat",
+    "script",
+    "run",
+)
 
 
 @click.command("bisect", context_settings=CONTEXT, epilog=_EPILOG)
@@ -67,9 +80,13 @@ _ASKED = ("axis", "good", "bad", "signature", "condition", "sweep", "budget", "r
 @click.option(
     "--axis",
     type=click.Choice([*VERSION_AXES, *CONTRAST_AXES]),
-    default="ptxas",
-    show_default=True,
-    help="Versions of ptxas or the compiler; or GPUs, ptxas' flags, tuned parameters: one by one.",
+    help="Versions of ptxas (default) or the compiler (default with --run); or GPUs, ptxas' flags, "
+    "tuned parameters: one by one.",
+)
+@click.option(
+    "--run",
+    is_flag=True,
+    help="Execute the PTX on the emulator, as `triage run` does, and follow what comes out.",
 )
 @click.option(
     "--bad", metavar="VERSION", help="A version that fails. Default: --ptxas or --triton."
@@ -111,8 +128,9 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     """Find the version in which a failure began, and the one that ended it.
 
     Along ptxas, every version gets the same PTX, byte for byte; along Triton, each lowers for
-    itself. Where what is left fits the budget every version is tried: a history may come and go.
-    Along `target`, `flag` and `config`, which have no order, everything is tried.
+    itself; with --run every PTX is executed on the same inputs. Where what is left fits the budget
+    every version is tried: a history may come and go. Along `target`, `flag` and `config`, which
+    have no order, everything is tried.
     """
     _check(options)
     if options["replay"]:
@@ -132,6 +150,14 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
 
 def _check(options: dict[str, Any]) -> None:
     """Refuse a question that is none, before anything is downloaded or compiled."""
+    options["axis"] = options["axis"] or ("triton" if options["run"] else "ptxas")
+    if options["run"] and options["axis"] in _OF_PTXAS:
+        raise UsageError(
+            f"--axis {options['axis']} does not apply to --run: the emulator executes the PTX, "
+            "which ptxas has not seen; use --axis triton, target or config"
+        )
+    if options["run"] and options["script"] is not None:
+        raise UsageError("--script does not apply to --run: what comes out is followed")
     read_while(options["condition"])
     if options["script"] is not None and not options["script"].strip():
         raise UsageError("--script is empty: give the command that tests one version")
@@ -245,11 +271,13 @@ def _follow(report: BisectReport, row: Row, words: SelectionOptions) -> list[str
         compiler=words.compiler if report.axis == "ptxas" else (),
     )
     version = row.ptxas if report.axis == "ptxas" else row.compiler_version or ""
-    return ["triage", "bisect", *spelled(asked), "--axis", report.axis, "--bad", version]
+    run = ["--run"] if row.ptxas == EMULATOR else []
+    return ["triage", "bisect", *spelled(asked), *run, "--axis", report.axis, "--bad", version]
 
 
 def _command(report: BisectReport, selection: Selection, version: str, chosen: str) -> str:
-    words = ["triage", "compile", "--kernel", selection.repro.name]
+    is_run = any(row.ptxas == EMULATOR for row in report.rows.values())
+    words = ["triage", "run" if is_run else "compile", "--kernel", selection.repro.name]
     words += ["--sm", str(selection.targets[0])]
     launch = selection.launches[0]
     if not selection.repro.ptx and launch.spec != selection.repro.launches[0]:
@@ -286,7 +314,16 @@ def _contrast(options: dict[str, Any]) -> None:
     how = compile_options(options)
     condition = read_while(options["condition"])
     with open_results() as store, show_steps(status_console()) as tell:
-        job = contrast(selection, store, how, axis, options["signature"], tell, condition=condition)
+        job = contrast(
+            selection,
+            store,
+            how,
+            axis,
+            options["signature"],
+            tell,
+            condition=condition,
+            run=options["run"],
+        )
         found = run_to_the_end(job)
     if options["as_json"]:
         print_json(contrast_document(found))

@@ -13,7 +13,7 @@ works. `answer_of` answers it for one verdict:
 | `timeout`, `out_of_memory` (limits of ours)                | untestable (2)     | same (3) |
 | `unsupported`                                              | untestable         | same (3) |
 | `infra`                                                    | infra              | infra    |
-| `right`, `ran` (executed)                                  | ok                 | -        |
+| `right`, `ran` (executed)                                  | ok (4)             | -        |
 | `wrong_result`, `race`, `nondeterministic`, `memory_fault`, |                   |          |
 | `uninitialised`, `hang`, `launch_failed`                   | other              | same     |
 | `not_run`                                                  | untestable         | -        |
@@ -27,6 +27,7 @@ they end.
 (2) Another limit or a faster machine may show anything: the kernel works, or fails.
 (3) Who follows a hang, or asks since when a target is supported, has made the limit or the target
     part of the question. Nothing but `infra` is untestable by its nature.
+(4) `ran` has nothing to be compared with: untestable, where a wrong result is followed.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def answer_of(
         return VerdictAnswer.INFRA
     if signature is not None and signature == followed:
         return VerdictAnswer.SAME
-    if kind in COULD_NOT_TELL:
+    is_unjudged = kind is VerdictKind.RAN and followed_kind is VerdictKind.WRONG_RESULT
+    if kind in COULD_NOT_TELL or is_unjudged:
         return VerdictAnswer.UNTESTABLE
     is_sick_otherwise = kind is VerdictKind.SICK and followed_kind is VerdictKind.SICK
     return VerdictAnswer.OK if works(kind, stage) and not is_sick_otherwise else VerdictAnswer.OTHER

@@ -41,12 +41,16 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """How cells are executed; `tell` hears what is done next, in words."""
+    """How cells are executed; `tell` hears what is done next, in words.
+
+    `lowering` is a bench of its own for the compiler, where it is to work afresh.
+    """
 
     bench: Workbench
     trials: tuple[RunTrial, ...]
     budget: Budget
     tell: Callable[[str], None]
+    lowering: Workbench | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +104,7 @@ async def _evidence(
     how: Execution, cell: PlannedCell, inputs: Inputs, references: References, trail: _Trail
 ) -> RunEvidence:
     bench = how.bench
-    trail.lowering = await _lowered(bench, cell)
+    trail.lowering = await _lowered(how.lowering or bench, cell)
     variant = _variant(cell, inputs)
     wanted = emulation_of(bench, trail.lowering, variant, how.trials, how.budget)
     ptx = bench.store.artifacts.get(wanted.ptx).decode(errors="replace")

@@ -154,7 +154,7 @@ def _fault(evidence: RunEvidence) -> Judgement | None:
                 verdict=verdict,
                 reason=_fault_words(fault),
                 schedule=schedule_words(ran.trial.schedule),
-                signature=_signature(verdict, _fault_words(fault)),
+                signature=_signature(verdict, _fault_identity(fault)),
             )
     return None
 
@@ -165,6 +165,21 @@ def _fault_words(fault: Fault) -> str:
     where = f"PTX line {fault.place.ptx_line}: {fault.place.instruction}"
     source = f" ({fault.place.source})" if fault.place.source else ""
     return f"{fault.what}; {where}{source}"
+
+
+def _fault_identity(fault: Fault) -> str:
+    """What stays the same in other configs and versions: registers and widths are chosen anew."""
+    if fault.place is None:
+        return fault.what
+    source = f" ({fault.place.source})" if fault.place.source else ""
+    return f"{fault.what}; {_family(fault.place.instruction)}{source}"
+
+
+def _family(instruction: str) -> str:
+    """An instruction's name without types and widths: `ld.global`, `cp.async`, `tcgen05.mma`."""
+    words = instruction.split()
+    opcode = words[1] if words[0].startswith("@") and len(words) > 1 else words[0]
+    return ".".join(opcode.rstrip(";").split(".")[:2])
 
 
 def _results(evidence: RunEvidence) -> list[_Result]:
@@ -319,7 +334,8 @@ def _uninitialised(evidence: RunEvidence, names: str) -> Judgement:
         schedule=schedule_words(evidence.garbage[0].trial.schedule),
         outputs=outputs,
         signature=_signature(
-            RunVerdict.UNINITIALISED, read.place.instruction if read else f"depends: {names}"
+            RunVerdict.UNINITIALISED,
+            f"{names} on {_family(read.place.instruction)}" if read else f"depends: {names}",
         ),
     )
 
@@ -372,7 +388,7 @@ def _races(evidence: RunEvidence) -> tuple[RaceFacts, ...]:
 
 
 def _race_words(race: Race) -> str:
-    opcodes = [place.instruction.split()[0] for place in (race.first, race.second)]
+    opcodes = [_family(place.instruction) for place in (race.first, race.second)]
     return f"{race.kind} {race.space}: {' and '.join(opcodes)}"
 
 

@@ -16,14 +16,17 @@ from harness.runs.launching import NotRunError, emulation_of
 from harness.runs.matching import same_arguments
 from harness.runs.recording import LaunchAnswer, record_inputs
 from harness.toolchains.describe import describe_ptxas
-from harness.values.errors import InfrastructureError
+from harness.values.errors import InfrastructureError, TriageError
 from harness.values.limits import limits_of
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.run import Inputs, LaunchInputs, LaunchVariant
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, Compiler
 
-__all__ = ["RealValues", "lower_record"]
+__all__ = ["PLAIN_TARGET", "RealValues", "lower_record", "recorded"]
+
+PLAIN_TARGET = Target(capability=80)
+"""Where values and references come from: asynchronous copies are all that it has of engines."""
 
 # A config that does not compile, or not for us, is no reason to do without values.
 _TRIES = 3
@@ -108,6 +111,35 @@ class RealValues:
         lowering = await lower_record(self.bench, captured, record)
         wanted = emulation_of(self.bench, lowering, variant, (_PLAIN,), self.budget)
         return (await emulate(self.bench, wanted)).value
+
+
+async def recorded(
+    bench: Workbench,
+    code: LaunchCode,
+    triton: Compiler,
+    kernels: Sequence[str],
+    places: Sequence[Target],
+    *,
+    budget: Budget,
+    tell: Callable[[str], None],
+) -> Inputs:
+    """What the launch code gives its kernels, on the first of these targets that it runs for.
+
+    Raises:
+        TriageError: it can be run with values for none of them.
+    """
+    failure: TriageError | None = None
+    for place in dict.fromkeys(places):
+        upstream = RealValues(bench=bench, target=place, budget=budget, tell=tell)
+        try:
+            found = await upstream.inputs(code, triton, kernels)
+        except TriageError as error:
+            failure = error
+            continue
+        if not found.error or place == places[-1]:
+            return found
+    assert failure is not None
+    raise failure
 
 
 async def lower_record(

@@ -24,16 +24,16 @@ from harness.runs.judging import Trusted
 from harness.runs.launching import NotRunError, emulation_of
 from harness.runs.matching import records_like, seen_by_triton, simpler_configs
 from harness.runs.real_values import lower_record
-from harness.runs.referring import NoReferenceError, refer
+from harness.runs.referring import REFERENCE_FILE, NoReferenceError, refer
 from harness.values.errors import TriageError
-from harness.values.kernel import Scalar
+from harness.values.kernel import Repro, Scalar
 from harness.values.limits import limits_of
 from harness.values.outcome import LaunchFacts
 from harness.values.run import LaunchVariant
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
 
-__all__ = ["Found", "References"]
+__all__ = ["Found", "References", "reference_of"]
 
 _SCHEDULE = Schedule(warps="lockstep", completion="early")
 # Twice, with other garbage: what depends on that is nothing to be held to.
@@ -168,6 +168,11 @@ class References:
                     self.sessions.add(captured.capture.key)
             self._captured[kernel, target] = captured
             return captured
+
+
+def reference_of(repro: Repro) -> tuple[Path, str] | None:
+    """The file and the function of it that a repro names as its reference."""
+    return (repro.folder / REFERENCE_FILE, repro.reference) if repro.reference else None
 
 
 def _words(target: Target, config: Mapping[str, Scalar], record: LaunchFacts) -> str:

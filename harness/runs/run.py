@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from harness.bench.bench import Workbench
 from harness.cells.plan import plan_launch
@@ -17,9 +16,8 @@ from harness.frontends.triton.lower import fetch_launch_code
 from harness.processes.hub import Hub
 from harness.runs.executing import Execution, execute, keep_execution
 from harness.runs.jobs import RunTrial
-from harness.runs.real_values import RealValues
-from harness.runs.references import References
-from harness.runs.referring import REFERENCE_FILE
+from harness.runs.real_values import PLAIN_TARGET, recorded
+from harness.runs.references import References, reference_of
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.run import Inputs, RunRow
@@ -27,9 +25,6 @@ from harness.values.target import Target
 from harness.values.toolchain import Compiler
 
 __all__ = ["RunReport", "run_selections"]
-
-PLAIN_TARGET = Target(capability=80)
-"""Where values and references come from: asynchronous copies are all that it has of engines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,24 +58,18 @@ class _Runs:
             TriageError: the launch code cannot be run with values.
         """
         triton = selection.compilers[0]
-        kernels = self.together[selection.repro.file]
-        failure: TriageError | None = None
-        for place in dict.fromkeys((PLAIN_TARGET, target)):
-            key = (selection.repro.file, launch.label, triton, place)
-            if key not in self._inputs:
-                upstream = RealValues(
-                    bench=self.bench, target=place, budget=self.budget, tell=self.tell
-                )
-                try:
-                    self._inputs[key] = await upstream.inputs(code, triton, kernels)
-                except TriageError as error:
-                    failure = error
-                    continue
-            found = self._inputs[key]
-            if not found.error or place == target:
-                return found
-        assert failure is not None
-        raise failure
+        key = (selection.repro.file, launch.label, triton, target)
+        if key not in self._inputs:
+            self._inputs[key] = await recorded(
+                self.bench,
+                code,
+                triton,
+                self.together[selection.repro.file],
+                (PLAIN_TARGET, target),
+                budget=self.budget,
+                tell=self.tell,
+            )
+        return self._inputs[key]
 
 
 async def run_selections(
@@ -151,7 +140,7 @@ async def _place(
         target=PLAIN_TARGET,
         triton=triton,
         records=[cell.record for cell in plan.cells if cell.record],
-        reference=_reference(selection),
+        reference=reference_of(selection.repro),
         tell=runs.tell,
     )
     try:
@@ -165,8 +154,3 @@ async def _place(
         for session in {plan.session, *references.sessions} - {None}:
             assert session is not None
             await runs.bench.sessions.close(session)
-
-
-def _reference(selection: Selection) -> tuple[Path, str] | None:
-    repro = selection.repro
-    return (repro.folder / REFERENCE_FILE, repro.reference) if repro.reference else None

@@ -80,3 +80,17 @@ def test_no_failure_without_a_signature_is_the_one_that_is_followed() -> None:
     assert answer_of(VerdictKind.REJECTED, stage="ttir", signature=None, followed=None) is (
         VerdictAnswer.OTHER
     )
+
+
+def test_what_nothing_was_compared_with_does_not_end_a_wrong_result() -> None:
+    def ran(followed_kind: VerdictKind) -> VerdictAnswer:
+        return answer_of(
+            VerdictKind.RAN,
+            stage=None,
+            signature=None,
+            followed="followed",
+            followed_kind=followed_kind,
+        )
+
+    assert ran(VerdictKind.WRONG_RESULT) is VerdictAnswer.UNTESTABLE
+    assert ran(VerdictKind.RACE) is VerdictAnswer.OK

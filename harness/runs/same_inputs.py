@@ -1,0 +1,125 @@
+"""Executes cells of one launch on the same inputs, of whichever Triton, target and config they are.
+
+So what differs between two of them is the compiler's, or the config's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from harness.bench.bench import Workbench
+from harness.cells.evaluate import Evaluated
+from harness.cells.plan import plan_launch
+from harness.cells.selection import small_launch
+from harness.emulator.values import Budget
+from harness.frontends.base import LaunchCode, PlannedCell, Selection
+from harness.frontends.triton.lower import fetch_launch_code
+from harness.runs.executing import Execution, execute
+from harness.runs.jobs import RunTrial
+from harness.runs.real_values import PLAIN_TARGET, recorded
+from harness.runs.references import References, reference_of
+from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
+from harness.values.errors import UsageError
+from harness.values.kernel import ConfigFilter
+from harness.values.outcome import LaunchFacts
+from harness.values.run import Inputs
+
+__all__ = ["SameInputs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """What was recorded once for all cells."""
+
+    code: LaunchCode
+    inputs: Inputs
+    references: References
+
+
+@dataclass(slots=True, kw_only=True)
+class SameInputs:
+    """The cells of a selection's one launch, at small shapes.
+
+    Inputs are recorded, and references compiled, with the first compiler of the selection.
+    """
+
+    bench: Workbench
+    selection: Selection
+    tell: Callable[[str], None]
+    trials: tuple[RunTrial, ...] = field(
+        default_factory=lambda: trials_of(read_schedules(DEFAULT), races=True)
+    )
+    budget: Budget = field(default_factory=lambda: Budget(max_instructions=INSTRUCTIONS))
+    _held: _Held | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @staticmethod
+    def small(selection: Selection) -> Selection:
+        """The selection with its launches at the sizes at which they are executed.
+
+        Raises:
+            UsageError: it is a file of PTX, whose inputs nothing records.
+        """
+        if selection.repro.ptx:
+            raise UsageError(
+                f"{selection.repro.name}: inputs are recorded from launch code; a file of PTX is "
+                "executed by `triage run FILE.ptx`"
+            )
+        launches = tuple(small_launch(selection, launch) for launch in selection.launches)
+        return replace(selection, launches=launches)
+
+    async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
+        """Lower a cell on `bench`, execute it and judge it, as a result like a compile's.
+
+        Raises:
+            TriageError: the launch code cannot be run with values.
+        """
+        held = await self._recorded()
+        references = held.references
+        if cell.record and cell.record.config not in [each.config for each in references.records]:
+            references = self._references(held.code, [cell.record])
+        how = Execution(
+            bench=self.bench,
+            lowering=bench,
+            trials=self.trials,
+            budget=self.budget,
+            tell=self.tell,
+        )
+        return (await execute(how, cell, held.inputs, references)).done
+
+    async def _recorded(self) -> _Held:
+        async with self._lock:
+            if self._held is None:
+                launch, triton = self.selection.launches[0], self.selection.compilers[0]
+                code = fetch_launch_code(self.selection.repro, launch.spec, launch.overrides)
+                target = self.selection.targets[0]
+                self.tell(f"{self.selection.repro.name}: inputs ({launch.label})")
+                inputs = await recorded(
+                    self.bench,
+                    code,
+                    triton,
+                    [self.selection.repro.kernel or "*"],
+                    (PLAIN_TARGET, target),
+                    budget=self.budget,
+                    tell=self.tell,
+                )
+                every = replace(self.selection, config=ConfigFilter(), ptxas=(None,))
+                plan = await plan_launch(self.bench, every, target, triton, launch)
+                records = [cell.record for cell in plan.cells if cell.record]
+                references = self._references(code, records)
+                self._held = _Held(code=code, inputs=inputs, references=references)
+        return self._held
+
+    def _references(self, code: LaunchCode, records: list[LaunchFacts]) -> References:
+        return References(
+            bench=self.bench,
+            budget=self.budget,
+            code=code,
+            target=PLAIN_TARGET,
+            triton=self.selection.compilers[0],
+            records=records,
+            reference=reference_of(self.selection.repro),
+            tell=self.tell,
+        )

@@ -1,0 +1,53 @@
+"""`triage bisect --run`: what comes out of the PTX is followed, on the same inputs for all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from conftest import HERE, Triage
+
+pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("run")]
+
+REACHING = ["--kernel", str(HERE / "kernels" / "reaching.py"), "--sm", "80", "--triton", "3.6.0"]
+
+
+def bisect(triage: Triage, *words: str, code: int = 0) -> Any:
+    done = triage("bisect", *words, "--run", "--json")
+    assert done.returncode == code, done.stderr + done.stdout[-2000:]
+    return msgspec.json.decode(done.stdout)
+
+
+def test_what_carries_a_memory_fault_is_named(module_triage: Triage) -> None:
+    found = bisect(module_triage, *REACHING, "--axis", "config")
+    verdicts = {each["first"]: each["verdict"] for each in found["segments"]}
+    assert set(verdicts.values()) == {"memory_fault", "right"}
+    assert all(("BLOCK=64" in name) == (v == "memory_fault") for name, v in verdicts.items())
+    carriers = {each["name"]: each["carries"] for each in found["carriers"]}
+    # With one value of it nothing is known.
+    assert carriers == {"BLOCK": True, "num_warps": False, "num_stages": None}
+    [bug] = msgspec.json.decode(module_triage("bugs", "--json").stdout)["bugs"]
+    assert (bug["kind"], bug["signature"]) == ("memory_fault", found["signature"])
+
+
+@pytest.mark.parametrize("axis", ["ptxas", "flag"])
+def test_what_only_ptxas_sees_is_refused(triage: Triage, axis: str) -> None:
+    done = triage("bisect", *REACHING, "--run", "--axis", axis)
+    assert done.returncode == 2
+    [line] = done.stderr.strip().splitlines()
+    assert f"--axis {axis} does not apply to --run" in line
+
+
+@pytest.mark.long
+def test_two_products_are_wrong_from_one_triton_to_another(triage: Triage) -> None:
+    words = ["--kernel", "two_dots", "--sm", "100a", "--triton", "3.8.0", "--repeat", "1"]
+    found = bisect(triage, *words)
+    assert (found["last_good"], found["first_bad"], found["first_fixed"]) == (
+        "3.5.1",
+        "3.6.0",
+        "3.9.0",
+    )
+    assert found["blame"] == "triton"
+    [wrong] = [each for each in found["segments"] if each["verdict"] == "wrong_result"]
+    assert all("of out differ" in reason for reason in wrong["reasons"])
