@@ -64,7 +64,8 @@ class BisectReport:
         row = self.row(index)
         if row is None:
             return self.version(index) in self.reasons
-        return VerdictKind(row.verdict) not in {*LIMITS_OF_OURS, VerdictKind.INFRA}
+        kind = VerdictKind(row.verdict)
+        return kind not in LIMITS_OF_OURS and kind not in (VerdictKind.INFRA, VerdictKind.NOT_RUN)
 
     def reasons_of(self, segment: Segment) -> tuple[str, ...]:
         """What the versions of a segment say, each reason once."""

@@ -173,3 +173,34 @@ def test_versions_with_different_reasons_are_apart() -> None:
     ]
     (segment,) = bisect_document(replace(evidence, rows=rows))["segments"]
     assert segment["reasons"] == ["ptxas_ice it is", "asks for 576 columns"]
+
+
+def test_what_came_out_of_the_ptx_is_followed_like_a_failure_to_compile() -> None:
+    executed = {"stage": "run", "ptxas": "emulator", "ptxas_origin": "emulator"}
+    wrong = row("wrong_result", signature="w", **executed)
+    ends = {
+        "n": row("not_run", **executed, reason="it does not compile: unsupported"),
+        "w": wrong,
+        "r": row("right", ptxas="emulator", ptxas_origin="emulator", ptx_body_sha256="b"),
+        "-": row("ran", ptxas="emulator", ptxas_origin="emulator"),
+    }
+    followed = follow(wrong)
+
+    def said(letters: str) -> str:
+        rows = {n: replace(ends[letter], triton=VERSIONS[n]) for n, letter in enumerate(letters)}
+        probes = {
+            n: Probe(outcome=followed.of(each), verdict=each.verdict, signature=each.signature)
+            for n, each in rows.items()
+        }
+        found = ProbeEvidence(
+            axis="triton", versions=VERSIONS, probes=probes, rows=rows, followed=followed
+        )
+        return report_line(found.report())
+
+    words = said("nwwwrr")
+    assert "Present in the oldest testable Triton, 13.1.0. First fixed: 13.4.0." in words
+    assert "Emulated: the PTX of each Triton, executed on the same inputs." in words
+    assert "First bad: Triton 13.1.0. Last good: 13.0.0." in said("rwwwww")
+    # What nothing was compared with is a hole.
+    assert "First fixed: any of 13.3.0, 13.4.0." in said("rww-rr")
+    assert "Emulated" not in report_line(report("++xx++"))
