@@ -16,13 +16,10 @@ import msgspec
 
 from harness.bench.bench import Kept, content_key, has_died, still_valid
 from harness.frontends.base import CapturedLaunch, LaunchCode
+from harness.frontends.triton.capture_request import CaptureRequest
 from harness.frontends.triton.environment import child_environment
 from harness.frontends.triton.reads import is_unchanged
-from harness.frontends.triton.sessions import (
-    CaptureRequest,
-    child_code_sha256,
-    sessions_of,
-)
+from harness.frontends.triton.sessions import child_code_sha256, sessions_of
 from harness.frontends.triton.settings import knobs, torch_settings
 from harness.packages.sdists import fetch_sdist, fetch_wheel, is_fetched
 from harness.processes.hub import scratch_disk

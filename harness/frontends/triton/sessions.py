@@ -8,7 +8,7 @@ import functools
 import json
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,24 +16,23 @@ import msgspec
 
 from harness.files.own_code import code_sha256
 from harness.frontends.registry import OpenSessions
-from harness.frontends.triton.environment import child_environment, user_paths
-from harness.processes.confinement import is_confined, require_confinement
+from harness.frontends.triton.environment import child_environment
+from harness.processes.confinement import require_confinement
 from harness.processes.hub import FILE_SIZE, PeerGoneError, is_lost
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.outcome import Capture, ProcessEnd
 from harness.values.toolchain import TRITON
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable
 
     from harness.bench.bench import Workbench
+    from harness.frontends.triton.capture_request import CaptureRequest
     from harness.processes.hub import Hub, Peer, ResourceLimits
     from harness.processes.peers import JobEnd
-    from harness.values.limits import Limits
     from harness.values.toolchain import Compiler
 
 __all__ = [
-    "CaptureRequest",
     "LowerResult",
     "TritonSessions",
     "child_code_sha256",
@@ -42,51 +41,6 @@ __all__ = [
 
 _GOODBYE_SECONDS = 5.0
 _OVERTIME_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureRequest:
-    """What a session runs: `function(**overrides)` of `file`, or the file as `__main__`.
-
-    `paths` go onto the module path, and `beside` after them; packages below `bare`, which are among
-    `paths`, are imported without their `__init__`. What lies below `paths` never changes.
-    `injected` are configs in place of those that the tuner of a kernel (a name or pattern) lists.
-    """
-
-    file: Path
-    function: str | None
-    overrides: Mapping[str, object]
-    capability: int
-    limits: Limits
-    paths: tuple[Path, ...] = ()
-    bare: tuple[Path, ...] = ()
-    beside: tuple[Path, ...] = ()
-    injected: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
-
-    def message(self) -> dict[str, Any]:
-        """As the session wants it."""
-        return {
-            "file": str(self.file.resolve()),
-            "function": self.function,
-            "confined": is_confined(),
-            "overrides": dict(self.overrides),
-            "paths": [str(path) for path in self.paths],
-            "user_paths": [*map(str, self.beside), *user_paths()],
-            "bare": [str(path) for path in self.bare],
-            "injected": {name: list(configs) for name, configs in self.injected.items()},
-            "device": {
-                "capability": self.capability,
-                "name": f"NVIDIA {self.limits.product or 'GPU'}",
-                "multiprocessors": self.limits.multiprocessors,
-                "max_shared": self.limits.max_shared_per_block,
-                "shared_per_sm": self.limits.shared_per_sm,
-                "registers_per_sm": self.limits.registers_per_sm,
-                "threads_per_sm": self.limits.max_threads_per_sm,
-                "memory": self.limits.memory,
-                "l2_cache": self.limits.l2_cache,
-                "integrated": self.limits.integrated,
-            },
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,9 @@ import pytest
 from harness.bench.bench import Workbench
 from harness.frontends.base import LaunchCode
 from harness.frontends.triton import sessions
+from harness.frontends.triton.capture_request import CaptureRequest
 from harness.frontends.triton.lower import capture, lower
-from harness.frontends.triton.sessions import CaptureRequest, TritonSessions
+from harness.frontends.triton.sessions import TritonSessions
 from harness.frontends.triton.settings import knobs
 from harness.processes.hub import Hub, ResourceLimits
 from harness.store.store import Store

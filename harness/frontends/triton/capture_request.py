@@ -1,0 +1,62 @@
+"""What a session of Triton is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from harness.frontends.triton.environment import user_paths
+from harness.processes.confinement import is_confined
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from harness.values.limits import Limits
+
+__all__ = ["CaptureRequest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureRequest:
+    """What a session runs: `function(**overrides)` of `file`, or the file as `__main__`.
+
+    `paths` go onto the module path, and `beside` after them; packages below `bare`, which are among
+    `paths`, are imported without their `__init__`. What lies below `paths` never changes.
+    `injected` are configs in place of those that the tuner of a kernel (a name or pattern) lists.
+    """
+
+    file: Path
+    function: str | None
+    overrides: Mapping[str, object]
+    capability: int
+    limits: Limits
+    paths: tuple[Path, ...] = ()
+    bare: tuple[Path, ...] = ()
+    beside: tuple[Path, ...] = ()
+    injected: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
+
+    def message(self) -> dict[str, Any]:
+        """As the session wants it."""
+        return {
+            "file": str(self.file.resolve()),
+            "function": self.function,
+            "confined": is_confined(),
+            "overrides": dict(self.overrides),
+            "paths": [str(path) for path in self.paths],
+            "user_paths": [*map(str, self.beside), *user_paths()],
+            "bare": [str(path) for path in self.bare],
+            "injected": {name: list(configs) for name, configs in self.injected.items()},
+            "device": {
+                "capability": self.capability,
+                "name": f"NVIDIA {self.limits.product or 'GPU'}",
+                "multiprocessors": self.limits.multiprocessors,
+                "max_shared": self.limits.max_shared_per_block,
+                "shared_per_sm": self.limits.shared_per_sm,
+                "registers_per_sm": self.limits.registers_per_sm,
+                "threads_per_sm": self.limits.max_threads_per_sm,
+                "memory": self.limits.memory,
+                "l2_cache": self.limits.l2_cache,
+                "integrated": self.limits.integrated,
+            },
+        }
