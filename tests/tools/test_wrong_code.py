@@ -1,0 +1,33 @@
+"""Silent wrong code of a real Triton, found by executing its PTX (see docs/wrong-code.md)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Triage
+
+pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("wrong-code")]
+
+
+def run(triage: Triage, *words: str, code: int) -> dict[str, Any]:
+    done = triage("run", "--kernel", "two_dots", "--sm", "100a", "--json", *words)
+    assert done.returncode == code, done.stderr
+    [row] = json.loads(done.stdout)["runs"]
+    return dict(row)
+
+
+def test_two_products_into_one_accumulator(module_triage: Triage) -> None:
+    """Wrong on tensor memory with two stages, as triton-lang/triton#10821 has it: up to 3.8."""
+    wrong = run(module_triage, "--triton", "3.6.0", "--set", "stages=2", code=1)
+    assert wrong["run"] == "wrong_result"
+    [out] = [each for each in wrong["outputs"] if each["differing"]]
+    assert out["name"] == "out"
+    # Whole products are lost: far beyond what rounding explains.
+    assert out["max_abs"] > 10
+    assert wrong["reference"] == "the repro's reference (torch, float64)"
+    assert run(module_triage, "--triton", "3.6.0", "--set", "stages=1", code=0)["run"] == "right"
+    assert run(module_triage, "--triton", "3.9.0", "--set", "stages=2", code=0)["run"] == "right"
