@@ -40,6 +40,7 @@ class Case:
     tritons: tuple[str, ...]
     columns: tuple[tuple[str, ...], ...]
     sets: tuple[str, ...] = ()
+    note: str = ""
 
 
 CASES = (
@@ -59,6 +60,14 @@ CASES = (
     ),
     Case(
         name="mamba3-accumulator",
+        note=(
+            "With two stages and four warps the accumulator is lost under every schedule, up to "
+            "the newest Triton. With one stage, or two warps, only the late schedules are "
+            "wrong, and only up to 3.7.1: that is the bulk store of the next section. The "
+            "`race` of 3.8 and 3.9 is two warps that store to one address of shared memory in a "
+            "reduction; the values are right under all schedules, and whether it can do harm is "
+            "open."
+        ),
         title="Mamba-3 forward with stages, on tensor memory",
         upstream="state-spaces/mamba#997; triton-lang/triton#10993",
         kernel="mamba3_siso_fwd",
@@ -121,6 +130,7 @@ def section(case: Case) -> str:
         lines.append(f"| {triton} | {' | '.join(cell(row) for _, row in found)} |")
         print(lines[-1], flush=True)
     lines += ["", f"Compared with: {'; '.join(sorted(references))}.", ""]
+    lines += [case.note, ""] if case.note else []
     return "\n".join([*lines, "```sh", example or "triage run ...", "```", ""])
 
 

@@ -208,7 +208,7 @@ DISK = {
 # Templates are part of the program, as code is; the loader looks for the folder that holds them.
 READS_ITS_OWN = {"tables/templates"}
 MOST_MODULES = 22
-MOST_LINES = 410
+MOST_LINES = 400
 SPAWNS = {
     "create_subprocess_exec",
     "create_subprocess_shell",

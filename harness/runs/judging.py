@@ -11,9 +11,10 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.emulator.values import Fault, Race, Schedule
+from harness.emulator.values import Schedule
 from harness.judging.signature import RULE, template
 from harness.runs.arguments import tensors_of
+from harness.runs.faults import family, fault_identity, fault_words, race_words
 from harness.runs.jobs import Ran
 from harness.runs.numbers.comparing import Difference, as_tensor, compare
 from harness.runs.numbers.noise import tolerance_of
@@ -130,7 +131,7 @@ def judge(evidence: RunEvidence) -> Judgement:
             found,
             verdict=RunVerdict.RACE,
             reason=f"{serious[0].what}; the values are not affected under these schedules",
-            signature=_signature(RunVerdict.RACE, _race_words(serious[0])),
+            signature=_signature(RunVerdict.RACE, race_words(serious[0])),
         )
     elif races:
         said = f"{found.reason}; formal races: in the letter of the memory model alone (--json)"
@@ -152,34 +153,11 @@ def _fault(evidence: RunEvidence) -> Judgement | None:
             verdict = _FAULTS[fault.kind]
             return Judgement(
                 verdict=verdict,
-                reason=_fault_words(fault),
+                reason=fault_words(fault),
                 schedule=schedule_words(ran.trial.schedule),
-                signature=_signature(verdict, _fault_identity(fault)),
+                signature=_signature(verdict, fault_identity(fault)),
             )
     return None
-
-
-def _fault_words(fault: Fault) -> str:
-    if fault.place is None:
-        return fault.what
-    where = f"PTX line {fault.place.ptx_line}: {fault.place.instruction}"
-    source = f" ({fault.place.source})" if fault.place.source else ""
-    return f"{fault.what}; {where}{source}"
-
-
-def _fault_identity(fault: Fault) -> str:
-    """What stays the same in other configs and versions: registers and widths are chosen anew."""
-    if fault.place is None:
-        return fault.what
-    source = f" ({fault.place.source})" if fault.place.source else ""
-    return f"{fault.what}; {_family(fault.place.instruction)}{source}"
-
-
-def _family(instruction: str) -> str:
-    """An instruction's name without types and widths: `ld.global`, `cp.async`, `tcgen05.mma`."""
-    words = instruction.split()
-    opcode = words[1] if words[0].startswith("@") and len(words) > 1 else words[0]
-    return ".".join(opcode.rstrip(";").split(".")[:2])
 
 
 def _results(evidence: RunEvidence) -> list[_Result]:
@@ -335,7 +313,7 @@ def _uninitialised(evidence: RunEvidence, names: str) -> Judgement:
         outputs=outputs,
         signature=_signature(
             RunVerdict.UNINITIALISED,
-            f"{names} on {_family(read.place.instruction)}" if read else f"depends: {names}",
+            f"{names} on {family(read.place.instruction)}" if read else f"depends: {names}",
         ),
     )
 
@@ -385,11 +363,6 @@ def _races(evidence: RunEvidence) -> tuple[RaceFacts, ...]:
                 ),
             )
     return tuple(sorted(found.values(), key=lambda race: race.formal))
-
-
-def _race_words(race: Race) -> str:
-    opcodes = [_family(place.instruction) for place in (race.first, race.second)]
-    return f"{race.kind} {race.space}: {' and '.join(opcodes)}"
 
 
 def schedule_words(schedule: Schedule) -> str:
