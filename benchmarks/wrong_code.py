@@ -61,12 +61,13 @@ CASES = (
     Case(
         name="mamba3-accumulator",
         note=(
-            "With two stages and four warps the accumulator is lost under every schedule, up to "
-            "the newest Triton. With one stage, or two warps, only the late schedules are "
+            "With two stages and four warps the accumulator is lost under every schedule, up "
+            "to the newest Triton. With one stage, or two warps, only the late schedules are "
             "wrong, and only up to 3.7.1: that is the bulk store of the next section. The "
-            "`race` of 3.8 and 3.9 is two warps that store to one address of shared memory in a "
-            "reduction; the values are right under all schedules, and whether it can do harm is "
-            "open."
+            "`race` of 3.8 and 3.9 is two warps that store a sum to one address of shared "
+            "memory; a product is contracted into the sum on one side of an exchange only, so "
+            "that the warps' sums differ in the last bit, and which one stays is not "
+            "determined."
         ),
         title="Mamba-3 forward with stages, on tensor memory",
         upstream="state-spaces/mamba#997; triton-lang/triton#10993",

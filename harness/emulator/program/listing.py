@@ -26,6 +26,7 @@ __all__ = ["EntryListing", "PtxLine", "read_listing"]
 _LOC = re.compile(r"\.loc\s+([0-9]+)\s+([0-9]+)")
 _FILE = re.compile(r'\.file\s+([0-9]+)\s*"([^"\n]*)"')
 _TABLE = re.compile(r"\.branchtargets\s+([^;]*);")
+_BRACES = (Kind.OPEN, Kind.CLOSE)
 _DEEPEST_CALL = 32
 _MOST_LINES = 2_000_000
 
@@ -61,13 +62,15 @@ class EntryListing:
 
 def read_listing(ptx: str, entry: str | None) -> EntryListing:
     """Read one entry of a module; NotExecutable where there is none or it cannot be read."""
-    return _Reader(without_scopes(parse(ptx))).entry(entry)
+    written = parse(ptx)
+    document = without_scopes(written)
+    return _Reader(document, _line_numbers(written, document)).entry(entry)
 
 
 class _Reader:
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, ptx_lines: Sequence[int]) -> None:
         self._document = document
-        self._ptx_lines = _line_numbers(document)
+        self._ptx_lines = ptx_lines
         self._files = {each[0]: each[1] for each in _found(document, _FILE)}
         self._functions: dict[str, tuple[Head, Function]] = {}
         for function in document.functions:
@@ -256,13 +259,23 @@ def _names(operand: str) -> list[str]:
     return list(split_operands(operand.strip()[1:-1]))
 
 
-def _line_numbers(document: Document) -> list[int]:
-    """The line, from 1, on which each statement begins."""
-    numbers, line = [], 1
-    for one in document.statements:
+def _line_numbers(written: Document, document: Document) -> list[int]:
+    """The line, from 1, on which each statement of a document begins in the module as written.
+
+    The document is the module without the braces of scopes, and else has statement for statement.
+    """
+    places: list[tuple[Kind, int]] = []
+    line = 1
+    for one in written.statements:
         line += one.before.count("\n")
-        numbers.append(line)
+        places.append((one.kind, line))
         line += one.text.count("\n")
+    numbers, at = [], 0
+    for one in document.statements:
+        while places[at][0] is not one.kind and places[at][0] in _BRACES:
+            at += 1
+        numbers.append(places[at][1])
+        at += 1
     return numbers
 
 

@@ -45,6 +45,15 @@ def test_a_fault_names_line_and_place(body: str, words: str) -> None:
     assert fault.place.instruction.split(";")[0] in lines[fault.place.ptx_line - 1]
 
 
+def test_a_line_behind_scopes_is_that_of_the_file() -> None:
+    """Triton's inline assembly has scopes; their braces are lines of the file too."""
+    scope = "{\n.reg .b32 t;\nmov.u32 t, 1;\n{\n.reg .b32 t;\nmov.u32 t, 2;\n}\n}\n"
+    ptx = kernel(f"{scope}{scope}st.global.u32 [%rd40+128], 1;", 1)
+    (fault,) = outcome(ptx, np.zeros(32, "u4")).faults
+    assert fault.place is not None
+    assert "st.global.u32 [%rd40+128]" in ptx.splitlines()[fault.place.ptx_line - 1]
+
+
 def test_memory_between_buffers_is_guarded() -> None:
     ptx = kernel("st.global.u32 [%rd40+300], 1;", 2)
     result = outcome(ptx, np.zeros(64, "u4"), np.zeros(64, "u4"))
