@@ -11,13 +11,14 @@ from harness.blame.columns import known_versions
 from harness.blame.grid import Grid
 from harness.blame.lines import Made, Study, as_seen, followed
 from harness.frontends.base import PlannedCell
+from harness.frontends.registry import front_end
 from harness.judging.answers import VerdictAnswer, works
 from harness.packages.versions import newest_of_minor
 from harness.toolchains.install import install_ptxas
 from harness.toolchains.installed import installed_versions
 from harness.toolchains.offered import available_ptxas
 from harness.values.errors import CaptureError, InfrastructureError
-from harness.values.toolchain import Ptxas
+from harness.values.toolchain import TRITON, Ptxas
 from harness.values.verdict import VerdictKind
 from harness.workarounds.paste import ptxas_environment
 
@@ -65,8 +66,8 @@ async def _newer_ptxas(study: Study, bundled: Version) -> tuple[Ptxas, ...]:
     return tuple(found)
 
 
-def remedy_of(grid: Grid, triton: str | None) -> tuple[str, ...]:
-    """Lines for a shell: the combination that works, with the case's Triton where there is one."""
+def remedy_of(grid: Grid, kind: str | None, triton: str | None) -> tuple[str, ...]:
+    """What a user types: the combination that works, with the case's compiler if it has one."""
     fitting = [line for line in grid.lines if line.has(VerdictAnswer.OK)]
     mine = [line for line in fitting if triton in line.tritons]
     if triton is not None and mine:
@@ -75,7 +76,7 @@ def remedy_of(grid: Grid, triton: str | None) -> tuple[str, ...]:
         return _pointed_at(version)
     if triton is not None and fitting:
         newest = max((name for line in fitting for name in line.tritons), key=Version)
-        return (f"pip install triton=={newest}",)
+        return (front_end(kind or TRITON).install_line(newest),)
     return ()
 
 

@@ -122,7 +122,7 @@ async def find_blame(
         grid=grid,
         blame=replace(said, reasons=(*said.reasons, *lifting)),
         others=others,
-        remedy=remedy_of(grid, row.compiler_version)
+        remedy=remedy_of(grid, row.compiler, row.compiler_version)
         if grid.focus.kind is VerdictKind.UNSUPPORTED
         else (),
         troubles=tuple(dict.fromkeys(study.troubles)),

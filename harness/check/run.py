@@ -12,6 +12,7 @@ from harness.cells.plan import plan_launch
 from harness.cells.run import open_bench
 from harness.cells.selection import small_launch
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
+from harness.frontends.registry import front_end
 from harness.frontends.triton.interpreter import interpret
 from harness.frontends.triton.lower import fetch_launch_code
 from harness.processes.hub import Hub
@@ -51,7 +52,7 @@ async def check_selections(
     The target decides only what pruning functions and the like see of it.
 
     Raises:
-        UsageError: PTX has no source that could be interpreted.
+        UsageError: there is no source that could be interpreted, or no interpreter.
         EmptySelectionError: no config matches the filter.
         TriageError: nothing could be captured.
     """
@@ -81,6 +82,11 @@ async def check_selections(
 async def _check_one(check: _Check, selection: Selection) -> list[CheckRow]:
     if selection.repro.ptx:
         raise UsageError(f"{selection.repro.name}: PTX has no source that could be interpreted")
+    end = front_end(selection.repro.front_end)
+    if not end.interprets:
+        raise UsageError(
+            f"{selection.repro.name}: {end.title} has no interpreter that could run it"
+        )
     rows = []
     for launch in selection.launches:
         for target in selection.targets:

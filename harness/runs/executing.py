@@ -12,7 +12,6 @@ from harness.cells.run import record_of
 from harness.emulator.values import Budget
 from harness.frontends.base import PlannedCell
 from harness.frontends.registry import front_end
-from harness.frontends.triton.lower import lower
 from harness.judging.judge import judge as judge_compilation
 from harness.runs.emulating import Emulated, emulate
 from harness.runs.jobs import Ran, RunTrial
@@ -127,10 +126,16 @@ async def _lowered(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:
     """
     if cell.launch is None or cell.record is None:
         raise NotRunError("a file of PTX is run by `triage run FILE.ptx`")
-    lowering = await lower(bench, cell.launch, cell.record, ptxas=cell.ptxas)
+    end = front_end(cell.compiler.kind)
+    lowering = await end.lower(bench, cell.launch, cell.record, ptxas=cell.ptxas)
     if lowering.value.error or not lowering.value.end.ok or "ptx" not in lowering.artifacts:
         verdict = judge_compilation(
-            cell_evidence(target=cell.cell.target, limits=cell.limits, lowering=lowering.value)
+            cell_evidence(
+                kind=cell.compiler.kind,
+                target=cell.cell.target,
+                limits=cell.limits,
+                lowering=lowering.value,
+            )
         )
         raise NotRunError(f"it does not compile: {verdict.kind.value}, {verdict.reason}")
     return lowering
