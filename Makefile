@@ -22,7 +22,7 @@ test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long and not gpu"
 
 test-long: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu" --hypothesis-profile=searching
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check

@@ -18,8 +18,11 @@ from hypothesis import HealthCheck, settings
 HERE = Path(__file__).parent
 
 # On a busy machine any example may take long; how long says nothing of the code.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A run of one commit ends like the last run of it; the long lane looks for new examples.
+settings.register_profile("repeatable", untimed, derandomize=True)
+settings.register_profile("searching", untimed)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(autouse=True)

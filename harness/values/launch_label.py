@@ -8,7 +8,8 @@ from functools import lru_cache
 
 __all__ = ["LaunchLabel"]
 
-_PARTS = re.compile(r"([^:#]*)(?::(.*?))?(?:#([0-9]+))?", re.DOTALL)
+# A `#` that no number follows belongs to the name or to the overrides.
+_PARTS = re.compile(r"([^:]*?)(?::(.*?))?(?:#([0-9]{1,9}))?", re.DOTALL)
 # A value may hold commas: what follows the next one is `name=`.
 _NEXT_OVERRIDE = re.compile(r",(?=\w+=)")
 

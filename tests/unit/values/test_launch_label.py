@@ -33,6 +33,9 @@ def test_what_is_spelled_is_read_again(label: LaunchLabel) -> None:
         ("f:dtype=a:b#c", "f", ("dtype=a:b#c",), 1),
         ("f:shape=16,32,n=1", "f", ("shape=16,32", "n=1"), 1),
         ("", "", (), 1),
+        ("#", "#", (), 1),
+        ("f#x#2:n=1", "f#x#2", ("n=1",), 1),
+        ("f#2#2", "f#2", (), 2),
     ],
 )
 def test_parts(text: str, name: str, overrides: tuple[str, ...], number: int) -> None:
