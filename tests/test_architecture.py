@@ -25,6 +25,10 @@ ORDER = (
     "processes",
     "packages",
     "toolchains",
+    "store/files",
+    "store/sqlite",
+    "store/history",
+    "store/exchange",
     "store",
     "ptx",
     "emulator/numbers",
@@ -65,6 +69,11 @@ ORDER = (
     "check",
     "nights",
     "cli",
+    "cli/progress",
+    "cli/kernels",
+    "cli/diagnosis",
+    "cli/nights",
+    "cli/machine",
 )
 # Where the standard library, torch and the compiler of the child are all that there is.
 INSIDE_CHILDREN = {
@@ -77,6 +86,11 @@ WORLDLY_ROOMS = {
     "bench",
     "children",
     "cli",
+    "cli/diagnosis",
+    "cli/kernels",
+    "cli/machine",
+    "cli/nights",
+    "cli/progress",
     "files",
     "frontends",
     "frontends/ptx",
@@ -87,6 +101,10 @@ WORLDLY_ROOMS = {
     "processes",
     "repros",
     "store",
+    "store/exchange",
+    "store/files",
+    "store/history",
+    "store/sqlite",
     "toolchains",
 }
 # Elsewhere, the modules that may. What is named in neither table is pure, or pure but for the
@@ -136,7 +154,7 @@ ORCHESTRATES = {
 # Pure modules of rooms that are worldly as a whole: what they say is decided, not looked up.
 PURE_AMONG_WORLDLY = {
     "packages": {"versions"},
-    "store": {"bug_identity"},
+    "store/history": {"bug_identity"},
     "frontends/triton": {
         "config_source",
         "inline",
@@ -348,7 +366,7 @@ def methods_called(path: Path) -> list[str]:
 
 
 def test_no_room_is_too_full_and_no_module_too_long() -> None:
-    rooms = Counter(room_of(path) for path in IN_ROOMS if room_of(path) != "cli")
+    rooms = Counter(room_of(path) for path in IN_ROOMS)
     assert {room: n for room, n in rooms.items() if n > MOST_MODULES} == {}
     lengths = {name_of(path): path.read_text().count("\n") for path in MODULES}
     assert {name: n for name, n in lengths.items() if n > MOST_LINES} == {}

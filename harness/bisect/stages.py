@@ -9,7 +9,7 @@ from harness.bisect.ir_difference import StageStory, compare_stages, first_trap
 from harness.cells.evaluate import Evaluated
 from harness.frontends.base import PlannedCell
 from harness.frontends.registry import front_end
-from harness.store.artifacts import UnusableArtifactError
+from harness.store.files.artifacts import UnusableArtifactError
 from harness.values.outcome import Lowering
 from harness.values.verdict import Stage, VerdictKind
 

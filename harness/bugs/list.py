@@ -16,7 +16,7 @@ from harness.judging.answers import is_failure
 from harness.judging.conditions import Condition
 from harness.judging.signature import template
 from harness.repros.find import list_repros
-from harness.store.bug_identity import bug_key, signature_of
+from harness.store.history.bug_identity import bug_key, signature_of
 from harness.store.store import Store
 from harness.values.bug import Bug, BugFacts, BugRecord, HumanState, Likeness
 from harness.values.errors import UsageError

@@ -20,7 +20,7 @@ from harness.frontends.readings import PtxReading
 from harness.judging.answers import is_failure
 from harness.judging.judge import CellEvidence, judge
 from harness.judging.signature import RULE
-from harness.store.bug_identity import bug_key
+from harness.store.history.bug_identity import bug_key
 from harness.store.store import Evidence, ResultRecord, Store
 from harness.values.limits import limits_of
 from harness.values.outcome import Assembly, Lowering

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from harness.bugs.held import HeldAt
 from harness.judging.conditions import Condition, spell
-from harness.store.bug_identity import signature_of
+from harness.store.history.bug_identity import signature_of
 from harness.values.bug import AffectedRange, Bug, BugRecord, HumanState, MachineState
 from harness.values.workaround import KeptWorkaround
 

@@ -15,7 +15,7 @@ from harness.ptxas.flags import FlagChange
 from harness.ptxas.log import parse_ptxas_log
 from harness.ptxas.occupancy import Occupancy, theoretical_occupancy
 from harness.ptxas.resources import combine
-from harness.store.artifacts import UnusableArtifactError
+from harness.store.files.artifacts import UnusableArtifactError
 from harness.values.errors import InfrastructureError, StorageError
 from harness.values.limits import Limits
 from harness.values.outcome import Assembly, LaunchFacts, Lowering, ProcessEnd

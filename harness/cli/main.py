@@ -18,34 +18,49 @@ __all__ = ["cli", "main"]
 # Name -> (module, what `triage --help` says). Loading none of them keeps the help instant.
 _COMMANDS = {
     "compile": (
-        "harness.cli.compile",
+        "harness.cli.kernels.compile",
         "Compile every config of a kernel and say what became of it.",
     ),
-    "run": ("harness.cli.run", "Execute what was compiled, without a GPU, and say what came out."),
-    "bisect": ("harness.cli.bisecting", "Find the version in which a failure began, and ended."),
+    "run": (
+        "harness.cli.kernels.run",
+        "Execute what was compiled, without a GPU, and say what came out.",
+    ),
+    "bisect": (
+        "harness.cli.diagnosis.bisect",
+        "Find the version in which a failure began, and ended.",
+    ),
     "blame": (
-        "harness.cli.blame",
+        "harness.cli.diagnosis.blame",
         "Say whose failure it is: ptxas, Triton, the kernel, a pairing.",
     ),
-    "minimize": ("harness.cli.minimize", "Reduce a failure to the least that shows it."),
-    "report": ("harness.cli.report", "Write what upstream needs to act, and check it."),
-    "workaround": ("harness.cli.workaround", "Find what can be done today, and prove it."),
+    "minimize": ("harness.cli.diagnosis.minimize", "Reduce a failure to the least that shows it."),
+    "report": ("harness.cli.diagnosis.report", "Write what upstream needs to act, and check it."),
+    "workaround": (
+        "harness.cli.diagnosis.workaround",
+        "Find what can be done today, and prove it.",
+    ),
     "check": (
-        "harness.cli.check",
+        "harness.cli.kernels.check",
         "Say which configs compute something else than the others.",
     ),
-    "matrix": ("harness.cli.matrix", "Run a whole matrix, and say what changed."),
-    "show": ("harness.cli.show", "Print an artifact of a cell: IR, PTX, SASS, logs."),
-    "diff": ("harness.cli.diff", "Say what changed between two runs."),
-    "history": ("harness.cli.history", "One row a version: verdict, registers, spills."),
-    "bugs": ("harness.cli.bugs", "Failures by signature: what became of each, and who knows."),
-    "export": ("harness.cli.export", "Write results as JSON lines, CSV, Parquet, ..."),
-    "kernels": ("harness.cli.kernels", "List the kernels that have a repro."),
-    "import": ("harness.cli.import_", "Make repros of a Triton cache or dump folder."),
-    "toolchain": ("harness.cli.toolchain", "List, install, verify, remove Tritons and ptxas."),
-    "cache": ("harness.cli.cache", "Show and trim what is stored."),
+    "matrix": ("harness.cli.nights.matrix", "Run a whole matrix, and say what changed."),
+    "show": ("harness.cli.kernels.show", "Print an artifact of a cell: IR, PTX, SASS, logs."),
+    "diff": ("harness.cli.nights.diff", "Say what changed between two runs."),
+    "history": ("harness.cli.nights.history", "One row a version: verdict, registers, spills."),
+    "bugs": (
+        "harness.cli.nights.bugs",
+        "Failures by signature: what became of each, and who knows.",
+    ),
+    "export": ("harness.cli.nights.export", "Write results as JSON lines, CSV, Parquet, ..."),
+    "kernels": ("harness.cli.kernels.kernels", "List the kernels that have a repro."),
+    "import": ("harness.cli.kernels.import_", "Make repros of a Triton cache or dump folder."),
+    "toolchain": (
+        "harness.cli.machine.toolchain",
+        "List, install, verify, remove Tritons and ptxas.",
+    ),
+    "cache": ("harness.cli.machine.cache", "Show and trim what is stored."),
     "doctor": (
-        "harness.cli.doctor",
+        "harness.cli.machine.doctor",
         "Say what works on this machine, and what to do about the rest.",
     ),
 }

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import IO
 
 from harness.files.output_files import write_output
-from harness.store.export import TEXT_FORMATS, write_binary, write_text
-from harness.store.results import StoredRow
+from harness.store.exchange.export import TEXT_FORMATS, write_binary, write_text
+from harness.store.history.results import StoredRow
 from harness.store.store import RunRecord, Store
 
 __all__ = ["export_file", "export_stream"]

@@ -27,7 +27,7 @@ from harness.matrix.rules import Rules, Shard
 from harness.nights.plan import MatrixPlan, plan_matrix
 from harness.nights.steering import MatrixSteering
 from harness.processes.hub import Hub
-from harness.store.shards import NightPart
+from harness.store.history.shards import NightPart
 from harness.store.store import Store
 from harness.values.change import Changes, Facts
 from harness.values.errors import EmptySelectionError, TriageError

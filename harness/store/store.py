@@ -2,11 +2,11 @@
 
 One folder (`home`) holds
 
-- `triage.db`, SQLite in WAL mode (`harness.store.database`). *Evidence* is a cache: what a
+- `triage.db`, SQLite in WAL mode (`harness.store.sqlite.database`). *Evidence* is a cache: what a
   capture, a lowering, an assembly or an inspection gave, by the hash of all that went into it.
   *History* is the record: runs and one result row for each cell of a run. Evidence may be trimmed,
   history never is.
-- `artifacts/`, the bytes that evidence names (`harness.store.artifacts`).
+- `artifacts/`, the bytes that evidence names (`harness.store.files.artifacts`).
 
 Nothing of `sqlite3` is raised from here: what cannot be mended is a `StorageError`.
 """
@@ -21,15 +21,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness import __version__
-from harness.store.artifacts import ArtifactStore
-from harness.store.bugs import BugRecords, put_signatures
-from harness.store.connection import transaction
-from harness.store.database import Database
-from harness.store.evidence_rows import SELECT_EVIDENCE, Evidence, put_row, read_row
-from harness.store.executions import ExecutionRecords
-from harness.store.merge import Merging
-from harness.store.read_only import DATABASE, database_copy, is_writable
-from harness.store.records import (
+from harness.store.exchange.merge import Merging
+from harness.store.files.artifacts import ArtifactStore
+from harness.store.files.read_only import DATABASE, database_copy, is_writable
+from harness.store.history.bugs import BugRecords, put_signatures
+from harness.store.history.executions import ExecutionRecords
+from harness.store.history.rejudge import Judgements
+from harness.store.history.results import SELECT_RESULTS, PastResults
+from harness.store.history.shards import NightPart, begin_part, finish_part
+from harness.store.history.workarounds import WorkaroundRecords
+from harness.store.sqlite.connection import transaction
+from harness.store.sqlite.database import Database
+from harness.store.sqlite.evidence_rows import SELECT_EVIDENCE, Evidence, put_row, read_row
+from harness.store.sqlite.records import (
     RESULT_COLUMNS,
     RUN_COLUMNS,
     ResultRecord,
@@ -37,12 +41,8 @@ from harness.store.records import (
     from_row,
     to_row,
 )
-from harness.store.rejudge import Judgements
-from harness.store.results import SELECT_RESULTS, PastResults
-from harness.store.salvage import restore_runs
-from harness.store.shards import NightPart, begin_part, finish_part
+from harness.store.sqlite.salvage import restore_runs
 from harness.store.trim import KindStats, StoreStats, TrimReport, measure, trim
-from harness.store.workarounds import WorkaroundRecords
 from harness.values.errors import StorageError
 
 if TYPE_CHECKING:

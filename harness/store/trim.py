@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from harness.store.connection import transaction
+from harness.store.sqlite.connection import transaction
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping
 
-    from harness.store.artifacts import ArtifactStore
-    from harness.store.database import Database
+    from harness.store.files.artifacts import ArtifactStore
+    from harness.store.sqlite.database import Database
 
 __all__ = ["KindStats", "StoreStats", "TrimReport", "measure", "trim"]
 

@@ -19,7 +19,7 @@ from harness.bench.bench import Workbench, has_died, still_valid
 from harness.frontends.triton.ptx_reading import read_stored_ptx
 from harness.frontends.triton.sessions import TritonSessions
 from harness.processes.hub import FILE_SIZE, Hub, ResourceLimits
-from harness.store.artifacts import DamagedArtifactError
+from harness.store.files.artifacts import DamagedArtifactError
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd

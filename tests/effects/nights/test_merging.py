@@ -15,8 +15,8 @@ from store_cases import run_rows
 
 from harness.bugs.list import list_bugs, set_state
 from harness.nights.merge import MergeReport, merge_stores
-from harness.store.merge import Merged
-from harness.store.shards import NightPart
+from harness.store.exchange.merge import Merged
+from harness.store.history.shards import NightPart
 from harness.store.store import Store
 from harness.values.bug import HumanState
 from harness.values.row import Row

@@ -1,0 +1,1 @@
+"""Commands about one failure: bisect, blame, minimize, workaround, report."""

@@ -1,0 +1,333 @@
+"""`triage bisect`."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, replace
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from harness.bisect.axes import VERSION_AXES
+from harness.bisect.contrast_words import contrast_document, contrast_said
+from harness.bisect.log import Asked, BisectLog
+from harness.bisect.neighbours import CONTRAST_AXES, contrast
+from harness.bisect.report import BisectReport
+from harness.bisect.run import BisectOptions, bisect_versions
+from harness.bisect.words import bisect_document, bisection_said, tool_title
+from harness.cells.selection import SelectionOptions, select
+from harness.cli.amounts import Words
+from harness.cli.main import CONTEXT
+from harness.cli.options import execution_options, json_option, selection_options, while_option
+from harness.cli.output import print_json, results_console, status_console
+from harness.cli.progress.steps import show_steps
+from harness.cli.results import open_results
+from harness.cli.running import compile_options, run_to_the_end, selection_words, spelled
+from harness.files.locations import home_dir
+from harness.frontends.base import Selection
+from harness.judging.followed import read_while
+from harness.packages.versions import require_supported_triton
+from harness.tables.terminal import for_terminal
+from harness.values.errors import ConfigurationError, UsageError
+from harness.values.kernel import Config
+from harness.values.row import Row
+from harness.values.toolchain import EMULATOR, compiler_words
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage bisect --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
+  triage bisect --kernel case.ptx --sm 90a --ptxas 13.1.115 --axis flag
+  triage bisect --kernel my_kernel.py::my_kernel --sm 80 --triton 3.5.0 --run
+
+Exit code 0: the failure was found, and so were its bounds as far as they can be determined. 1:
+nothing that was tried shows it. 4: a toolchain is not available; what is known so far is printed,
+and --resume goes on.
+
+A failure is followed by its signature. A kernel that compiles and is sick (it spills) is followed
+by a condition on its numbers: --while, or one that is derived from the best toolchain's numbers.
+Where no failing version is named, the gravest failure that is seen is followed, and the others are
+listed with the command that follows them.
+
+The command of --script runs in this folder and finds $TRIAGE_ROW (a file: the row as JSON),
+$TRIAGE_PTX, $TRIAGE_CUBIN and $TRIAGE_PTXAS. It says by its exit code what the version is: 0 good,
+125 cannot be tested, 126 and 127 (it cannot be run) and 128 or more stop, any other bad."""
+
+T = TypeVar("T")
+_OF_PTXAS = ("ptxas", "flag")
+_SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
+_ASKED = (
+    "axis",
+    "good",
+    "bad",
+    "signature",
+    "condition",
+    "sweep",
+    "budget",
+    "repeat",
+    "script",
+    "run",
+)
+
+
+@click.command("bisect", context_settings=CONTEXT, epilog=_EPILOG)
+@partial(selection_options, kernel_required=False)
+@click.option(
+    "--axis",
+    type=click.Choice([*VERSION_AXES, *CONTRAST_AXES]),
+    help="Versions of ptxas (default) or the compiler (default with --run); or GPUs, ptxas' flags, "
+    "tuned parameters: one by one.",
+)
+@click.option(
+    "--run",
+    is_flag=True,
+    help="Execute the PTX on the emulator, as `triage run` does, and follow what comes out.",
+)
+@click.option(
+    "--bad", metavar="VERSION", help="A version that fails. Default: --ptxas or --triton."
+)
+@click.option("--good", metavar="VERSION", help="A version that works, to be tried first.")
+@click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
+@while_option
+@click.option("--sweep", is_flag=True, help="Try every version.")
+@click.option(
+    "--budget",
+    type=click.IntRange(2, 1000),
+    help="Versions to try. Default: those installed, one of each minor release, two halvings.",
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(1, 100),
+    default=5,
+    show_default=True,
+    help="How often both sides of the boundary are run, at least.",
+)
+@click.option(
+    "--script", type=Words(), metavar="CMD", help="Your own predicate, as for `git bisect run`."
+)
+@click.option(
+    "--resume",
+    type=click.Path(readable=False, path_type=Path),
+    metavar="LOG",
+    help="Go on with a log.",
+)
+@click.option(
+    "--replay",
+    type=click.Path(readable=False, path_type=Path),
+    metavar="LOG",
+    help="Say again what a log says.",
+)
+@execution_options
+@json_option
+def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+    """Find the version in which a failure began, and the one that ended it.
+
+    Along ptxas, every version gets the same PTX, byte for byte; along Triton, each lowers for
+    itself; with --run every PTX is executed on the same inputs. Where what is left fits the budget
+    every version is tried: a history may come and go. Along `target`, `flag` and `config`, which
+    have no order, everything is tried.
+    """
+    _check(options)
+    if options["replay"]:
+        log = BisectLog.read(options["replay"])
+        _tell(log.replay().report(), log, options, reproduce=None)
+    elif options["resume"] and options["kernel"]:
+        raise UsageError("--resume takes what is asked from its log; leave --kernel out")
+    elif options["resume"]:
+        _search(BisectLog.read(options["resume"]), options)
+    elif not options["kernel"]:
+        raise UsageError("--kernel is missing: name a kernel (see `triage kernels`) or a file")
+    elif options["axis"] in CONTRAST_AXES:
+        _contrast(options)
+    else:
+        _search(_begin(options), options)
+
+
+def _check(options: dict[str, Any]) -> None:
+    """Refuse a question that is none, before anything is downloaded or compiled."""
+    options["axis"] = options["axis"] or ("triton" if options["run"] else "ptxas")
+    if options["run"] and options["axis"] in _OF_PTXAS:
+        raise UsageError(
+            f"--axis {options['axis']} does not apply to --run: the emulator executes the PTX, "
+            "which ptxas has not seen; use --axis triton, target or config"
+        )
+    if options["run"] and options["script"] is not None:
+        raise UsageError("--script does not apply to --run: what comes out is followed")
+    read_while(options["condition"])
+    if options["script"] is not None and not options["script"].strip():
+        raise UsageError("--script is empty: give the command that tests one version")
+    if options["axis"] == "triton":
+        for version in filter(None, (options["bad"], options["good"])):
+            require_supported_triton(version)
+    asked = [f"--{name}" for name in ("signature", "script") if options[name] is not None]
+    asked += ["--while"] if options["condition"] is not None else []
+    if len(asked) > 1:
+        raise UsageError(f"{' and '.join(asked)}: which one is meant?")
+
+
+def _begin(options: dict[str, Any]) -> BisectLog:
+    """A log for what is asked here, below the results."""
+    words = selection_words(options)
+    asked = Asked(
+        axis=options["axis"],
+        selection={
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(words).items()
+        },
+        options={name: options[name] for name in _ASKED},
+    )
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+    name = f"{Path(words.kernel).name.replace('::', '-')}-{options['axis']}-{stamp}.jsonl"
+    return BisectLog.begin(home_dir() / "bisections" / name, asked)
+
+
+def _asked(log: BisectLog, kind: type[T], name: str) -> T:
+    """What was asked, from the first line of a log."""
+    try:
+        return msgspec.convert(getattr(log.asked, name), kind)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"{log.path}:1: {name}: {error}") from error
+
+
+def _selected(words: SelectionOptions) -> Selection:
+    with status_console().status("preparing toolchains and sources"):
+        selection = select(words)
+    for name, values in (("--sm", selection.targets), ("--launch", selection.launches)):
+        if len(values) != 1:
+            raise UsageError(f"{name}: {len(values)} are meant; a bisection follows one")
+    return selection
+
+
+def _search(log: BisectLog, options: dict[str, Any]) -> None:
+    words, asked = _asked(log, SelectionOptions, "selection"), _asked(log, BisectOptions, "options")
+    selection = _selected(words)
+    how = compile_options(options)
+    with open_results() as store, show_steps(status_console()) as tell:
+        report = run_to_the_end(bisect_versions(selection, store, how, asked, tell, log))
+    _tell(report, log, options, reproduce=selection)
+
+
+def _tell(
+    report: BisectReport, log: BisectLog, options: dict[str, Any], *, reproduce: Selection | None
+) -> None:
+    status = status_console()
+    if report.trouble:
+        status.print(f"triage: stopped: {report.trouble}", soft_wrap=True, markup=False)
+        status.print(f"triage bisect --resume {log.path} goes on", soft_wrap=True, markup=False)
+    if options["as_json"]:
+        print_json({**bisect_document(report), "log": str(log.path)})
+    else:
+        words = _asked(log, SelectionOptions, "selection")
+        _print(report, words, reproduce, script=bool(log.asked.options.get("script")))
+        status.print(f"Log: {log.path}", soft_wrap=True, markup=False)
+    raise click.exceptions.Exit(_exit_code(report))
+
+
+def _exit_code(report: BisectReport) -> int:
+    if report.trouble:
+        return 4
+    return 1 if report.finding.newest_bad is None else 0
+
+
+def _print(
+    report: BisectReport, words: SelectionOptions, selection: Selection | None, *, script: bool
+) -> None:
+    console = results_console()
+    config = report.config.label if report.config else "no config"
+    where = f"{words.kernel} · {config}"
+    console.print(f"{where} · {selection.targets[0]}" if selection else where, markup=False)
+    console.print(for_terminal(bisection_said(report)))
+    if report.boundary and selection:
+        console.print("Reproduce:")
+        for index in (report.boundary.before, report.boundary.after):
+            line = _command(report, selection, report.version(index), words.config)
+            console.print(f"  {line}", soft_wrap=True, markup=False)
+    for row in [] if script else report.other_failures:
+        console.print(f"Also seen: {_other(report, row)}", soft_wrap=True, markup=False)
+        line = shlex.join(_follow(report, row, words))
+        console.print(f"  {line}", soft_wrap=True, markup=False)
+    if report.others:
+        console.print(f"{len(report.others)} other configs were not followed (--config names one)")
+
+
+def _other(report: BisectReport, row: Row) -> str:
+    version = row.ptxas if report.axis == "ptxas" else row.compiler_version
+    return f"{tool_title(report.axis)} {version}, {row.verdict}: {row.reason.rstrip('.')}."
+
+
+def _follow(report: BisectReport, row: Row, words: SelectionOptions) -> list[str]:
+    """The command that follows another failure: the same question, begun where that one is."""
+    config = _filter(report.config, report.others) if report.config and report.others else ""
+    asked = replace(
+        words,
+        config=config or words.config,
+        ptxas=() if report.axis == "ptxas" else words.ptxas,
+        triton=words.triton if report.axis == "ptxas" else (),
+        compiler=words.compiler if report.axis == "ptxas" else (),
+    )
+    version = row.ptxas if report.axis == "ptxas" else row.compiler_version or ""
+    run = ["--run"] if row.ptxas == EMULATOR else []
+    return ["triage", "bisect", *spelled(asked), *run, "--axis", report.axis, "--bad", version]
+
+
+def _command(report: BisectReport, selection: Selection, version: str, chosen: str) -> str:
+    is_run = any(row.ptxas == EMULATOR for row in report.rows.values())
+    words = ["triage", "run" if is_run else "compile", "--kernel", selection.repro.name]
+    words += ["--sm", str(selection.targets[0])]
+    launch = selection.launches[0]
+    if not selection.repro.ptx and launch.spec != selection.repro.launches[0]:
+        words += ["--launch", launch.spec.name]
+    for name, value in launch.overrides.items():
+        words += ["--set", f"{name}={value}"]
+    config = _filter(report.config, report.others) if report.config and report.others else chosen
+    if config:
+        words += ["--config", config]
+    if report.axis != "ptxas":
+        words += compiler_words(report.axis, version)
+        words += ["--ptxas", selection.ptxas[0].version] if selection.ptxas[0] else []
+    else:
+        own = compiler_words(selection.compilers[0].kind, selection.compilers[0].version)
+        words += [*own, "--ptxas", version]
+        if own:
+            words.append("--freeze-ptx")
+    return shlex.join(words)
+
+
+def _filter(config: Config, others: tuple[str, ...]) -> str:
+    """The `--config` that means this one only: what others have and it has not is `none`."""
+    names = dict.fromkeys(part.partition("=")[0] for label in others for part in label.split(","))
+    unset = [f"{name}=none" for name in names if name not in config.as_dict() and name != "default"]
+    return ",".join([*([config.label] if config.items else []), *unset])
+
+
+def _contrast(options: dict[str, Any]) -> None:
+    axis = options["axis"]
+    for name in _SEARCH_ONLY:
+        if options[name]:
+            raise UsageError(f"--{name} does not apply to --axis {axis}: it has no order")
+    selection = _selected(selection_words(options))
+    how = compile_options(options)
+    condition = read_while(options["condition"])
+    with open_results() as store, show_steps(status_console()) as tell:
+        job = contrast(
+            selection,
+            store,
+            how,
+            axis,
+            options["signature"],
+            tell,
+            condition=condition,
+            run=options["run"],
+        )
+        found = run_to_the_end(job)
+    if options["as_json"]:
+        print_json(contrast_document(found))
+    else:
+        results_console().print(found.origin.cell, soft_wrap=True, markup=False)
+        results_console().print(for_terminal(contrast_said(found)))
+    raise click.exceptions.Exit(4 if found.trouble else 0)

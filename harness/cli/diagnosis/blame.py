@@ -1,0 +1,245 @@
+"""`triage blame`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from harness.blame.grid import Cell, Line
+from harness.blame.ground import Culprit
+from harness.blame.run import BlameOptions, BlameReport, find_blame
+from harness.blame.table import blame_said
+from harness.blame.words import Wanted
+from harness.cells.selection import SelectionOptions, select
+from harness.cli.main import CONTEXT
+from harness.cli.options import execution_options, json_option, selection_options, while_option
+from harness.cli.output import print_json, results_console, status_console
+from harness.cli.progress.steps import show_steps
+from harness.cli.results import open_results
+from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.frontends.base import Selection
+from harness.judging.conditions import spell
+from harness.judging.followed import read_while
+from harness.tables.terminal import for_terminal
+from harness.values.errors import UsageError
+from harness.values.toolchain import BUNDLED, TRITON, compiler_words
+from harness.values.verdict import VerdictKind
+
+__all__ = ["command"]
+
+_TIMEOUT = VerdictKind.TIMEOUT.value
+
+_EPILOG = """\b
+Example:
+  triage blame --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=4,num_stages=1
+
+A kernel that compiles and is sick (it spills) is followed by a condition on its numbers: --while,
+or one that is derived from the best toolchain's numbers.
+
+Exit code 0: there is an answer, if only that it cannot be determined, and the commands that would
+determine it. 1: nothing that was tried fails. 4: it cannot be determined, or nothing fails, and a
+toolchain is not available."""
+
+
+@click.command("blame", context_settings=CONTEXT, epilog=_EPILOG)
+@selection_options
+@click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
+@while_option
+@click.option(
+    "--budget",
+    type=click.IntRange(2, 10_000),
+    default=60,
+    show_default=True,
+    help="Pairs of PTX and ptxas to try.",
+)
+@execution_options
+@json_option
+def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+    """Say which component is to blame: ptxas, Triton, the kernel, or a combination of versions.
+
+    It begins with the first config that fails on the Triton and the ptxas that you name, compiles
+    it with several Tritons, and gives each PTX to many ptxas, byte for byte. One --triton or
+    --ptxas says where to begin, and the others are chosen (what is installed, and each minor
+    release); several, or a range, are the grid. Where no --ptxas is named and nothing fails with
+    the bundled one, the PTX is tried on others for one that does.
+    """
+    condition = read_while(options["condition"])
+    if condition is not None and options["signature"] is not None:
+        raise UsageError("--signature and --while: which one is meant?")
+    words = selection_words(options)
+    status = status_console()
+    with status.status("preparing toolchains and sources"):
+        selection = select(words)
+    for name, values in (("--sm", selection.targets), ("--launch", selection.launches)):
+        if len(values) != 1:
+            raise UsageError(f"{name}: {len(values)} are meant; blame follows one")
+    asked = BlameOptions(
+        signature=options["signature"],
+        condition=condition,
+        budget=options["budget"],
+        looks_further=not words.ptxas,
+    )
+    how = compile_options(options)
+
+    with open_results() as store, show_steps(status) as tell:
+        report = run_to_the_end(find_blame(selection, store, how, asked, tell))
+    for trouble in report.troubles:
+        status.print(f"triage: not available: {trouble}", soft_wrap=True)
+    would_tell = list(_would_tell(report, selection, words, options["condition"]))
+    if options["as_json"]:
+        print_json(_document(report, would_tell))
+    else:
+        _print(report, selection, would_tell)
+    raise click.exceptions.Exit(_exit_code(report))
+
+
+def _exit_code(report: BlameReport) -> int:
+    culprit = report.blame.culprit
+    if report.troubles and culprit in (None, Culprit.CANNOT_TELL):
+        return 4
+    return 1 if culprit is None else 0
+
+
+def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> None:
+    console = results_console()
+    case = report.case
+    where = f"{case.compiler_name}, ptxas {case.ptxas}" if case.compiler else f"ptxas {case.ptxas}"
+    console.print(f"{case.kernel} · {report.cell.config.label} · {selection.targets[0]} · {where}")
+    console.print(f"{case.verdict}: {case.reason}", soft_wrap=True)
+    console.print(for_terminal(blame_said(report.grid, report.blame)), soft_wrap=True)
+    if report.remedy:
+        console.print("To use it:")
+        for line in report.remedy:
+            console.print(f"  {line}", soft_wrap=True, markup=False)
+    if would_tell:
+        console.print("What would determine it:")
+        for line in would_tell:
+            console.print(f"  {line}", soft_wrap=True)
+    for note in report.notes:
+        console.print(note, soft_wrap=True)
+    if report.others:
+        names = "--config" if case.compiler else "--kernel FILE.ptx::ENTRY"
+        console.print(f"{len(report.others)} others were not followed ({names} names one)")
+
+
+def _would_tell(
+    report: BlameReport, selection: Selection, words: SelectionOptions, asked: str | None
+) -> Iterator[str]:
+    """The commands that would determine what is not known yet."""
+    case, wanted = report.case, report.blame.wanted
+    if wanted is None:
+        return
+    again = list(_words(report, selection, words))
+    place = compiler_words(case.compiler, case.compiler_version)
+    pinned = [*place, *(["--ptxas", case.ptxas] if case.ptxas_origin != BUNDLED else [])]
+    meant = ["triage", "blame", *again, *_meant(report, asked)]
+    if max(len(selection.compilers), len(selection.ptxas)) > 1:
+        # The user chose the grid; the one that is chosen otherwise may tell more.
+        yield shlex.join([*meant, *pinned])
+    match wanted:
+        case Wanted.OTHER_TRITONS:
+            kind = case.compiler
+            others = ["--compiler", f"{kind}>=0"] if kind != TRITON else ["--triton", ">=3.2"]
+            yield shlex.join([*meant, *others])
+        case Wanted.OTHER_PTXAS:
+            yield shlex.join([*meant, *place, "--ptxas", ">=12"])
+        case Wanted.SOURCE:
+            yield "triage blame --kernel FILE.py::KERNEL  # the source that the PTX is from"
+        case Wanted.MORE_ROOM:
+            more = ["--timeout", "3600"] if case.verdict == _TIMEOUT else ["--memory", "64"]
+            yield shlex.join(["triage", "blame", *again, *pinned, *more])
+        case Wanted.REDUCTION:
+            condition = report.grid.focus.condition
+            kept = ["--while", spell(condition)] if condition else []
+            yield shlex.join(["triage", "minimize", *again, *pinned, *kept])
+        case Wanted.WORKAROUND:
+            yield shlex.join(["triage", "workaround", *again, *pinned])
+        case Wanted.AGAIN:
+            yield shlex.join([*meant, *pinned, "--no-cache"])
+        case Wanted.LOG:
+            yield shlex.join(["triage", "show", case.short, "--stage", "log"])
+        case Wanted.IR:
+            yield shlex.join(["triage", "show", case.short, "--stage", "ttir"])
+
+
+def _meant(report: BlameReport, asked: str | None) -> list[str]:
+    """The option that names what is followed; none where it follows from the case."""
+    if asked is not None:
+        return ["--while", asked]
+    return ["--signature", report.case.signature] if report.case.signature else []
+
+
+def _words(report: BlameReport, selection: Selection, words: SelectionOptions) -> Iterator[str]:
+    """The options that mean this one config, without those that name a toolchain."""
+    cell, kernel = report.cell, words.kernel
+    _, among, name = cell.kernel.rpartition("::")
+    if among and "::" not in kernel:
+        kernel += f"::{name}"
+    yield from ("--kernel", kernel, "--sm", str(selection.targets[0]))
+    if words.launch:
+        yield from ("--launch", words.launch)
+    for override in words.set:
+        yield from ("--set", override)
+    beside = [other.config.as_dict() for other in report.others if other.kernel == cell.kernel]
+    # What others have and it has not is `none`.
+    unset = {key for config in beside for key in config} - cell.config.as_dict().keys()
+    only = [cell.config.label, *(f"{key}=none" for key in sorted(unset))]
+    if beside or words.config:
+        yield from ("--config", ",".join(only) if beside else words.config)
+
+
+def _document(report: BlameReport, would_tell: list[str]) -> dict[str, Any]:
+    grid, blame = report.grid, report.blame
+    return {
+        "schema": 1,
+        "blame": blame.culprit.value if blame.culprit else None,
+        "ground": blame.ground.value,
+        "reasons": list(blame.reasons),
+        "cell": report.case.cell,
+        "config": report.cell.config.as_dict(),
+        "signature": report.case.signature,
+        "followed": grid.focus.words,
+        "verdict": report.case.verdict,
+        "reason": report.case.reason,
+        "grid": [entry for line in grid.lines for entry in _entries(line)],
+        "probes": [
+            {
+                "probe": trial.what,
+                "triton": trial.triton,
+                "ptxas": trial.ptxas,
+                "before": trial.before.value,
+                "outcome": trial.after.value,
+                "verdict": trial.verdict,
+                "changed": trial.changed,
+            }
+            for trial in grid.trials
+        ],
+        "remedy": list(report.remedy),
+        "would_tell": would_tell,
+        "notes": list(report.notes),
+        "troubles": list(report.troubles),
+    }
+
+
+def _entries(line: Line) -> Iterator[dict[str, Any]]:
+    """One entry for each Triton and ptxas; what came to no PTX has no ptxas."""
+    cells: list[tuple[str | None, Cell]] = list(line.cells.items())
+    if line.stopped:
+        cells.append((None, line.stopped))
+    for triton in line.tritons or (None,):
+        for ptxas, cell in cells:
+            yield {
+                "triton": triton,
+                "made_for": line.made_for,
+                "ptx_body_sha256": line.body,
+                "ptx_version": line.version,
+                "ptxas_flags": list(line.flags),
+                "ptxas": ptxas,
+                "verdict": cell.verdict or None,
+                "reason": cell.reason,
+                "signature": cell.signature,
+                "outcome": cell.outcome.value,
+            }

@@ -1,0 +1,254 @@
+"""`triage minimize`."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.cells.selection import select
+from harness.cli.amounts import SECONDS, Words, read_amount
+from harness.cli.main import CONTEXT
+from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.output import command_line, print_json, results_console, status_console
+from harness.cli.progress.reduction import watch_reduction
+from harness.cli.results import open_results
+from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.frontends.base import Selection
+from harness.judging.conditions import parse_condition, spell
+from harness.minimize.reduction.folder import MinimizedFolder
+from harness.minimize.reduction.progress import MinimizeOptions
+from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
+from harness.minimize.reduction.words import MEASURES, folder_files, render_minimization
+from harness.minimize.run import LEVELS, minimize
+from harness.values.errors import UsageError
+from harness.values.row import Row
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage minimize --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
+  triage minimize broken.ptx --sm 100a --ptxas 13.1.115 --budget 10m
+  triage minimize slow.ptx --while "n_regs<=32 and spill_stores>4096"
+
+Exit code 0: it was reduced. 1: there is nothing to reduce. 4: this machine or a toolchain failed;
+the best until then is kept. Ctrl-C keeps it too, and --resume goes on from it."""
+
+
+class _Budget(click.ParamType[tuple[str, float]]):
+    """A time with its unit, or a number of tests."""
+
+    name = "budget"
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> tuple[str, float]:
+        text = str(value).strip()
+        amount = read_amount(text, SECONDS)
+        is_count = text.isdigit()
+        if not amount or not (is_count or text[-1] in SECONDS):
+            self.fail(f"{value!r} is no budget; write 10m, 90s or 1500 (tests)", param, ctx)
+        return "tests" if is_count else "seconds", amount
+
+
+@click.command("minimize", context_settings=CONTEXT, epilog=_EPILOG)
+@click.argument("file", required=False)
+@partial(selection_options, kernel_required=False)
+@click.option(
+    "--while",
+    "condition",
+    type=Words(),
+    metavar="CONDITION",
+    help="What each candidate has to meet.",
+)
+@click.option(
+    "--script",
+    type=Words(),
+    metavar="COMMAND",
+    help="Your own predicate: exit code 0 means interesting.",
+)
+@click.option("--level", type=click.Choice(LEVELS), default="auto", show_default=True)
+@click.option(
+    "--defined", is_flag=True, help="Leave no more registers undefined than the original does."
+)
+@click.option(
+    "--budget",
+    type=_Budget(),
+    multiple=True,
+    metavar="TIME|TESTS",
+    help="When to stop: 10m, 90s, or 1500 tests. Give both to stop at the first.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder to write. Default: minimized/KERNEL-CELL.",
+)
+@click.option("--resume", is_flag=True, help="Go on from what the folder holds.")
+@execution_options
+@json_option
+def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+    """Reduce a failing kernel to the smallest input that fails in the same way.
+
+    Takes the first config that fails. A candidate must fail with the same signature, and be
+    accepted by the nearest older and newer versions that accept the original: so that what is left
+    shows the same bug and not another one. FILE is short for --kernel FILE.
+    """
+    _check(options)
+    words = selection_words(options)
+    status = status_console()
+    with status.status("preparing toolchains and sources"):
+        selection = select(words)
+    _check_one(selection)
+    budget = dict(options["budget"])
+    asked = MinimizeOptions(
+        folder_of=lambda row: options["out"] or _folder_of(row),
+        resume=options["resume"],
+        condition=parse_condition(options["condition"]) if options["condition"] else None,
+        script=options["script"],
+        level=options["level"],
+        seconds=budget.get("seconds"),
+        tests=int(budget["tests"]) if "tests" in budget else None,
+        seed=options["seed"],
+        is_defined=options["defined"],
+    )
+    how = compile_options(options)
+    with open_results() as store, watch_reduction(status) as watch:
+        found = run_to_the_end(minimize(selection, store, how, asked, watch))
+    if isinstance(found, Uninteresting):
+        _nothing(found, as_json=options["as_json"])
+        raise click.exceptions.Exit(1)
+    _write(found)
+    if found.trouble:
+        status.print(f"triage: stopped: {found.trouble}", soft_wrap=True)
+    if options["as_json"]:
+        print_json(_document(found))
+    else:
+        _print(found)
+    raise click.exceptions.Exit(_exit_code(found))
+
+
+def _check(options: dict[str, Any]) -> None:
+    file = options.pop("file")
+    if file and options["kernel"]:
+        raise UsageError(f"{file} and --kernel {options['kernel']}: which one is meant?")
+    options["kernel"] = options["kernel"] or file
+    if not options["kernel"]:
+        raise UsageError("what is to be reduced? give FILE.ptx, or --kernel")
+    if options["condition"] and options["script"]:
+        raise UsageError("--while and --script: which one is meant?")
+
+
+def _check_one(selection: Selection) -> None:
+    counts = {
+        "--sm": len(selection.targets),
+        "--launch": len(selection.launches),
+        "--ptxas": len(selection.ptxas),
+        "--triton": len(selection.compilers),
+    }
+    for name, count in counts.items():
+        if count != 1:
+            raise UsageError(f"{name}: {count} are meant; a reduction follows one")
+
+
+def _folder_of(row: Row) -> Path:
+    """A name that says what it is, whatever the kernel's name holds."""
+    path, _, entry = row.kernel.partition("::")
+    name = entry or Path(path).stem
+    return Path("minimized") / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)[:80]}-{row.short}"
+
+
+def _write(found: Minimization) -> None:
+    folder = MinimizedFolder(path=Path(found.path))
+    command = command_line(map(_portable, sys.argv[1:]))
+    for name, text in folder_files(found, command=command).items():
+        folder.write(name, text, executable=name.endswith(".sh"))
+
+
+def _portable(word: str) -> str:
+    """A word of the command line without the folders of this machine."""
+    path, colons, entry = word.partition("::")
+    return f"{Path(path).name}{colons}{entry}" if Path(path).is_absolute() else word
+
+
+def _nothing(found: Uninteresting, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"schema": 1, "instructions": None, "path": None, "reason": found.reason})
+    else:
+        results_console().print(f"Nothing to reduce: {found.reason}", soft_wrap=True)
+
+
+def _exit_code(found: Minimization) -> int:
+    if found.ending is Ending.INTERRUPTED:
+        return 128 + signal.SIGINT
+    return 4 if found.ending is Ending.TROUBLE else 0
+
+
+def _print(found: Minimization) -> None:
+    console = results_console()
+    console.print(render_minimization(found))
+    for note in found.notes:
+        console.print(f"note: {note}", soft_wrap=True)
+    console.print(
+        f"\n{MinimizedFolder(path=Path(found.path), suffix=found.suffix).best}", soft_wrap=True
+    )
+    if found.ending is not Ending.FINISHED:
+        console.print("The same command with --resume goes on from there.", soft_wrap=True)
+
+
+def _document(found: Minimization) -> dict[str, Any]:
+    fingerprint, reaction = found.fingerprint, found.reaction
+    return {
+        "schema": 1,
+        "instructions": found.minimized.instructions,
+        "bytes": found.minimized.bytes,
+        "lines": found.minimized.lines,
+        "measure": MEASURES.get(found.level),
+        "original": found.original,
+        "as_version": found.as_version,
+        "tests": found.tests,
+        "calls": found.calls,
+        "seconds": round(found.seconds, 3),
+        "path": found.path,
+        "level": found.level,
+        "ending": found.ending.value,
+        "trouble": found.trouble,
+        "fingerprint": {
+            "fails": [fingerprint.bad, *fingerprint.failing],
+            "accepted_by": fingerprint.accepting,
+            "refused_by": fingerprint.refusing,
+            "while": spell(fingerprint.condition) if fingerprint.condition else None,
+            "script": fingerprint.script,
+            "limit_seconds": found.limit,
+        },
+        "signature": fingerprint.signature,
+        "verdict": reaction.verdict.value if reaction else None,
+        "code": reaction.code if reaction else None,
+        "last_good": found.last_good,
+        "first_fixed": found.first_fixed,
+        "is_minimal": found.is_minimal,
+        "undefined_registers": {
+            "original": found.undefined[0],
+            "minimized": found.undefined[1],
+        },
+        "versions": [
+            {
+                found.compiler.lower(): line.version,
+                "original": line.original.value,
+                "minimized": line.minimized.value if line.minimized else None,
+            }
+            for line in found.versions
+        ],
+        "drift": found.drift,
+        "passes": found.passes,
+        "notes": found.notes,
+    }

@@ -1,0 +1,1 @@
+"""Commands about kernels: compile, run, check, show, kernels, import."""

@@ -1,0 +1,172 @@
+"""`triage compile`."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from harness.cells.compile import CompileReport, compile_selections
+from harness.cells.next_steps import next_steps
+from harness.cells.save import save_cells
+from harness.cells.selection import SelectionOptions, select_all
+from harness.cli.main import CONTEXT
+from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.output import print_json, print_text, results_console, status_console
+from harness.cli.progress.cells import show_progress
+from harness.cli.results import open_results
+from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.tables.markdown import rows_as_markdown, summary_as_markdown
+from harness.tables.rows import rows_said
+from harness.tables.summaries import summary_said
+from harness.tables.summary import summarize
+from harness.tables.survivors import group_rows, survivors
+from harness.tables.terminal import for_terminal
+from harness.values.errors import UsageError
+from harness.values.row import SCHEMA
+from harness.values.verdict import VerdictKind
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=4,maxnreg=none
+  triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
+  triage compile --kernel 'mamba2_*' --sm 80 --sm 90a --sm 100a --sm 120a
+
+Exit code 0: every config compiles. 1: some do not work. 4: some could not be determined."""
+
+
+@click.command("compile", context_settings=CONTEXT, epilog=_EPILOG)
+@selection_options
+@execution_options
+@click.option(
+    "--save",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write every artifact of every cell below this folder.",
+)
+@click.option("--markdown", "as_markdown", is_flag=True, help="Tables as Markdown on stdout.")
+@json_option
+def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+    """Compile every config of a kernel and say what became of each.
+
+    A pattern of names ('mamba2_*') compiles many kernels and ends in one summary. Needs no GPU.
+    "ok" means compiled and within the target's limits; nothing has been run.
+    """
+    words = selection_words(options)
+    status = status_console()
+    if options["as_json"] and options["as_markdown"]:
+        raise UsageError("--json and --markdown: which one is meant?")
+    with status.status("preparing toolchains and sources"):
+        selections = select_all(words)
+    how = compile_options(options)
+    with open_results() as store:
+        with show_progress(status) as progress:
+            report = run_to_the_end(compile_selections(selections, store, how, progress))
+        if options["save"]:
+            saved = save_cells(store, report.rows, options["save"])
+            status.print(f"{saved} files written below {options['save']}")
+    many = len(selections) > 1
+    for line in (*report.notes, *report.failures):
+        status.print(f"triage: {line}", soft_wrap=True)
+    if options["as_json"]:
+        print_json(_document(report))
+    elif options["as_markdown"]:
+        print_text(_markdown(report, many=many))
+    else:
+        _print(report, words, many=many)
+    raise click.exceptions.Exit(_exit_code(report))
+
+
+def _exit_code(report: CompileReport) -> int:
+    kinds = [VerdictKind(row.verdict) for row in report.rows]
+    if any(not kind.compiles and not kind.tells_nothing for kind in kinds):
+        return 1
+    return 4 if report.failures or any(kind.tells_nothing for kind in kinds) else 0
+
+
+def _document(report: CompileReport) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "cells": report.rows,
+        "summary": {
+            "verdicts": Counter(row.verdict for row in report.rows),
+            "survivorship": [
+                {
+                    "kernel": rows[0].kernel,
+                    "target": rows[0].target,
+                    "launch": rows[0].launch,
+                    "triton": rows[0].triton,
+                    "ptxas": rows[0].ptxas,
+                    "headline": found.headline,
+                    "groups": [
+                        {
+                            "verdict": fate.verdict.value,
+                            "count": len(fate.rows),
+                            "where": fate.where,
+                            "reason": fate.reason,
+                            "at_fault": fate.at_fault,
+                        }
+                        for fate in found.fates
+                    ],
+                }
+                for rows in group_rows(report.rows)
+                for found in [survivors(rows)]
+            ],
+            "notes": report.notes,
+            "failures": report.failures,
+            "wall_seconds": round(report.wall_seconds, 3),
+            "cpu_seconds": round(report.cpu_seconds, 3),
+        },
+    }
+
+
+def _markdown(report: CompileReport, *, many: bool) -> str:
+    return summary_as_markdown(summarize(report.rows)) if many else rows_as_markdown(report.rows)
+
+
+def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> None:
+    console = results_console()
+    if many:
+        # A table for each of many kernels would drown the reader.
+        console.print(for_terminal(summary_said(summarize(report.rows))))
+        steps = _first_look(report, words)
+    else:
+        console.print(for_terminal(rows_said(report.rows, console.width)))
+        steps = next_steps(report.rows, _kernel_options(words))
+    if steps:
+        console.print(Text("Next:", style="bold"))
+        for command, why in steps:
+            console.print(f"  {command}  # {why}", soft_wrap=True)
+    if not many and any(row.cached for row in report.rows):
+        console.print("* from the store, time of when it was compiled", style="dim")
+
+
+def _first_look(report: CompileReport, words: SelectionOptions) -> list[tuple[str, str]]:
+    """The kernel that most needs a look, with each of its configs; by now they are stored."""
+    kinds = {row.kernel: [0, 0] for row in report.rows}
+    for row in report.rows:
+        kind = VerdictKind(row.verdict)
+        kinds[row.kernel][0] += not kind.compiles
+        kinds[row.kernel][1] += kind is VerdictKind.SICK
+    worst = max(kinds, key=lambda kernel: kinds[kernel])
+    if not any(kinds[worst]):
+        return []
+    options = _kernel_options(replace(words, kernel=worst))
+    return [(shlex.join(["triage", "compile", *options]), "each config of it, from the store")]
+
+
+def _kernel_options(words: SelectionOptions) -> list[str]:
+    options = ["--kernel", words.kernel]
+    for sm in words.sm:
+        options += ["--sm", sm]
+    if words.launch:
+        options += ["--launch", words.launch]
+    for override in words.set:
+        options += ["--set", override]
+    return options

@@ -1,0 +1,1 @@
+"""Commands about many results: matrix, diff, history, bugs, export."""

@@ -1,0 +1,69 @@
+"""`triage export`."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import click
+
+from harness.changes.diff import all_runs, find_run
+from harness.cli.main import CONTEXT
+from harness.cli.output import print_bytes, status_console
+from harness.cli.results import read_results
+from harness.cli.streams import reader_is_gone
+from harness.history.export import export_file, export_stream
+from harness.store.exchange.export import FORMATS, TEXT_FORMATS
+from harness.store.store import RunRecord, Store
+from harness.values.errors import EmptySelectionError, UsageError
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage export --format csv --out night.csv
+  triage export --all --format parquet --out history.parquet
+  triage export --format jsonl | head -1
+
+Columns are those of `--json`, after `run` and `created` (seconds since 1970). In CSV, SQLite and
+Parquet `config`, `instructions` and `ptxas_flags` are JSON text. Markdown has the columns that
+people read. Parquet needs pyarrow: pip install 'kernel-triage[parquet]'."""
+
+
+@click.command("export", context_settings=CONTEXT, epilog=_EPILOG)
+@click.option("--format", "form", type=click.Choice(FORMATS), required=True)
+@click.option("--run", metavar="RUN", help="A run's number, `last` (the default), or `last~1`.")
+@click.option("--all", "every", is_flag=True, help="All runs, the oldest first.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Default: stdout, for the formats that are text.",
+)
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+def command(*, form: str, run: str | None, every: bool, out: Path | None, force: bool) -> None:
+    """Write the results of a run, or of all, for other programs to read."""
+    if run and every:
+        raise UsageError("--run and --all: which one is meant?")
+    if out is None and form not in TEXT_FORMATS:
+        raise UsageError(f"--format {form} is not text: say where it goes with --out FILE")
+    with read_results() as store:
+        known = all_runs(store)
+        runs = known if every else [find_run(known, run or "last")]
+        if not runs:
+            raise EmptySelectionError("there are no runs; start one with `triage compile`")
+        if out is None:
+            _print(store, runs, form)
+            return
+        export_file(store, runs, form, out, overwrite=force)
+    status_console().print(f"written to {out}", soft_wrap=True)
+
+
+def _print(store: Store, runs: list[RunRecord], form: str) -> None:
+    if sys.stdout.isatty():
+        page = io.BytesIO()
+        export_stream(store, runs, form, page, lambda: True)
+        print_bytes(page.getvalue())
+    else:
+        export_stream(store, runs, form, sys.stdout.buffer, lambda: not reader_is_gone())

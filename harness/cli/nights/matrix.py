@@ -1,0 +1,264 @@
+"""`triage matrix`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.cells.run import CompileOptions
+from harness.changes.words import changes_document, render_changes
+from harness.cli.amounts import SECONDS, Words, read_amount
+from harness.cli.main import CONTEXT
+from harness.cli.nights.matrix_merge import merge
+from harness.cli.options import json_option
+from harness.cli.output import (
+    command_line,
+    print_json,
+    print_line,
+    print_note,
+    results_console,
+    status_console,
+)
+from harness.cli.progress.matrix import show_matrix_progress
+from harness.cli.results import open_results
+from harness.cli.running import run_to_the_end
+from harness.matrix.file import find_matrix_file, read_matrix
+from harness.matrix.rules import Shard
+from harness.matrix.selectors import parse_selector
+from harness.nights.listing import Estimate, Listing, list_matrix
+from harness.nights.run import MatrixOptions, MatrixReport, make_plan, run_matrix
+from harness.values.errors import UsageError
+from harness.values.matrix import Matrix
+from harness.values.row import SCHEMA
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage matrix run --dry-run
+  triage matrix run --only 'kernel=mamba3_*,target=sm_100a,triton=>=3.6' --max-time 30m"""
+
+_RUN_EPILOG = """\b
+Example:
+  triage matrix run --list --only '*@sm_120a*'
+  triage matrix run --shard 2/4 --max-time 2h --json
+
+Exit code 0: everything is as expected. 1: a failure that is not expected, a regression, or another
+signature. 3: no cell is selected. 4: incomplete (this machine, a toolchain, or --max-time). 5: only
+fixes, with --strict-fixed."""
+
+
+def _seconds(
+    context: click.Context,  # noqa: ARG001 - click's signature
+    parameter: click.Parameter,
+    text: str | None,
+) -> float | None:
+    if text is None:
+        return None
+    seconds = read_amount(text, SECONDS)
+    if not seconds:
+        raise click.BadParameter(f"{text!r} is no duration; write 90s, 30m or 2h", param=parameter)
+    return seconds
+
+
+@click.group("matrix", context_settings=CONTEXT, epilog=_EPILOG)
+def command() -> None:
+    """Run a whole matrix of kernels, targets and toolchains, and say what changed."""
+
+
+command.add_command(merge)
+
+
+@command.command("run", context_settings=CONTEXT, epilog=_RUN_EPILOG)
+@click.option(
+    "--matrix",
+    "file",
+    type=click.Path(readable=False, path_type=Path),
+    help="The matrix file. Default: ./matrix.yaml, else the one that comes with triage.",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="SELECTOR",
+    help="Only these cells: a pattern over cell ids ('*@sm_120a*'), or words "
+    "('kernel=mamba3_*,triton=>=3.6,num_warps=4'). Repeatable.",
+)
+@click.option("--shard", default="1/1", metavar="I/N", help="Only the I-th of N parts.")
+@click.option(
+    "--night",
+    type=Words(),
+    metavar="NAME",
+    help="Shards with the same name are one run, once they are merged (`triage matrix merge`).",
+)
+@click.option("--jobs", type=click.IntRange(1, 512), help="Compilers at once. Default: all cores.")
+@click.option(
+    "--max-time",
+    callback=_seconds,
+    metavar="TIME",
+    help="Begin nothing new after this long (90s, 30m, 2h); the rest is left for the next run.",
+)
+@click.option(
+    "--list", "as_list", is_flag=True, help="Only list the cells, and why others are not."
+)
+@click.option("--dry-run", is_flag=True, help="Only say how much there is to do.")
+@click.option("--no-cache", is_flag=True, help="Compile again what is stored.")
+@click.option("--strict-fixed", is_flag=True, help="Exit with 5 where something was fixed.")
+@json_option
+def run(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+    """Run every cell of the matrix; cells whose result cannot have changed need no work.
+
+    Killed or stopped, the same command goes on where it was. --list and --dry-run answer from what
+    is stored: they install, fetch, capture and compile nothing.
+    """
+    matrix = read_matrix(options["file"] or find_matrix_file())
+    how = _options(options, matrix)
+    status = status_console()
+    with open_results() as store:
+        if options["as_list"] or options["dry_run"]:
+            plan = make_plan(matrix, how, store, installs=False)
+            listing = run_to_the_end(list_matrix(matrix, store, how, plan))
+            _tell_listing(listing, options)
+            has_cells = listing.cells or listing.uncaptured
+            raise click.exceptions.Exit(4 if listing.failures else 0 if has_cells else 3)
+        with status.status("preparing toolchains and sources"):
+            plan = make_plan(matrix, how, store)
+        with show_matrix_progress(status) as progress:
+            report = run_to_the_end(run_matrix(matrix, store, how, progress, plan))
+    _tell(report, as_json=options["as_json"])
+    raise click.exceptions.Exit(report.exit_code(strict_fixed=options["strict_fixed"]))
+
+
+def _options(options: dict[str, Any], matrix: Matrix) -> MatrixOptions:
+    try:
+        only = [parse_selector(text) for text in options["only"]]
+    except UsageError as error:
+        raise UsageError(f"--only {error}") from error
+    return MatrixOptions(
+        only=only,
+        shard=Shard.parse(options["shard"]),
+        night=options["night"],
+        max_time=options["max_time"],
+        work=CompileOptions(
+            jobs=options["jobs"] or 0,
+            timeout=matrix.timeout,
+            use_cache=not options["no_cache"],
+            command=command_line(_whole(sys.argv[1:], options["night"])),
+        ),
+    )
+
+
+def _whole(words: Sequence[str], night: str | None) -> list[str]:
+    """The words that all shards of one night share; those of any other run, as they are."""
+    if night is None:
+        return list(words)
+    kept: list[str] = []
+    following = iter(words)
+    for word in following:
+        name, equals, _ = word.partition("=")
+        if name not in ("--shard", "--night"):
+            kept.append(word)
+        elif not equals:
+            next(following, None)
+    return kept
+
+
+def _tell_notes(warnings: tuple[str, ...], failures: tuple[str, ...]) -> None:
+    for line in (*warnings, *failures):
+        print_note(line)
+
+
+def _tell(report: MatrixReport, *, as_json: bool) -> None:
+    _tell_notes(report.warnings, report.failures)
+    if as_json:
+        print_json(_document(report))
+        return
+    console = results_console()
+    counts = ", ".join(f"{count:,} {verdict}" for verdict, count in report.verdicts.most_common())
+    total = report.verdicts.total()
+    console.print(
+        f"run {report.run}: {total:,} cells: {counts or 'none'}. {report.carried:,} needed no "
+        f"work, {report.excluded:,} are excluded, {report.unexpected:,} fail unexpectedly. "
+        f"{report.wall_seconds:,.1f} s.",
+        soft_wrap=True,
+    )
+    if report.skipped or report.skipped_captures:
+        console.print(
+            f"incomplete: time was up with {report.skipped:,} cells not started, and "
+            f"{report.skipped_captures:,} captures whose cells are not all known; the same command "
+            "goes on from here",
+            soft_wrap=True,
+        )
+    if report.changes:
+        console.print(render_changes(report.changes), soft_wrap=True)
+
+
+def _document(report: MatrixReport) -> dict[str, Any]:
+    changes = changes_document(report.changes) if report.changes else None
+    return {
+        "schema": SCHEMA,
+        "run": report.run,
+        "cells": report.verdicts,
+        "changes": changes["changes"] if changes else None,
+        "diff": changes,
+        "unexpected": report.unexpected,
+        "carried": report.carried,
+        "excluded": report.excluded,
+        "left": {"cells": report.skipped, "captures": report.skipped_captures},
+        "complete": report.is_complete,
+        "failures": report.failures,
+        "warnings": report.warnings,
+        "wall_seconds": round(report.wall_seconds, 3),
+        "cpu_seconds": round(report.cpu_seconds, 3),
+    }
+
+
+def _tell_listing(listing: Listing, options: dict[str, Any]) -> None:
+    _tell_notes(listing.warnings, listing.failures)
+    if options["as_json"]:
+        document: dict[str, Any] = {"schema": SCHEMA, "estimate": asdict(listing.estimate)}
+        if options["as_list"]:
+            document["cells"] = listing.cells
+            document["excluded"] = [
+                {"cells": cells, "reason": reason} for cells, reason in listing.excluded
+            ]
+            document["uncaptured"] = [asdict(each) for each in listing.uncaptured]
+        print_json(document)
+        return
+    if options["as_list"]:
+        for cell in listing.cells:
+            print_line(cell)
+        for each in listing.uncaptured:
+            print_line(f"about {each.cells}: {_configs(each.configs)}, not captured yet")
+        for cells, reason in listing.excluded:
+            print_line(f"excluded {cells}: {reason}")
+    if options["dry_run"]:
+        print_line(_estimate_words(listing.estimate))
+
+
+def _configs(number: int | None) -> str:
+    return "an unknown number of configs" if number is None else f"{number} configs by its repro"
+
+
+def _estimate_words(estimate: Estimate) -> str:
+    took = "unknown, nothing like it has been run"
+    if estimate.seconds is not None:
+        minutes, seconds = divmod(round(estimate.seconds), 60)
+        took = f"about {minutes} min {seconds} s, by what such cells took before"
+    about = "about " if estimate.uncaptured else ""
+    words = (
+        f"{about}{estimate.cells:,} cells, {estimate.excluded:,} excluded; "
+        f"{estimate.carried:,} need no work. "
+        f"To do: {about}{estimate.lowerings:,} lowerings ({estimate.lowerings_stored:,} more are "
+        f"stored) and up to {estimate.assemblies:,} assemblies. Time: {took}."
+    )
+    if not estimate.uncaptured:
+        return words
+    return (
+        f"{words} Not captured yet: {estimate.uncaptured:,} launches, with {estimate.about:,} "
+        f"cells by the counts of their repros; {estimate.uncounted:,} of them have no count."
+    )

@@ -1,0 +1,1 @@
+"""History from other stores, and results as files that other programs read."""

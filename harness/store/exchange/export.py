@@ -1,0 +1,210 @@
+"""Results as files that other programs read: JSON lines, CSV, Markdown, SQLite, Parquet.
+
+All columns are those of the row contract, in its order, after `run` and `created`; the names are
+only ever added to. Objects and lists are JSON text where the format has only plain values. What is
+not known is null, or empty in CSV. Every writer takes results one by one and keeps few of them.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import sqlite3
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from harness.store.history.results import StoredRow
+from harness.values.errors import UsageError
+from harness.values.row import Row
+
+__all__ = ["BINARY_FORMATS", "COLUMNS", "FORMATS", "TEXT_FORMATS", "write_binary", "write_text"]
+
+_BATCH = 2000
+_OBJECT = "object"
+_PLAIN: dict[object, str] = {int: "int", float: "float", str: "str", bool: "bool"}
+_READABLE = (
+    "run",
+    "short",
+    "kernel",
+    "launch",
+    "config",
+    "target",
+    "triton",
+    "ptxas",
+    "verdict",
+    "code",
+    "reason",
+    "n_regs",
+    "spill_stores",
+    "spill_loads",
+    "shared",
+    "tmem_size",
+    "occupancy",
+)
+"""The columns of Markdown, which people read."""
+
+
+def _columns() -> dict[str, str]:
+    """Name to `int`, `float`, `str`, `bool`, or `object` for what becomes JSON."""
+    hints = typing.get_type_hints(Row)
+    found = {"run": "int", "created": "float"}
+    for field in dataclasses.fields(Row):
+        hint = hints[field.name]
+        plain = {kind for kind in typing.get_args(hint) or (hint,) if kind is not type(None)}
+        named = next(iter(plain)) if len(plain) == 1 else None
+        found[field.name] = _PLAIN.get(named, _OBJECT)
+    return found
+
+
+COLUMNS: Mapping[str, str] = _columns()
+"""Of every export: name to type (`int`, `float`, `str`, `bool`, `object`)."""
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def _objects(stored: Iterable[StoredRow]) -> Iterator[dict[str, Any]]:
+    for run, created, row in stored:
+        yield {"run": run, "created": created, **_decode(row)}
+
+
+def _flat(stored: Iterable[StoredRow]) -> Iterator[list[Any]]:
+    """The values of `COLUMNS`; a row of an older version has no value for what is new."""
+    columns = list(COLUMNS.items())
+    for found in _objects(stored):
+        yield [
+            _encode(found[name]).decode()
+            if kind == _OBJECT and found.get(name) is not None
+            else found.get(name)
+            for name, kind in columns
+        ]
+
+
+# --- text --------------------------------------------------------------------------------------
+
+
+def _write_jsonl(stored: Iterable[StoredRow], out: IO[bytes]) -> None:
+    for found in _objects(stored):
+        out.write(_encode(found) + b"\n")
+
+
+def _write_csv(stored: Iterable[StoredRow], out: IO[bytes]) -> None:
+    with _Text(out) as text:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(_flat(stored))
+
+
+def _write_markdown(stored: Iterable[StoredRow], out: IO[bytes]) -> None:
+    with _Text(out) as text:
+        text.write(f"| {' | '.join(_READABLE)} |\n|{'---|' * len(_READABLE)}\n")
+        for found in _objects(stored):
+            words = (_word(found.get(name)) for name in _READABLE)
+            text.write(f"| {' | '.join(words)} |\n")
+
+
+class _Text(io.TextIOWrapper):
+    """UTF-8 on top of bytes that stay open."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        super().__init__(typing.cast("Any", out), encoding="utf-8", newline="")
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()  # which flushes
+
+
+def _word(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, dict):
+        value = ", ".join(f"{name}={each}" for name, each in value.items()) or "default"
+    if isinstance(value, float):
+        value = f"{value:g}"
+    # What would end the cell, or be taken for a tag or for emphasis.
+    return (
+        " ".join(str(value).split())
+        .replace("\\", "\\\\")
+        .replace("|", "\\|")
+        .replace("<", "&lt;")
+        .replace("*", "\\*")
+    )
+
+
+TEXT_FORMATS: Mapping[str, Callable[[Iterable[StoredRow], IO[bytes]], None]] = {
+    "jsonl": _write_jsonl,
+    "csv": _write_csv,
+    "markdown": _write_markdown,
+}
+
+
+def write_text(form: str, stored: Iterable[StoredRow], out: IO[bytes]) -> None:
+    """Write a format of `TEXT_FORMATS`."""
+    TEXT_FORMATS[form](stored, out)
+
+
+# --- binary ------------------------------------------------------------------------------------
+
+
+def _write_sqlite(stored: Iterable[StoredRow], path: Path) -> None:
+    kinds = {"int": "INTEGER", "bool": "INTEGER", "float": "REAL"}
+    columns = ", ".join(f'"{name}" {kinds.get(kind, "TEXT")}' for name, kind in COLUMNS.items())
+    marks = ", ".join("?" for _ in COLUMNS)
+    db = sqlite3.connect(path, isolation_level=None)
+    try:
+        # The file is thrown away if this does not come to its end.
+        db.execute("PRAGMA journal_mode = OFF")
+        db.execute("PRAGMA synchronous = OFF")
+        db.execute(f"CREATE TABLE results ({columns})")
+        db.execute("BEGIN")
+        db.executemany(f"INSERT INTO results VALUES ({marks})", _flat(stored))  # noqa: S608
+        db.execute("COMMIT")
+        db.execute("CREATE INDEX results_cell ON results (cell, run)")
+    except sqlite3.OperationalError as error:
+        raise OSError(str(error)) from error
+    finally:
+        db.close()
+
+
+def _write_parquet(stored: Iterable[StoredRow], path: Path) -> None:
+    try:
+        # Not a dependency: it is larger than all of ours but one, and few need it.
+        pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise UsageError(
+            "Parquet needs pyarrow, which is not installed: pip install 'kernel-triage[parquet]'"
+        ) from None
+    kinds = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
+    schema = pa.schema([(name, kinds.get(kind, pa.string())) for name, kind in COLUMNS.items()])
+    rows = _flat(stored)
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        while batch := list(islice(rows, _BATCH)):
+            arrays = [
+                pa.array(column, type=field.type)
+                for column, field in zip(zip(*batch, strict=True), schema, strict=True)
+            ]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+
+
+BINARY_FORMATS: Mapping[str, Callable[[Iterable[StoredRow], Path], None]] = {
+    "sqlite": _write_sqlite,
+    "parquet": _write_parquet,
+}
+
+FORMATS = (*TEXT_FORMATS, *BINARY_FORMATS)
+
+
+def write_binary(form: str, stored: Iterable[StoredRow], path: Path) -> None:
+    """Write a format of `BINARY_FORMATS` to a new file.
+
+    Raises:
+        UsageError: a library that the format needs is not installed.
+        OSError: the file cannot be written.
+    """
+    BINARY_FORMATS[form](stored, path)

@@ -1,0 +1,249 @@
+"""Another store's database, read as what it is: data from elsewhere.
+
+It is opened read-only, checked whole (structure, checksums, rows that decode, sizes) before
+anything is taken from it, and refused in one line where it is not what a triage wrote.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sqlite3
+import tempfile
+import zlib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from harness.store.history.bugs import BUG_COLUMNS, SIGNATURE_COLUMNS
+from harness.store.sqlite.migrations import applied
+from harness.store.sqlite.records import RESULT_COLUMNS, RUN_COLUMNS, ResultRecord, from_row
+from harness.values.bug import BugRecord, HumanState
+from harness.values.errors import StorageError, UsageError
+from harness.values.row import Row
+from harness.values.verdict import Signature, VerdictKind
+from harness.values.workaround import KeptWorkaround
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["ForeignRun", "ForeignStore", "open_foreign"]
+
+_NAME = "triage.db"
+_LARGEST = 8 << 30
+_LARGEST_ROW = 1 << 20
+_LARGEST_WORKAROUND = 4 << 20
+_LONGEST_WORD = 10_000
+_UID = 64
+
+_decode_row = msgspec.json.Decoder(Row).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignRun:
+    """A run with its number there; `parts` are its shards: number, of, started, finished."""
+
+    id: int
+    uid: str
+    started: float
+    finished: float | None
+    command: str
+    harness_version: str
+    parts: tuple[tuple[int, int, float, float | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignStore:
+    """Open and checked. Bugs come with all their keys, `duplicate_of` is a number of its own."""
+
+    path: Path
+    db: sqlite3.Connection
+    runs: tuple[ForeignRun, ...]
+    signatures: tuple[Signature, ...]
+    bugs: tuple[BugRecord, ...]
+    has_evidence: bool
+    workarounds: tuple[KeptWorkaround, ...]
+
+    def results(self, run: int) -> Iterator[ResultRecord]:
+        """The results of a run, by its number there, in the order of their cells."""
+        for row in self.db.execute(f"{_SELECT} WHERE run_id = ? ORDER BY cell", (run,)):
+            yield from_row(row)
+
+
+# All that is put into the text of a statement is a constant.
+_SELECT = f"SELECT {', '.join(RESULT_COLUMNS)} FROM results"  # noqa: S608
+
+
+@contextmanager
+def open_foreign(place: Path) -> Iterator[ForeignStore]:
+    """Open the database at `place`, or in that folder.
+
+    Raises:
+        UsageError: it is not there, damaged, a stranger's, or made by a newer triage.
+    """
+    path = place / _NAME if place.is_dir() else place
+    if not path.is_file():
+        raise UsageError(f"{place}: there is no {_NAME}")
+    if path.stat().st_size > _LARGEST:
+        raise UsageError(f"{path} is over {_LARGEST >> 30} GiB, the largest that is merged")
+    with tempfile.TemporaryDirectory(prefix="triage-merge-") as folder:
+        try:
+            db = _connect(path, Path(folder))
+        except (sqlite3.Error, OSError) as error:
+            raise UsageError(f"{path} cannot be read: {error}") from error
+        try:
+            store = _checked(path, db)
+        except sqlite3.Error as error:
+            raise UsageError(f"{path} is damaged, or no database of triage: {error}") from error
+        except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
+            said = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            raise UsageError(f"{path} holds what no triage wrote: {said}") from error
+        except StorageError as error:
+            raise UsageError(str(error)) from error
+        else:
+            yield store
+        finally:
+            db.close()
+
+
+def _connect(path: Path, folder: Path) -> sqlite3.Connection:
+    log = path.with_name(f"{path.name}-wal")
+    if log.is_file() and log.stat().st_size:
+        # A killed run leaves a log. Reading it in place would write beside it: read a copy.
+        for file in (path, log):
+            shutil.copyfile(file, folder / file.name)
+        path = folder / path.name
+        mode = "mode=rw"
+    else:
+        mode = "mode=ro&immutable=1"
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
+    try:
+        db.execute("PRAGMA query_only = ON")
+        db.execute("PRAGMA trusted_schema = OFF")
+        db.execute("PRAGMA cell_size_check = ON")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _checked(path: Path, db: sqlite3.Connection) -> ForeignStore:
+    (said,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+    if said != "ok":
+        raise sqlite3.DatabaseError(str(said).splitlines()[0])
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not {"migrations", "runs", "results"} <= tables:
+        raise UsageError(f"{path} is no database of triage")
+    applied(db, path)
+    found = ForeignStore(
+        path=path,
+        db=db,
+        runs=_runs(db, shards="shards" in tables),
+        signatures=_signatures(db) if "signatures" in tables else (),
+        bugs=_bugs(db) if {"bugs", "bug_keys"} <= tables else (),
+        has_evidence={"evidence", "evidence_artifacts"} <= tables,
+        workarounds=_workarounds(db) if "workarounds" in tables else (),
+    )
+    _check_results(db, {run.id for run in found.runs})
+    return found
+
+
+def _check_results(db: sqlite3.Connection, runs: set[int]) -> None:
+    largest = db.execute("SELECT max(length(row)) FROM results").fetchone()[0] or 0
+    if largest > _LARGEST_ROW:
+        raise ValueError(f"a row of {largest} bytes")
+    for row in db.execute(_SELECT):
+        record = from_row(row)
+        if record.run not in runs:
+            raise ValueError("a result of no run")
+        if not isinstance(record.row, bytes) or not isinstance(record.evidence, dict):
+            raise TypeError("a result that is no result")
+        decoded = _decode_row(record.row)
+        VerdictKind(record.verdict)
+        _time(record.created)
+        said = (decoded.cell, decoded.verdict, decoded.signature, decoded.kernel)
+        if said != (record.cell, record.verdict, record.signature_key, record.kernel):
+            raise ValueError(f"a result that contradicts itself: {str(record.cell)[:100]!r}")
+
+
+def _runs(db: sqlite3.Connection, *, shards: bool) -> tuple[ForeignRun, ...]:
+    parts: dict[int, list[tuple[int, int, float, float | None]]] = {}
+    if shards:
+        for run, number, of, started, finished in db.execute(
+            "SELECT run_id, number, of, started, finished FROM shards ORDER BY run_id, number, of"
+        ):
+            if not 1 <= number <= of:
+                raise ValueError("a shard that is no part")
+            part = (int(number), int(of), _time(started), _maybe_time(finished))
+            parts.setdefault(run, []).append(part)
+    found = []
+    for row in db.execute(f"SELECT {', '.join(RUN_COLUMNS)} FROM runs"):  # noqa: S608
+        said: dict[str, Any] = dict(zip(RUN_COLUMNS, row, strict=True))
+        said["uid"] = _word(said["uid"], _UID)
+        said["command"] = _word(said["command"])
+        said["harness_version"] = _word(said["harness_version"], 200)
+        said["started"], said["finished"] = _time(said["started"]), _maybe_time(said["finished"])
+        found.append(ForeignRun(**said, parts=tuple(parts.get(said["id"], ()))))
+    return tuple(found)
+
+
+def _signatures(db: sqlite3.Connection) -> tuple[Signature, ...]:
+    found = []
+    for key, *parts in db.execute(
+        f"SELECT {', '.join(SIGNATURE_COLUMNS)} FROM signatures"  # noqa: S608
+    ):
+        said: dict[str, Any] = dict(zip(SIGNATURE_COLUMNS[1:], parts, strict=True))
+        signature = msgspec.convert(said, Signature)
+        if signature.key != key:
+            raise ValueError("a signature under another's key")
+        found.append(signature)
+    return tuple(found)
+
+
+def _bugs(db: sqlite3.Connection) -> tuple[BugRecord, ...]:
+    keys: dict[int, list[str]] = {}
+    for key, number in db.execute("SELECT key, number FROM bug_keys ORDER BY key"):
+        keys.setdefault(number, []).append(_word(key, 100))
+    found = []
+    for row in db.execute(f"SELECT {', '.join(BUG_COLUMNS)} FROM bugs ORDER BY number"):  # noqa: S608
+        said: dict[str, Any] = dict(zip(BUG_COLUMNS, row, strict=True))
+        said["state"] = HumanState(said["state"])
+        said["note"] = _word(said["note"])
+        said["url"] = None if said["url"] is None else _word(said["url"])
+        said["created"], said["changed"] = _time(said["created"]), _maybe_time(said["changed"])
+        found.append(BugRecord(**said, other_keys=tuple(keys.get(said["number"], ()))))
+    return tuple(found)
+
+
+def _workarounds(db: sqlite3.Connection) -> tuple[KeptWorkaround, ...]:
+    found = []
+    for cell, body, checksum in db.execute("SELECT cell, body, checksum FROM workarounds"):
+        if not isinstance(body, bytes) or len(body) > _LARGEST_WORKAROUND:
+            raise ValueError("not a workaround")
+        if zlib.crc32(body) != checksum:
+            continue
+        kept = msgspec.json.decode(body, type=KeptWorkaround)
+        if kept.baseline.cell != cell:
+            raise ValueError("a workaround under another's cell")
+        _time(kept.created)
+        found.append(kept)
+    return tuple(found)
+
+
+def _word(value: object, longest: int = _LONGEST_WORD) -> str:
+    if not isinstance(value, str) or len(value) > longest:
+        raise ValueError("not a string")
+    return value
+
+
+def _time(value: object) -> float:
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError("a time that is none")
+    return float(value)
+
+
+def _maybe_time(value: object) -> float | None:
+    return None if value is None else _time(value)

@@ -1,0 +1,1 @@
+"""History in the database: results, executions, bugs, workarounds, shards of a night."""

@@ -1,0 +1,279 @@
+"""What is kept of bugs: their numbers, what people say of them, and their signatures.
+
+A part of the store. A number is given once and never again to another bug; all that follows from
+results is derived from them. A bug answers to the keys of `harness.store.history.bug_identity`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from harness.store.history.bug_identity import identities, is_wordless, same_program, signature_of
+from harness.store.sqlite.connection import transaction
+from harness.values.bug import BugRecord, HumanState
+from harness.values.verdict import Signature
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from harness.store.sqlite.database import Database
+
+__all__ = [
+    "BUG_COLUMNS",
+    "SIGNATURE_COLUMNS",
+    "BugRecords",
+    "join",
+    "move_keys",
+    "put_signatures",
+    "read_numbers",
+    "read_signatures",
+]
+
+BUG_COLUMNS = ("number", "key", "state", "url", "duplicate_of", "note", "created", "changed")
+SIGNATURE_COLUMNS = ("key", "rule", "stage", "kind", "failing_pass", "code", "template")
+
+# Below, all that is put into the text of a statement is a constant.
+_SELECT_BUGS = f"SELECT {', '.join(BUG_COLUMNS)} FROM bugs ORDER BY number"  # noqa: S608
+_SELECT_SIGNATURES = f"SELECT {', '.join(SIGNATURE_COLUMNS)} FROM signatures"  # noqa: S608
+# Under the newest rule that made it: what older rules called so has the same parts.
+_PUT_SIGNATURE = """
+    INSERT INTO signatures VALUES (?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (key) DO UPDATE SET rule = excluded.rule WHERE excluded.rule > rule
+"""
+_SELECT_UNNUMBERED = """
+    SELECT signature_key, min(created) FROM results
+    WHERE signature_key IS NOT NULL
+        AND verdict NOT IN ('ok', 'sick', 'unsupported', 'infra', 'not_run')
+        AND signature_key NOT IN (SELECT key FROM bug_keys)
+        AND signature_key NOT IN (SELECT value FROM json_each(?))
+    GROUP BY signature_key
+"""
+_SELECT_PROGRAMS = """
+    SELECT signature_key, kernel, triton, json_extract(CAST(row AS TEXT), '$.ptx_body_sha256'),
+        min(created)
+    FROM results
+    WHERE signature_key IN (SELECT value FROM json_each(?))
+        AND verdict NOT IN ('ok', 'sick', 'unsupported', 'infra', 'not_run')
+    GROUP BY 1, 2, triton = '', 4
+"""
+
+
+class BugRecords:
+    """The part of `Store` that knows bugs by their numbers."""
+
+    _database: Database
+
+    def bugs(self) -> list[BugRecord]:
+        """Return all bugs by number; each failure with a signature gets one now, if it has none.
+
+        Numbers are given in the order in which the failures were first seen.
+
+        Raises:
+            StorageError: the database cannot be read or written.
+        """
+
+        def work(db: sqlite3.Connection) -> list[BugRecord]:
+            if _claims(db):
+                with transaction(db):
+                    number_bugs(db)
+            return _records(db)
+
+        return self._database.run(work)
+
+    def bug_numbers(self) -> dict[str, int]:
+        """Return the number of the bug for each key that one answers to, old ones among them.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        return self._database.run(read_numbers)
+
+    def put_bug(self, record: BugRecord) -> None:
+        """Keep what people say of a bug; its number, key and time of creation stay.
+
+        Raises:
+            StorageError: the database cannot be written.
+        """
+        said = (record.state.value, record.url, record.duplicate_of, record.note, time.time())
+        self._database.run(
+            lambda db: db.execute(
+                "UPDATE bugs SET state = ?, url = ?, duplicate_of = ?, note = ?, changed = ?"
+                " WHERE number = ?",
+                (*said, record.number),
+            )
+        )
+
+    def join_bugs(self, keeper: int, other: int, why: str) -> None:
+        """Let the results of one bug count as those of another, from now on; `why` is kept.
+
+        Raises:
+            StorageError: the database cannot be written.
+        """
+
+        def work(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                records = {record.number: record for record in _records(db)}
+                _make_duplicate(db, records[other], keeper, why)
+
+        self._database.run(work)
+
+    def signatures(self) -> dict[str, Signature]:
+        """Return the parts of every signature that was kept, by key.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        return self._database.run(read_signatures)
+
+
+def read_signatures(db: sqlite3.Connection) -> dict[str, Signature]:
+    """The parts of every signature that was kept, by key."""
+    names = SIGNATURE_COLUMNS[1:]
+    rows = db.execute(_SELECT_SIGNATURES).fetchall()
+    return {key: Signature(**dict(zip(names, parts, strict=True))) for key, *parts in rows}
+
+
+def put_signatures(db: sqlite3.Connection, signatures: Iterable[Signature]) -> None:
+    """Keep the parts of signatures, within the caller's transaction."""
+    db.executemany(
+        _PUT_SIGNATURE,
+        {(each.key, *(getattr(each, name) for name in SIGNATURE_COLUMNS[1:]))
+         for each in signatures},
+    )  # fmt: skip
+
+
+def move_keys(db: sqlite3.Connection, moved: Mapping[tuple[str, str], int]) -> tuple[int, int]:
+    """Let bugs follow their results to new keys, within the caller's transaction.
+
+    `moved` counts the results by old and new key, those too whose key stays. A bug follows most of
+    its results; it keeps its number and what people say, and answers to its old keys too, so that
+    results which cannot be judged again stay with it. Of several that come to one key, one stays
+    (one that people have spoken of, then the lowest number) and the others become its duplicates.
+
+    Returns how many bugs have another key now, and how many became duplicates.
+    """
+    numbers = read_numbers(db)
+    homes: dict[int, Counter[str]] = {}
+    for (old, new), count in moved.items():
+        if old in numbers:
+            homes.setdefault(numbers[old], Counter())[new] += count
+    changed = merged = 0
+    claims: dict[str, list[BugRecord]] = {}
+    for record in _records(db):
+        counts = homes.get(record.number)
+        if counts:
+            # Of equally many the key that it has, so that nothing moves without need.
+            best = max(counts, key=lambda key: (counts[key], key == record.key, key))
+            claims.setdefault(best, []).append(record)
+    for new, claimants in claims.items():
+        keeper, *others = sorted(claimants, key=_standing)
+        for other in others:
+            merged += 1
+            _make_duplicate(db, other, keeper.number, "the same signature by newer rules")
+        changed += keeper.key != new
+        db.execute("UPDATE bugs SET key = ? WHERE number = ?", (new, keeper.number))
+    for new, claimants in claims.items():
+        keeper = min(claimants, key=_standing)
+        db.execute("INSERT OR REPLACE INTO bug_keys VALUES (?, ?)", (new, keeper.number))
+    return changed, merged
+
+
+def _standing(record: BugRecord) -> tuple[bool, bool, int]:
+    """Which of two bugs stays: not a duplicate, triaged, first."""
+    state = record.state
+    return state is HumanState.DUPLICATE, state is HumanState.UNTRIAGED, record.number
+
+
+def _make_duplicate(db: sqlite3.Connection, record: BugRecord, of: int, why: str) -> None:
+    """What people said of it (its URL, its note, and the state in words) stays readable."""
+    was = record.state not in (HumanState.UNTRIAGED, HumanState.DUPLICATE)
+    said = (record.note, f"was {record.state.value}" if was else "", f"joined with bug {of}: {why}")
+    note = "; ".join(filter(None, said))
+    db.execute(
+        "UPDATE bugs SET state = ?, duplicate_of = ?, note = ?, changed = ? WHERE number = ?",
+        (HumanState.DUPLICATE.value, of, note, time.time(), record.number),
+    )
+    db.execute("UPDATE bug_keys SET number = ? WHERE number = ?", (of, record.number))
+
+
+class _Claim(NamedTuple):
+    """Failures that are one bug for all of `keys`, some of which no bug answers to yet."""
+
+    created: float
+    keys: tuple[str, ...]
+
+
+def _claims(db: sqlite3.Connection) -> list[_Claim]:
+    """What has no number yet, or more than one, in the order in which it was first seen."""
+    wordless = {key: each for key, each in read_signatures(db).items() if is_wordless(each)}
+    listed = json.dumps(list(wordless))
+    found = [_Claim(created, (key,)) for key, created in db.execute(_SELECT_UNNUMBERED, (listed,))]
+    numbers = read_numbers(db)
+    for key, kernel, triton, ptx, created in db.execute(_SELECT_PROGRAMS, (listed,)):
+        keys = identities(wordless[key], kernel=kernel, triton=triton or None, ptx=ptx)
+        if len({numbers.get(each) for each in keys}) > 1 or keys[0] not in numbers:
+            found.append(_Claim(created, keys))
+    return sorted(found)
+
+
+def number_bugs(db: sqlite3.Connection) -> None:
+    """Give each failure the number of its bug, within the caller's transaction."""
+    for claim in _claims(db):
+        numbers = read_numbers(db)
+        known = sorted({numbers[key] for key in claim.keys if key in numbers})
+        if not known:
+            known = [_inherited(db, claim) or _new_number(db, claim)]
+        for key in claim.keys:
+            if key not in numbers:
+                db.execute("INSERT INTO bug_keys VALUES (?, ?)", (key, known[0]))
+        if len(known) > 1:
+            join(db, known, same_program(claim.keys[-1]))
+
+
+def read_numbers(db: sqlite3.Connection) -> dict[str, int]:
+    """The number of the bug for each key that one answers to."""
+    return dict(db.execute("SELECT key, number FROM bug_keys").fetchall())
+
+
+def _new_number(db: sqlite3.Connection, claim: _Claim) -> int:
+    row = (claim.keys[0], claim.created)
+    number = db.execute("INSERT INTO bugs (key, created) VALUES (?, ?)", row).lastrowid
+    assert number is not None
+    return number
+
+
+def _inherited(db: sqlite3.Connection, claim: _Claim) -> int | None:
+    """The bug of all programs together, as older versions kept it: its first program has it now."""
+    bare = signature_of(claim.keys[0])
+    row = db.execute("SELECT number FROM bugs WHERE key = ?", (bare,)).fetchone()
+    if row is None or bare == claim.keys[0]:
+        return None
+    db.execute("UPDATE bugs SET key = ? WHERE number = ?", (claim.keys[0], row[0]))
+    db.execute("DELETE FROM bug_keys WHERE key = ?", (bare,))
+    number: int = row[0]
+    return number
+
+
+def join(db: sqlite3.Connection, numbers: Sequence[int], why: str) -> None:
+    """Let one of these bugs stay, and its results hold those of the others; `why` is kept."""
+    records = [record for record in _records(db) if record.number in numbers]
+    keeper, *others = sorted(records, key=_standing)
+    for other in others:
+        _make_duplicate(db, other, keeper.number, why)
+
+
+def _records(db: sqlite3.Connection) -> list[BugRecord]:
+    keys: dict[int, list[str]] = {}
+    for key, number in db.execute("SELECT key, number FROM bug_keys ORDER BY key"):
+        keys.setdefault(number, []).append(key)
+    found = []
+    for row in db.execute(_SELECT_BUGS):
+        said = dict(zip(BUG_COLUMNS, row, strict=True))
+        said["state"] = HumanState(said["state"])
+        others = (key for key in keys.get(said["number"], ()) if key != said["key"])
+        found.append(BugRecord(**said, other_keys=tuple(others)))
+    return found

@@ -1,0 +1,194 @@
+"""`triage.db`, open, whatever happens to it: a damaged database is replaced and work goes on.
+
+Beside it lie
+
+- `triage.lock`, held shared by every open store and exclusively while a damaged database is
+  replaced. Renaming a database under another process would let that process, when it closes,
+  delete the write-ahead log of the new one (sqlite.org/howtocorrupt.html, section 2.4).
+- `triage.db.damaged`, the marker that such a replacement is due or under way. It is set by whoever
+  finds the damage, under the shared lock that kept others from replacing the database meanwhile.
+  It tells other processes to let go of theirs at their next call; once it is gone, one of them
+  has done the work.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import sqlite3
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from harness.store.files.artifacts import disk_failure
+from harness.store.sqlite.connection import connect, is_damage, storage_failure
+from harness.store.sqlite.migrations import migrate
+from harness.store.sqlite.salvage import rebuild
+from harness.values.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ["Database"]
+
+T = TypeVar("T")
+
+_PATIENCE = 30.0
+"""Seconds to wait for another process that replaces a damaged database, or still has it open."""
+
+
+class Database:
+    """The database at `path`. For one thread; other processes may have it open too.
+
+    `notice` is one line for the user once a damaged database was replaced.
+    """
+
+    def __init__(self, path: Path, *, on_open: Callable[[sqlite3.Connection], object]) -> None:
+        """Open it, creating, migrating or replacing it as needed; its folder must exist.
+
+        Args:
+            path: of the database file.
+            on_open: called with each new connection: now, and after each replacement.
+
+        Raises:
+            StorageError: the folder cannot be written, the disk is full, or the database was
+                made by a newer version of this program.
+        """
+        self.path = path
+        self.notice: str | None = None
+        self._on_open = on_open
+        self._marker = path.with_name(f"{path.name}.damaged")
+        self._db: sqlite3.Connection | None = None
+        self._lock = _UseLock(path.with_suffix(".lock"))
+        try:
+            self._connection()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the database and the lock; closing twice does no harm."""
+        self._disconnect()
+        self._lock.close()
+
+    def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work`, which must be safe to repeat; replace the database if it proves damaged.
+
+        Raises:
+            StorageError: in place of every `sqlite3.Error`.
+        """
+        try:
+            return work(self._connection())
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise storage_failure(self.path, error) from error
+        self._mark()
+        try:
+            return work(self._connection())
+        except sqlite3.Error as error:
+            raise storage_failure(self.path, error) from error
+
+    def _connection(self) -> sqlite3.Connection:
+        """Return the connection, opened again if the database was or must be replaced."""
+        if self._db is not None and not self._marker.exists():
+            return self._db
+        for _ in range(3):
+            if self._marker.exists():
+                self._replace()
+            self._lock.take(exclusive=False)
+            try:
+                self._db = self._open()
+            except sqlite3.Error as error:
+                if not is_damage(error):
+                    raise storage_failure(self.path, error) from error
+                self._mark()
+            if self._db is not None and not self._marker.exists():
+                return self._db
+        raise StorageError(f"{self.path} is damaged again and again: check the disk that holds it")
+
+    def _open(self) -> sqlite3.Connection:
+        if self.path.exists() and not self.path.is_file():
+            raise StorageError(f"{self.path} is not a file: move it away, or use another folder")
+        db = connect(self.path)
+        try:
+            migrate(db, self.path)
+            self._on_open(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _disconnect(self) -> None:
+        if self._db is not None:
+            with suppress(sqlite3.Error):
+                self._db.close()
+            self._db = None
+
+    def _mark(self) -> None:
+        try:
+            self._marker.touch()
+        except OSError as error:
+            raise disk_failure(self._marker, error) from error
+
+    def _replace(self) -> None:
+        """Move the database that the marker calls damaged aside, and put what is rescued there."""
+        self._disconnect()
+        try:
+            # Looked at again under the lock: the last wait may have been for the one who did it.
+            if self._lock.take(exclusive=True, while_=self._marker.exists) and (
+                self._marker.exists()
+            ):
+                self.notice = rebuild(self.path)
+                self._marker.unlink(missing_ok=True)
+        except sqlite3.Error as error:
+            raise storage_failure(self.path, error) from error
+        except OSError as error:
+            raise disk_failure(self.path, error) from error
+        finally:
+            self._lock.take(exclusive=False)
+
+
+class _UseLock:
+    """Shared while a store is open, exclusive while its database is replaced.
+
+    flock and not `filelock`, whose `FileLock` has no shared mode and takes 50 ms to import. The
+    kernel lets go of it when the process dies, however it dies.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = path.open("ab")
+        except OSError as error:
+            raise disk_failure(path, error) from error
+
+    def take(self, *, exclusive: bool, while_: Callable[[], bool] = lambda: True) -> bool:
+        """Change to this mode, waiting for other processes for as long as `_PATIENCE`.
+
+        Returns:
+            False if `while_` no longer held and the wait was given up; no lock is held then.
+
+        Raises:
+            StorageError: they did not let go in time.
+        """
+        mode = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(self._file, mode | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not while_():
+                    return False
+                if time.monotonic() > deadline:
+                    raise StorageError(
+                        f"{self._path.parent} holds a damaged database that another triage is"
+                        " using: try again when it has ended"
+                    ) from None
+                time.sleep(0.02)
+            except OSError as error:
+                raise disk_failure(self._path, error) from error
+            else:
+                return True
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,86 @@
+"""`triage doctor` in the cases that it is for: what is missing is said, and nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import uv
+from packaging.version import Version
+
+from harness.cli.machine import doctor_checks as doctor
+from harness.toolchains.marker import MARKER
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRIAGE_HOME", raising=False)
+    monkeypatch.setenv("TRIAGE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRIAGE_OFFLINE", "1")
+    return tmp_path
+
+
+def found(name: str) -> doctor.Check:
+    return doctor._try(name, dict(doctor._CHECKS)[name])
+
+
+def raising(error: Exception) -> Callable[..., object]:
+    def fail(*_args: object, **_more: object) -> object:
+        raise error
+
+    return fail
+
+
+def test_nothing_is_left_behind(here: Path) -> None:
+    assert "0 runs" in found("results").found
+    assert found("cache").found.startswith(f"{here / 'cache'}, ")
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("tritons", "said"),
+    [([], "no Tritons, 1 ptxas (13.1.115 - 13.1.115)"), ([Version("3.6.0")], "1 Tritons (3.6.0")],
+)
+def test_an_index_without_a_wheel_for_this_python(
+    monkeypatch: pytest.MonkeyPatch, tritons: list[Version], said: str
+) -> None:
+    monkeypatch.delenv("TRIAGE_OFFLINE")
+    monkeypatch.setattr(doctor, "available_triton", lambda: tritons)
+    monkeypatch.setattr(doctor, "available_ptxas", lambda: [(Version("13.1.115"), "project")])
+    check = found("package index")
+    assert check.ok is bool(tritons)
+    assert said in check.found
+
+
+def test_uv_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uv, "find_uv_bin", raising(FileNotFoundError("no uv in /usr/bin")))
+    check = found("uv")
+    assert (check.ok, check.found) == (False, "FileNotFoundError: no uv in /usr/bin")
+    assert "pip install uv" in check.advice
+
+
+@pytest.mark.parametrize("name", ["cache", "results"])
+def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    variable = {"cache": "TRIAGE_CACHE_DIR", "results": "TRIAGE_HOME"}[name]
+    monkeypatch.setenv(variable, "/proc/triage")
+    check = found(name)
+    assert check.ok is False
+    assert variable in check.advice
+
+
+def test_a_user_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIAGE_HOME", "~nosuchuser/results")
+    check = found("results")
+    assert check.ok is False
+    assert "no such user" in check.found
+
+
+def test_a_damaged_toolchain_is_named(here: Path) -> None:
+    place = here / "cache" / "toolchains" / "ptxas-13.1.115"
+    place.mkdir(parents=True)
+    (place / MARKER).write_text("{")
+    check = found("toolchains")
+    assert (check.ok, check.found) == (False, "none installed yet; damaged: ptxas-13.1.115")
+    assert "toolchain remove ptxas-13.1.115" in check.advice
