@@ -325,4 +325,5 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
         seconds=round(sum(step.value.end.wall for step in steps), 3) if steps else None,
         compiler=plan.compiler.kind if plan.compiler.version else None,
         compiler_version=plan.compiler.version or None,
+        partners=plan.compiler.partners,
     )

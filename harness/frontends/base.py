@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from harness.processes.hub import Hub
     from harness.ptxas.flags import FlagChange
     from harness.values.cell import CellId
+    from harness.values.environment import Environment
     from harness.values.kernel import Config, ConfigFilter, LaunchSpec, Repro, Scalar
     from harness.values.limits import Limits
     from harness.values.outcome import Capture, LaunchFacts, Lowering
@@ -206,6 +207,13 @@ class FrontEnd(Protocol):
 
         Raises:
             UsageError, InfrastructureError: there is none, or it cannot be installed.
+        """
+
+    def environment(self, version: str) -> Environment | None:
+        """The packages that a version lives in; None where it is installed in another way.
+
+        Raises:
+            UsageError: it is not known what goes with this version.
         """
 
     def planned(self, version: Version | str) -> Compiler:

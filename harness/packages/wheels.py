@@ -1,4 +1,4 @@
-"""Installing one wheel, pinned by sha256, with `uv pip install --target`."""
+"""Installing wheels, pinned by sha256, with uv: into a folder, or into a virtual environment."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import uv
+from packaging.version import Version
 
 from harness.files.locations import offline
 from harness.packages.endpoint import endpoint_setting
+from harness.packages.index import files
+from harness.packages.versions import select
 from harness.processes.hub import run_tool
 from harness.values.errors import (
     InfrastructureError,
@@ -25,8 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.packages.index import Release
+    from harness.values.environment import PackagePin
 
-__all__ = ["install_wheels"]
+__all__ = ["create_environment", "install_pins", "install_wheels"]
 
 _SECONDS = 1800.0
 _URL = re.compile(r"[a-z+]+://\S*?(?=[`)\s]|$)")
@@ -56,20 +60,64 @@ def install_wheels(
         StorageError: the disk is full or read-only.
         InfrastructureError: uv fails for another reason.
     """
-    requirements = scratch / "requirements.txt"
     lines = [f"{each.name}=={each.version} --hash=sha256:{each.sha256}\n" for each in releases]
-    requirements.write_text("".join(lines), encoding="utf-8")
-    argv: list[str | Path] = [
-        _uv(),
-        *("pip", "install", "--python", sys.executable, "--target", target),
-        *("--no-deps", "--no-build", "--require-hashes", "--no-progress"),
-        *(("--cache-dir", cache) if cache else ()),
-        *(("--offline",) if offline() else ()),
-        *("-r", requirements),
-    ]
+    where: list[str | Path] = ["--python", sys.executable, "--target", target]
+    where += ["--cache-dir", cache] if cache else []
+    what = ", ".join(f"{release.name} {release.version}" for release in releases)
+    _install(what, lines, where, scratch)
+
+
+def create_environment(folder: Path, *, python: str, scratch: Path) -> None:
+    """Create an empty virtual environment; `python` is an interpreter, or a version of Python.
+
+    Raises:
+        InfrastructureError: there is no such Python, or uv fails for another reason.
+        OfflineError, StorageError: as `install_wheels`.
+    """
+    words: list[str | Path] = ["venv", "--no-project", "--python", python, folder]
+    name = "a virtual environment" + ("" if python == sys.executable else f" of Python {python}")
+    _run(name, words, scratch)
+
+
+def install_pins(pins: Sequence[PackagePin], python: Path, *, scratch: Path) -> None:
+    """Install exactly these packages into the environment of an interpreter, as wheels.
+
+    Of the wheels of a version, uv takes the one that fits this interpreter.
+
+    Raises:
+        UsageError: the index has no wheel of one of them.
+        OfflineError, IntegrityError, StorageError, InfrastructureError: as `install_wheels`.
+    """
+    lines = [f"{pin}{''.join(f' --hash=sha256:{each}' for each in _hashes(pin))}\n" for pin in pins]
+    # What imports it may not write there, and starts a thousand times.
+    where: list[str | Path] = ["--python", python, "--compile-bytecode"]
+    _install(", ".join(map(str, pins)), lines, where, scratch)
+
+
+def _hashes(pin: PackagePin) -> list[str]:
+    version = Version(pin.version)
+    there = [each for each in files(pin.name) if each.is_wheel]
+    found = [each.sha256 for each in there if each.version == version]
+    if not found:
+        # It says which are near.
+        select({each.version for each in there}, pin.version, what=f"wheel of {pin.name}")
+    return found
+
+
+def _install(
+    what: str, requirements: Sequence[str], where: Sequence[str | Path], scratch: Path
+) -> None:
+    file = scratch / "requirements.txt"
+    file.write_text("".join(requirements), encoding="utf-8")
+    words: list[str | Path] = ["pip", "install", *where]
+    words += ["--no-deps", "--no-build", "--require-hashes", "--no-progress"]
+    _run(what, [*words, "-r", file], scratch)
+
+
+def _run(what: str, words: Sequence[str | Path], scratch: Path) -> None:
+    argv = [_uv(), *words, *(("--offline",) if offline() else ())]
     # The working folder matters: uv reads the pyproject.toml of the project it finds there.
     result = run_tool(argv, timeout=_SECONDS, env=_environment(), cwd=scratch)
-    what = ", ".join(f"{release.name} {release.version}" for release in releases)
     if result.end.timed_out:
         raise InfrastructureError(
             f"uv did not install {what} in {_SECONDS:.0f} s; check the network and try again"

@@ -295,8 +295,11 @@ class Hub:
         folder: Path,
         limits: ResourceLimits,
         env: Mapping[str, str] | None = None,
+        writable: Sequence[Path] | None = None,
     ) -> ProcessEnd:
         """Run an executable in `folder` under limits; `stdout` and `stderr` there are its streams.
+
+        Where `writable` is given, it is confined as in `run_tool`.
 
         Raises:
             InfrastructureError: it cannot be started, or the machine kills what starts it.
@@ -309,6 +312,7 @@ class Hub:
             "cwd": str(folder),
             "stdout": str(folder / "stdout"),
             "stderr": str(folder / "stderr"),
+            "writable": None if writable is None else [str(path) for path in writable],
             "limits": limits.message(),
         }
         for _ in range(2):

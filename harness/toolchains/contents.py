@@ -29,6 +29,7 @@ from harness.packages.index import Release, wheels
 from harness.packages.versions import parse_banner
 from harness.packages.wheels import install_wheels
 from harness.processes.hub import run_tool
+from harness.toolchains.environments import probe_environment, site_of
 from harness.toolchains.marker import TRITON, Toolchain
 from harness.values.errors import InfrastructureError, IntegrityError
 
@@ -70,7 +71,7 @@ def check(found: Toolchain) -> None:
     try:
         digest = sha256_of(executable)
         damaged = executable if digest != found.executable_sha256 else None
-        damaged = damaged or _damaged_file(found.path / SITE)
+        damaged = damaged or _damaged_file(_site(found))
     except OSError as error:
         damaged = Path(error.filename or executable)
     if damaged is not None:
@@ -78,7 +79,9 @@ def check(found: Toolchain) -> None:
             f"{found.name} was changed since it was installed ({damaged.name}); "
             "remove it and install it again"
         )
-    if found.kind == TRITON:
+    if found.environment:
+        banner = probe_environment(found, found.path)
+    elif found.kind == TRITON:
         banner = _import_triton(found.path / SITE, Version(found.version))
     else:
         banner = _checked_banner(executable, found.name, found.version)
@@ -86,6 +89,10 @@ def check(found: Toolchain) -> None:
         raise InfrastructureError(
             f"{found.name} no longer says what it said at the install; remove it and install again"
         )
+
+
+def _site(found: Toolchain) -> Path:
+    return site_of(found) if found.environment else found.path / SITE
 
 
 def banner_of(executable: Path) -> str:
@@ -236,6 +243,8 @@ def _checked_banner(executable: Path, name: str, version: str) -> str:
 def _damaged_file(site: Path) -> Path | None:
     """The first file that is not what the wheels' RECORD says (absent for a lone executable)."""
     for record in sorted(site.glob("*.dist-info/RECORD")):
+        if record.parent.is_symlink():
+            continue  # of triage's own environment
         with record.open(encoding="utf-8", newline="") as stream:
             rows: Iterable[list[str]] = list(csv.reader(stream))
         for relative, algorithm, *_ in rows:

@@ -8,23 +8,21 @@ marker: no network, no process, no lock.
 
 from __future__ import annotations
 
-import re
-
 from packaging.version import InvalidVersion, Version
 
-from harness.files.locations import storage_error
 from harness.files.whole_folders import remove_folder
 from harness.toolchains.contents import check
 from harness.toolchains.marker import (
     MARKER,
+    NAME,
     NVDISASM,
     PTXAS,
     TRITON,
     Toolchain,
+    list_folders,
     read_toolchain,
     this_python,
     toolchain_folder,
-    toolchains_root,
 )
 from harness.values.errors import StorageError, UsageError
 
@@ -37,8 +35,6 @@ __all__ = [
     "require_installed",
     "verify",
 ]
-
-_NAME = re.compile(rf"({TRITON}|{PTXAS}|{NVDISASM})-(.+?)(?:-([a-z]\w*))?")
 
 
 def list_installed(*, of_any_python: bool = False) -> list[Toolchain]:
@@ -71,14 +67,9 @@ def list_damaged() -> dict[str, StorageError]:
 
 
 def _look_through() -> tuple[list[Toolchain], dict[str, StorageError]]:
-    root = toolchains_root()
-    try:
-        names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
-    except OSError as error:
-        raise storage_error(error, root, "read") from error
     sound: list[Toolchain] = []
     damaged: dict[str, StorageError] = {}
-    for name in filter(_NAME.fullmatch, names):
+    for name in list_folders():
         try:
             found = read_toolchain(name)
         except StorageError as error:
@@ -134,18 +125,24 @@ def remove(name: str) -> None:
 
 
 def _parts_of(name: str) -> tuple[str, str, str]:
-    """Kind, version and Python (or empty) of a toolchain's name.
+    """Kind, version, and Python or environment (or empty) of a toolchain's name.
 
     Raises:
         UsageError: it is none.
     """
-    match = _NAME.fullmatch(name)
+    match = NAME.fullmatch(name)
     try:
-        if match and str(Version(match[2])) == match[2]:
+        if match and match[1] in _kinds() and str(Version(match[2])) == match[2]:
             return match[1], match[2], match[3] or ""
     except InvalidVersion:
         pass
     raise UsageError(f"{name!r} is no toolchain's name; write it like ptxas-13.1.115")
+
+
+def _kinds() -> set[str]:
+    """Those of tools, and of compilers with an environment here."""
+    there = (NAME.fullmatch(name) for name in list_folders())
+    return {TRITON, PTXAS, NVDISASM, *(match[1] for match in there if match)}
 
 
 def find_installed(kind: str, version: Version) -> Toolchain | None:
@@ -167,18 +164,20 @@ def _named(name: str) -> Toolchain | None:
     """What is installed under a name: for this Python, else for the only one that there is.
 
     Raises:
-        UsageError: it is there for several other Pythons, and the name says none.
+        UsageError: several are, and the name says neither Python nor environment.
     """
-    kind, version, python = _parts_of(name)
+    kind, version, which = _parts_of(name)
     same = [
         each
         for each in list_installed(of_any_python=True)
-        if (each.kind, each.version) == (kind, version) and python in ("", each.python)
+        if (each.kind, each.version) == (kind, version)
+        and which in ("", each.python or each.environment)
     ]
     fitting = [each for each in same if each.fits]
-    if not fitting and len(same) > 1:
-        pythons = ", ".join(f"{each.name}-{each.python}" for each in same)
-        raise UsageError(f"{name} is installed for several Pythons; name one of {pythons}")
+    if len(fitting or same) > 1:
+        names = [each.folder for each in fitting or same]
+        what = "Pythons" if not fitting else "partners"
+        raise UsageError(f"{name} is installed for several {what}; name one of {', '.join(names)}")
     return next(iter(fitting or same), None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sysconfig
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MARKER",
+    "NAME",
     "NVDISASM",
     "PTXAS",
     "TRITON",
     "Toolchain",
     "folder_name",
+    "list_folders",
     "read_toolchain",
     "this_python",
     "toolchain_folder",
@@ -32,7 +35,9 @@ __all__ = [
 
 MARKER = ".triage-toolchain.json"
 TRITON, PTXAS, NVDISASM = "triton", "ptxas", "nvdisasm"
-"""The kinds of toolchains."""
+"""The kinds of toolchains, beside those of compilers with an environment of their own."""
+NAME = re.compile(r"([a-z][a-z0-9_]*)-(.+?)(?:-([a-z]\w*))?")
+"""A toolchain's name: kind, version, and the Python or the environment where one is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +48,9 @@ class Toolchain:
     folder and `executable_sha256` its hash (for Triton: its compiled library); `banner` is what
     `--version` printed, or the `__version__` that Triton gives; `dependencies` are wheels that
     were installed beside it; `installed` is a time in ISO 8601, UTC. `folder` is the name of its
-    folder, which is no part of the marker.
+    folder, which is no part of the marker. Of a compiler in a virtual environment of its own,
+    `environment` tells it from others of the same version, `shared` are packages of triage's own
+    environment that are linked into it, and `imports` the modules that it must be able to import.
     """
 
     kind: str
@@ -55,13 +62,17 @@ class Toolchain:
     executable_sha256: str
     banner: str
     dependencies: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    environment: str = ""
     installed: str
     folder: str = ""
 
     @property
     def name(self) -> str:
         """How users spell it: `ptxas-13.1.115`."""
-        return f"{self.kind}-{self.version}"
+        own = f"{self.kind}-{self.version}"
+        return f"{own}-{self.environment}" if self.environment else own
 
     @property
     def python(self) -> str:
@@ -105,6 +116,20 @@ def _abi_of(filename: str) -> str:
 def toolchains_root() -> Path:
     """The folder that holds them all; it need not exist."""
     return cache_dir() / "toolchains"
+
+
+def list_folders() -> list[str]:
+    """The names of all folders there that may be a toolchain's.
+
+    Raises:
+        StorageError: the cache cannot be read.
+    """
+    root = toolchains_root()
+    try:
+        names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
+    except OSError as error:
+        raise storage_error(error, root, "read") from error
+    return [name for name in names if NAME.fullmatch(name)]
 
 
 def toolchain_folder(name: str) -> Path:

@@ -28,6 +28,7 @@ class Row:
     makes for the ptxas it bundles, and `frozen` says that it is that one. `suspect` is what reading
     the kernel's source finds wrong with the config. `compiler` is the kind of the compiler, None
     for raw PTX, and `compiler_version` its version; `triton` is that version where it is Triton.
+    `partners` are the packages beside the compiler in its environment, as `NAME==VERSION`.
     """
 
     cell: str
@@ -73,6 +74,7 @@ class Row:
     seconds: float | None = None
     compiler: str | None = None
     compiler_version: str | None = None
+    partners: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Of Triton, `triton` decides: rows that were written before name no other compiler."""

@@ -59,16 +59,20 @@ def compiler_words(kind: str | None, version: str | None) -> list[str]:
 class Compiler:
     """One version of a compiler of kernels, which a child can import.
 
-    `kind` is that of its front end (`harness.frontends`). `path` goes first on the child's module
-    path; None for the one that is installed beside us. `sha256` is that of the wheel, None when it
-    was not installed by us; then `fingerprint` changes whenever its files do. `variables` are set
-    in the environment of its processes, as a user would set them.
+    `kind` is that of its front end (`harness.frontends`). `python` is the interpreter of the
+    environment that it lives in; None where that is triage's own, to whose module path `path` is
+    then added in front (None: it is installed beside us). `partners` are the other packages there
+    that decide what it generates, as `NAME==VERSION`. `sha256` is that of the wheel, or of the
+    environment; None when it was not installed by us; then `fingerprint` changes whenever its files
+    do. `variables` are set in the environment of its processes, as a user would set them.
     """
 
     kind: str = TRITON
     version: str
     origin: str
     path: Path | None = None
+    python: Path | None = None
+    partners: tuple[str, ...] = ()
     sha256: str | None = None
     fingerprint: str | None = None
     variables: tuple[tuple[str, str], ...] = ()
@@ -82,6 +86,13 @@ class Compiler:
     def name(self) -> str:
         """For people: `Triton 3.6.0`, or `raw PTX`."""
         return compiler_name(self.kind, self.version)
+
+    @property
+    def identity(self) -> list[str | None]:
+        """What of it decides what it generates, for keys."""
+        variables = (f"{name}={value}" for name, value in self.variables)
+        own = [self.version, self.origin, self.sha256, self.fingerprint]
+        return [*own, *self.partners, *variables]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,6 +83,9 @@ class Toy:
 
     planned = install
 
+    def environment(self, version: str) -> None:
+        """It has none: this file is the compiler."""
+
     def default(self) -> Compiler:
         return self.install(VERSIONS[-1])
 

@@ -23,6 +23,7 @@ from harness.store.store import Store
 from harness.toolchains.bundled import installed_triton
 from harness.toolchains.install import find_nvdisasm
 from harness.toolchains.installed import list_damaged, list_installed
+from harness.toolchains.marker import Toolchain
 from harness.toolchains.offered import available_ptxas, available_triton
 from harness.values.errors import TriageError
 
@@ -124,7 +125,7 @@ def _span(what: str, versions: Sequence[Version]) -> str:
 
 def _installed() -> Check:
     names = [
-        each.name if each.fits else f"{each.name} (for {each.python} only)"
+        f"{each.name}{_beside(each)}" if each.fits else f"{each.name} (for {each.python} only)"
         for each in list_installed(of_any_python=True)
     ]
     damaged = list_damaged()
@@ -133,6 +134,13 @@ def _installed() -> Check:
         found += f"; damaged: {', '.join(damaged)}"
     advice = f"triage toolchain remove {' '.join(damaged)}, and install again" if damaged else ""
     return Check(name="toolchains", ok=False if damaged else None, found=found, advice=advice)
+
+
+def _beside(found: Toolchain) -> str:
+    """The Python and the partners of a compiler in an environment of its own."""
+    if not found.environment:
+        return ""
+    return f" ({', '.join((found.banner, *found.dependencies, *found.shared))})"
 
 
 def _disassembler() -> Check:

@@ -12,13 +12,12 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, print_line, print_note, results_console
 from harness.files.locations import cache_dir
+from harness.frontends.registry import front_end, kinds
 from harness.toolchains import marker as toolchain_marker
 from harness.toolchains.install import (
     install_nvdisasm,
     install_ptxas,
-    install_triton,
     select_ptxas,
-    select_triton,
 )
 from harness.toolchains.installed import (
     list_damaged,
@@ -29,6 +28,7 @@ from harness.toolchains.installed import (
 )
 from harness.toolchains.offered import available_nvdisasm, available_ptxas, available_triton
 from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
+from harness.values.toolchain import PTX, TRITON
 
 __all__ = ["command"]
 
@@ -58,7 +58,8 @@ def list_command(*, available: bool, as_json: bool) -> None:
     offered: dict[str, list[str]] = {}
     if available:
         offered = {
-            "triton": [str(version) for version in available_triton()],
+            TRITON: [str(version) for version in available_triton()],
+            **{kind: _versions(kind) for kind in _compilers() if kind != TRITON},
             "ptxas": [str(version) for version, _ in available_ptxas()],
             "nvdisasm": [str(version) for version in available_nvdisasm()],
         }
@@ -69,6 +70,7 @@ def list_command(*, available: bool, as_json: bool) -> None:
                 "sha256": each.sha256,
                 "distribution": each.distribution,
                 "python": each.python or None,
+                "partners": [*each.dependencies, *each.shared],
             }
             for each in installed
         ]
@@ -79,6 +81,15 @@ def list_command(*, available: bool, as_json: bool) -> None:
     raise click.exceptions.Exit(StorageError.exit_code if damaged else 0)
 
 
+def _versions(kind: str) -> list[str]:
+    """What there is of a compiler; none, and a note, where that cannot be found out."""
+    try:
+        return list(map(str, front_end(kind).available()))
+    except TriageError as error:
+        print_note(str(error))
+        return []
+
+
 def _print(
     installed: Sequence[toolchain_marker.Toolchain], offered: Mapping[str, Sequence[str]]
 ) -> None:
@@ -87,9 +98,8 @@ def _print(
     for title in ("name", "python", "from", "wheel sha256", "installed"):
         table.add_column(title)
     for each in installed:
-        table.add_row(
-            each.name, each.python or "any", each.distribution, each.sha256[:12], each.installed
-        )
+        python = each.banner.removeprefix("Python ") if each.environment else each.python or "any"
+        table.add_row(each.name, python, each.distribution, each.sha256[:12], each.installed)
     console.print(table if installed else f"nothing is installed in {cache_dir()}")
     for kind, versions in offered.items():
         console.print(f"{kind}: {', '.join(versions)}")
@@ -106,25 +116,31 @@ def install_command(names: tuple[str, ...]) -> None:
 
 def _install(name: str) -> list[str]:
     kind, spec = _split(name)
-    if kind == "triton":
-        versions = select_triton(spec)
-        done = [f"triton-{install_triton(version).version}" for version in versions]
-    elif kind == "ptxas":
+    if kind == "ptxas":
         versions = select_ptxas(spec)
         done = [f"ptxas-{install_ptxas(version).version}" for version in versions]
-    else:
+    elif kind == "nvdisasm":
         tool = install_nvdisasm(None if spec == "latest" else spec)
         done = [f"{tool.name}-{tool.version}"]
+    else:
+        end = front_end(kind)
+        done = [end.install(version).label for version in end.select(spec)]
     if not done:
         raise EmptySelectionError(f"{name}: the package index has no such version")
     return done
 
 
 def _split(name: str) -> tuple[str, str]:
-    for kind in ("triton", "ptxas", "nvdisasm"):
+    known = [*_compilers(), "ptxas", "nvdisasm"]
+    for kind in known:
         if name.startswith(kind) and len(name) > len(kind):
             return kind, name[len(kind) :].removeprefix("-")
-    raise UsageError(f"{name!r}: write triton-VERSION, ptxas-VERSION or nvdisasm-VERSION")
+    raise UsageError(f"{name!r}: write KIND-VERSION; there are {', '.join(known)}")
+
+
+def _compilers() -> list[str]:
+    """The kinds of compilers that have versions, longest names first: one may begin another."""
+    return sorted((kind for kind in kinds() if kind != PTX), key=len, reverse=True)
 
 
 @command.command("verify", context_settings=CONTEXT)

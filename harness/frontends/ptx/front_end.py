@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from harness.bench.bench import Kept, Sessions, Workbench
     from harness.frontends.base import FrontEnd, Selection
     from harness.processes.hub import Hub
+    from harness.values.environment import Environment
     from harness.values.kernel import Repro, Scalar
     from harness.values.outcome import LaunchFacts, Lowering
     from harness.values.target import Target
@@ -70,6 +71,9 @@ class _PtxFrontEnd:
         return _PASS_ON
 
     planned = install
+
+    def environment(self, version: str) -> Environment | None:  # noqa: ARG002
+        return None
 
     def default(self) -> Compiler:
         return _PASS_ON

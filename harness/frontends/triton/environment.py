@@ -11,37 +11,20 @@ from typing import TYPE_CHECKING
 import harness
 from harness.frontends.triton.knobs import NO_KNOBS
 from harness.frontends.triton.settings import knobs, torch_settings
-from harness.processes.confinement import is_confined, passed_names
+from harness.processes.confinement import is_confined
+from harness.processes.environment import plain_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harness.values.toolchain import Compiler
 
-__all__ = ["OWN_VARIABLES", "child_environment", "plain_environment", "user_paths"]
+__all__ = ["OWN_VARIABLES", "child_environment", "user_paths"]
 
 OWN_VARIABLES = frozenset({"HOME", "TMPDIR"})
 """Each child has a home and a temporary folder of its own, and sets these itself."""
 
-# A program that is run anywhere needs these, and none of them is a credential.
-_PLAIN = frozenset(
-    {
-        *("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ", "TERM", "USER", "LOGNAME", "SHELL"),
-        *("CC", "CXX", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"),
-    }
-)
-_LOCALE = "LC_"
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY")
-
-
-def plain_environment() -> dict[str, str]:
-    """The user's variables that a program needs wherever it runs, and those that are passed on."""
-    passed = passed_names()
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in _PLAIN or name.startswith(_LOCALE) or name in passed
-    }
 
 
 def child_environment(triton: Compiler) -> dict[str, str]:

@@ -16,7 +16,6 @@ from harness.frontends.triton.lower import (
     lower,
     lowering_key,
     stored_capture,
-    triton_identity,
 )
 from harness.frontends.triton.passes import failing_pass, llvm_of
 from harness.frontends.triton.ptx_reading import read_stored_ptx
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from harness.frontends.base import FrontEnd
     from harness.frontends.readings import PtxReading
     from harness.processes.hub import Hub
+    from harness.values.environment import Environment
     from harness.values.kernel import Config, Repro
     from harness.values.outcome import LaunchFacts, Lowering
     from harness.values.target import Target
@@ -82,6 +82,9 @@ class _TritonFrontEnd:
 
     def install(self, version: Version | str) -> Compiler:
         return install_triton(version)
+
+    def environment(self, version: str) -> Environment | None:  # noqa: ARG002
+        return None  # wheels on the module path of triage's Python: see docs/design.md
 
     def planned(self, version: Version | str) -> Compiler:
         return planned_triton(version)
@@ -171,7 +174,7 @@ class _TritonFrontEnd:
         return f"kernel[grid](..., {values})"
 
     def identity(self, compiler: Compiler) -> object:
-        return [triton_identity(compiler), child_code_sha256(), knobs(compiler)]
+        return [compiler.identity, child_code_sha256(), knobs(compiler)]
 
 
 def _limits(target: Target) -> Limits:

@@ -48,7 +48,6 @@ __all__ = [
     "read_lowering",
     "stage_file",
     "stored_capture",
-    "triton_identity",
 ]
 
 _STAGES = ("source", "ttir", "ttgir", "llir", "ptx")
@@ -123,12 +122,6 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def triton_identity(triton: Compiler) -> list[str | None]:
-    """What of a Triton decides what it makes."""
-    variables = (f"{name}={value}" for name, value in triton.variables)
-    return [triton.version, triton.origin, triton.sha256, triton.fingerprint, *variables]
-
-
 def capture_request(code: LaunchCode, target: Target, limits: Limits) -> CaptureRequest:
     """What a child needs to run the launch as `target` would see it."""
     return CaptureRequest(
@@ -181,7 +174,7 @@ def launch_key(kind: str, code: LaunchCode, message: Mapping[str, object], trito
         kind=kind,
         sent=sent,
         code=code.identity,
-        triton=triton_identity(triton),
+        triton=triton.identity,
         child=child_code_sha256(),
         libraries=_libraries(),
         torch=torch_settings(),
@@ -253,7 +246,7 @@ def lowering_key(launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas) -> s
     return content_key(
         record=record.key,
         capability=launch.request.capability,
-        triton=triton_identity(launch.compiler),
+        triton=launch.compiler.identity,
         sees=".".join(ptxas.version.split(".")[:2]),
         child=child_code_sha256(),
         knobs=knobs(launch.compiler),

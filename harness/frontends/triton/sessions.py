@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harness.files.own_code import code_sha256
+from harness.frontends.programs import interpreter_of
 from harness.frontends.registry import OpenSessions
 from harness.frontends.triton.environment import child_environment
 from harness.processes.confinement import require_confinement
@@ -112,7 +113,7 @@ class TritonSessions:
         require_confinement()
         folder = self._hub.new_folder("server")
         keep = () if sys.dont_write_bytecode else ("-X", "keep-bytecode")
-        argv = [sys.executable, *keep, "-m", "harness.frontends.triton.child"]
+        argv = [interpreter_of(triton), *keep, "-m", "harness.frontends.triton.child"]
         try:
             peer = await self._hub.spawn(argv, env=child_environment(triton), log=folder / "log")
         except InfrastructureError as error:
