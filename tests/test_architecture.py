@@ -144,7 +144,7 @@ ORCHESTRATES = {
     "minimize/ttgir": {"run"},
     "minimize/launch": {"run"},
     "workarounds": {"numerics", "paste"},
-    "blame": {"columns", "lines", "pairs", "run", "trials"},
+    "blame": {"columns", "crossed", "executed", "lines", "pairs", "run", "trials"},
     "bugs": {"rekey"},
     "history": {"run"},
     "check": {"run"},

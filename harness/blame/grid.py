@@ -12,10 +12,11 @@ from enum import Enum
 
 from packaging.version import Version
 
+from harness.bisect.ir_difference import StageDifference
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed
 from harness.values.row import Row
-from harness.values.toolchain import TRITON, compiler_name
+from harness.values.toolchain import EMULATOR, TRITON, compiler_name
 from harness.values.verdict import VerdictKind
 
 __all__ = ["Cell", "Grid", "Line", "PairTrial", "Varied", "fold"]
@@ -68,12 +69,18 @@ class Line:
 
 
 class Varied(str, Enum):
-    """What a trial varies: nothing, what must not matter, or how ptxas is called."""
+    """What a trial varies: nothing, what must not matter, or how ptxas is called.
+
+    Of what is executed: an option of the compiler, the target, or who lowers which stage.
+    """
 
     NOTHING = "nothing"
     NAME_OR_LINES = "name_or_lines"
     FLAGS = "flags"
     LEVEL = "level"
+    OPTION = "option"
+    TARGET = "target"
+    STAGE = "stage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,18 +103,35 @@ class PairTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Contrasted:
+    """The IR that fails beside the nearest that works (`name`), stage by stage."""
+
+    name: str
+    stages: tuple[StageDifference, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """Lines (the one that the question begins with first) and ptxas versions, oldest first."""
+    """Lines (the one that the question begins with first) and ptxas versions, oldest first.
+
+    Where the PTX is executed, the emulator stands in the place of ptxas.
+    """
 
     lines: tuple[Line, ...]
     ptxas: tuple[str, ...]
     focus: Followed
     trials: tuple[PairTrial, ...] = ()
+    contrast: Contrasted | None = None
 
     @property
     def title(self) -> str:
         """What people call the compiler."""
         return self.lines[0].title if self.lines else compiler_name(TRITON)
+
+    @property
+    def is_executed(self) -> bool:
+        """The PTX is executed, and what comes out is followed."""
+        return self.ptxas == (EMULATOR,)
 
     @property
     def is_raw(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from harness.blame.grid import Grid, Varied
+from harness.blame.grid import Grid, PairTrial, Varied
 from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer
 from harness.judging.messages import PTXAS_NOT_ON_TARGET
 from harness.values.verdict import VerdictKind
@@ -56,6 +56,9 @@ class Ground(str, Enum):
     NO_TRITON = "no_triton"
     FRAGILE = "fragile"
     FLAKY = "flaky"
+    OPTION = "option"
+    TARGET = "target"
+    NOTHING_IS_RIGHT = "nothing_is_right"
 
 
 _CULPRITS = {
@@ -65,6 +68,8 @@ _CULPRITS = {
     Ground.STUB: Culprit.TRITON,
     Ground.FOLLOWS_PTX: Culprit.TRITON,
     Ground.ANOTHER_TRITON: Culprit.TRITON,
+    Ground.OPTION: Culprit.TRITON,
+    Ground.TARGET: Culprit.TRITON,
     Ground.REJECTED: Culprit.KERNEL,
     Ground.LIMIT: Culprit.KERNEL,
     Ground.EVERY_TOOLCHAIN: Culprit.KERNEL,
@@ -74,6 +79,7 @@ _CULPRITS = {
     Ground.BOTH: Culprit.PAIRING,
     Ground.POINTED: Culprit.PAIRING,
 }
+_OF_THREADS = (VerdictKind.RACE, VerdictKind.NONDETERMINISTIC, VerdictKind.HANG)
 _STUBS = (VerdictKind.TRAP_STUB, VerdictKind.SICK)
 
 
@@ -89,6 +95,8 @@ def ground_of(grid: Grid) -> Ground:
     focus = grid.focus
     if not grid.failing:
         return Ground.NOTHING_FAILS
+    if grid.is_executed:
+        return _executed(grid)
     if focus.kind is VerdictKind.UNSUPPORTED and focus.condition is None:
         return Ground.UNSUPPORTED
     if focus.is_crash and focus.before_ptxas:
@@ -102,6 +110,30 @@ def ground_of(grid: Grid) -> Ground:
         is_refusal = focus.kind is VerdictKind.PTXAS_ERROR
         return Ground.BOTH if is_refusal and grid.follows else Ground.SPLIT
     return _before_ptxas(grid) if focus.before_ptxas else _in_ptxas(grid)
+
+
+def _executed(grid: Grid) -> Ground:
+    """The PTX computes the wrong thing: no matter of ptxas.
+
+    The source says what it must compute, whichever compiler takes it, with whichever of its
+    options, for whichever target.
+    """
+    if grid.working:
+        return Ground.ANOTHER_TRITON
+    if any(trial.changed and not _hides(grid, trial) for trial in grid.varying(Varied.OPTION)):
+        return Ground.OPTION
+    if any(trial.changed for trial in grid.varying(Varied.TARGET)):
+        return Ground.TARGET
+    if len(grid.tritons_with(grid.focus.kind)) < 2:
+        return Ground.ONE_TRITON
+    # What a result is compared with may be wrong as well; what else is found needs no comparison.
+    is_compared = grid.focus.kind is VerdictKind.WRONG_RESULT
+    return Ground.NOTHING_IS_RIGHT if is_compared else Ground.EVERY_TOOLCHAIN
+
+
+def _hides(grid: Grid, trial: PairTrial) -> bool:
+    """Whether a race that the kernel itself has would go away too: fewer threads, fewer races."""
+    return grid.focus.kind in _OF_THREADS and not trial.what.startswith("num_stages")
 
 
 def _before_ptxas(grid: Grid) -> Ground:

@@ -13,13 +13,13 @@ from harness.bisect.axes import with_ptxas
 from harness.blame.choices import order_for_others
 from harness.blame.columns import Columns, choose_columns, choose_tritons
 from harness.blame.grid import Cell, Line, fold
-from harness.cells.evaluate import evaluate
+from harness.cells.evaluate import Evaluate, evaluate
 from harness.cells.plan import plan_launch
 from harness.cells.run import record_of
 from harness.frontends.base import Plan, PlannedCell, Selection
 from harness.frontends.registry import front_end
 from harness.judging.answers import VerdictAnswer
-from harness.judging.followed import Followed
+from harness.judging.followed import Followed, toolchain_of
 from harness.values.errors import CaptureError, InfrastructureError, TriageError
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, TRITON, Compiler, Ptxas, compiler_name
@@ -55,17 +55,17 @@ class Study:
     selection: Selection
     budget: int
     tell: Callable[[str, str], None]
+    evaluate: Evaluate = evaluate
     troubles: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     async def row(self, cell: PlannedCell, *, kept: bool = True) -> Row:
         """What became of a cell; `kept` also for history."""
-        done = await evaluate(self.bench, cell)
+        done = await self.evaluate(self.bench, cell)
         if kept:
             self.bench.store.put_result(self.run, record_of(done))
         row = done.row
-        who = f"{row.compiler_name}, " if row.compiler else ""
-        self.tell(f"{who}ptxas {row.ptxas}", f"{row.verdict}: {row.reason}")
+        self.tell(toolchain_of(row), f"{row.verdict}: {row.reason}")
         return row
 
     async def plan(

@@ -42,7 +42,7 @@ from harness.values.row import Row
 from harness.values.toolchain import Compiler, compiler_name
 from harness.values.verdict import VerdictKind
 
-__all__ = ["BlameOptions", "BlameReport", "find_blame"]
+__all__ = ["BlameOptions", "BlameReport", "find_blame", "find_case"]
 
 # The rank from which on a row does not show what is asked about.
 _NOT_MEANT = 3
@@ -106,7 +106,7 @@ async def find_blame(
             tell=tell,
         )
         asked = Followed(signature=options.signature, condition=options.condition)
-        case, row, others = await _find_case(study, asked)
+        case, row, others = await find_case(study, asked)
         if options.looks_further and not others and rank(row, asked) in (1, 3):
             found = await look_along(study, case, row, lambda each: rank(each, asked) == 0)
             case, row = found or (case, row)
@@ -137,7 +137,7 @@ def _follow(case: PlannedCell, row: Row, asked: Followed, others: Iterable[Row] 
     return follow(row, condition=asked.condition, others=others, is_over_limit=is_over_limit)
 
 
-async def _find_case(study: Study, asked: Followed) -> tuple[PlannedCell, Row, tuple[CellId, ...]]:
+async def find_case(study: Study, asked: Followed) -> tuple[PlannedCell, Row, tuple[CellId, ...]]:
     """The first cell that fails, of all that were selected, and one of each config beside it.
 
     Where nothing fails outright, the sickest; and an unsupported one where nothing is sick.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from harness.blame.executed_sentences import executed_sentences
 from harness.blame.grid import Grid
 from harness.blame.ground import Culprit, Ground, culprit_of, ground_of
 from harness.blame.sentences import sentences
@@ -25,6 +26,7 @@ class Wanted(str, Enum):
     LOG = "log"
     IR = "ir"
     WORKAROUND = "workaround"
+    CHECK = "check"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +65,14 @@ _WANTED = {
     Ground.FRAGILE: Wanted.REDUCTION,
     Ground.FLAKY: Wanted.AGAIN,
     Ground.NO_BETTER: Wanted.WORKAROUND,
+    Ground.NOTHING_IS_RIGHT: Wanted.CHECK,
 }
 
 
 def blame(grid: Grid) -> Blame:
     """Whose failure the one in focus is."""
     ground = ground_of(grid)
+    said = executed_sentences if grid.is_executed else sentences
     culprit = culprit_of(ground)
     return Blame(
         culprit=culprit,
@@ -76,6 +80,6 @@ def blame(grid: Grid) -> Blame:
         headline=(_HEADLINES.get(ground) or _HEADLINES[culprit]).format(
             title=grid.title, culprit=_WITH_BACKEND.get(grid.title, grid.title)
         ),
-        reasons=tuple(dict.fromkeys(sentences(grid, ground))) if culprit else (),
+        reasons=tuple(dict.fromkeys(said(grid, ground))) if culprit else (),
         wanted=_WANTED.get(ground),
     )

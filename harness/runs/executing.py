@@ -22,7 +22,7 @@ from harness.runs.references import Found, References
 from harness.runs.rows import result_of, row_of
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError
-from harness.values.outcome import Lowering
+from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.run import Inputs, LaunchVariant, RunRow, RunVerdict
 from harness.values.verdict import Signature
 
@@ -60,6 +60,32 @@ class Executed:
     done: Evaluated
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """What a cell is executed with: the inputs of this record, and what it is compared with."""
+
+    inputs: Inputs
+    record: LaunchFacts | None
+    references: References
+
+    def variant(self) -> LaunchVariant:
+        """What the kernel is given with the config of the record.
+
+        Raises:
+            NotRunError: the launch code does not come to it with values.
+        """
+        assert self.record is not None, "what was lowered was captured"
+        if self.record.grid is None and not self.record.arguments:
+            raise NotRunError("it is compiled and never launched: there are no inputs")
+        found = find_variant(self.inputs, self.record)
+        if found is not None:
+            return found
+        if error := self.inputs.error:
+            said = next(iter(error.message.splitlines()), "")[:300]
+            raise NotRunError(f"run with values, the launch raised {error.type}: {said}")
+        raise NotRunError("run with values, the launch never comes to this kernel with this config")
+
+
 @dataclass(slots=True, kw_only=True)
 class _Trail:
     """What has been found out so far about one cell."""
@@ -74,18 +100,35 @@ class _Trail:
 
 
 async def execute(
-    how: Execution, cell: PlannedCell, inputs: Inputs, references: References
+    how: Execution,
+    cell: PlannedCell,
+    inputs: Inputs,
+    references: References,
+    *,
+    like: LaunchFacts | None = None,
+    instead: Kept[Lowering] | None = None,
 ) -> Executed:
-    """Execute one cell with the inputs that were recorded for it, and judge what came out."""
-    trail = _Trail()
+    """Execute one cell with the inputs that were recorded for it, and judge what came out.
+
+    `like` is another config of the same launch, whose inputs it gets. `instead` is PTX that came
+    about in another way than by compiling the cell.
+    """
+    trail = _Trail(lowering=instead)
     try:
-        judgement = judge(await _evidence(how, cell, inputs, references, trail))
+        given = _Given(inputs=inputs, record=like or cell.record, references=references)
+        judgement = judge(await _evidence(how, cell, given, trail))
     except NotRunError as error:
         judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error))
     except InfrastructureError as error:
         trail.trouble = str(error)
         judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error))
-    row = row_of(cell.cell, judgement, trail.runs, triton=cell.compiler.version)
+    row = row_of(
+        cell.cell,
+        judgement,
+        trail.runs,
+        triton=cell.compiler.version,
+        ptx_sha256=trail.lowering.artifacts.get("ptx") if trail.lowering else None,
+    )
     return Executed(row=row, done=_result(how.bench, cell, row, judgement.signature, trail))
 
 
@@ -99,12 +142,10 @@ def keep_execution(store: Store, run: int, executed: Executed) -> None:
     store.put_result(run, record_of(executed.done))
 
 
-async def _evidence(
-    how: Execution, cell: PlannedCell, inputs: Inputs, references: References, trail: _Trail
-) -> RunEvidence:
+async def _evidence(how: Execution, cell: PlannedCell, given: _Given, trail: _Trail) -> RunEvidence:
     bench = how.bench
-    trail.lowering = await _lowered(how.lowering or bench, cell)
-    variant = _variant(cell, inputs)
+    trail.lowering = trail.lowering or await _lowered(how.lowering or bench, cell)
+    variant = given.variant()
     wanted = emulation_of(bench, trail.lowering, variant, how.trials, how.budget)
     ptx = bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
     where = f"{cell.cell.kernel} [{cell.cell.config.label}] on {cell.cell.target}"
@@ -114,7 +155,7 @@ async def _evidence(
     assert cell.record is not None
     found = Found()
     if not problem and not any(each.not_run or each.faults for each in trail.runs):
-        found = await references.of(cell.cell.target, cell.record, variant)
+        found = await given.references.of(cell.cell.target, cell.record, variant)
     return _as_evidence(bench.store, variant, trail.runs, found, ptx, problem)
 
 
@@ -139,24 +180,6 @@ async def _lowered(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:
         )
         raise NotRunError(f"it does not compile: {verdict.kind.value}, {verdict.reason}")
     return lowering
-
-
-def _variant(cell: PlannedCell, inputs: Inputs) -> LaunchVariant:
-    """What the kernel is given with the config of a cell.
-
-    Raises:
-        NotRunError: the launch code does not come to it with values.
-    """
-    assert cell.record is not None
-    if cell.record.grid is None and not cell.record.arguments:
-        raise NotRunError("it is compiled and never launched: there are no inputs")
-    found = find_variant(inputs, cell.record)
-    if found is not None:
-        return found
-    if inputs.error:
-        said = next(iter(inputs.error.message.splitlines()), "")[:300]
-        raise NotRunError(f"run with values, the launch raised {inputs.error.type}: {said}")
-    raise NotRunError("run with values, the launch never comes to this kernel with this config")
 
 
 def _as_evidence(
@@ -192,15 +215,14 @@ def _result(
 ) -> Evaluated:
     """The run as a result beside those of compiles."""
     lowering = trail.lowering
-    ptx = lowering.artifacts.get("ptx") if lowering else None
     body = None
-    if lowering and ptx:
-        body = front_end(cell.compiler.kind).read(bench, lowering, ptx).value.body_sha256
+    if lowering and row.ptx_sha256:
+        reading = front_end(cell.compiler.kind).read(bench, lowering, row.ptx_sha256)
+        body = reading.value.body_sha256
     result = result_of(
         row,
         cell.cell,
         compiler=cell.compiler,
-        ptx_sha256=ptx,
         ptx_body_sha256=body,
         cached=trail.emulated is not None and trail.emulated.cached,
         is_infra=trail.trouble is not None,

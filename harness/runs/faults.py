@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.emulator.values import Fault, Race
+    from harness.emulator.values import Fault, Place, Race
 
-__all__ = ["family", "fault_identity", "fault_words", "race_words"]
+__all__ = ["family", "fault_identity", "fault_words", "race_words", "source_line"]
+
+
+def source_line(place: Place) -> str | None:
+    """`kernel.py:12`: the folder of the file is this machine's."""
+    return place.source and place.source.rpartition("/")[2]
 
 
 def fault_words(fault: Fault) -> str:
@@ -15,7 +20,7 @@ def fault_words(fault: Fault) -> str:
     if fault.place is None:
         return fault.what
     where = f"PTX line {fault.place.ptx_line}: {fault.place.instruction}"
-    source = f" ({fault.place.source})" if fault.place.source else ""
+    source = f" ({source_line(fault.place)})" if fault.place.source else ""
     return f"{fault.what}; {where}{source}"
 
 
@@ -23,7 +28,7 @@ def fault_identity(fault: Fault) -> str:
     """What stays the same in other configs and versions: registers and widths are chosen anew."""
     if fault.place is None:
         return fault.what
-    source = f" ({fault.place.source})" if fault.place.source else ""
+    source = f" ({source_line(fault.place)})" if fault.place.source else ""
     return f"{fault.what}; {family(fault.place.instruction)}{source}"
 
 

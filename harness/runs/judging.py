@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from harness.emulator.values import Schedule
 from harness.judging.signature import RULE, template
 from harness.runs.arguments import tensors_of
-from harness.runs.faults import family, fault_identity, fault_words, race_words
+from harness.runs.faults import family, fault_identity, fault_words, race_words, source_line
 from harness.runs.jobs import Ran
 from harness.runs.numbers.comparing import Difference, as_tensor, compare
 from harness.runs.numbers.noise import tolerance_of
@@ -295,7 +295,7 @@ def _uninitialised(evidence: RunEvidence, names: str) -> Judgement:
     read = next((each for ran in runs for each in ran.uninitialised), None)
     source = ""
     if read:
-        place = f" ({read.place.source})" if read.place.source else ""
+        place = f" ({source_line(read.place)})" if read.place.source else ""
         source = f"; {read.what}, PTX line {read.place.ptx_line}: {read.place.instruction}{place}"
     outputs = tuple(_outputs(evidence, evidence.runs[0].buffers, None))
     written = {each.name for each in outputs}
@@ -358,7 +358,7 @@ def _races(evidence: RunEvidence) -> tuple[RaceFacts, ...]:
                     space=race.space,
                     formal=race.formal,
                     ptx_lines=(race.first.ptx_line, race.second.ptx_line),
-                    source_lines=(race.first.source, race.second.source),
+                    source_lines=(source_line(race.first), source_line(race.second)),
                     what=race.what,
                 ),
             )

@@ -105,12 +105,11 @@ async def run_ptx(
     evidence, contents = raw.evidence(emulated.runs, emulated.problem)
     judgement = judge(evidence)
     last = emulated.runs[0].buffers if emulated.runs else ()
-    row = row_of(raw.cell(entry), judgement, emulated.runs)
+    row = row_of(raw.cell(entry), judgement, emulated.runs, ptx_sha256=emulation.ptx)
     result = result_of(
         row,
         raw.inputs_named(raw.cell(entry), emulation),
         compiler=None,
-        ptx_sha256=emulation.ptx,
         ptx_body_sha256=None,
         cached=kept.cached,
     )

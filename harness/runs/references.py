@@ -80,12 +80,14 @@ class References:
             is_clean = first.buffers == second.buffers
             if is_clean:
                 buffers = tuple(map(self.bench.store.artifacts.get, first.buffers))
-                trusted.append(Trusted(words=_words(place, config, record), buffers=buffers))
+                trusted.append(
+                    Trusted(words=_words(place, config, record, self.triton), buffers=buffers)
+                )
             break
         if variant.interpreted:
             names = [each.sha256 for each in variant.interpreted]
             buffers = tuple(map(self.bench.store.artifacts.get, names))
-            trusted.append(Trusted(words="Triton's interpreter", buffers=buffers))
+            trusted.append(Trusted(words=f"the interpreter of {self.triton.name}", buffers=buffers))
         return Found(trusted=tuple(trusted), is_clean=is_clean)
 
     async def _own(self, variant: LaunchVariant) -> list[Trusted]:
@@ -175,11 +177,13 @@ def reference_of(repro: Repro) -> tuple[Path, str] | None:
     return (repro.folder / REFERENCE_FILE, repro.reference) if repro.reference else None
 
 
-def _words(target: Target, config: Mapping[str, Scalar], record: LaunchFacts) -> str:
+def _words(
+    target: Target, config: Mapping[str, Scalar], record: LaunchFacts, triton: Compiler
+) -> str:
     """The config in what it has of its own."""
     own = [
         f"{name}={value}"
         for name, value in config.items()
         if name == "num_stages" or record.config.get(name) != value
     ]
-    return f"{', '.join(own)} on {target}, emulated"
+    return f"{', '.join(own)} on {target} with {triton.name}, emulated"

@@ -24,6 +24,7 @@ def row_of(
     compiled: Row | None = None,
     *,
     triton: str | None = None,
+    ptx_sha256: str | None = None,
 ) -> RunRow:
     """The row of a cell that was executed on the emulator, or could not be (no runs).
 
@@ -42,6 +43,7 @@ def row_of(
         run=judgement.verdict,
         run_reason=judgement.reason,
         run_signature=judgement.signature.key if judgement.signature else None,
+        ptx_sha256=ptx_sha256,
         reference=judgement.reference,
         schedule=judgement.schedule,
         outputs=judgement.outputs,
@@ -59,7 +61,6 @@ def result_of(
     cell: CellId,
     *,
     compiler: Compiler | None,
-    ptx_sha256: str | None,
     ptx_body_sha256: str | None,
     cached: bool,
     is_infra: bool = False,
@@ -85,7 +86,7 @@ def result_of(
         reason=row.run_reason,
         stage=None if kind.compiles else Stage.RUN.value,
         signature=row.run_signature,
-        ptx_sha256=ptx_sha256,
+        ptx_sha256=row.ptx_sha256,
         ptx_body_sha256=ptx_body_sha256,
         cached=cached,
         seconds=row.seconds,

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from harness.bench.bench import Workbench
+from harness.bench.bench import Kept, Workbench
 from harness.cells.evaluate import Evaluated
 from harness.cells.plan import plan_launch
 from harness.cells.selection import small_launch
@@ -23,7 +23,7 @@ from harness.runs.references import References, reference_of
 from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.values.errors import UsageError
 from harness.values.kernel import ConfigFilter
-from harness.values.outcome import LaunchFacts
+from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.run import Inputs
 
 __all__ = ["SameInputs"]
@@ -70,8 +70,17 @@ class SameInputs:
         launches = tuple(small_launch(selection, launch) for launch in selection.launches)
         return replace(selection, launches=launches)
 
-    async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
+    async def evaluate(
+        self,
+        bench: Workbench,
+        cell: PlannedCell,
+        *,
+        like: LaunchFacts | None = None,
+        instead: Kept[Lowering] | None = None,
+    ) -> Evaluated:
         """Lower a cell on `bench`, execute it and judge it, as a result like a compile's.
+
+        `like` and `instead` are as in `execute`.
 
         Raises:
             TriageError: the launch code cannot be run with values.
@@ -87,7 +96,8 @@ class SameInputs:
             budget=self.budget,
             tell=self.tell,
         )
-        return (await execute(how, cell, held.inputs, references)).done
+        done = await execute(how, cell, held.inputs, references, like=like, instead=instead)
+        return done.done
 
     async def _recorded(self) -> _Held:
         async with self._lock:

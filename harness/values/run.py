@@ -172,7 +172,7 @@ class RunRow:
     """A cell that was executed; `compiled` is its row of `triage compile`, None for raw PTX.
 
     `reference` says what it was compared with, `schedule` under which it went wrong, else all that
-    were run. `seconds` is wall time of executing it.
+    were run. `seconds` is wall time of executing it, `ptx_sha256` that of what was executed.
     """
 
     cell: str
@@ -186,6 +186,7 @@ class RunRow:
     run: RunVerdict
     run_reason: str
     run_signature: str | None = None
+    ptx_sha256: str | None = None
     device: str | None = None
     reference: str | None = None
     schedule: str | None = None

@@ -45,7 +45,9 @@ def test_kernels_of_every_shape_are_right(module_triage: Triage) -> None:
     assert len({row["outputs"][0]["sha256"] for row in products}) == 1
     for row in products:
         assert row["reference"].startswith("num_")
-        assert row["reference"].endswith("num_stages=1 on sm_80, emulated")
+        by = f"Triton {row['triton']}"
+        assert row["reference"].endswith(f"num_stages=1 on sm_80 with {by}, emulated")
+        assert len(row["ptx_sha256"]) == 64
         assert row["ctas_run"] == row["ctas"] == 1
 
 

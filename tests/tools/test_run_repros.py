@@ -94,7 +94,7 @@ def test_the_authors_reference_counts_before_all_others(module_triage: Triage) -
     # One that raises says nothing: the next in the order is asked.
     row, said = run(module_triage, "--kernel", "failing", code=0)
     assert "failing raised RuntimeError: no idea" in said
-    assert row["reference"] == "num_stages=1 on sm_80, emulated"
+    assert row["reference"] == f"num_stages=1 on sm_80 with Triton {row['triton']}, emulated"
 
 
 def test_a_repro_of_ptx_brings_its_inputs(triage: Triage) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from harness.blame.executed import find_run_blame
 from harness.blame.grid import Cell, Line
 from harness.blame.ground import Culprit
 from harness.blame.run import BlameOptions, BlameReport, find_blame
@@ -22,10 +23,10 @@ from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.frontends.base import Selection
 from harness.judging.conditions import spell
-from harness.judging.followed import read_while
+from harness.judging.followed import read_while, toolchain_of
 from harness.tables.terminal import for_terminal
 from harness.values.errors import UsageError
-from harness.values.toolchain import BUNDLED, TRITON, compiler_words
+from harness.values.toolchain import BUNDLED, EMULATOR, TRITON, compiler_words
 from harness.values.verdict import VerdictKind
 
 __all__ = ["command"]
@@ -35,17 +36,23 @@ _TIMEOUT = VerdictKind.TIMEOUT.value
 _EPILOG = """\b
 Example:
   triage blame --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=4,num_stages=1
+  triage blame --kernel two_dots --sm 100a --set stages=2 --triton 3.8.0 --run
 
 A kernel that compiles and is sick (it spills) is followed by a condition on its numbers: --while,
 or one that is derived from the best toolchain's numbers.
 
 Exit code 0: there is an answer, if only that it cannot be determined, and the commands that would
 determine it. 1: nothing that was tried fails. 4: it cannot be determined, or nothing fails, and a
-toolchain is not available."""
+toolchain is not available; or it could not be run."""
 
 
 @click.command("blame", context_settings=CONTEXT, epilog=_EPILOG)
 @selection_options
+@click.option(
+    "--run",
+    is_flag=True,
+    help="Execute the PTX on the emulator, as `triage run` does, and blame what comes out.",
+)
 @click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
 @while_option
 @click.option(
@@ -65,10 +72,15 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     --ptxas says where to begin, and the others are chosen (what is installed, and each minor
     release); several, or a range, are the grid. Where no --ptxas is named and nothing fails with
     the bundled one, the PTX is tried on others for one that does.
+
+    With --run, what is blamed is what the PTX computes: each Triton's is executed on the same
+    inputs, and so is that of other options and targets.
     """
     condition = read_while(options["condition"])
     if condition is not None and options["signature"] is not None:
         raise UsageError("--signature and --while: which one is meant?")
+    if condition is not None and options["run"]:
+        raise UsageError("--while is a condition on what ptxas makes: it does not apply to --run")
     words = selection_words(options)
     status = status_console()
     with status.status("preparing toolchains and sources"):
@@ -85,7 +97,8 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     how = compile_options(options)
 
     with open_results() as store, show_steps(status) as tell:
-        report = run_to_the_end(find_blame(selection, store, how, asked, tell))
+        find = find_run_blame if options["run"] else find_blame
+        report = run_to_the_end(find(selection, store, how, asked, tell))
     for trouble in report.troubles:
         status.print(f"triage: not available: {trouble}", soft_wrap=True)
     would_tell = list(_would_tell(report, selection, words, options["condition"]))
@@ -98,6 +111,8 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
 
 def _exit_code(report: BlameReport) -> int:
     culprit = report.blame.culprit
+    if culprit is None and report.case.verdict == VerdictKind.NOT_RUN.value:
+        return 4
     if report.troubles and culprit in (None, Culprit.CANNOT_TELL):
         return 4
     return 1 if culprit is None else 0
@@ -106,7 +121,7 @@ def _exit_code(report: BlameReport) -> int:
 def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> None:
     console = results_console()
     case = report.case
-    where = f"{case.compiler_name}, ptxas {case.ptxas}" if case.compiler else f"ptxas {case.ptxas}"
+    where = toolchain_of(case)
     console.print(f"{case.kernel} · {report.cell.config.label} · {selection.targets[0]} · {where}")
     console.print(f"{case.verdict}: {case.reason}", soft_wrap=True)
     console.print(for_terminal(blame_said(report.grid, report.blame)), soft_wrap=True)
@@ -134,7 +149,8 @@ def _would_tell(
         return
     again = list(_words(report, selection, words))
     place = compiler_words(case.compiler, case.compiler_version)
-    pinned = [*place, *(["--ptxas", case.ptxas] if case.ptxas_origin != BUNDLED else [])]
+    is_named = case.ptxas_origin not in (BUNDLED, EMULATOR)
+    pinned = [*place, *(["--ptxas", case.ptxas] if is_named else [])]
     meant = ["triage", "blame", *again, *_meant(report, asked)]
     if max(len(selection.compilers), len(selection.ptxas)) > 1:
         # The user chose the grid; the one that is chosen otherwise may tell more.
@@ -157,6 +173,9 @@ def _would_tell(
             yield shlex.join(["triage", "minimize", *again, *pinned, *kept])
         case Wanted.WORKAROUND:
             yield shlex.join(["triage", "workaround", *again, *pinned])
+        case Wanted.CHECK:
+            kernel = again[: again.index("--sm")]
+            yield shlex.join(["triage", "check", *kernel, *place])
         case Wanted.AGAIN:
             yield shlex.join([*meant, *pinned, "--no-cache"])
         case Wanted.LOG:
@@ -169,6 +188,11 @@ def _meant(report: BlameReport, asked: str | None) -> list[str]:
     """The option that names what is followed; none where it follows from the case."""
     if asked is not None:
         return ["--while", asked]
+    run = ["--run"] if report.case.ptxas == EMULATOR else []
+    return [*run, *_signature(report)]
+
+
+def _signature(report: BlameReport) -> list[str]:
     return ["--signature", report.case.signature] if report.case.signature else []
 
 

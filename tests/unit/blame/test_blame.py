@@ -517,3 +517,81 @@ def test_what_nothing_supports_is_said_in_the_words_of_each_ptxas() -> None:
         "Triton 3.4.0 works when it is pointed at ptxas 13.0.88.",
     )
     assert judged(BEYOND, mine).reasons[-1] == "No combination that was tried works."
+
+
+RUN = Followed(kind=VerdictKind.WRONG_RESULT, stage="run", signature="f")
+RACE = replace(RUN, kind=VerdictKind.RACE)
+FAULT = replace(RUN, kind=VerdictKind.MEMORY_FAULT)
+
+
+def executed(focus: Followed, *trials: PairTrial, **tritons: str) -> Blame:
+    """Each Triton (`v3_6="x"`) with PTX of its own, on the emulator."""
+    lines = tuple(
+        Line(
+            tritons=(name.removeprefix("v").replace("_", "."),),
+            body=name,
+            cells={"emulator": cell(WORDS[letter], focus)},
+        )
+        for name, letter in tritons.items()
+    )
+    return blame(Grid(lines=lines, ptxas=("emulator",), focus=focus, trials=trials))
+
+
+def varied(what: str, how: Varied, after: VerdictAnswer) -> PairTrial:
+    return replace(trial(how, SAME, after), what=what, verdict="right" if after is OK else "wrong")
+
+
+def test_executed_ptx_that_another_triton_has_right_is_tritons() -> None:
+    found = executed(RUN, v3_6="x", v3_9="+")
+    assert (found.culprit, found.ground) == (Culprit.TRITON, Ground.ANOTHER_TRITON)
+    said = "\n".join(found.reasons)
+    assert "ptxas is not involved" in said
+    assert "wrong_result, on the same inputs: Triton 3.6." in said
+    # What could not be run says nothing.
+    found = executed(RUN, v3_6="x", v3_9="?")
+    assert (found.ground, found.wanted) == (Ground.ONE_TRITON, Wanted.OTHER_TRITONS)
+    assert any("Says nothing of it: Triton 3.9" in reason for reason in found.reasons)
+
+
+def test_what_may_not_change_a_result_and_does_is_tritons() -> None:
+    for what, how, ground in (
+        ("num_stages=1", Varied.OPTION, Ground.OPTION),
+        ("num_warps=2", Varied.OPTION, Ground.OPTION),
+        ("sm_80", Varied.TARGET, Ground.TARGET),
+    ):
+        found = executed(RUN, varied(what, how, OK), v3_6="x", v3_9="x")
+        assert (found.culprit, found.ground) == (Culprit.TRITON, ground)
+        assert any(what in reason and "right" in reason for reason in found.reasons)
+    # Fewer threads have fewer races, whoever made them.
+    fewer = varied("num_warps=1", Varied.OPTION, OK)
+    assert executed(RACE, fewer, v3_6="x", v3_9="x").culprit is Culprit.KERNEL
+    unpipelined = varied("num_stages=1", Varied.OPTION, OK)
+    assert executed(RACE, unpipelined, v3_6="x", v3_9="x").culprit is Culprit.TRITON
+
+
+def test_what_nothing_has_right_may_be_the_kernel() -> None:
+    same = varied("num_stages=1", Varied.OPTION, SAME)
+    assert executed(FAULT, same, v3_6="x", v3_9="x").culprit is Culprit.KERNEL
+    found = executed(RUN, same, v3_6="x", v3_9="x")
+    assert (found.culprit, found.ground) == (Culprit.CANNOT_TELL, Ground.NOTHING_IS_RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "said"),
+    [
+        ((OK, SAME, SAME, OK), "between TTIR and TTGIR, in the passes of Triton 3.6"),
+        ((SAME, OK, SAME, OK), "in the lowering from TTGIR, in Triton 3.6"),
+        ((OK, SAME, HOLE, HOLE), "in the TTGIR of Triton 3.6 already"),
+        ((OK, HOLE, SAME, OK), None),
+        ((OK, OK, SAME, OK), None),
+    ],
+)
+def test_crossings_say_where_it_comes_about(
+    outcomes: tuple[VerdictAnswer, ...], said: str | None
+) -> None:
+    whats = [f"the {stage} of {who}" for stage in ("TTGIR", "TTIR") for who in ("good", "bad")]
+    trials = [varied(w, Varied.STAGE, o) for w, o in zip(whats, outcomes, strict=True)]
+    found = executed(RUN, *trials, v3_6="x", v3_9="+")
+    where = [reason for reason in found.reasons if reason.startswith("So it")]
+    assert len(where) == (said is not None)
+    assert said is None or said in where[0]

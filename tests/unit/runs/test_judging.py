@@ -25,7 +25,7 @@ COUNT = Argument(
 )
 BEFORE = [np.ones(4, np.float32), np.zeros(4, np.float32), np.zeros(2, np.int32)]
 RIGHT = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
-PLACE = Place(ptx_line=7, instruction="ld.shared.u32 %r1, [%r2];", source="kernel.py:12")
+PLACE = Place(ptx_line=7, instruction="ld.shared.u32 %r1, [%r2];", source="/home/me/kernel.py:12")
 RACE = Race(
     kind="write-read",
     space="shared",

@@ -1,0 +1,255 @@
+"""`triage blame --run`: who made PTX that computes the wrong thing, when it is executed.
+
+Every Triton's PTX gets the same inputs. Beside that, what may not change what a kernel computes is
+varied (options of the compiler, the target), and a stage of one Triton is lowered by another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from packaging.version import Version
+
+from harness.bench.bench import Workbench
+from harness.bisect.axes import plan_cells
+from harness.bisect.stages import tell_stages
+from harness.blame.crossed import cross
+from harness.blame.grid import Contrasted, Grid, Line, PairTrial, Varied
+from harness.blame.lines import Made, Study, followed, lines_of, make_all
+from harness.blame.run import BlameOptions, BlameReport, find_case
+from harness.blame.variations import other_options, other_targets
+from harness.blame.words import blame
+from harness.cells.evaluate import Evaluated
+from harness.cells.run import CompileOptions, open_bench
+from harness.frontends.base import PlannedCell, Selection
+from harness.frontends.registry import front_end
+from harness.judging.answers import VerdictAnswer
+from harness.judging.followed import Followed, follow, rank
+from harness.processes.hub import Hub
+from harness.runs.same_inputs import SameInputs
+from harness.store.store import Store
+from harness.values.cell import CellId
+from harness.values.errors import CaptureError, TriageError, UsageError
+from harness.values.kernel import ConfigFilter
+from harness.values.row import Row
+from harness.values.toolchain import EMULATOR, compiler_name
+from harness.values.verdict import VerdictKind
+
+__all__ = ["find_run_blame"]
+
+# The rank from which on a row does not show what is asked about.
+_NOT_MEANT = 3
+
+
+@dataclass(slots=True, kw_only=True)
+class _Case:
+    """A blame at work: how cells are executed, what is followed, and what has been found out."""
+
+    study: Study
+    same: SameInputs
+    cell: PlannedCell
+    focus: Followed
+    done: dict[CellId, Evaluated]
+    trials: list[PairTrial] = field(default_factory=list)
+    contrast: Contrasted | None = None
+
+    def keep(self, what: str, varied: Varied, triton: str, found: Row | str) -> VerdictAnswer:
+        """Keep what became of the case with something varied, or why it could not be tried."""
+        outcome, verdict, reason = VerdictAnswer.UNTESTABLE, VerdictKind.NOT_RUN.value, found
+        if isinstance(found, Row):
+            outcome, verdict, reason = self.focus.of(found), found.verdict, found.reason
+        self.study.tell(what, f"{verdict}: {reason}")
+        trial = PairTrial(
+            what=what,
+            varied=varied,
+            triton=triton,
+            ptxas=EMULATOR,
+            before=VerdictAnswer.SAME,
+            after=outcome,
+            verdict=verdict,
+            reason=str(reason),
+        )
+        self.trials.append(trial)
+        return outcome
+
+
+async def find_run_blame(
+    selection: Selection,
+    store: Store,
+    how: CompileOptions,
+    options: BlameOptions,
+    tell: Callable[[str, str], None],
+) -> BlameReport:
+    """Follow the first cell whose PTX computes the wrong thing; `tell` hears of each execution.
+
+    Raises:
+        UsageError: a ptxas is named, or the kernel has no inputs.
+        EmptySelectionError: no config matches.
+        TriageError: where the question begins, nothing could be tried.
+    """
+    if selection.ptxas != (None,):
+        raise UsageError("--ptxas does not apply to --run: PTX is executed without ptxas")
+    selection = SameInputs.small(selection)
+    run_id = store.begin_run(how.command)
+    done: dict[CellId, Evaluated] = {}
+    async with Hub() as hub:
+        bench = open_bench(hub, store, how)
+        same = SameInputs(bench=bench, selection=selection, tell=lambda text: tell(text, ""))
+
+        async def evaluate(bench: Workbench, cell: PlannedCell) -> Evaluated:
+            done[cell.cell] = await same.evaluate(bench, cell)
+            return done[cell.cell]
+
+        study = Study(
+            bench=bench,
+            run=run_id,
+            selection=selection,
+            budget=options.budget,
+            tell=tell,
+            evaluate=evaluate,
+        )
+        asked = Followed(signature=options.signature)
+        cell, row, others = await find_case(study, asked)
+        grid = Grid(lines=(), ptxas=(), focus=follow(row))
+        if rank(row, asked) < _NOT_MEANT:
+            case = _Case(study=study, same=same, cell=cell, focus=grid.focus, done=done)
+            grid = await _grid(case, row)
+    store.finish_run(run_id)
+    return BlameReport(
+        case=row,
+        cell=cell.cell,
+        grid=grid,
+        blame=blame(grid),
+        others=others,
+        remedy=(),
+        troubles=tuple(dict.fromkeys(study.troubles)),
+        notes=tuple(dict.fromkeys(study.notes)),
+    )
+
+
+async def _grid(case: _Case, row: Row) -> Grid:
+    """What each Triton's PTX computes, and what it takes for it to come out wrong."""
+    made = await make_all(case.study, case.cell, row, case.focus)
+    lines = tuple(_on_emulator(line) for line in lines_of(made, case.focus))
+    await _vary_options(case)
+    await _vary_targets(case)
+    good = _nearest(made, case.focus, case.cell.compiler.version)
+    if good is not None:
+        await _contrast(case, good.cell, compiler_name(case.cell.compiler.kind, good.triton))
+        await _cross(case, made[0], good)
+    return Grid(
+        lines=lines,
+        ptxas=(EMULATOR,),
+        focus=case.focus,
+        trials=tuple(case.trials),
+        contrast=case.contrast,
+    )
+
+
+def _on_emulator(line: Line) -> Line:
+    """One program does one thing, whichever ptxas its Triton bundles."""
+    cells = list(line.cells.values())
+    return replace(line, cells={EMULATOR: cells[0]} if cells else {})
+
+
+def _nearest(made: Sequence[Made], focus: Followed, version: str) -> Made | None:
+    """Of the Tritons that work, the nearest to the one that does not; the newer of two."""
+    ordered = sorted(made, key=lambda each: Version(each.triton or "0"), reverse=True)
+    places = [each.triton for each in ordered]
+    working = [
+        each
+        for each in ordered
+        if each.cell and each.row and focus.of(each.row) is VerdictAnswer.OK
+    ]
+    mine = places.index(version)
+    return min(working, key=lambda each: abs(places.index(each.triton) - mine), default=None)
+
+
+async def _vary_options(case: _Case) -> None:
+    """The same config with other options of the compiler, one at a time, on the same inputs."""
+    cell, record = case.cell, case.cell.record
+    if record is None:
+        return
+    end = front_end(cell.compiler.kind)
+    variants = other_options(record.config, end.options)
+    configs = [config for _, config in variants]
+    every = replace(case.study.selection, config=ConfigFilter(), compilers=(cell.compiler,))
+    try:
+        plan = await end.plan(
+            case.study.bench,
+            every,
+            cell.cell.target,
+            cell.compiler,
+            every.launches[0],
+            adapt=lambda code: code.with_configs(record.kernel, configs),
+        )
+    except TriageError as error:
+        case.study.notes.append(f"other options were not tried: {error}")
+        return
+    for words, config in variants:
+        found = next(
+            (each for each in plan.cells if each.record and each.record.config == config), None
+        )
+        if found is None:
+            continue
+        done = await case.same.evaluate(case.study.bench, found, like=record)
+        case.done[found.cell] = done
+        outcome = case.keep(words, Varied.OPTION, cell.compiler.version, done.row)
+        if outcome is VerdictAnswer.OK and case.contrast is None:
+            await _contrast(case, found, words)
+    if plan.session:
+        await case.study.bench.sessions.close(plan.session)
+
+
+async def _vary_targets(case: _Case) -> None:
+    """The same config for GPUs of other generations, on the same inputs."""
+    cell, study = case.cell, case.study
+    every = replace(study.selection, compilers=(cell.compiler,))
+    for target in other_targets(cell.cell.target):
+        try:
+            plan = await plan_cells(study.bench, every, None, target=target)
+        except CaptureError:
+            continue
+        found = next((each for each in plan.cells if followed(each) == followed(cell)), None)
+        if found:
+            row = (await case.same.evaluate(study.bench, found)).row
+            case.keep(str(target), Varied.TARGET, cell.compiler.version, row)
+        if plan.session:
+            await study.bench.sessions.close(plan.session)
+
+
+async def _contrast(case: _Case, good: PlannedCell | None, name: str) -> None:
+    """What the IR that works has and the one that fails has not, stage by stage."""
+    if good is None:
+        return
+    sides = [(each, case.done[each.cell]) for each in (good, case.cell)]
+    story = await tell_stages(case.study.bench, sides[0], sides[1])
+    case.contrast = Contrasted(name=name, stages=story.stages)
+
+
+async def _cross(case: _Case, bad: Made, good: Made) -> None:
+    """Each Triton lowers what the other came to, from one stage on."""
+    if bad.cell is None or good.cell is None:
+        return
+    stages = front_end(case.cell.compiler.kind).levels
+    jobs = [
+        (stage, maker, taker)
+        for stage in ("ttgir", "ttir")
+        if stage in stages
+        for maker, taker in ((good.cell, bad.cell), (bad.cell, good.cell))
+    ]
+
+    async def one(stage: str, maker: PlannedCell, taker: PlannedCell) -> Row | str:
+        lowering = await cross(case.study.bench, maker, taker, stage)
+        if isinstance(lowering, str):
+            return lowering
+        # Named by its maker: what it takes is the maker's.
+        done = await case.same.evaluate(case.study.bench, maker, instead=lowering)
+        return done.row
+
+    rows = await asyncio.gather(*(one(*job) for job in jobs))
+    for (stage, maker, taker), row in zip(jobs, rows, strict=True):
+        words = f"the {stage.upper()} of {maker.compiler.name}, lowered by {taker.compiler.name}"
+        case.keep(words, Varied.STAGE, taker.compiler.version, row)
