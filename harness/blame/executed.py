@@ -15,11 +15,11 @@ from packaging.version import Version
 from harness.bench.bench import Workbench
 from harness.bisect.axes import plan_cells
 from harness.bisect.stages import tell_stages
+from harness.bisect.variations import other_options, other_targets
 from harness.blame.crossed import cross
 from harness.blame.grid import Contrasted, Grid, Line, PairTrial, Varied
 from harness.blame.lines import Made, Study, followed, lines_of, make_all
 from harness.blame.run import BlameOptions, BlameReport, find_case
-from harness.blame.variations import other_options, other_targets
 from harness.blame.words import blame
 from harness.cells.evaluate import Evaluated
 from harness.cells.run import CompileOptions, open_bench

@@ -26,11 +26,17 @@ from harness.values.errors import UsageError
 from harness.values.toolchain import BUNDLED, Compiler, compiler_name
 from harness.values.verdict import Stage
 
-__all__ = ["minimize_config", "minimize_source", "minimize_ttgir"]
+__all__ = [
+    "Level",
+    "minimize_config",
+    "minimize_level",
+    "minimize_source",
+    "minimize_ttgir",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Level:
+class Level:
     """A kind of text: what is reduced, how it is asked about, and how it is reduced.
 
     `options` are what `triage compile` needs besides; `changes` says what was made smaller.
@@ -55,7 +61,7 @@ async def minimize_source(reducing: Reducing) -> Minimization | Uninteresting:
     """
     bench, cell = reducing.bench, reducing.subject.cell
     folder = reducing.folder(".py")
-    level = _Level(
+    level = Level(
         name="source",
         suffix=".py",
         original=render(await export_source(bench, cell)),
@@ -63,7 +69,7 @@ async def minimize_source(reducing: Reducing) -> Minimization | Uninteresting:
         oracle=TritonOracle(bench=bench, cell=cell, until=_until(reducing)),
         driver=source_driver(jobs=reducing.how.workers, seed=reducing.options.seed),
     )
-    return await _minimize(reducing, folder, level)
+    return await minimize_level(reducing, folder, level)
 
 
 async def minimize_ttgir(reducing: Reducing) -> Minimization | Uninteresting:
@@ -78,7 +84,7 @@ async def minimize_ttgir(reducing: Reducing) -> Minimization | Uninteresting:
     if isinstance(ir, Uninteresting):
         return ir
     folder = reducing.folder(ir.suffix)
-    level = _Level(
+    level = Level(
         name="ttgir",
         suffix=ir.suffix,
         original=ir.text,
@@ -87,7 +93,7 @@ async def minimize_ttgir(reducing: Reducing) -> Minimization | Uninteresting:
         driver=ir_driver(jobs=reducing.how.workers, seed=reducing.options.seed),
         options=ir.set_options,
     )
-    return await _minimize(reducing, folder, level)
+    return await minimize_level(reducing, folder, level)
 
 
 async def minimize_config(reducing: Reducing) -> Minimization | Uninteresting:
@@ -99,7 +105,7 @@ async def minimize_config(reducing: Reducing) -> Minimization | Uninteresting:
     """
     folder = reducing.folder(".sh")
     launch = await open_launch(reducing.bench, reducing.selection, reducing.subject)
-    level = _Level(
+    level = Level(
         name="config",
         suffix=".sh",
         original=launch.command(launch.begun),
@@ -108,7 +114,7 @@ async def minimize_config(reducing: Reducing) -> Minimization | Uninteresting:
         driver=launch.driver(jobs=reducing.how.workers, seed=reducing.options.seed),
         changes=launch.changes,
     )
-    return await _minimize(reducing, folder, level)
+    return await minimize_level(reducing, folder, level)
 
 
 def _fingerprint(reducing: Reducing) -> Fingerprint:
@@ -136,8 +142,8 @@ def _until(reducing: Reducing) -> Stage | None:
     return Stage(stage) if reducing.subject.condition is None and stage else None
 
 
-async def _minimize(
-    reducing: Reducing, folder: MinimizedFolder, level: _Level
+async def minimize_level(
+    reducing: Reducing, folder: MinimizedFolder, level: Level
 ) -> Minimization | Uninteresting:
     """Ask every Triton about the original, reduce, keep the best whatever happens, and report."""
     triton, fingerprint = _triton(reducing), _fingerprint(reducing)
@@ -173,7 +179,7 @@ async def _minimize(
 
 
 async def _look_around(
-    reducing: Reducing, level: _Level, triton: Compiler, fingerprint: Fingerprint
+    reducing: Reducing, level: Level, triton: Compiler, fingerprint: Fingerprint
 ) -> AtHand[Compiler]:
     """What every Triton at hand does with the original; more of the index until both sides accept.
 
@@ -190,7 +196,7 @@ async def _look_around(
 
 
 async def _begun(
-    folder: MinimizedFolder, level: _Level, interest: Interest[Compiler]
+    folder: MinimizedFolder, level: Level, interest: Interest[Compiler]
 ) -> tuple[str, list[str]]:
     """What the reduction goes on from, and what to say of it."""
     if folder.begun is None or folder.begun == level.original:
@@ -204,7 +210,7 @@ async def _begun(
     return level.original, [STARTED_OVER]
 
 
-def _report(reducing: Reducing, held: HeldReduction[Compiler], level: _Level) -> Minimization:
+def _report(reducing: Reducing, held: HeldReduction[Compiler], level: Level) -> Minimization:
     subject, ptxas, work = reducing.subject, reducing.subject.cell.ptxas, held.work
     reaction = held.at_hand.reactions[held.interest.fingerprint.bad]
     work.calls = held.interest.calls

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from harness.cells.run import CompileOptions, open_bench
 from harness.frontends.base import Selection
 from harness.frontends.registry import front_end
+from harness.minimize.executing import minimize_executed
 from harness.minimize.levels import (
     minimize_config,
     minimize_source,
@@ -18,6 +19,7 @@ from harness.minimize.reduction.progress import MinimizeOptions, Reducing, Watch
 from harness.minimize.reduction.result import Minimization, Uninteresting
 from harness.minimize.reduction.subject import Subject, SubjectSearch, find_subject, is_before_ptxas
 from harness.processes.hub import Hub
+from harness.runs.same_inputs import SameInputs
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.verdict import Stage
@@ -53,6 +55,10 @@ async def minimize(
     run = store.begin_run(how.command)
     async with Hub() as hub:
         bench = open_bench(hub, store, how)
+        same = None
+        if options.run:
+            selection = SameInputs.small(selection)
+            same = SameInputs(bench=bench, selection=selection, tell=watch.tell)
         subject = await find_subject(
             bench,
             selection,
@@ -63,6 +69,7 @@ async def minimize(
                 at_ptxas=options.level == "ptx" or options.script is not None,
             ),
             watch.tell,
+            same.evaluate if same else None,
         )
         if isinstance(subject, Uninteresting):
             result: Minimization | Uninteresting = subject
@@ -76,7 +83,9 @@ async def minimize(
                 watch=watch,
                 started=started,
             )
-            result = await _LEVELS[_level(options.level, subject, selection)](reducing)
+            level = _level(options.level, subject, selection)
+            job = minimize_executed(reducing, same) if same else _LEVELS[level](reducing)
+            result = await job
     store.finish_run(run)
     return result
 

@@ -26,7 +26,7 @@ from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.run import Inputs, LaunchVariant, RunRow, RunVerdict
 from harness.values.verdict import Signature
 
-__all__ = ["Executed", "Execution", "execute", "keep_execution"]
+__all__ = ["Executed", "Execution", "execute", "keep_execution", "run_evidence"]
 
 _TYPES = {
     "bfloat16": re.compile(r"\.bf16"),
@@ -156,7 +156,7 @@ async def _evidence(how: Execution, cell: PlannedCell, given: _Given, trail: _Tr
     found = Found()
     if not problem and not any(each.not_run or each.faults for each in trail.runs):
         found = await given.references.of(cell.cell.target, cell.record, variant)
-    return _as_evidence(bench.store, variant, trail.runs, found, ptx, problem)
+    return run_evidence(bench.store, variant, trail.runs, found, ptx, problem)
 
 
 async def _lowered(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:
@@ -182,7 +182,7 @@ async def _lowered(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:
     return lowering
 
 
-def _as_evidence(
+def run_evidence(
     store: Store,
     variant: LaunchVariant,
     ran: Sequence[Ran],
@@ -190,6 +190,7 @@ def _as_evidence(
     ptx: str,
     problem: str | None,
 ) -> RunEvidence:
+    """Runs of a launch and what they are compared with, as they are judged."""
     before = tuple(each.sha256 for each in variant.buffers)
     names = {*before, *(name for each in ran for name in each.buffers)}
     return RunEvidence(

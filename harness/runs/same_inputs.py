@@ -16,15 +16,16 @@ from harness.cells.selection import small_launch
 from harness.emulator.values import Budget
 from harness.frontends.base import LaunchCode, PlannedCell, Selection
 from harness.frontends.triton.lower import fetch_launch_code
-from harness.runs.executing import Execution, execute
+from harness.runs.executing import Executed, Execution, execute
 from harness.runs.jobs import RunTrial
+from harness.runs.matching import find_variant
 from harness.runs.real_values import PLAIN_TARGET, recorded
 from harness.runs.references import References, reference_of
 from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.values.errors import UsageError
 from harness.values.kernel import ConfigFilter
 from harness.values.outcome import LaunchFacts, Lowering
-from harness.values.run import Inputs
+from harness.values.run import Inputs, LaunchVariant
 
 __all__ = ["SameInputs"]
 
@@ -70,6 +71,17 @@ class SameInputs:
         launches = tuple(small_launch(selection, launch) for launch in selection.launches)
         return replace(selection, launches=launches)
 
+    async def variant(self, record: LaunchFacts) -> LaunchVariant:
+        """What the kernel is given with the config of a record.
+
+        Raises:
+            TriageError: the launch code cannot be run with values, or never comes to it.
+        """
+        found = find_variant((await self._recorded()).inputs, record)
+        if found is None:
+            raise UsageError(f"run with values, the launch never comes to {record.kernel}")
+        return found
+
     async def evaluate(
         self,
         bench: Workbench,
@@ -78,9 +90,20 @@ class SameInputs:
         like: LaunchFacts | None = None,
         instead: Kept[Lowering] | None = None,
     ) -> Evaluated:
-        """Lower a cell on `bench`, execute it and judge it, as a result like a compile's.
+        """As `execute`; what came out as a result like a compile's."""
+        return (await self.execute(bench, cell, like=like, instead=instead)).done
 
-        `like` and `instead` are as in `execute`.
+    async def execute(
+        self,
+        bench: Workbench,
+        cell: PlannedCell,
+        *,
+        like: LaunchFacts | None = None,
+        instead: Kept[Lowering] | None = None,
+    ) -> Executed:
+        """Lower a cell on `bench`, execute it and judge it.
+
+        `like` and `instead` are as in `harness.runs.executing.execute`.
 
         Raises:
             TriageError: the launch code cannot be run with values.
@@ -96,8 +119,7 @@ class SameInputs:
             budget=self.budget,
             tell=self.tell,
         )
-        done = await execute(how, cell, held.inputs, references, like=like, instead=instead)
-        return done.done
+        return await execute(how, cell, held.inputs, references, like=like, instead=instead)
 
     async def _recorded(self) -> _Held:
         async with self._lock:

@@ -36,6 +36,7 @@ Example:
   triage minimize --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
   triage minimize broken.ptx --sm 100a --ptxas 13.1.115 --budget 10m
   triage minimize slow.ptx --while "n_regs<=32 and spill_stores>4096"
+  triage minimize --kernel two_dots --sm 100a --triton 3.8.0 --run
 
 Exit code 0: it was reduced. 1: there is nothing to reduce. 4: this machine or a toolchain failed;
 the best until then is kept. Ctrl-C keeps it too, and --resume goes on from it."""
@@ -75,6 +76,11 @@ class _Budget(click.ParamType[tuple[str, float]]):
     type=Words(),
     metavar="COMMAND",
     help="Your own predicate: exit code 0 means interesting.",
+)
+@click.option(
+    "--run",
+    is_flag=True,
+    help="Execute each candidate on the emulator: it must go wrong in the same way.",
 )
 @click.option("--level", type=click.Choice(LEVELS), default="auto", show_default=True)
 @click.option(
@@ -120,6 +126,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         tests=int(budget["tests"]) if "tests" in budget else None,
         seed=options["seed"],
         is_defined=options["defined"],
+        run=options["run"],
     )
     how = compile_options(options)
     with open_results() as store, watch_reduction(status) as watch:
@@ -146,6 +153,11 @@ def _check(options: dict[str, Any]) -> None:
         raise UsageError("what is to be reduced? give FILE.ptx, or --kernel")
     if options["condition"] and options["script"]:
         raise UsageError("--while and --script: which one is meant?")
+    for name, value in (("--while", "condition"), ("--script", "script"), ("--ptxas", "ptxas")):
+        if options["run"] and options[value]:
+            raise UsageError(f"{name} does not apply to --run")
+    if options["run"] and options["level"] not in ("auto", "source"):
+        raise UsageError(f"--level {options['level']} does not apply to --run: use --level source")
 
 
 def _check_one(selection: Selection) -> None:
@@ -220,6 +232,7 @@ def _document(found: Minimization) -> dict[str, Any]:
         "seconds": round(found.seconds, 3),
         "path": found.path,
         "level": found.level,
+        "run_command": found.run_command,
         "ending": found.ending.value,
         "trouble": found.trouble,
         "fingerprint": {

@@ -130,9 +130,28 @@ class MinimizedFolder:
         Raises:
             StorageError: the disk is full or read-only.
         """
-        write_atomically(self.path / name, text.encode())
+        self.write_bytes(name, text.encode())
         if executable:
             (self.path / name).chmod(0o755)
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write one file whole.
+
+        Raises:
+            StorageError: the disk is full or read-only.
+        """
+        write_atomically(self.path / name, data)
+
+    def read(self, name: str) -> str:
+        """One file of it.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        try:
+            return read_regular(self.path / name, _MAX_BYTES).decode(errors="replace")
+        except OSError as error:
+            raise storage_error(error, self.path / name, "read") from error
 
     def log(self, record: Mapping[str, object]) -> None:
         """Add a line to the log.

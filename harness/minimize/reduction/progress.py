@@ -33,7 +33,7 @@ class MinimizeOptions:
 
     `condition` or `script` say what a candidate has to show, else it is the failure that is found.
     `folder_of` names the output folder by the row that is reduced. `seconds` and `tests` bound this
-    run.
+    run. With `run`, what is followed is what the PTX computes when it is executed.
     """
 
     folder_of: Callable[[Row], Path]
@@ -45,6 +45,7 @@ class MinimizeOptions:
     tests: int | None = None
     seed: int = 0
     is_defined: bool = False
+    run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

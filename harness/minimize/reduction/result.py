@@ -93,6 +93,8 @@ class Minimization:
     counts as hanging. `is_minimal`: nothing can go alone; None where that was not tried out.
     `undefined` counts the registers that are read though nothing may have written them, in the
     original and now. `tests`, `calls` and `seconds` are of all runs that worked on it.
+    `run_command` executes what is left, where that is what was looked at: `run_text`, a file with
+    a launch.
     """
 
     kernel: str
@@ -125,6 +127,8 @@ class Minimization:
     ablation: tuple[Ablation, ...] = ()
     not_ablated: int = 0
     is_minimal: bool | None = None
+    run_command: str | None = None
+    run_text: str | None = None
     is_defined: bool = False
     undefined: tuple[int, int] = (0, 0)
     passes: Mapping[str, PassCount] = field(default_factory=dict)

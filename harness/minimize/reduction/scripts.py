@@ -113,7 +113,7 @@ def test_script(found: Minimization) -> str | None:
         words = "# The predicate that was given: exit status 0 means interesting."
         return f"#!/bin/sh\n{words}\nexec {found.fingerprint.script}\n"
     if found.level != "ptx":
-        if found.fingerprint.signature is None or found.level == "config":
+        if found.fingerprint.signature is None or found.level == "config" or _is_executed(found):
             return None
         return render_template(
             "minimized/test_source.sh.j2",
@@ -130,6 +130,13 @@ def test_script(found: Minimization) -> str | None:
 
 def repro_script(found: Minimization) -> str | None:
     """The one command that shows it, None where a shell cannot recognise it."""
+    if _is_executed(found):
+        return found.run_command and render_template(
+            "minimized/repro_executed.sh.j2",
+            headline=headline_of(found),
+            command=found.run_command,
+            signature=found.fingerprint.signature,
+        )
     probe = _probe(found) if found.fingerprint.script is None else None
     if probe is None or found.level == "config":
         return None
@@ -154,6 +161,11 @@ def repro_script(found: Minimization) -> str | None:
         advice=_advice(found, found.ptxas),
         file="min.ptx",
     )
+
+
+def _is_executed(found: Minimization) -> bool:
+    """Whether what it computes was looked at, and not how it compiles."""
+    return found.stage == Stage.RUN.value
 
 
 def _compile_ir(found: Minimization) -> str:

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from harness.bench.bench import Workbench
-from harness.cells.evaluate import Evaluated, evaluate
+from harness.cells.evaluate import Evaluate, Evaluated, evaluate
 from harness.cells.plan import plan_launch
 from harness.cells.run import record_of
 from harness.frontends.base import Plan, PlannedCell, Selection
@@ -80,8 +80,11 @@ async def find_subject(
     run: int,
     search: SubjectSearch,
     tell: Callable[[str], None],
+    how_it_is: Evaluate | None = None,
 ) -> Subject | Uninteresting:
     """The first config that fails, or meets the condition; else the first that is sick.
+
+    `how_it_is` executes a cell; else it is compiled.
 
     Raises:
         CaptureError: the launch cannot be captured.
@@ -92,7 +95,7 @@ async def find_subject(
     if not cells:
         raise EmptySelectionError("--config matches none of the configs")
     rows: list[Row] = []
-    async with aclosing(_in_order(bench, cells)) as evaluated:
+    async with aclosing(_in_order(bench, cells, how_it_is)) as evaluated:
         async for done in evaluated:
             bench.store.put_result(run, record_of(done))
             row = done.row
@@ -113,7 +116,7 @@ async def find_subject(
 
 
 async def _in_order(
-    bench: Workbench, cells: Sequence[PlannedCell]
+    bench: Workbench, cells: Sequence[PlannedCell], how_it_is: Evaluate | None = None
 ) -> AsyncGenerator[Evaluated, None]:
     """Each cell evaluated, in their order; as many are on their way as there are jobs."""
     waiting: deque[asyncio.Task[Evaluated]] = deque()
@@ -121,7 +124,7 @@ async def _in_order(
     try:
         while True:
             for cell in itertools.islice(left, bench.jobs - len(waiting)):
-                waiting.append(asyncio.create_task(evaluate(bench, cell)))
+                waiting.append(asyncio.ensure_future((how_it_is or evaluate)(bench, cell)))
             if not waiting:
                 return
             yield await waiting[0]

@@ -63,7 +63,8 @@ def folder_files(found: Minimization, *, command: str) -> dict[str, str]:
 
 def _readme(found: Minimization, command: str, *, test: bool, repro: bool) -> str:
     condition, reaction = found.fingerprint.condition, found.reaction
-    text = found.text if found.text.endswith("\n") else found.text + "\n"
+    text = found.run_text or found.text
+    text = text if text.endswith("\n") else text + "\n"
     return render_template(
         "minimized/README.md.j2",
         m=found,
@@ -105,6 +106,8 @@ def _shown_by(found: Minimization) -> str:
         return found.fingerprint.script
     if found.level == "config":
         return found.text.strip()
+    if found.run_command:
+        return found.run_command
     if found.level != "ptx":
         return f"triage compile --kernel min{found.suffix} {compile_options(found)}"
     return f"ptxas {shlex.join(found.flags)} min.ptx -o min.cubin"

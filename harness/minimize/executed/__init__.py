@@ -1,0 +1,1 @@
+"""The reduction of what computes the wrong thing: candidates are executed."""

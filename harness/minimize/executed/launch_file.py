@@ -1,0 +1,168 @@
+"""A standalone kernel with a launch in place of its compilation: what can be run. Pure.
+
+`triage run --kernel FILE` executes it without a GPU, and `launch()` runs on one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+import numpy as np
+
+from harness.runs.numbers.scalars import ELEMENTS
+from harness.values.run import Argument, ArgumentKind, LaunchVariant
+from harness.values.standalone import Standalone
+
+__all__ = ["LAUNCH_FILE", "NoLaunchFileError", "launch_text", "recorded_name"]
+
+LAUNCH_FILE = "kernel.py"
+"""As the candidates are named: a fault says in which file it is."""
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_SEED = 0
+# What is written into the file; more whole numbers go into a file of their own.
+_MOST_WRITTEN = 64
+
+
+class NoLaunchFileError(ValueError):
+    """A launch that cannot be written down, and why."""
+
+
+def launch_text(
+    standalone: Standalone,
+    variant: LaunchVariant,
+    contents: Mapping[str, bytes],
+    *,
+    exact: bool,
+    header: str,
+) -> str:
+    """The file: `header` is its docstring, `contents` are the buffers by their sha256.
+
+    Floating-point buffers hold random numbers, or (`exact`) those that were recorded, read from
+    files beside it (`recorded_name`). Memory that nothing wrote is asked for, and no more.
+
+    Raises:
+        NoLaunchFileError: an argument is of a kind that is not known here.
+    """
+    writer = _Writer(standalone, variant, contents, exact=exact)
+    body = "\n".join(f"    {line}" if line else "" for line in writer.lines())
+    imports = ["import torch", "import triton", *writer.imports]
+    return (
+        f'"""{header.strip()}\n"""\n\n'
+        + "\n".join(imports)
+        + f"\n{standalone.code.strip()}\n\n\ndef launch():\n{body}\n"
+    )
+
+
+def recorded_name(number: int) -> str:
+    """The file with the bytes of a buffer, beside the launch file."""
+    return f"buffer-{number}.npy"
+
+
+class _Writer:
+    def __init__(
+        self,
+        standalone: Standalone,
+        variant: LaunchVariant,
+        contents: Mapping[str, bytes],
+        *,
+        exact: bool,
+    ) -> None:
+        self.launch = standalone.launch
+        self.variant = variant
+        self.contents = contents
+        self.exact = exact
+        self.imports: list[str] = []
+        constants = {str(path[0]) for path in self.launch.constants if len(path) == 1}
+        known = {each.name: each for each in variant.arguments}
+        missing = [n for n in self.launch.signature if n not in constants and n not in known]
+        if missing:
+            raise NoLaunchFileError(f"the launch gives nothing for {', '.join(missing)}")
+        self.given = [known[n] for n in self.launch.signature if n not in constants]
+        self.owners = [each.buffer for each in self.given if _has_memory(each)]
+        if exact and any(not variant.buffers[number].unwritten for number in self.owners):
+            self.imports += ["from pathlib import Path", "", "import numpy"]
+
+    def lines(self) -> Iterator[str]:
+        yield f"torch.manual_seed({_SEED})"
+        for number in dict.fromkeys(self.owners):
+            if not self._is_alone(number):
+                yield f"memory{number} = {self._memory(number)}"
+        for each in self.given:
+            yield from self._argument(each)
+        words = [f"{each.name}={each.name}" for each in self.given]
+        words += [f"{path[0]}={value}" for path, value in self.launch.constants.items()]
+        words += [
+            f"{name}={self.launch.options[name]}"
+            for name in _OPTIONS
+            if self.launch.options.get(name, "None") != "None"
+        ]
+        yield f"{self.launch.kernel}[{self.variant.grid}]("
+        yield from (f"    {word}," for word in words)
+        yield ")"
+
+    def _argument(self, each: Argument) -> Iterator[str]:
+        if each.kind is ArgumentKind.SCALAR:
+            is_float = each.type == "float"
+            yield f"{each.name} = {float.fromhex(each.value) if is_float else each.value}"
+        elif each.kind is ArgumentKind.TENSOR:
+            yield f"{each.name} = {self._tensor(each)}"
+        elif each.kind is ArgumentKind.DESCRIPTOR:
+            line = "from triton.tools.tensor_descriptor import TensorDescriptor"
+            self.imports += [] if line in self.imports else [line]
+            shape, strides, block = list(each.shape), list(each.strides), list(each.block)
+            base = self._tensor(each)
+            yield f"{each.name} = TensorDescriptor({base}, {shape}, {strides}, {block})"
+        elif each.kind is ArgumentKind.NONE:
+            yield f"{each.name} = None"
+        else:
+            raise NoLaunchFileError(f"{each.name} is a {each.kind.value}")
+
+    def _is_alone(self, number: int) -> bool:
+        """Whether one argument is the whole buffer, as it lies in memory."""
+        mine = [each for each in self.given if _has_memory(each) and each.buffer == number]
+        if len(mine) != 1:
+            return False
+        [each] = mine
+        dense: list[int] = []
+        step = 1
+        for size in reversed(each.shape):
+            dense.insert(0, step)
+            step *= size
+        size = prod(each.shape) * ELEMENTS[each.dtype].itemsize
+        is_whole = size == self.variant.buffers[number].size
+        return is_whole and not each.offset and list(each.strides) == dense
+
+    def _tensor(self, each: Argument) -> str:
+        if self._is_alone(each.buffer):
+            return self._values(each.buffer, each.dtype, tuple(each.shape))
+        offset = each.offset // ELEMENTS[each.dtype].itemsize
+        memory = f"memory{each.buffer}.view(torch.{each.dtype})"
+        return f"{memory}.as_strided({each.shape}, {each.strides}, {offset})"
+
+    def _memory(self, number: int) -> str:
+        """A buffer of which several arguments are parts."""
+        first = next(a for a in self.given if _has_memory(a) and a.buffer == number)
+        size = self.variant.buffers[number].size // ELEMENTS[first.dtype].itemsize
+        return self._values(number, first.dtype, (size,))
+
+    def _values(self, number: int, dtype: str, shape: tuple[int, ...]) -> str:
+        where = f'dtype=torch.{dtype}, device="cuda"'
+        if self.variant.buffers[number].unwritten:
+            return f"torch.empty({shape}, {where})"
+        kind = ELEMENTS[dtype]
+        values = np.frombuffer(self.contents[self.variant.buffers[number].sha256], kind)
+        if not values.view(np.uint8).any():
+            return f"torch.zeros({shape}, {where})"
+        if kind.kind in "iub" and len(values) <= _MOST_WRITTEN:
+            return f"torch.tensor({values.tolist()}, {where}).reshape({shape})"
+        if self.exact or kind.kind in "iub":
+            if not any("numpy" in line for line in self.imports):
+                self.imports += ["from pathlib import Path", "", "import numpy"]
+            read = f'numpy.load(Path(__file__).parent / "{recorded_name(number)}")'
+            return f"torch.from_numpy({read}).view(torch.{dtype}).reshape({shape}).cuda()"
+        return f'torch.randn({shape}, device="cuda").to(torch.{dtype})'
+
+
+def _has_memory(argument: Argument) -> bool:
+    return argument.kind in (ArgumentKind.TENSOR, ArgumentKind.DESCRIPTOR)

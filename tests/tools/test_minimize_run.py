@@ -1,0 +1,106 @@
+"""`triage minimize --run`: candidates are executed, and what is left can be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import HERE, Triage
+
+from harness.bisect.axes import plan_cells
+from harness.cells.compile import CompileOptions
+from harness.cells.run import open_bench
+from harness.cells.selection import SelectionOptions, select
+from harness.frontends.triton.one_file import read_standalone, render
+from harness.minimize.executed.oracle import ExecutedOracle
+from harness.minimize.python.run import export_source
+from harness.minimize.reduction.fingerprint import Reaction
+from harness.processes.hub import Hub
+from harness.runs.same_inputs import SameInputs
+from harness.runs.schedules import read_schedules, trials_of
+from harness.store.store import Store
+
+pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("run")]
+
+REACHING = str(HERE / "kernels" / "reaching.py")
+LARGE = ["--kernel", REACHING, "--sm", "80", "--config", "BLOCK=64,num_warps=1"]
+
+
+async def react_to_both(home: Path) -> tuple[Reaction, Reaction]:
+    """To a kernel that reaches beyond its buffers, and to one that reaches half as far."""
+    asked = SelectionOptions(
+        kernel=REACHING, sm=("80",), triton=("3.6.0",), config="BLOCK=64,num_warps=1"
+    )
+    selection = SameInputs.small(select(asked))
+    async with Hub() as hub:
+        with Store.open(home) as store:
+            bench = open_bench(hub, store, CompileOptions(jobs=2, timeout=120))
+            [cell] = (await plan_cells(bench, selection, None)).cells
+            same = SameInputs(bench=bench, selection=selection, tell=lambda _: None)
+            standalone = await export_source(bench, cell)
+            assert cell.record is not None
+            oracle = ExecutedOracle(
+                bench=bench,
+                cell=cell,
+                variant=await same.variant(cell.record),
+                trials=trials_of(read_schedules("first/early"), races=False),
+                budget=same.budget,
+                launch=standalone.launch,
+            )
+            text = render(standalone)
+            assert oracle.is_possible(text)
+            # What it says of its arguments stays: the launch says it too.
+            assert not oracle.is_possible(text.replace('["tt.divisibility", 16]', ""))
+            assert not oracle.is_possible("import triton")
+            half = text.replace("BLOCK + tl.arange", "(BLOCK // 2) + tl.arange")
+            assert read_standalone(half) != read_standalone(text)
+            return (
+                await oracle.react(text, cell.compiler),
+                await oracle.react(half, cell.compiler),
+            )
+
+
+def test_a_candidate_is_executed_on_the_inputs_of_the_original(tmp_path: Path) -> None:
+    reaches, stays = asyncio.run(react_to_both(tmp_path))
+    assert (reaches.verdict, reaches.is_accepted) == ("memory_fault", False)
+    assert reaches.key is not None
+    assert "out of bounds" in reaches.reason
+    assert (stays.verdict, stays.is_accepted, stays.key) == ("ran", True, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--ptxas", "12.9.86"], "--ptxas does not apply to --run"),
+        (["--while", "n_regs > 32"], "--while does not apply to --run"),
+        (["--level", "ptx"], "--level ptx does not apply to --run"),
+    ],
+)
+def test_what_does_not_go_with_executing(triage: Triage, words: list[str], said: str) -> None:
+    done = triage("minimize", *LARGE, "--triton", "3.6.0", "--run", *words)
+    assert done.returncode == 2
+    assert said in done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.long
+def test_what_is_left_shows_it_when_it_is_run(triage: Triage) -> None:
+    words = ["--run", "--budget", "60", "--out", "least", "--json"]
+    done = triage("minimize", *LARGE, "--triton", "3.6.0", *words)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["verdict"], found["level"]) == ("memory_fault", "source")
+    assert found["run_command"] == "triage run --kernel kernel.py --sm sm_80 --triton 3.6.0"
+    folder = triage.folder / "least"
+    bin_folder = str(Path(sys.executable).parent)
+    env = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
+    shown = subprocess.run(
+        ["sh", "repro.sh"], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "memory_fault" in (folder / "README.md").read_text() or "out of bounds" in shown.stdout
+    assert "def launch():" in (folder / "README.md").read_text()
