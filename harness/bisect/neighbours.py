@@ -18,7 +18,6 @@ from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank
 from harness.processes.hub import Hub
 from harness.ptxas.flags import single_changes
-from harness.runs.same_inputs import SameInputs
 from harness.store.store import ResultRecord, Store
 from harness.values.errors import CaptureError, EmptySelectionError, UsageError
 from harness.values.kernel import ConfigFilter
@@ -62,6 +61,8 @@ async def contrast(
         TriageError: nothing could be tried at all.
     """
     if run:
+        from harness.runs.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
+
         selection = SameInputs.small(selection)
     run_id = store.begin_run(how.command)
     async with Hub() as hub:

@@ -30,7 +30,6 @@ from harness.values.workaround import KeptSetting, KeptWorkaround
 from harness.workarounds.choice import Tried, best_of, choose, is_gain, rank_key
 from harness.workarounds.numerics import Judge
 from harness.workarounds.paste import paste_lines
-from harness.workarounds.patch import Times, make_patch
 from harness.workarounds.result import Candidate, Equivalence, WorkaroundReport
 from harness.workarounds.search import explore
 from harness.workarounds.settings import Setting, SettingKind, SettingStep, UserSetting, without
@@ -98,6 +97,8 @@ async def find_workarounds(
         candidates, more = await _proved(trials, chosen, listed, judge)
         notes += more
         survivor = best_of(trials.origin, _pairs(listed))
+        from harness.workarounds.patch import Times, make_patch  # noqa: PLC0415 - libcst: 0.3 s
+
         limits = Times(ask=started + _ASK * options.budget, end=started + _GRACE * options.budget)
         patch, more = await make_patch(
             trials,

@@ -23,7 +23,7 @@ __all__ = ["Fallen", "run_batch"]
 # So many blocks of one frame before another one gets its turn; so many choices of the smallest
 # block before a greater one gets its turn: who spins must not keep out whom it waits for.
 _TURN = 4096
-_PATIENCE = 2048
+_PATIENCE = 64
 # So many times those who only test a barrier are let go before the batch counts as hanging.
 _TESTS = 10_000
 _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.frontends.triton.inline import inline
 from harness.frontends.triton.lower import read_lowering, stage_file
 from harness.frontends.triton.ptx_reading import read_texts
 from harness.frontends.triton.sessions import sessions_of
@@ -68,6 +67,8 @@ async def export_launch(
     bench.hub.drop_folder(done.folder)
     if found["error"]:
         raise UsageError(f"{record.kernel} cannot be written as one file: {found['error']}")
+    from harness.frontends.triton.inline import inline  # noqa: PLC0415 - libcst: 0.3 s
+
     return inline(msgspec.convert(found["export"], Export))
 
 
