@@ -80,10 +80,11 @@ async def run_selections(
     trials: tuple[RunTrial, ...],
     budget: Budget,
     tell: Callable[[str], None],
+    heard: Callable[[RunRow], None] = lambda row: None,  # noqa: ARG005
 ) -> RunReport:
     """Execute every cell of the selections on the emulator, on small real inputs.
 
-    `tell` hears what is done next, in words.
+    `tell` hears what is done next, in words; `heard` each row as soon as it is known.
 
     Raises:
         EmptySelectionError: no config matches the filter.
@@ -112,9 +113,13 @@ async def run_selections(
                 for target in selection.targets:
                     for triton in selection.compilers:
                         try:
-                            rows += await _place(runs, selection, launch, target, triton)
+                            found = await _place(runs, selection, launch, target, triton)
                         except TriageError as error:
                             failures.append(error)
+                            continue
+                        rows += found
+                        for row in found:
+                            heard(row)
     store.finish_run(number)
     if not rows:
         raise failures[0] if failures else EmptySelectionError("--config matches no config")

@@ -31,6 +31,7 @@ __all__ = [
     "copy_lanes",
     "enabled_lanes",
     "multiply",
+    "operand_cells",
     "operand_from_shared",
     "operand_from_tensor_memory",
 ]
@@ -99,6 +100,16 @@ def operand_from_shared(
     return _unpacked(whole, instruction, name)
 
 
+def operand_cells(
+    lane: int, column: int, instruction: MatrixInstruction, *, ctas: int, ws: bool = False
+) -> tuple[Index, Index, Index]:
+    """The cells of A in tensor memory: CTA of the pair, lane and column, each (m, 8)."""
+    where = placement(instruction.m, instruction.n, ctas=ctas, ws=ws)
+    columns = column + np.arange(K_BYTES // 4)[None, :]
+    cta, lanes, columns = np.broadcast_arrays(where.cta[:, :1], lane + where.lane[:, :1], columns)
+    return cta, lanes, columns
+
+
 def operand_from_tensor_memory(
     memory: Bits, lane: int, column: int, instruction: MatrixInstruction, *, ws: bool = False
 ) -> Bits:
@@ -110,12 +121,11 @@ def operand_from_tensor_memory(
     Raises:
         ValueError: e2m1 with `kind::f8f6f4`, whose place in the byte is not documented.
     """
-    where = placement(instruction.m, instruction.n, ctas=memory.shape[-3], ws=ws)
     name = instruction.a_type
     if name == "e2m1" and not instruction.kind.startswith("mxf4"):
         raise ValueError("e2m1 in tensor memory as A of kind::f8f6f4 is not known")
-    columns = column + np.arange(K_BYTES // 4)[None, :]
-    words = memory[..., where.cta[:, :1], lane + where.lane[:, :1], columns]
+    cta, lanes, columns = operand_cells(lane, column, instruction, ctas=memory.shape[-3], ws=ws)
+    words = memory[..., cta, lanes, columns]
     codes = elements(words, _width(name))
     return _unpacked(codes, instruction, name) if instruction.kind.startswith("mxf4") else codes
 

@@ -17,6 +17,7 @@ from harness.emulator.program.table import opcode
 from harness.emulator.program.types import BITS, DTYPES, Array
 from harness.emulator.state.accesses import locate
 from harness.emulator.state.frame import Frame
+from harness.emulator.state.semantics import Semantics, semantics_of
 from harness.emulator.values import Place
 
 __all__ = ["combine"]
@@ -115,14 +116,14 @@ def _made(line: Binder, *, has_result: bool) -> Step:
         for number in range(count)
     ]
     space = line.parts.get("space", "").split("::")[0] or "generic"
-    change = combine(line.parts["op"], kind)
+    change, how = combine(line.parts["op"], kind), semantics_of(line.parts, is_atomic=True)
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         at = address(registers)
         for number in range(len(operands[0])):
             values = [_all(frame, each[number], registers) for each in operands]
-            old = _apply(registers, space, at + number * size, size, change, values, place)
+            old = _apply(registers, space, at + number * size, size, change, values, place, how)
             if targets:
                 slot, convert = targets[number]
                 frame.write(slot, old if convert is None else convert(old))
@@ -136,7 +137,7 @@ def _all(frame: Frame, reader: Reader, registers: Registers) -> Array:
 
 def _apply(
     registers: Registers, space: str, address: Array, size: int, change: Change,
-    values: list[Array], place: Place,
+    values: list[Array], place: Place, how: Semantics,
 ) -> Array:  # fmt: skip
     """Change memory for every active thread; what was there before, for all threads."""
     frame: Frame = registers[0]
@@ -148,6 +149,11 @@ def _apply(
         places = frame.full(index)[mask]
         if memory.written is not None:
             frame.batch.note_unwritten(memory, frame.full(index), size, mask, place)
+        watch = frame.batch.watch
+        if watch is not None:
+            watch.release(frame, memory, index, active, how)
+            watch.read(frame, memory, index, size, active, place, how)
+            watch.write(frame, memory, index, size, active, place, None, how)
         chosen = [each[mask] for each in values]
         found = np.zeros(len(places), dtype=before.dtype)
         for turn in _turns(places):
@@ -155,6 +161,8 @@ def _apply(
             found[turn] = old
             memory.store(places[turn], change(old, *[each[turn] for each in chosen]), size)
         before[mask] = found
+        if watch is not None:
+            watch.acquire(frame, memory, index, active, how)
     return before
 
 

@@ -128,15 +128,30 @@ _SCOPE = "cta|cluster|gpu|sys"
 
 @opcode(
     f"fence?{{sem:sc|acq_rel|acquire|release}}.{{scope:{_SCOPE}}}",
+    "membar.{scope:cta|gl|sys|cluster|gpu}",
+    section=f"{_TITLE}: membar, fence",
+)  # fmt: skip
+def _thread_fence(line: Binder) -> Step:
+    """Memory here is coherent at once; the race check takes releases and acquires from it."""
+    del line
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        if frame.batch.watch is not None:
+            frame.batch.watch.thread_fence(frame, frame.active())
+
+    return Step(run, (), is_pure=False)
+
+
+@opcode(
     "fence.{sem:acquire|release}.sync_restrict::{space:shared::cluster|shared::cta}.{scope:cluster}",
-    "fence.mbarrier_init.release.cluster", "membar.{level:cta|gl|sys|cluster|gpu}",
-    "fence.proxy.alias",
+    "fence.mbarrier_init.release.cluster", "fence.proxy.alias",
     f"fence.proxy.tensormap::generic.{{sem:release}}.{{scope:{_SCOPE}}}",
     f"fence.proxy.tensormap::generic.{{sem:acquire}}.{{scope:{_SCOPE}}}",
     section=f"{_TITLE}: membar, fence", pure=True,
 )  # fmt: skip
 def _fence(line: Binder) -> Step:
-    """Memory here is coherent at once; the race check listens to fences elsewhere."""
+    """Memory here is coherent at once."""
     del line
     return Step(lambda _: None, (), is_pure=True)
 

@@ -33,6 +33,7 @@ __all__ = [
     "taken_by",
     "targets",
     "watched",
+    "watched_in_global",
 ]
 
 _TITLE = "Data Movement and Conversion Instructions"
@@ -84,6 +85,16 @@ def watched(
     if frame.batch.watch is not None:
         warp = (frame.first + column) // WARP
         frame.batch.watch.block(warp, index.reshape(-1), size, place, writes=writes)
+
+
+def watched_in_global(
+    frame: Frame, column: int, rows: Array, spots: Array, size: int, place: Place, *, writes: bool
+) -> None:
+    """Tell the race check of `size` bytes each at offsets (n, m) into global memory, by CTA."""
+    if frame.batch.watch is not None:
+        warp = (frame.first + column) // WARP
+        owners = np.repeat(rows, spots.shape[1])
+        frame.batch.watch.engine(warp, owners, spots.reshape(-1), size, place, writes=writes)
 
 
 def signalled(frame: Frame, rows: Array, address: Array, count: int, column: int) -> None:
@@ -160,7 +171,10 @@ def _bulk_load(line: Binder) -> Step:
                         index = in_shared(frame, own, spot, size, "a bulk copy")
                         copied(frame.batch.memories["shared"], index, memory, where)
                         watched(frame, column, index[:, ::4], 4, place, writes=True)
-                        if not from_global:
+                        if from_global:
+                            each = where[:, ::4]
+                            watched_in_global(frame, column, own, each, 4, place, writes=False)
+                        else:
                             watched(frame, column, where[:, ::4], 4, place, writes=False)
                         signalled(frame, own, at_rank(signal[members], rank), size, column)
 
@@ -200,7 +214,10 @@ def _bulk_store(line: Binder) -> Step:
                 where = (rows[same], source[same], target[same])
                 stored(
                     frame, partial(_read_bytes, frame, column, *where[:2], size, unit, place),
-                    partial(_write_bytes, frame, where[2], size, unit, change), place,
+                    partial(
+                        _write_bytes, frame, column, where[0], where[2], size, unit, change, place
+                    ),
+                    place,
                 )  # fmt: skip
 
     return Step(run, (), is_pure=False)
@@ -216,11 +233,14 @@ def _read_bytes(
 
 
 def _write_bytes(
-    frame: Frame, target: Array, size: int, unit: int, change: Callable[..., Array] | None,
-    values: Array,
+    frame: Frame, column: int, rows: Array, target: Array, size: int, unit: int,
+    change: Callable[..., Array] | None, place: Place, values: Array,
 ) -> None:  # fmt: skip
     memory = frame.batch.memories["global"]
-    index = in_global(frame, target, size, "a bulk store")[:, ::unit]
+    whole = in_global(frame, target, size, "a bulk store")
+    if change is None:
+        watched_in_global(frame, column, rows, whole[:, ::4], 4, place, writes=True)
+    index = whole[:, ::unit]
     for row, data in zip(index, values, strict=True):
         memory.store(row, data if change is None else change(memory.load(row, unit), data), unit)
 

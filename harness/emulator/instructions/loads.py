@@ -10,6 +10,7 @@ from harness.emulator.program.table import opcode
 from harness.emulator.program.types import BITS, Array
 from harness.emulator.state.accesses import gather, scatter
 from harness.emulator.state.memory import Trouble
+from harness.emulator.state.semantics import Semantics, semantics_of
 from harness.emulator.values import Place
 
 __all__ = ["space_of"]
@@ -59,11 +60,12 @@ def _load(line: Binder) -> Step:
         raise line.refuse("has another number of registers than its type says")
     targets = [line.target(name, kind) for name in names]
     address, space, place = line.address(1), space_of(line, 1), line.line.place
+    how = semantics_of(line.parts)
 
     def run(registers: Registers) -> None:
         frame = registers[0]
         at = address(registers)
-        pieces = _pieces(registers, space, at, total, size, place)
+        pieces = _pieces(registers, space, at, total, size, place, how)
         for (slot, convert), value in zip(targets, pieces, strict=True):
             frame.write(slot, value if convert is None else convert(value))
 
@@ -71,15 +73,16 @@ def _load(line: Binder) -> Step:
 
 
 def _pieces(
-    registers: Registers, space: str, at: Array, total: int, size: int, place: Place
-) -> list[Array]:
+    registers: Registers, space: str, at: Array, total: int, size: int, place: Place,
+    how: Semantics,
+) -> list[Array]:  # fmt: skip
     """The elements of a vector, each as an unsigned array."""
     wide = min(total, 16)
     pieces: list[Array] = []
     for offset in range(0, total, wide):
         if total > wide and offset == 0:
             _aligned(at, total)
-        value, _ = gather(registers, space, at + offset if offset else at, wide, place)
+        value, _ = gather(registers, space, at + offset if offset else at, wide, place, how)
         if wide == size:
             pieces.append(value)
             continue
@@ -107,6 +110,7 @@ def _store(line: Binder) -> Step:
     total = size * len(names)
     wide = min(total, 16)
     address, space, place = line.address(0), space_of(line, 0), line.line.place
+    how = semantics_of(line.parts)
 
     def run(registers: Registers) -> None:
         at = address(registers)
@@ -117,7 +121,8 @@ def _store(line: Binder) -> Step:
         for first in range(0, len(values), many):
             chosen = values[first : first + many]
             joined = chosen[0] if many == 1 else _joined(chosen, wide)
-            scatter(registers, space, at + first * size if first else at, joined, wide, place)
+            where = at + first * size if first else at
+            scatter(registers, space, where, joined, wide, place, how)
 
     return Step(run, (), is_pure=False)
 

@@ -27,6 +27,7 @@ from harness.emulator.instructions.bulk import (
     taken_by,
     targets,
     watched,
+    watched_in_global,
 )
 from harness.emulator.program.binder import Binder
 from harness.emulator.program.steps import Reader, Registers, Step
@@ -128,7 +129,9 @@ def _tensor_load(line: Binder) -> Step:
                     corners: Array = corners[same], column: int = column,
                     wanted: Array | None = None if chosen is None else chosen[same],
                 ) -> None:  # fmt: skip
-                    data = _tile_read(frame, tile, corners, is_gather=is_gather)
+                    data = _tile_read(
+                        frame, tile, corners, rows, column, place, is_gather=is_gather
+                    )
                     for members, rank in targets(frame, rows, wanted):
                         spot = at_rank(target[members], rank)
                         own = data[members]
@@ -157,7 +160,10 @@ def _elements(tile: TileMap, corners: Array, *, is_gather: bool) -> tuple[Array,
         raise Trouble("memory_fault", f"a tensor copy: {error}") from None
 
 
-def _tile_read(frame: Frame, tile: TileMap, corners: Array, *, is_gather: bool) -> Array:
+def _tile_read(
+    frame: Frame, tile: TileMap, corners: Array, rows: Array, column: int, place: Place,
+    *, is_gather: bool,
+) -> Array:  # fmt: skip
     """Elements of tiles of global memory, (n, elements)."""
     memory: Memory = frame.batch.memories["global"]
     address, inside = _elements(tile, corners, is_gather=is_gather)
@@ -165,6 +171,9 @@ def _tile_read(frame: Frame, tile: TileMap, corners: Array, *, is_gather: bool) 
     size = tile.element_bytes
     if inside.any():
         memory.check(offset[inside], size, "a tensor copy")
+        for row, spots, here in zip(rows, offset, inside, strict=True):
+            each = spots[here][None]
+            watched_in_global(frame, column, row[None], each, size, place, writes=False)
     found = memory.load(np.where(inside, offset, 0), size)
     return loaded(tile, found, inside)
 
@@ -221,7 +230,15 @@ def _tensor_store(line: Binder) -> Step:
                         is_scatter=is_scatter,
                     ),
                     partial(
-                        _tile_write, frame, tile, corners[same], operation, is_scatter=is_scatter
+                        _tile_write,
+                        frame,
+                        tile,
+                        corners[same],
+                        operation,
+                        rows[same],
+                        column,
+                        place,
+                        is_scatter=is_scatter,
                     ),
                     place,
                 )
@@ -251,6 +268,9 @@ def _tile_write(
     tile: TileMap,
     corners: Array,
     operation: str,
+    rows: Array,
+    column: int,
+    place: Place,
     data: Array,
     *,
     is_scatter: bool,
@@ -258,7 +278,8 @@ def _tile_write(
     memory: Memory = frame.batch.memories["global"]
     address, inside = _elements(tile, corners, is_gather=is_scatter)
     size = tile.element_bytes
-    for where, valid, values in zip(address - memory.base, inside, data, strict=True):
+    offset = address - memory.base
+    for row, where, valid, values in zip(rows, offset, inside, data, strict=True):
         if not valid.any():
             continue
         places = where[valid]
@@ -266,4 +287,7 @@ def _tile_write(
         new = values[valid]
         if operation:
             new = reduced(tile, operation, memory.load(places, size), new)
+        else:
+            each = places[None]
+            watched_in_global(frame, column, row[None], each, size, place, writes=True)
         memory.store(places, new, size)

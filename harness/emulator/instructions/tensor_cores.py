@@ -20,7 +20,7 @@ from harness.emulator.engines.tensor_memory import (
     shift_down,
 )
 from harness.emulator.instructions.mbarriers import signal
-from harness.emulator.instructions.tensor_moves import memories_of
+from harness.emulator.instructions.tensor_moves import memories_of, note_cells
 from harness.emulator.program.binder import Binder
 from harness.emulator.program.steps import MASK, WARP, Reader, Registers, Step
 from harness.emulator.program.table import opcode
@@ -166,6 +166,8 @@ def _multiplied(
     if in_tensor:
         lane, column = address_parts(a)
         left = tcgen05.operand_from_tensor_memory(tensor, lane, column, what, ws=ws)
+        cells = tcgen05.operand_cells(lane, column, what, ctas=ctas, ws=ws)
+        _note(frame, members, cells, warp, place, writes=False)
     else:
         left = tcgen05.operand_from_shared(shared, tcgen05_descriptor(a), what, "a")
         _watch(frame, members, tcgen05_descriptor(a), what, "a", warp, place)
@@ -176,8 +178,23 @@ def _multiplied(
         tensor, left, right, what, lane, column, accumulate=enable, ws=ws, scales=scales,
         scale_input=shift, disabled=off,
     )  # fmt: skip
+    if enable:
+        _note(frame, members, (cta, lanes, columns), warp, place, writes=False)
+    _note(frame, members, (cta, lanes, columns), warp, place, writes=True)
     tensor[:, cta, lanes, columns] = result
     words[members] = tensor
+
+
+def _note(
+    frame: Frame, members: Array, cells: tuple[Array, Array, Array], warp: int, place: Place,
+    *, writes: bool,
+) -> None:  # fmt: skip
+    """Tell the checks of cells (CTA of the group, lane, column) of groups of CTAs (n, ctas)."""
+    cta, lanes, columns = cells
+    for member in range(members.shape[1]):
+        own = cta == member
+        rows = members[:, [member]]
+        note_cells(frame, warp, rows, lanes[own], columns[own], place, writes=writes)
 
 
 def _watch(
@@ -250,7 +267,7 @@ def _copy(line: Binder) -> Step:
     shape = line.line.opcode.split(f"cta_group::{ctas}.", 1)[1]
     readers = [line.bracketed(0), line.read(1, "b64")]
 
-    def one(frame: Frame, rows: Array, values: Sequence[int], _: int) -> None:
+    def one(frame: Frame, rows: Array, values: Sequence[int], warp: int) -> None:
         memory = frame.batch.memories["shared"]
         words = memories_of(frame).words
         lane, column = address_parts(values[0])
@@ -259,9 +276,12 @@ def _copy(line: Binder) -> Step:
             shared = memory.data.reshape(-1, memory.stride)[own]
             lanes, data = tcgen05.copy(shared, tcgen05_descriptor(values[1]), shape)
             part = words[own]
-            place = column + np.arange(data.shape[-1])
+            columns = (column + np.arange(data.shape[-1]))[None, :]
             for each in lanes:
-                part[:, (lane + each)[:, None], place[None, :]] = data
+                there, across = np.broadcast_arrays((lane + each)[:, None], columns)
+                place = line.line.place
+                note_cells(frame, warp, own[:, None], there, across, place, writes=True)
+                part[:, there, across] = data
             words[own] = part
 
     return _issued(readers, one, ctas, line.line.place)

@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.emulator.engines.tensor_memory import (
     COLUMNS,
+    ROWS,
     address_parts,
     load,
     may_access,
@@ -28,10 +29,27 @@ from harness.emulator.state.memory import Trouble
 from harness.emulator.state.tensor_memories import TensorMemories
 from harness.emulator.values import Place
 
-__all__ = ["memories_of"]
+__all__ = ["memories_of", "note_cells"]
 
 _TITLE = "TensorCore 5th Generation Family Instructions"
 _GROUP = "{group:cta_group::1|cta_group::2}"
+
+
+def note_cells(
+    frame: Frame, warp: int, rows: Array, lanes: Array, columns: Array, place: Place,
+    *, writes: bool,
+) -> None:  # fmt: skip
+    """Tell the checks of cells of CTAs in rows (n, 1) that a task of a warp accesses."""
+    batch = frame.batch
+    if batch.watch is None and not batch.tensor_memories.is_tracked:
+        return
+    spots = np.unique((rows * ROWS + lanes.reshape(1, -1)) * COLUMNS + columns.reshape(1, -1))
+    if batch.watch is not None:
+        batch.watch.tensor(warp, spots, place, writes=writes)
+    if writes:
+        batch.tensor_memories.mark(spots)
+    else:
+        batch.note_unwritten_cells(spots, place)
 
 
 def memories_of(frame: Frame) -> TensorMemories:
@@ -152,11 +170,13 @@ def _load(line: Binder) -> Step:
             values = np.zeros((frame.ctas, frame.lanes // WARP, WARP, len(slots)), dtype=np.uint32)
             for rows, warp, lane, column in move.warps(frame, where):
                 words = memories_of(frame).words[rows]
+                move.note(frame, rows, warp, lane, column, line.line.place, writes=False)
                 values[rows, warp] = load(words, move.cells, lane, column)
             flat = values.reshape(*frame.shape, len(slots))
             for number, slot in enumerate(slots):
                 frame.write(slot, np.ascontiguousarray(flat[..., number]))
 
+        frame.loaded_late(slots, line.line.place)
         frame.batch.asynchrony.groups(frame, "tcgen05.ld").issue(effect, line.line.place)
 
     return Step(run, tuple(slots), is_pure=False, reads_old=True)
@@ -183,6 +203,7 @@ def _store(line: Binder) -> Step:
             for rows, warp, lane, column in move.warps(frame, where):
                 words = memories_of(frame).words
                 part = words[rows]
+                move.note(frame, rows, warp, lane, column, line.line.place, writes=True)
                 store(part, move.cells, lane, column, values[rows, warp])
                 words[rows] = part
 
@@ -202,6 +223,18 @@ class _Move:
         if self.cells.lane.shape[1] != registers:
             raise line.refuse(f"has {registers} registers, not {self.cells.lane.shape[1]}")
         self._rows = int(self.cells.lane.max()) + 1
+
+    def note(
+        self, frame: Frame, rows: Array, warp: int, lane: int, column: int, place: Place,
+        *, writes: bool,
+    ) -> None:  # fmt: skip
+        """Tell the checks which cells of CTAs in rows are accessed."""
+        columns = column + self.cells.column
+        if self.cells.packed:
+            columns = np.stack([columns, columns + 1])
+        lanes = np.broadcast_to(lane + self.cells.lane, columns.shape)
+        number = frame.first // WARP + warp
+        note_cells(frame, number, rows[:, None], lanes, columns, place, writes=writes)
 
     def warps(self, frame: Frame, address: Array) -> list[tuple[Array, int, int, int]]:
         """Rows of CTAs, the warp of the frame, and lane and column of its address."""
@@ -235,5 +268,7 @@ def _wait(line: Binder) -> Step:
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         frame.batch.asynchrony.groups(frame, kind).wait(-1)
+        if kind == "tcgen05.ld":
+            frame.waited_for_loads()
 
     return Step(run, (), is_pure=False)

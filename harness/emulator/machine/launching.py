@@ -18,10 +18,14 @@ from harness.emulator.program.refusal import NotExecutable
 from harness.emulator.program.regions import Region
 from harness.emulator.program.steps import WARP, Registers
 from harness.emulator.program.types import Array
+from harness.emulator.state.agents import Agents
 from harness.emulator.state.batch import Batch, Findings, Geometry
 from harness.emulator.state.frame import Frame
+from harness.emulator.state.global_shadow import GlobalShadow
 from harness.emulator.state.memory import Memory, Trouble
+from harness.emulator.state.releases import Releases
 from harness.emulator.state.shadows import Races
+from harness.emulator.state.watching import Watched
 from harness.emulator.values import Budget, Checks, Fault, Launch, Outcome, Schedule
 
 __all__ = ["run"]
@@ -62,10 +66,19 @@ class _Machine:
         self._findings = Findings()
         self._arena = Arena(launch, program.listing, schedule.garbage, validity=check.validity)
         self._parameters = parameter_memory(launch, program.listing, self._arena)
-        self._races = Races()
+        self._watched = self._watch() if check.races else None
         self._executed = 0
         self._refuse_geometry()
         self._refuse_size()
+
+    def _watch(self) -> Watched:
+        """What the race check of all batches shares."""
+        memory, races, releases = self._arena.memory, Races(), Releases()
+        agents = Agents(-(-self._geometry.threads // WARP))
+        shadow = GlobalShadow(
+            len(memory.data), self._program.global_grain, agents, memory.where, races, releases
+        )
+        return Watched(agents, self._program.grain, races, releases, shadow)
 
     def _refuse_size(self) -> None:
         shared = self._shared_size()
@@ -92,7 +105,7 @@ class _Machine:
         ran = 0
         faults: list[Fault] = []
         for coordinates in self._batches(min(total, self._limits.max_ctas)):
-            batch = self._batch(coordinates)
+            batch = self._batch(coordinates, ran)
             try:
                 run_batch(self._program, batch, self._limits.max_instructions - self._executed)
             except Fallen as fallen:
@@ -106,7 +119,7 @@ class _Machine:
         return Outcome(
             allocations=self._arena.allocations(),
             faults=tuple(faults),
-            races=self._races.all(),
+            races=self._watched.races.all() if self._watched else (),
             uninitialised=self._findings.uninitialised(),
             executed=self._executed,
             ctas=ran,
@@ -149,7 +162,7 @@ class _Machine:
             end = -(-end // align) * align
         return -(-(end + self._launch.dynamic_shared) // 128) * 128
 
-    def _batch(self, coordinates: Array) -> Batch:
+    def _batch(self, coordinates: Array, first: int) -> Batch:
         lanes = -(-self._geometry.threads // WARP) * WARP
         memories = {
             "global": self._arena.memory,
@@ -160,8 +173,8 @@ class _Machine:
         batch = Batch(
             self._geometry, coordinates, memories, self._schedule, self._findings, lanes=lanes
         )
-        if self._check.races and memories["shared"].stride:
-            batch.look_for_races(self._program.grain, self._races)
+        if self._watched:
+            batch.look_for_races(first, self._watched)
         end = len(self._program.sections)
         width = lanes if self._schedule.warps == "lockstep" else WARP
         batch.frames = [Frame(batch, first, width, end) for first in range(0, lanes, width)]

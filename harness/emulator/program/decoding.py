@@ -50,7 +50,8 @@ class Section:
 class Program:
     """An entry ready to run. `live` is how many arrays of registers it holds at most.
 
-    `grain` is the size of the smallest access to memory, at most 4 bytes.
+    `grain` is the size of the smallest access to shared memory, `global_grain` to global memory; at
+    most 4 bytes.
     """
 
     listing: EntryListing
@@ -63,6 +64,7 @@ class Program:
     local_end: int
     live: int
     grain: int
+    global_grain: int
 
     def initial(self, garbage: int) -> list[Array]:
         """Every slot: constants, and something arbitrary in registers that nothing wrote."""
@@ -108,17 +110,18 @@ def decode(ptx: str, entry: str | None) -> Program:
     local, local_end = _placed(listing, "local", 0)
     return Program(
         listing, slots, sections, tuple(shared), shared_end, dynamic, tuple(local), local_end, live,
-        _grain(blocks),
+        _grain(blocks, "global"), _grain(blocks, "shared"),
     )  # fmt: skip
 
 
-def _grain(blocks: Sequence[Block]) -> int:
-    """The smallest access of `ld` and `st` to what may be shared memory."""
+def _grain(blocks: Sequence[Block], besides: str) -> int:
+    """The smallest access of `ld`, `st` and atomics to what may not be in that space."""
     sizes = [4]
     for block in blocks:
         for line in block.lines:
-            words = line.opcode.split(".")
-            if words[0] in ("ld", "st") and "global" not in words and "param" not in words:
+            words = [word.split("::")[0] for word in line.opcode.split(".")]
+            is_access = words[0] in ("ld", "st", "atom", "red")
+            if is_access and not {besides, "param"} & set(words):
                 sizes.append(SIZES.get(words[-1], 4))
     return min(sizes)
 
@@ -172,12 +175,16 @@ def _settling(slots: Slots, block: Block, draft: _Draft) -> _Draft:
     `tcgen05.ld` before it, and the assembler then orders them by the registers.
     """
 
-    def settle(kinds: Sequence[str]) -> Run:
+    def settle(kinds: Sequence[str], touched: set[int], place: Place) -> Run:
         def run(registers: Registers) -> None:
+            frame = registers[0]
             for kind in kinds:
-                groups = registers[0].batch.asynchrony.groups(registers[0], kind)
-                if groups.is_pending:
+                groups = frame.batch.asynchrony.groups(frame, kind)
+                early = frame.too_early(touched)
+                if groups.is_pending or early:
                     groups.wait(-1)
+                if early and frame.batch.watch is not None:
+                    frame.batch.watch.too_early(early, place)
 
         return run
 
@@ -185,7 +192,7 @@ def _settling(slots: Slots, block: Block, draft: _Draft) -> _Draft:
     steps = []
     for step, touched, line in zip(draft.steps, draft.touched, block.lines, strict=True):
         kinds = [k for k, some in late if touched & some and not line.opcode.startswith(k)]
-        steps.append(replace(step, prelude=settle(kinds)) if kinds else step)
+        steps.append(replace(step, prelude=settle(kinds, touched, line.place)) if kinds else step)
     return replace(draft, steps=steps)
 
 

@@ -8,6 +8,7 @@ from harness.emulator.program.steps import MASK, Registers
 from harness.emulator.program.types import Array
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.memory import CLUSTER_SHIFT, Memory
+from harness.emulator.state.semantics import WEAK, Semantics
 from harness.emulator.values import Place
 
 __all__ = ["Located", "gather", "locate", "scatter"]
@@ -84,8 +85,9 @@ def _by_window(
 
 
 def gather(
-    registers: Registers, space: str, address: Array, size: int, place: Place
-) -> tuple[Array, Array | None]:
+    registers: Registers, space: str, address: Array, size: int, place: Place,
+    how: Semantics = WEAK,
+) -> tuple[Array, Array | None]:  # fmt: skip
     """Elements of `size` bytes (1 to 16) that the active threads read, and the mask of these."""
     frame: Frame = registers[0]
     mask = registers[MASK]
@@ -95,7 +97,8 @@ def gather(
         if memory.written is not None:
             frame.batch.note_unwritten(memory, index, size, active, place)
         if frame.batch.watch is not None:
-            frame.batch.watch.read(frame, memory, index, size, active, place)
+            frame.batch.watch.read(frame, memory, index, size, active, place, how)
+            frame.batch.watch.acquire(frame, memory, index, active, how)
         value = loaded if value is None or active is None else np.where(active, loaded, value)
     if value is None:
         return np.zeros((1, 1), dtype="c16" if size == 16 else f"u{size}"), mask
@@ -103,15 +106,17 @@ def gather(
 
 
 def scatter(
-    registers: Registers, space: str, address: Array, values: Array, size: int, place: Place
-) -> None:
+    registers: Registers, space: str, address: Array, values: Array, size: int, place: Place,
+    how: Semantics = WEAK,
+) -> None:  # fmt: skip
     """Write elements of `size` bytes for the active threads."""
     frame: Frame = registers[0]
     for memory, index, active in locate(frame, space, address, size, "a store", registers[MASK]):
         if memory.stride and frame.ctas > 1:
             values = np.broadcast_to(values, np.broadcast_shapes(values.shape, (frame.ctas, 1)))
         if frame.batch.watch is not None:
-            frame.batch.watch.write(frame, memory, index, size, active, place, values)
+            frame.batch.watch.release(frame, memory, index, active, how)
+            frame.batch.watch.write(frame, memory, index, size, active, place, values, how)
         if active is not None:
             shape = np.broadcast_shapes(index.shape, values.shape, active.shape)
             which = np.broadcast_to(active, shape)

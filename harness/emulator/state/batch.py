@@ -6,15 +6,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.emulator.program.steps import WARP
+from harness.emulator.engines.tensor_memory import COLUMNS, ROWS
 from harness.emulator.program.types import Array
 from harness.emulator.state.asynchrony import Asynchrony
 from harness.emulator.state.barriers import Barriers
 from harness.emulator.state.frame import Frame
-from harness.emulator.state.happens_before import HappensBefore
 from harness.emulator.state.memory import Memory
-from harness.emulator.state.shadows import Races
 from harness.emulator.state.tensor_memories import TensorMemories
+from harness.emulator.state.watching import Watch, Watched
 from harness.emulator.values import Place, Schedule, Uninitialised
 
 __all__ = ["WINDOWS", "Batch", "Geometry"]
@@ -82,24 +81,26 @@ class Batch:
         self.frames: list[Frame] = []
         self.barriers = Barriers(self.ctas, lanes, geometry.cluster_size)
         self.asynchrony = Asynchrony(schedule.completion, self.random)
-        self.watch: HappensBefore | None = None
+        self.watch: Watch | None = None
         self.executed = 0
         self.ticks = 0
         # Goes up where nothing but who only tests a barrier can go on.
         self.patience = 0
         self._tensor_memories: TensorMemories | None = None
 
-    def look_for_races(self, grain: int, races: Races) -> None:
-        """Watch shared memory from now on, in pieces of `grain` bytes."""
-        warps = self.threads // WARP
-        watch = HappensBefore(self.ctas, warps, self.memories["shared"], grain, races)
+    def look_for_races(self, first: int, watched: Watched) -> None:
+        """Watch memory from now on; `first` is the number of the first of these CTAs."""
+        watch = Watch(self.ctas, first, self.memories["shared"], watched)
         self.watch = self.barriers.watch = self.asynchrony.watch = watch
 
     @property
     def tensor_memories(self) -> TensorMemories:
         """Tensor memory, from when it is first asked for."""
         if self._tensor_memories is None:
-            self._tensor_memories = TensorMemories(self.ctas, self.schedule.garbage)
+            validity = self.memories["shared"].written is not None
+            self._tensor_memories = TensorMemories(
+                self.ctas, self.schedule.garbage, validity=validity
+            )
         return self._tensor_memories
 
     def is_in(self, space: str, address: Array) -> Array:
@@ -117,6 +118,16 @@ class Batch:
         size = self.geometry.cluster_size
         answer: Array = rows // size * size + np.clip(rank, 0, size - 1)
         return answer
+
+    def note_unwritten_cells(self, cells: Array, place: Place) -> None:
+        """Remember a read of cells of tensor memory that nothing wrote."""
+        missing = self.tensor_memories.unwritten(cells)
+        if len(missing):
+            key = ("tensor memory", place)
+            self.findings.unwritten[key] = self.findings.unwritten.get(key, 0) + len(missing)
+            lane, column = divmod(int(missing[0]) % (ROWS * COLUMNS), COLUMNS)
+            words = f"reads lane {lane}, column {column} of tensor memory, which nothing wrote"
+            self.findings.words.setdefault(key, words)
 
     def note_unwritten(
         self, memory: Memory, index: Array, size: int, active: Array | None, place: Place

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from harness.emulator.program.steps import MASK, Registers
 from harness.emulator.program.types import Array
+from harness.emulator.values import Place
 
 __all__ = ["Frame", "Hold"]
 
@@ -45,6 +47,8 @@ class Frame:
         self.end = end
         self.at: int | Array = 0
         self.holds: list[Hold] = []
+        # Registers that `tcgen05.ld` writes, where, and the threads that have not waited for it.
+        self._unwaited: dict[int, tuple[Place, Array]] = {}
 
     def clock(self) -> int:
         """A clock that never stands still: instructions of threads so far."""
@@ -62,6 +66,24 @@ class Frame:
         if mask is None:
             return np.ones(self.shape, dtype=np.bool_)
         return np.broadcast_to(mask, self.shape)
+
+    def loaded_late(self, slots: Sequence[int], place: Place) -> None:
+        """Active threads wait for these registers by `tcgen05.wait::ld`."""
+        self._unwaited.update(dict.fromkeys(slots, (place, self.active())))
+
+    def waited_for_loads(self) -> None:
+        """Active threads have waited for all of them."""
+        active = self.active()
+        left = {slot: (place, mask & ~active) for slot, (place, mask) in self._unwaited.items()}
+        self._unwaited = {slot: one for slot, one in left.items() if one[1].any()}
+
+    def too_early(self, touched: AbstractSet[int]) -> Place | None:
+        """The load of a register that active threads touch, and have not waited for."""
+        for slot in sorted(self._unwaited.keys() & touched):
+            place, mask = self._unwaited[slot]
+            if (mask & self.active()).any():
+                return place
+        return None
 
     def alive(self) -> Array:
         """Which threads have not left, for every thread."""

@@ -2,29 +2,29 @@
 
 `known[cta, warp, agent]` is the last clock of an agent that a warp is ordered after; `fenced` the
 same through `fence.proxy.async` (PTX ISA, "Proxies"): what an engine of the async proxy may rely
-on. Agents are the warps, the `cp.async` of each warp, then those of the async proxy: `wgmma` and
-bulk stores of each warp, bulk loads by their mbarrier, and `tcgen05`.
+on in shared memory. Of global and of tensor memory proxies are not looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from harness.emulator.program.steps import MASK, WARP
 from harness.emulator.program.types import Array
+from harness.emulator.state.agents import BY_WARP, Agents
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.memory import Memory
-from harness.emulator.state.shadows import Access, Races, Shadow
-from harness.emulator.values import Place
+from harness.emulator.state.releases import Releases
+from harness.emulator.state.semantics import WITHIN_GPU, Semantics
 
-__all__ = ["HappensBefore", "Task"]
+__all__ = ["HappensBefore", "Task", "by_warp", "rows_of"]
 
-_LOADS = 8
 _BARRIERS = 16
-_BY_WARP = {"cp.async": 1, "wgmma": 2, "bulk.read": 3}
+# Locations whose releases are taken together: what is in one line of 2^7 bytes.
+_LINE = 7
 
 
 @dataclass(slots=True)
@@ -47,116 +47,30 @@ class _Clocks:
 
 
 class HappensBefore:
-    """The clocks of a batch, and the accesses that they do not order."""
+    """The clocks of a batch, whose row 0 is CTA `first` of the launch."""
 
-    def __init__(self, ctas: int, warps: int, shared: Memory, grain: int, races: Races) -> None:
-        self._warps = warps
-        self._agents = 4 * warps + _LOADS + 1
-        names = [f"{kind}warp {w}" for kind in _KINDS for w in range(warps)]
-        names += ["a bulk load"] * _LOADS + ["tcgen05"]
+    def __init__(
+        self, ctas: int, first: int, stride: int, agents: Agents, releases: Releases
+    ) -> None:
+        self._releases = releases
+        self._first = first
+        self._numbers = agents
+        self._warps = warps = agents.warps
+        self._agents = agents.count
         self._both = np.zeros((2, ctas, warps, self._agents), dtype=np.uint32)
         own = np.arange(warps)
         self._both[0, :, own, own] = 1
         self._ticks = np.ones((ctas, self._agents), dtype=np.uint32)
-        self._stride = shared.stride
-        self._shared = shared
-        self._shadow = Shadow(ctas, shared.stride, grain, self._agents, names, races)
+        self._stride = stride
         self._barriers = _Clocks((ctas, _BARRIERS, self._agents))
-        self._cluster = _Clocks((ctas, self._agents))
         self._mbarriers: dict[int, _Clocks] = {}
         self._slots: dict[int, int] = {}
         self._commits: dict[tuple[str, int], list[Array]] = {}
+        # By `fence`: what each warp has released, and which locations it has read before.
+        self._fenced_off = np.zeros((ctas, warps, self._agents), dtype=np.uint32)
+        self._seen: dict[tuple[int, int], set[object]] = {}
         self.task: Task | None = None
         self._ctas = ctas
-
-    # Accesses.
-
-    def read(
-        self,
-        frame: Frame,
-        memory: Memory,
-        index: Array,
-        size: int,
-        active: Array | None,
-        place: Place,
-    ) -> None:
-        """The active threads read `size` bytes at offsets into the data of a memory."""
-        if memory is self._shared:
-            for warp, spots, _ in self._by_warp(frame, index, active):
-                self._shadow.read(self._pieces(spots, size), self._access(frame, warp, place))
-
-    def write(
-        self,
-        frame: Frame,
-        memory: Memory,
-        index: Array,
-        size: int,
-        active: Array | None,
-        place: Place,
-        values: Array | None,
-    ) -> None:
-        """The active threads are about to write values; None: whatever they are."""
-        if memory is not self._shared:
-            return
-        full = None if values is None else np.broadcast_to(values, frame.shape)
-        for warp, spots, kept in self._by_warp(frame, index, active):
-            changed = np.ones(len(spots), dtype=np.bool_)
-            if full is not None:
-                # What writes the same again disturbs nobody: each warp sees what those before it
-                # wrote in the same instruction.
-                own = full[:, warp * WARP : (warp + 1) * WARP]
-                new = own.reshape(-1) if kept is None else own[kept]
-                changed = memory.load(spots, size) != new
-                memory.store(spots, new, size)
-            changed = np.repeat(changed, max(1, size // self._shadow.grain))
-            self._shadow.write(self._pieces(spots, size), self._access(frame, warp, place), changed)
-
-    def block(self, warp: int, spots: Array, size: int, place: Place, *, writes: bool) -> None:
-        """The task that is running, issued by a warp, accesses `size` bytes at offsets (n,)."""
-        task = self.task
-        if task is None:
-            return
-        pieces = self._pieces(spots, size)
-        at = warp - task.first
-        access = self._access_of(task, at, place)
-        if writes:
-            self._shadow.write(pieces, access, np.ones(len(pieces), dtype=np.bool_))
-        else:
-            self._shadow.read(pieces, access)
-
-    def _access(self, frame: Frame, warp: int, place: Place) -> Access:
-        task = self.task
-        if task is None:
-            known = self._both[0, :, frame.first // WARP + warp]
-            return Access(frame.first // WARP + warp, known, None, 2 * self._warps, place)
-        return self._access_of(task, warp, place)
-
-    def _access_of(self, task: Task, at: int, place: Place) -> Access:
-        fenced = task.fenced[:, at] if task.is_proxied else None
-        agent = int(task.agents[at])
-        return Access(agent, task.known[:, at], fenced, 2 * self._warps, place)
-
-    def _by_warp(
-        self, frame: Frame, index: Array, active: Array | None
-    ) -> Iterator[tuple[int, Array, Array | None]]:
-        """Each warp with active threads, the offsets of these, and which threads they are."""
-        full = np.broadcast_to(index, frame.shape)
-        mask = None if active is None else np.broadcast_to(active, frame.shape)
-        for warp in range(frame.lanes // WARP):
-            here = full[:, warp * WARP : (warp + 1) * WARP]
-            if mask is None:
-                yield warp, here.reshape(-1), None
-                continue
-            kept = mask[:, warp * WARP : (warp + 1) * WARP]
-            if kept.any():
-                yield warp, here[kept], kept
-
-    def _pieces(self, spots: Array, size: int) -> Array:
-        grain = self._shadow.grain
-        if size <= grain:
-            return spots // grain
-        more: Array = spots[:, None] // grain + np.arange(size // grain)
-        return more.reshape(-1)
 
     # Barriers.
 
@@ -243,12 +157,65 @@ class HappensBefore:
         return self._mbarriers[offset]
 
     def cluster(self, size: int) -> None:
-        """All threads of each cluster have met: every warp knows of its own CTA what all know."""
-        del size
+        """All threads of each cluster have met: every warp knows what all of them know."""
         most = self._both.max(axis=2, keepdims=True)
         self._both[:] = np.maximum(self._both, most)
+        for row in range(0, self._ctas, size):
+            members = range(self._first + row, self._first + row + size)
+            self._releases.meet(members, self._both[0, row : row + size, 0])
         own = np.arange(self._warps)
         self._both[0, :, own, own] += 1
+
+    # Atomic operations, flags and fences.
+
+    def release(
+        self, frame: Frame, memory: Memory, index: Array, active: Array | None, how: Semantics
+    ) -> None:
+        """The active threads are about to write to locations by a strong operation."""
+        if not how.strength:
+            return
+        for warp, spots, kept in by_warp(frame, index, active):
+            number = frame.first // WARP + warp
+            rows = rows_of(frame, kept, len(spots))
+            for row, line in set(zip(rows.tolist(), (spots >> _LINE).tolist(), strict=True)):
+                known = self._both[0, row, number]
+                clocks = known if how.releases else self._fenced_off[row, number]
+                if not clocks.any():
+                    continue
+                for key in _keys(memory, line, row, how, self._first):
+                    self._releases.publish(key, self._first + row, clocks)
+            if how.releases:
+                self._both[0, np.unique(rows), number, number] += 1
+
+    def acquire(
+        self, frame: Frame, memory: Memory, index: Array, active: Array | None, how: Semantics
+    ) -> None:
+        """The active threads have read locations by a strong operation."""
+        if not how.strength:
+            return
+        for warp, spots, kept in by_warp(frame, index, active):
+            number = frame.first // WARP + warp
+            rows = rows_of(frame, kept, len(spots))
+            for row, line in set(zip(rows.tolist(), (spots >> _LINE).tolist(), strict=True)):
+                keys = _keys(memory, line, row, how, self._first)
+                if how.acquires:
+                    self._learn_from(keys, row, number)
+                else:
+                    self._seen.setdefault((row, number), set()).update(keys)
+
+    def thread_fence(self, frame: Frame, mask: Array) -> None:
+        """`fence`, `membar`: makes releases and acquires of relaxed operations around it."""
+        for warp, rows in self._warps_of(frame, mask):
+            for row in rows.tolist():
+                self._learn_from(self._seen.pop((row, warp), set()), row, warp)
+            self._fenced_off[rows, warp] = self._both[0, rows, warp]
+            self._both[0, rows, warp, warp] += 1
+
+    def _learn_from(self, keys: Iterable[object], row: int, warp: int) -> None:
+        for key in keys:
+            own = self._releases.acquire(key, self._first + row)
+            if own is not None:
+                self._both[0, row, warp] = np.maximum(self._both[0, row, warp], own)
 
     def fence(self, frame: Frame, mask: Array) -> None:
         """`fence.proxy.async`: what warps know, engines may rely on from now on."""
@@ -262,12 +229,14 @@ class HappensBefore:
         """Active threads issue an operation. `slot`: the mbarrier's offset, for bulk loads."""
         first, count = frame.first // WARP, frame.lanes // WARP
         warps = np.arange(first, first + count)
-        if kind in _BY_WARP:
-            agents = warps + _BY_WARP[kind] * self._warps
+        numbers = self._numbers
+        if kind in BY_WARP:
+            agents = warps + BY_WARP[kind] * self._warps
+        elif kind == "tcgen05":
+            agents = np.full(count, numbers.tcgen05)
         else:
-            number = self._slots.setdefault(slot, len(self._slots)) % _LOADS
-            last = _LOADS if kind == "tcgen05" else number
-            agents = np.full(count, 4 * self._warps + last)
+            number = self._slots.setdefault(slot, len(self._slots))
+            agents = np.full(count, numbers.load(number))
         mask = frame.registers[MASK]
         known = self._both[:, :, first : first + count].copy()
         self._ticks[:, agents] += 1
@@ -280,22 +249,50 @@ class HappensBefore:
 
     def commit(self, frame: Frame, kind: str) -> None:
         """A group ends: remember how far its agents are."""
-        if kind in _BY_WARP:
+        if kind in BY_WARP:
             self._commits.setdefault((kind, frame.first), []).append(self._ticks.copy())
 
     def wait(self, frame: Frame, kind: str, pending: int) -> None:
         """Threads have waited for all groups but so many; -1: for everything."""
-        if kind not in _BY_WARP:
+        if kind not in BY_WARP:
             return
         commits = self._commits.get((kind, frame.first), [])
         if pending >= 0 and len(commits) <= pending:
             return
         ticks = self._ticks if pending < 0 else commits[len(commits) - 1 - pending]
         for warp, rows in self._warps_of(frame, frame.active()):
-            agent = warp + _BY_WARP[kind] * self._warps
+            agent = self._numbers.of_warp(kind, warp)
             self._both[0, rows, warp, agent] = np.maximum(
                 self._both[0, rows, warp, agent], ticks[rows, agent]
             )
 
 
-_KINDS = ("", "cp.async of ", "wgmma of ", "a bulk store of ")
+def _keys(memory: Memory, line: int, row: int, how: Semantics, first: int) -> list[object]:
+    """What a location is published under: for all, and for its own CTA."""
+    own: list[object] = [(memory.name, first, line, row)]
+    if memory.name == "global":
+        own = [(memory.name, line, row + first)]
+    return [*own, (memory.name, line)] if how.strength >= WITHIN_GPU else [*own]
+
+
+def by_warp(
+    frame: Frame, index: Array, active: Array | None
+) -> Iterator[tuple[int, Array, Array | None]]:
+    """Each warp with active threads, the offsets of these, and which threads they are."""
+    full = np.broadcast_to(index, frame.shape)
+    mask = None if active is None else np.broadcast_to(active, frame.shape)
+    for warp in range(frame.lanes // WARP):
+        here = full[:, warp * WARP : (warp + 1) * WARP]
+        if mask is None:
+            yield warp, here.reshape(-1), None
+            continue
+        kept = mask[:, warp * WARP : (warp + 1) * WARP]
+        if kept.any():
+            yield warp, here[kept], kept
+
+
+def rows_of(frame: Frame, kept: Array | None, count: int) -> Array:
+    """The CTAs of the threads of a warp that `by_warp` gave, each as often as it has pieces."""
+    rows = np.arange(frame.ctas)
+    rows = np.repeat(rows, WARP if kept is None else kept.sum(axis=1))
+    return np.repeat(rows, count // len(rows))

@@ -1,4 +1,4 @@
-"""Who last wrote and read each piece of shared memory, and which accesses nothing orders.
+"""Who last wrote and read each piece of a CTA's memory, and which accesses nothing orders.
 
 An agent is a warp or an engine; its clock goes up whenever others may learn of what it did. An
 access is ordered after another if the accessing agent knows the other's clock of then. Sources: C.
@@ -7,17 +7,17 @@ Flanagan and S. Freund, "FastTrack" (2009); PTX ISA, "Memory Consistency Model".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from harness.emulator.program.types import Array
-from harness.emulator.values import Place, Race, RaceKind
+from harness.emulator.state.agents import NOBODY, Agents
+from harness.emulator.values import Place, Race, RaceKind, RaceSpace
 
-__all__ = ["Access", "Races", "Shadow"]
+__all__ = ["Access", "Places", "Races", "Shadow"]
 
-_NOBODY = 255
 _MOST_EXAMPLES = 200
 
 
@@ -42,12 +42,15 @@ class Races:
     def __init__(self) -> None:
         self._found: dict[tuple[frozenset[Place], bool], Race] = {}
 
-    def add(self, kind: RaceKind, first: Place, second: Place, what: str, *, formal: bool) -> None:
+    def add(
+        self, kind: RaceKind, space: RaceSpace, first: Place, second: Place, what: str,
+        *, formal: bool,
+    ) -> None:  # fmt: skip
         """Remember a pair."""
         key = (frozenset((first, second)), formal)
         if key not in self._found and len(self._found) < _MOST_EXAMPLES:
             self._found[key] = Race(
-                kind=kind, space="shared", formal=formal, first=first, second=second, what=what,
+                kind=kind, space=space, formal=formal, first=first, second=second, what=what,
             )  # fmt: skip
 
     def all(self) -> tuple[Race, ...]:
@@ -63,24 +66,50 @@ class Races:
         )
 
 
-class Shadow:
-    """Last accesses to shared memory, piece by piece of `grain` bytes, of all CTAs."""
+class Places:
+    """Places by a number that fits into an array."""
 
-    def __init__(
-        self, ctas: int, stride: int, grain: int, agents: int, names: Sequence[str], races: Races
-    ) -> None:
-        count = ctas * stride // grain
-        self.grain = grain
-        self._pieces = stride // grain
-        self._names = names
-        self._races = races
-        self._writer = np.full(count, _NOBODY, dtype=np.uint8)
-        self._written_at = np.zeros(count, dtype=np.uint32)
-        self._written_by = np.zeros(count, dtype=np.uint16)
-        self._read_at = np.zeros((count, agents), dtype=np.uint32)
-        self._read_by = np.zeros((count, agents), dtype=np.uint16)
+    def __init__(self) -> None:
         self._places: list[Place] = []
         self._numbers: dict[Place, int] = {}
+
+    def number(self, place: Place) -> int:
+        """The number of a place, a new one for a new place."""
+        found = self._numbers.setdefault(place, len(self._places))
+        if found == len(self._places):
+            self._places.append(place)
+        return found
+
+    def __getitem__(self, number: int) -> Place:
+        return self._places[number]
+
+
+class Shadow:
+    """Last accesses to a memory that each CTA has of its own, piece by piece, of all CTAs.
+
+    `pieces` are those of one CTA; `members` are the agents that access this memory at all. `where`
+    names the place of a piece, and says how many bytes it has.
+    """
+
+    def __init__(
+        self, ctas: int, pieces: int, space: RaceSpace, agents: Agents, members: Sequence[int],
+        where: Callable[[int], tuple[str, int]], races: Races,
+    ) -> None:  # fmt: skip
+        count = ctas * pieces
+        self._pieces = pieces
+        self._space = space
+        self._names = agents.names
+        self._members = np.array(members)
+        self._column = np.zeros(agents.count, dtype=np.int64)
+        self._column[self._members] = np.arange(len(members))
+        self._where = where
+        self._races = races
+        self._writer = np.full(count, NOBODY, dtype=np.uint8)
+        self._written_at = np.zeros(count, dtype=np.uint32)
+        self._written_by = np.zeros(count, dtype=np.uint16)
+        self._read_at = np.zeros((count, len(members)), dtype=np.uint32)
+        self._read_by = np.zeros((count, len(members)), dtype=np.uint16)
+        self._places = Places()
 
     def read(self, pieces: Array, access: Access) -> None:
         """Pieces (n,), by number over all CTAs, are read."""
@@ -88,8 +117,9 @@ class Shadow:
             return
         self._check_writers(pieces, access, "write-read")
         rows = pieces // self._pieces
-        self._read_at[pieces, access.agent] = access.known[rows, access.agent]
-        self._read_by[pieces, access.agent] = self._number(access.place)
+        column = self._column[access.agent]
+        self._read_at[pieces, column] = access.known[rows, access.agent]
+        self._read_by[pieces, column] = self._places.number(access.place)
 
     def write(self, pieces: Array, access: Access, changes: Array) -> None:
         """Pieces are written; where `changes` is False they hold the same bytes as before."""
@@ -98,21 +128,22 @@ class Shadow:
         self._check_writers(pieces[changes], access, "write-write")
         changed = pieces[changes]
         rows = changed // self._pieces
-        late = self._read_at[changed] > access.known[rows]
-        late[:, access.agent] = False
+        late = self._read_at[changed] > access.known[:, self._members][rows]
+        late[:, self._column[access.agent]] = False
         if late.any():
             where, readers = np.nonzero(late)
-            for agent in np.unique(readers).tolist():
-                chosen = changed[where[readers == agent]]
-                self._report("read-write", chosen, self._read_by[chosen, agent], agent, access)
+            for column in np.unique(readers).tolist():
+                chosen = changed[where[readers == column]]
+                agent = int(self._members[column])
+                self._report("read-write", chosen, self._read_by[chosen, column], agent, access)
         rows = pieces // self._pieces
         self._writer[pieces] = access.agent
         self._written_at[pieces] = access.known[rows, access.agent]
-        self._written_by[pieces] = self._number(access.place)
+        self._written_by[pieces] = self._places.number(access.place)
 
     def _check_writers(self, pieces: Array, access: Access, kind: RaceKind) -> None:
         writers = self._writer[pieces]
-        others = (writers != _NOBODY) & (writers != access.agent)
+        others = (writers != NOBODY) & (writers != access.agent)
         if not others.any():
             return
         chosen = pieces[others]
@@ -137,19 +168,11 @@ class Shadow:
         for number in np.unique(by).tolist():
             first = self._places[number]
             piece = int(pieces[by == number][0])
-            offset = piece % self._pieces * self.grain
+            name, size = self._where(piece % self._pieces)
             done = kind.split("-")
             why = "no fence.proxy.async orders" if formal else "nothing orders"
             what = (
                 f"{why} the {done[0]} by {self._names[agent]} and the {done[1]} by"
-                f" {self._names[access.agent]} of shared address {hex(offset)}"
-                f" ({len(pieces) * self.grain} bytes)"
+                f" {self._names[access.agent]} of {name} ({len(pieces) * size} bytes)"
             )
-            self._races.add(kind, first, access.place, what, formal=formal)
-
-    def _number(self, place: Place) -> int:
-        number = self._numbers.get(place)
-        if number is None:
-            number = self._numbers[place] = len(self._places)
-            self._places.append(place)
-        return number
+            self._races.add(kind, self._space, first, access.place, what, formal=formal)

@@ -187,6 +187,9 @@ def test_tcgen05_that_nobody_waits_for_is_not_there_yet() -> None:
     held = [each.allocations[0].data.view("f4").reshape(128, 16) for each in results]
     assert np.array_equal(held[0], 2 * (a @ b))
     assert not np.array_equal(held[1], 2 * (a @ b))
+    for result in results:
+        spaces = {each.space for each in result.races if not each.formal}
+        assert spaces == {"tensor_memory"}
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
@@ -204,6 +207,69 @@ def test_registers_of_a_load_may_be_used_before_the_wait(schedule: Schedule) -> 
     result = outcome(ptx, np.zeros(32, "u4"), schedule=schedule)
     assert not result.faults, result.faults
     assert result.allocations[0].data.view("u4").tolist() == [t + 8 for t in range(32)]
+
+
+# Warps 0 and 4 share lanes of tensor memory: the first writes or reads them, then the other.
+TENSOR_EXCHANGE = (
+    "setp.lt.u32 %p1, %r40, 32; setp.ge.u32 %p2, %r40, 128;"
+    " @%p1 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 32; bar.sync 0;"
+    " ld.shared.u32 %r2, [place]; @!%p1 bra skip; {first} skip: bar.sync 0; @!%p2 bra end;"
+    " {second} mad.wide.u32 %rd1, %r40, 4, %rd40; st.global.u32 [%rd1], %r4; end:"
+)
+TENSOR_STORE = "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r2], {%r40};"
+TENSOR_LOAD = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r4}, [%r2];"
+STORED, LOADED = "tcgen05.wait::st.sync.aligned;", "tcgen05.wait::ld.sync.aligned;"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES[::2], ids=str)
+@pytest.mark.parametrize(
+    ("first", "second", "is_right"),
+    [
+        (TENSOR_STORE + STORED, TENSOR_LOAD + LOADED, True),
+        (TENSOR_LOAD + LOADED, TENSOR_STORE + STORED, True),
+        (TENSOR_STORE, TENSOR_LOAD + LOADED, False),
+        (TENSOR_LOAD, TENSOR_STORE + STORED, False),
+        (TENSOR_LOAD + STORED, TENSOR_STORE + STORED, False),
+    ],
+)
+def test_tensor_memory_is_ordered_by_waits_and_barriers(
+    first: str, second: str, is_right: bool, schedule: Schedule
+) -> None:
+    body = TENSOR_EXCHANGE.replace("{first}", first).replace("{second}", second)
+    ptx = kernel(body, 1, declarations=".shared .b32 place;")
+    check = Checks(races=True)
+    result = outcome(ptx, np.zeros(160, "u4"), block=160, schedule=schedule, checks=check)
+    assert not result.faults, result.faults
+    assert [each.space for each in result.races] == ([] if is_right else ["tensor_memory"])
+
+
+def test_registers_of_a_load_want_its_wait_by_the_letter() -> None:
+    body = (
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 32;"
+        f" ld.shared.u32 %r2, [place]; {TENSOR_STORE} {STORED} {TENSOR_LOAD} {{one}}"
+        " mad.wide.u32 %rd1, %r40, 4, %rd40; st.global.u32 [%rd1], %r4; {two}"
+    )
+    found = []
+    for one, two in ((LOADED, ""), ("", LOADED)):
+        text = body.replace("{one}", one).replace("{two}", two)
+        ptx = kernel(text, 1, declarations=".shared .b32 place;")
+        result = outcome(ptx, np.zeros(32, "u4"), checks=Checks(races=True))
+        found.append([(each.formal, each.second.instruction[:2]) for each in result.races])
+    assert found == [[], [(True, "st")]]
+
+
+def test_tensor_memory_that_nothing_wrote() -> None:
+    body = (
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 32;"
+        f" ld.shared.u32 %r2, [place]; {{store}} {TENSOR_LOAD} {LOADED}"
+        " mad.wide.u32 %rd1, %r40, 4, %rd40; st.global.u32 [%rd1], %r4;"
+    )
+    spaces = []
+    for store in ("", TENSOR_STORE + STORED):
+        ptx = kernel(body.replace("{store}", store), 1, declarations=".shared .b32 place;")
+        result = outcome(ptx, np.zeros(32, "u4"), checks=Checks(validity=True))
+        spaces.append([(each.space, each.count) for each in result.uninitialised])
+    assert spaces == [[("tensor memory", 32)], []]
 
 
 def test_tensor_memory_is_asked_for_and_given_back() -> None:
