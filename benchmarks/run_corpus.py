@@ -1,0 +1,258 @@
+"""The corpus, executed on the emulator: writes docs/run-corpus.md.
+
+    python benchmarks/run_corpus.py [--kernel K] [--sm SM] [--triton X] [--again VERDICT] [--page]
+
+Each kernel of the corpus on each target with each Triton, at the small sizes of its repro, with
+the first of its configs that compiles. Rows are kept in `run-corpus.jsonl` of the results folder
+as they are found: a second call goes on where the first one ended, `--again` repeats those with a
+verdict, and `--page` only writes the page. Nothing in that page is typed in, apart from what
+`FOLLOWED` says of an alarm that was followed to its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.cells.run import CompileOptions
+from harness.cells.selection import SelectionOptions, select_all
+from harness.emulator.values import Budget
+from harness.files.locations import home_dir
+from harness.frontends.base import Selection
+from harness.repros.find import find_kernels
+from harness.runs.rows import as_document
+from harness.runs.run import run_selections
+from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
+from harness.store.store import Store
+from harness.values.errors import TriageError
+from harness.values.kernel import Config, ConfigFilter
+from harness.values.run import RunRow
+
+PAGE = Path(__file__).parents[1] / "docs" / "run-corpus.md"
+ROWS = "run-corpus.jsonl"
+TARGETS = ("80", "90a", "100a", "120a")
+TRITONS = ("3.9.0", "3.6.0")
+CONFIGS = 3
+"""So many configs are tried where the first ones do not compile."""
+EXECUTED = ("right", "ran")
+
+FOLLOWED: tuple[tuple[str, str, str, str, str], ...] = ()
+"""Patterns of kernel, target, Triton and verdict, and what an alarm came to in the end."""
+
+Row = dict[str, Any]
+Place = tuple[str, str, str]
+
+
+def place_of(row: Row) -> Place:
+    """Kernel, target and Triton."""
+    return row["kernel"], row["target"], row["triton"]
+
+
+def read_rows(path: Path) -> dict[Place, Row]:
+    """The last row of each place."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return {place_of(row): row for row in map(json.loads, lines)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nth(ConfigFilter):
+    """Lets one config of a launch through, by its number in the order of the tuner."""
+
+    number: int
+    seen: list[Config] = field(default_factory=list, compare=False)
+
+    def matches(self, config: Config) -> bool:
+        """Whether this is the one."""
+        if config not in self.seen:
+            self.seen.append(config)
+        return self.seen.index(config) == self.number
+
+
+def fill(path: Path, options: argparse.Namespace) -> None:
+    """Execute what has no row yet, and keep each row as it comes.
+
+    Where a config does not compile, the next one is tried.
+    """
+    known = read_rows(path)
+    for triton in options.triton:
+        for sm in options.sm:
+            words = SelectionOptions(kernel=options.kernel, sm=[sm], triton=[triton])
+            left = [one for one in select_all(words) if is_wanted(known, one, options.again)]
+            for number in range(CONFIGS):
+                chosen = [replace(one, config=Nth(number=number)) for one in left]
+                rows = execute(path, chosen) if chosen else {}
+                left = [one for one in left if is_refused(rows.get(one.repro.name))]
+
+
+def is_wanted(known: dict[Place, Row], one: Selection, again: Sequence[str]) -> bool:
+    """Whether there is no row of this kernel, target and Triton yet, or one that is to be again."""
+    row = known.get((one.repro.name, str(one.targets[0]), one.compilers[0].version))
+    return row is None or row["run"] in again
+
+
+def execute(path: Path, selections: Sequence[Selection]) -> dict[str, Row]:
+    """Rows by kernel. What cannot even be captured gets one that says so."""
+    found: dict[str, Row] = {}
+    last = time.monotonic()
+
+    def keep(row: Row) -> None:
+        nonlocal last
+        wall, last = time.monotonic() - last, time.monotonic()
+        found[row["kernel"]] = row
+        with path.open("ab") as file:
+            file.write(msgspec.json.encode({**row, "wall": round(wall, 1)}) + b"\n")
+        words = [*place_of(row), row["run"], f"{wall:.1f} s", row["run_reason"][:150]]
+        print(*words, flush=True)
+
+    failures = asyncio.run(
+        run_all(selections, lambda row: keep(msgspec.to_builtins(as_document(row))))
+    )
+    for one in selections:
+        name = one.repro.name
+        if name not in found:
+            said = [each for each in failures if name in each] or ["it has no such config"]
+            place = {"target": str(one.targets[0]), "triton": one.compilers[0].version}
+            keep({"kernel": name, **place, "run": "not_run", "run_reason": said[0]})
+    return found
+
+
+async def run_all(
+    selections: Sequence[Selection], keep: Callable[[RunRow], None]
+) -> tuple[str, ...]:
+    """What could not be captured, in words."""
+    trials = trials_of(read_schedules(DEFAULT), races=True)
+    budget = Budget(max_instructions=INSTRUCTIONS)
+    how = CompileOptions(jobs=1, command="benchmarks/run_corpus.py")
+    with Store.open(home_dir()) as store:
+        try:
+            done = await run_selections(
+                selections, store, how, trials, budget, lambda _: None, keep
+            )
+        except TriageError as error:
+            return (str(error),)
+    return done.failures
+
+
+def is_refused(row: Row | None) -> bool:
+    """Whether its config does not compile."""
+    return row is not None and row["run_reason"].startswith("it does not compile")
+
+
+def error_of(row: Row) -> str:
+    """The largest relative error of its outputs."""
+    found = [each["rel_err"] for each in row.get("outputs") or [] if each["rel_err"] is not None]
+    return f"{max(found):.1g}" if found else "-"
+
+
+def followed(row: Row) -> str | None:
+    """What the alarm of a row came to."""
+    names = (row["kernel"], row["target"], row["triton"], row["run"])
+    for *patterns, words in FOLLOWED:
+        if all(map(fnmatchcase, names, patterns)):
+            return words
+    return None
+
+
+def table(rows: dict[Place, Row], triton: str, references: list[str]) -> list[str]:
+    """One Triton: a line for each kernel, a column for each target."""
+    targets = [f"sm_{sm}" for sm in TARGETS]
+    lines = [f"| kernel | {' | '.join(targets)} |", f"|---|{'---|' * len(targets)}"]
+    for kernel in dict.fromkeys(name for name, _, _ in rows):
+        cells = [cell(rows.get((kernel, target, triton)), references) for target in targets]
+        lines.append(f"| `{kernel}` | {' | '.join(cells)} |")
+    return lines
+
+
+def cell(row: Row | None, references: list[str]) -> str:
+    """Verdict, relative error, reference and seconds."""
+    if row is None:
+        return "?"
+    if row["run"] == "not_run":
+        return "not run"
+    verdict = row["run"] if row["run"] in EXECUTED else f"**{row['run']}**"
+    mark = ""
+    if row["reference"]:
+        if row["reference"] not in references:
+            references.append(row["reference"])
+        mark = f" [{references.index(row['reference']) + 1}]"
+    return f"{verdict} {error_of(row)}{mark}, {row['seconds']:.1f} s"
+
+
+def alarms(rows: dict[Place, Row]) -> Iterator[str]:
+    """A line for all that is not as it should be, equal reasons together."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows.values():
+        if row["run"] not in EXECUTED:
+            reason = row["run_reason"].replace("|", "\\|")
+            key = (row["run"], row.get("run_signature") or reason, followed(row) or "")
+            groups.setdefault((row["kernel"], *key), []).append(row)
+    for (kernel, verdict, _, words), found in sorted(groups.items()):
+        where = ", ".join(f"{row['target']} {row['triton']}" for row in found)
+        said = found[0]["run_reason"].replace("\n", " ")
+        yield f"- `{kernel}` ({where}): {verdict}. {said}{f' - **{words}**' if words else ''}"
+
+
+def page(rows: dict[Place, Row]) -> str:
+    """The whole page."""
+    rows = dict(sorted(rows.items(), key=lambda each: each[0][0]))
+    count = Counter(row["run"] for row in rows.values())
+    compiled = [row for row in rows.values() if not is_refused(row)]
+    ran = [row for row in compiled if row["run"] != "not_run"]
+    seconds = sorted(row["seconds"] or 0.0 for row in ran)
+    references: list[str] = []
+    tables = [
+        line
+        for triton in sorted({triton for _, _, triton in rows}, reverse=True)
+        for line in (f"## Triton {triton}", "", *table(rows, triton, references), "")
+    ]
+    median = seconds[len(seconds) // 2] if seconds else 0.0
+    total = sum(row["instructions_run"] or 0 for row in ran)
+    verdicts = ", ".join(f"{n} {verdict}" for verdict, n in count.most_common())
+    head = f"""# The corpus, executed without a GPU
+
+Every kernel of the corpus (`triage kernels`), at the small sizes of its repro, with the first of
+its configs that compiles: lowered by Triton, its PTX executed on the emulator under four
+schedules, held to a reference ([run.md](run.md)).
+`python benchmarks/run_corpus.py` generates this page.
+
+Of {len(rows)} cells {len(compiled)} compile, and {len(ran)} of these
+({len(ran) / max(len(compiled), 1):.1%}) were executed: {total:,} instructions of threads, median
+{median:.2f} s for all runs of a cell. {verdicts}.
+
+A cell of a table is the verdict, the largest relative error of an output, what it was compared
+with, and the seconds of all its runs (five, the first with the race check).
+"""
+    notes = [f"[{n}]: {words}" for n, words in enumerate(references, 1)]
+    listed = ["## What is not right", "", *alarms(rows)]
+    return "\n".join([head, *tables, *notes, "", *listed, ""])
+
+
+def main() -> None:
+    """Execute what is missing, then write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--kernel", default="*")
+    parser.add_argument("--sm", nargs="+", default=TARGETS)
+    parser.add_argument("--triton", nargs="+", default=TRITONS)
+    parser.add_argument("--again", nargs="+", default=())
+    parser.add_argument("--page", action="store_true")
+    options = parser.parse_args()
+    path = home_dir() / ROWS
+    if not options.page:
+        fill(path, options)
+    known = {repro.name for repro in find_kernels("*")}
+    rows = {place: row for place, row in read_rows(path).items() if place[0] in known}
+    PAGE.write_text(page(rows))
+
+
+if __name__ == "__main__":
+    main()
