@@ -13,7 +13,7 @@ from harness.emulator.state.barriers import Barriers
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.memory import Memory
 from harness.emulator.state.tensor_memories import TensorMemories
-from harness.emulator.state.watching import Watch, Watched
+from harness.emulator.state.watching import RaceWatch, Watched
 from harness.emulator.values import Place, Schedule, Uninitialised
 
 __all__ = ["WINDOWS", "Batch", "Geometry"]
@@ -81,7 +81,7 @@ class Batch:
         self.frames: list[Frame] = []
         self.barriers = Barriers(self.ctas, lanes, geometry.cluster_size)
         self.asynchrony = Asynchrony(schedule.completion, self.random)
-        self.watch: Watch | None = None
+        self.watch: RaceWatch | None = None
         self.executed = 0
         self.ticks = 0
         # Goes up where nothing but who only tests a barrier can go on.
@@ -89,8 +89,8 @@ class Batch:
         self._tensor_memories: TensorMemories | None = None
 
     def look_for_races(self, first: int, watched: Watched) -> None:
-        """Watch memory from now on; `first` is the number of the first of these CTAs."""
-        watch = Watch(self.ctas, first, self.memories["shared"], watched)
+        """RaceWatch memory from now on; `first` is the number of the first of these CTAs."""
+        watch = RaceWatch(self.ctas, first, self.memories["shared"], watched)
         self.watch = self.barriers.watch = self.asynchrony.watch = watch
 
     @property

@@ -18,7 +18,7 @@ from harness.emulator.state.semantics import WEAK, Semantics
 from harness.emulator.state.shadows import Access, Races, Shadow
 from harness.emulator.values import Place
 
-__all__ = ["Watch", "Watched"]
+__all__ = ["RaceWatch", "Watched"]
 
 # A piece of tensor memory: 16 lanes of one column, which no access splits.
 _SLAB, _SLABS, _COLUMNS = 16, 8, 512
@@ -38,7 +38,7 @@ class Watched:
     everywhere: GlobalShadow
 
 
-class Watch(HappensBefore):
+class RaceWatch(HappensBefore):
     """The clocks of a batch, and the accesses that they do not order."""
 
     def __init__(self, ctas: int, first: int, shared: Memory, watched: Watched) -> None:
