@@ -145,7 +145,7 @@ ORCHESTRATES = {
     "minimize/ttgir": {"run"},
     "minimize/launch": {"run"},
     "minimize/executed": {"oracle"},
-    "workarounds": {"numerics", "paste"},
+    "workarounds": {"executed", "numerics", "paste"},
     "blame": {"columns", "crossed", "executed", "lines", "pairs", "run", "trials"},
     "bugs": {"rekey"},
     "history": {"run"},

@@ -43,12 +43,14 @@ class _Held:
 class SameInputs:
     """The cells of a selection's one launch, at small shapes.
 
-    Inputs are recorded, and references compiled, with the first compiler of the selection.
+    Inputs are recorded, and references compiled, with the first compiler of the selection. With
+    `configs`, they are those of these records, and not of the launch's own configs.
     """
 
     bench: Workbench
     selection: Selection
     tell: Callable[[str], None]
+    configs: tuple[LaunchFacts, ...] = ()
     trials: tuple[RunTrial, ...] = field(
         default_factory=lambda: trials_of(read_schedules(DEFAULT), races=True)
     )
@@ -126,6 +128,9 @@ class SameInputs:
             if self._held is None:
                 launch, triton = self.selection.launches[0], self.selection.compilers[0]
                 code = fetch_launch_code(self.selection.repro, launch.spec, launch.overrides)
+                if self.configs:
+                    kernel = self.configs[0].kernel
+                    code = code.with_configs(kernel, [each.config for each in self.configs])
                 target = self.selection.targets[0]
                 self.tell(f"{self.selection.repro.name}: inputs ({launch.label})")
                 inputs = await recorded(

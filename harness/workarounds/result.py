@@ -17,6 +17,7 @@ class Equivalence(str, Enum):
 
     COMPILED = "compiled"
     INTERPRETED = "interpreted"
+    EMULATED = "emulated"
     DIFFERS = "differs"
     NOT_CHECKED = "not checked"
     MEASURED = "measured"

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 
 from harness.bench.bench import TimeIsUpError, Workbench
 from harness.bisect.axes import plan_cells
-from harness.cells.evaluate import Evaluated, evaluate
+from harness.cells.evaluate import Evaluate, Evaluated, evaluate
 from harness.cells.run import CompileOptions, open_bench, record_of
 from harness.frontends.base import Plan, PlannedCell, Selection
 from harness.frontends.registry import front_end
+from harness.judging.answers import VerdictAnswer
+from harness.judging.followed import follow
 from harness.processes.hub import Hub
 from harness.ptxas.options import option_of
+from harness.runs.same_inputs import SameInputs
 from harness.store.store import Store
 from harness.values.errors import (
     EmptySelectionError,
@@ -25,9 +28,11 @@ from harness.values.errors import (
 from harness.values.kernel import Scalar
 from harness.values.limits import limits_of
 from harness.values.row import Row
+from harness.values.toolchain import EMULATOR
 from harness.values.verdict import VerdictKind
 from harness.values.workaround import KeptSetting, KeptWorkaround
 from harness.workarounds.choice import Tried, best_of, choose, is_gain, rank_key
+from harness.workarounds.executed import EXECUTED_KINDS, Executions, emulated_numerics
 from harness.workarounds.numerics import Judge
 from harness.workarounds.paste import paste_lines
 from harness.workarounds.result import Candidate, Equivalence, WorkaroundReport
@@ -52,12 +57,13 @@ _GRACE = 1.2
 class WorkaroundOptions:
     """`budget` is in seconds: for the search, the proofs and the patch together.
 
-    `kinds` are what may be changed.
+    `kinds` are what may be changed. With `run`, what is looked at is what the PTX computes.
     """
 
     budget: float = 240.0
     kinds: tuple[SettingKind, ...] = tuple(SettingKind)
     at_most: int = 8
+    run: bool = False
 
 
 async def find_workarounds(
@@ -76,9 +82,14 @@ async def find_workarounds(
     """
     started = time.monotonic()
     run = store.begin_run(how.command)
+    if options.run:
+        selection = SameInputs.small(selection)
     async with Hub() as hub:
         bench = open_bench(hub, store, how)
-        trials, listed, plan = await _begin(bench, selection, run, tell)
+        how_it_is: Evaluate = evaluate
+        if options.run:
+            how_it_is = Executions(bench=bench, selection=selection, tell=tell).evaluate
+        trials, listed, plan = await _begin(bench, selection, run, how_it_is, tell)
         rows = [each.row for each in listed]
         home = trials.done[trials.origin.setting.key]
         notes = list(plan.notes)
@@ -88,7 +99,7 @@ async def find_workarounds(
             return report
         until = started + _SEARCH * options.budget
         settings = [each.setting for each in listed]
-        is_complete = await explore(trials, settings, kinds=options.kinds, until=until)
+        is_complete = await explore(trials, settings, kinds=_kinds(options), until=until)
         bench.deadline = started + _REFINE * options.budget
         chosen = await _refined(trials, listed, options.at_most)
         bench.deadline = started + _PROVE * options.budget
@@ -100,15 +111,13 @@ async def find_workarounds(
         from harness.workarounds.patch import Times, make_patch  # noqa: PLC0415 - libcst: 0.3 s
 
         limits = Times(ask=started + _ASK * options.budget, end=started + _GRACE * options.budget)
-        patch, more = await make_patch(
-            trials,
-            plan,
-            candidates,
-            survivor,
-            limits,
-            on_tritons=SettingKind.TRITON in options.kinds,
-        )
-        notes += more
+        patch = None
+        if not options.run:
+            on_tritons = SettingKind.TRITON in options.kinds
+            patch, more = await make_patch(
+                trials, plan, candidates, survivor, limits, on_tritons=on_tritons
+            )
+            notes += more
     store.finish_run(run)
     report = WorkaroundReport(
         baseline=home.row,
@@ -121,8 +130,16 @@ async def find_workarounds(
         is_time_up=not is_complete,
         notes=tuple(dict.fromkeys(notes)),
     )
-    _keep(store, report, selection)
+    if not options.run:
+        # A night compiles again what is kept, and executes nothing.
+        _keep(store, report, selection)
     return report
+
+
+def _kinds(options: WorkaroundOptions) -> tuple[SettingKind, ...]:
+    if not options.run:
+        return options.kinds
+    return tuple(kind for kind in options.kinds if kind in EXECUTED_KINDS)
 
 
 def _keep(store: Store, report: WorkaroundReport, selection: Selection) -> None:
@@ -170,7 +187,11 @@ def _kept_setting(setting: Setting, selection: Selection) -> KeptSetting | None:
 
 
 async def _begin(
-    bench: Workbench, selection: Selection, run: int, tell: Callable[[str], None]
+    bench: Workbench,
+    selection: Selection,
+    run: int,
+    how_it_is: Evaluate,
+    tell: Callable[[str], None],
 ) -> tuple[Trials, list[Attempt], Plan]:
     """The configs that were selected, compiled; the first that is in trouble is the origin."""
     plan = await plan_cells(bench, selection, None)
@@ -180,7 +201,7 @@ async def _begin(
     if len(kernels) > 1:
         raise UsageError(f"{', '.join(sorted(kernels))}: name one kernel, as FILE.py::KERNEL")
     tell(f"compiling what you have: {len(plan.cells)} configs")
-    done = await asyncio.gather(*(evaluate(bench, cell) for cell in plan.cells))
+    done = await asyncio.gather(*(how_it_is(bench, cell) for cell in plan.cells))
     for each in done:
         bench.store.put_result(run, record_of(each))
     if plan.session:
@@ -206,6 +227,7 @@ async def _begin(
             options=front_end(home.compiler.kind).options,
         ),
         tell=tell,
+        how_it_is=how_it_is,
         patience=max(_LEAST_PATIENCE, _PATIENCE * max(row.seconds or 0 for row in rows)),
     )
     listed = _attempts(plan.cells, done)
@@ -219,7 +241,7 @@ def _home(cells: Sequence[PlannedCell], rows: Sequence[Row]) -> PlannedCell:
     troubled = [(cell, row) for cell, row in zip(cells, rows, strict=True) if _is_trouble(row)]
     if not troubled:
         return cells[0]
-    healthy = any(row.verdict == VerdictKind.OK.value for row in rows)
+    healthy = any(_is_fine(VerdictKind(row.verdict)) for row in rows)
     compiling = [pair for pair in troubled if VerdictKind(pair[1].verdict).compiles]
     # Where something works, what fails is the trouble; else what is left to a user is.
     return (compiling if compiling and not healthy else troubled)[0][0]
@@ -227,7 +249,11 @@ def _home(cells: Sequence[PlannedCell], rows: Sequence[Row]) -> PlannedCell:
 
 def _is_trouble(row: Row) -> bool:
     kind = VerdictKind(row.verdict)
-    return kind is not VerdictKind.OK and not kind.tells_nothing
+    return not _is_fine(kind) and not kind.tells_nothing
+
+
+def _is_fine(kind: VerdictKind) -> bool:
+    return kind is VerdictKind.OK or kind.is_fine_run
 
 
 def _attempts(cells: Sequence[PlannedCell], done: Sequence[Evaluated]) -> list[Attempt]:
@@ -316,7 +342,15 @@ async def _proved(
         if not VerdictKind(proof.row.verdict).compiles or not gain:
             notes.append(f"{words}: did not come out again: {proof.row.verdict}")
             continue
-        numerics = await judge.numerics(each.setting)
+        if home.row.ptxas != EMULATOR:
+            numerics = await judge.numerics(each.setting)
+        elif follow(home.row).of(proof.row) is VerdictAnswer.OK:
+            numerics = emulated_numerics(proof.row)
+        else:
+            notes.append(
+                f"{words}: not shown, for nothing says that it is right: {proof.row.reason}"
+            )
+            continue
         if numerics.known is Equivalence.DIFFERS:
             notes.append(f"{words}: computes something else: {numerics.reason}")
             continue

@@ -27,8 +27,10 @@ _RANKING = (
     "memory, then the fewest changes.\nAll were compiled again from nothing; nothing was run on a "
     "GPU."
 )
+_PROVED = {Equivalence.EMULATED: "compiled again from nothing, and executed"}
 _STYLES = {
     Equivalence.INTERPRETED: "green",
+    Equivalence.EMULATED: "green",
     Equivalence.MEASURED: "green",
     Equivalence.DIFFERS: "red",
 }
@@ -172,7 +174,7 @@ def _candidate(rank: int, candidate: Candidate) -> dict[str, Any]:
         ],
         "evidence": {
             "change": candidate.change,
-            "proved": "compiled again from nothing",
+            "proved": _PROVED.get(numerics.known, "compiled again from nothing"),
             "explanation": candidate.explanation,
             "numerics": numerics.known.value,
             "numerics_reason": numerics.reason,

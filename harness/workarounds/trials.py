@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from harness.bench.bench import TimeIsUpError, Workbench
-from harness.cells.evaluate import Evaluated, evaluate, flagged, with_flags
+from harness.cells.evaluate import Evaluate, Evaluated, evaluate, flagged, with_flags
 from harness.cells.plan import plan_launch
 from harness.cells.run import record_of
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
@@ -73,6 +73,7 @@ class Trials:
 
     `refused` says why a setting could not be made into a cell, or was given up. `tell` hears what
     is tried. `patience` is how many seconds one compiler run of a trial may take.
+    `how_it_is` compiles a cell, or executes it.
     """
 
     bench: Workbench
@@ -81,6 +82,7 @@ class Trials:
     home: PlannedCell
     origin: UserSetting
     tell: Callable[[str], None]
+    how_it_is: Evaluate = evaluate
     done: dict[object, Attempt] = field(default_factory=dict)
     refused: dict[object, str] = field(default_factory=dict)
     patience: float = math.inf
@@ -177,7 +179,7 @@ class Trials:
             bench = self.bench.apart(limits=limits, afresh=afresh)
             bench.deadline = None
             try:
-                return await evaluate(bench, cell)
+                return await self.how_it_is(bench, cell)
             finally:
                 self.bench.cpu_seconds += bench.cpu_seconds
 

@@ -16,6 +16,7 @@ from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.frontends.base import Selection
 from harness.values.errors import StorageError, UsageError
+from harness.workarounds.executed import EXECUTED_KINDS
 from harness.workarounds.result import WorkaroundReport
 from harness.workarounds.run import WorkaroundOptions, find_workarounds
 from harness.workarounds.settings import SettingKind
@@ -26,6 +27,7 @@ __all__ = ["command"]
 _EPILOG = """\b
 Example:
   triage workaround --kernel mamba3_siso_bwd_dqkv --sm 100a --patch workaround.diff
+  triage workaround --kernel two_dots --sm 100a --triton 3.8.0 --run
 
 Exit code 0: something better was found and proved, or nothing is wrong. 1: nothing better was
 found. 2: wrong usage, or a launch that cannot be captured. 3: nothing matches. 4: this machine, or
@@ -47,6 +49,12 @@ a toolchain that is not available."""
     multiple=True,
     type=click.Choice([kind.value for kind in SettingKind]),
     help="What may be changed. Repeatable. Default: all of these.",
+)
+@click.option(
+    "--run",
+    is_flag=True,
+    help="Execute the PTX on the emulator: find what is right where a config computes the wrong "
+    "thing.",
 )
 @click.option(
     "--patch",
@@ -74,7 +82,9 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         budget=_budget(options["budget"]),
         at_most=options["most"],
         kinds=tuple(SettingKind(word) for word in options["kinds"]) or tuple(SettingKind),
+        run=options["run"],
     )
+    _check_run(options)
     _check_folder(options["patch"])
     selection = _selected(options)
     status = status_console()
@@ -109,6 +119,20 @@ def _selected(options: dict[str, Any]) -> Selection:
         if len(values) > 1:
             raise UsageError(f"{name}: {len(values)} are meant; a workaround is for one")
     return selection
+
+
+def _check_run(options: dict[str, Any]) -> None:
+    if not options["run"]:
+        return
+    if options["ptxas"]:
+        raise UsageError("--ptxas does not apply to --run: PTX is executed without ptxas")
+    if options["patch"]:
+        raise UsageError("--patch does not apply to --run: a patch is proved by compiling it")
+    unseen = [word for word in options["kinds"] if SettingKind(word) not in EXECUTED_KINDS]
+    if unseen:
+        raise UsageError(
+            f"--change {unseen[0]} does not apply to --run: PTX has not seen ptxas yet"
+        )
 
 
 def _budget(text: str) -> float:

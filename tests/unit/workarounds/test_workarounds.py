@@ -14,7 +14,9 @@ from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 from harness.workarounds.choice import Tried, choose, is_gain, rank_key
+from harness.workarounds.executed import emulated_numerics
 from harness.workarounds.rank import merit, spill_bytes_per_block
+from harness.workarounds.result import Equivalence
 from harness.workarounds.settings import (
     Setting,
     SettingKind,
@@ -315,3 +317,12 @@ def test_a_crash_of_ptxas_is_named() -> None:
 
 def test_what_is_not_known_is_not_compared() -> None:
     assert explain(row("ok", None), row("ok", 5)) == "no figure that is known changes by a tenth"
+
+
+def test_what_is_right_is_no_trouble_and_says_on_which_inputs() -> None:
+    wrong, right, ran = (row(verdict, spills=None) for verdict in ("wrong_result", "right", "ran"))
+    assert merit(right) == merit(ran) < merit(wrong)
+    said = emulated_numerics(replace(right, reason="emulated: agrees with the reference"))
+    assert said.known is Equivalence.EMULATED
+    assert said.reason == "right on these inputs: agrees with the reference"
+    assert emulated_numerics(ran).reason.startswith("nothing is wrong on these inputs")
