@@ -5,39 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from harness.bugs.held import HeldAt
 from harness.judging.conditions import Condition, spell
 from harness.store.history.bug_identity import signature_of
+from harness.tables.said import Block, GridColumn, SaidFacts, SaidGrid, SaidLine, Tone, say
 from harness.values.bug import AffectedRange, Bug, BugRecord, HumanState, MachineState
 from harness.values.workaround import KeptWorkaround
 
 __all__ = [
     "bug_document",
+    "bug_said",
     "bugs_document",
+    "bugs_said",
     "command_of",
     "held_document",
+    "held_said",
     "record_document",
-    "render_bug",
-    "render_bugs",
-    "render_held",
 ]
 
-_STYLES = {
-    MachineState.REGRESSED: "bold red",
-    MachineState.NEW: "red",
-    MachineState.CONFIRMED: "red",
-    MachineState.PRESENT: "red",
-    MachineState.MUTATED: "yellow",
-    MachineState.FLAKY: "yellow",
-    MachineState.UNTESTABLE: "dim",
-    MachineState.ABSENT: "cyan",
-    MachineState.FIXED_CANDIDATE: "cyan",
-    MachineState.FIXED_VERIFIED: "green",
+_TONES = {
+    MachineState.REGRESSED: Tone.ALARM,
+    MachineState.NEW: Tone.BAD,
+    MachineState.CONFIRMED: Tone.BAD,
+    MachineState.PRESENT: Tone.BAD,
+    MachineState.MUTATED: Tone.POOR,
+    MachineState.FLAKY: Tone.POOR,
+    MachineState.UNTESTABLE: Tone.FAINT,
+    MachineState.ABSENT: Tone.NOTE,
+    MachineState.FIXED_CANDIDATE: Tone.NOTE,
+    MachineState.FIXED_VERIFIED: Tone.GOOD,
 }
 _SHOWN_KERNELS = 2
 _SHOWN_PAIRS = 10
@@ -108,31 +104,31 @@ def _fields(bug: Bug) -> dict[str, Any]:
     }
 
 
-def render_bugs(bugs: Sequence[Bug]) -> RenderableType:
+def bugs_said(bugs: Sequence[Bug]) -> list[Block]:
     """One line a bug."""
     if not bugs:
-        return Text("no bugs: nothing that was compiled has failed")
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title in ("bug", "results say", "people say", "cells", "failure, kernels, versions"):
-        right = title in ("bug", "cells")
+        return [say("no bugs: nothing that was compiled has failed")]
+    columns = (
+        GridColumn(title="bug", is_number=True, folds=True),
+        GridColumn(title="results say", folds=True),
+        GridColumn(title="people say", folds=True),
+        GridColumn(title="cells", is_number=True, folds=True),
         # All that may be long shares one column: it wraps at words, also on a narrow screen.
-        table.add_column(
-            title,
-            justify="right" if right else "left",
-            no_wrap=not title.startswith("failure"),
-            overflow="fold",
-        )
-    for bug in bugs:
-        where = "; ".join(filter(None, (_kernels(bug), *map(_short_range, bug.ranges))))
-        table.add_row(
-            str(bug.record.number),
-            Text(bug.machine.value, style=_STYLES[bug.machine]),
-            bug.record.state.value,
-            f"{bug.cells_now:,}/{bug.cells:,}",
-            "\n".join(filter(None, (f"{_failure(bug)}: {_cut(_title(bug))}", where, _link(bug)))),
-        )
-    alike = [Text(line) for line in _alike(bugs)]
-    return Group(table, *alike) if alike else table
+        GridColumn(title="failure, kernels, versions", wraps=True, folds=True),
+    )
+    return [SaidGrid(columns=columns, rows=tuple(map(_line, bugs))), *map(say, _alike(bugs))]
+
+
+def _line(bug: Bug) -> tuple[SaidLine, ...]:
+    where = "; ".join(filter(None, (_kernels(bug), *map(_short_range, bug.ranges))))
+    failure = f"{_failure(bug)}: {_cut(_title(bug))}"
+    return (
+        say(str(bug.record.number)),
+        say(bug.machine.value, _TONES[bug.machine]),
+        say(bug.record.state.value),
+        say(f"{bug.cells_now:,}/{bug.cells:,}"),
+        say("\n".join(filter(None, (failure, where, _link(bug))))),
+    )
 
 
 def held_document(found: Sequence[HeldAt], condition: Condition) -> dict[str, Any]:
@@ -155,29 +151,26 @@ def _held(each: HeldAt) -> dict[str, Any]:
     }
 
 
-def render_held(found: Sequence[HeldAt], condition: Condition) -> RenderableType:
+def held_said(found: Sequence[HeldAt], condition: Condition) -> list[Block]:
     """One line a kernel and target: in how many cells, with which numbers and versions."""
     if not found:
-        return Text(f"{spell(condition)} holds for no result")
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title=spell(condition))
-    table.title_justify = "left"
-    for title in ("cells", "example", "kernel, target, numbers, versions"):
-        wraps = title.startswith("kernel")
-        table.add_column(
-            title,
-            justify="right" if title == "cells" else "left",
-            no_wrap=not wraps,
-            overflow="fold",
-        )
+        return [say(f"{spell(condition)} holds for no result")]
+    columns = (
+        GridColumn(title="cells", is_number=True, folds=True),
+        GridColumn(title="example", folds=True),
+        GridColumn(title="kernel, target, numbers, versions", wraps=True, folds=True),
+    )
+    rows = []
     for each in found:
         lines = (f"{each.kernel} · {each.target}", each.numbers)
         versions = [f"{known.tool}: {_range(known)}" for known in each.story.ranges]
-        table.add_row(
+        cells = (
             f"{each.story.cells_now:,}/{each.story.cells:,}",
             each.story.example.short,
             "\n".join([*filter(None, lines), *versions]),
         )
-    return table
+        rows.append(tuple(map(say, cells)))
+    return [SaidGrid(columns=columns, rows=tuple(rows), title=spell(condition))]
 
 
 def _alike(bugs: Sequence[Bug]) -> list[str]:
@@ -193,21 +186,19 @@ def _alike(bugs: Sequence[Bug]) -> list[str]:
     return [*lines[:_SHOWN_PAIRS], *([f"and {more} more pairs: triage bugs show N"] * (more > 0))]
 
 
-def render_bug(bug: Bug, workarounds: Sequence[KeptWorkaround] = ()) -> RenderableType:
+def bug_said(bug: Bug, workarounds: Sequence[KeptWorkaround] = ()) -> list[Block]:
     """All that is known of one bug, and what was found to work around it."""
-    head = Text(f"bug {bug.record.number}: ", style="bold").append(_failure(bug), style="bold")
-    lines = Table.grid(padding=(0, 2))
-    lines.add_column(style="dim", no_wrap=True)
-    lines.add_column()
-    for name, words in _details(bug):
-        lines.add_row(name, words)
+    facts = [
+        (name, words if isinstance(words, SaidLine) else say(words)) for name, words in _facts(bug)
+    ]
     for kept in workarounds:
         patch = ", with a patch" if kept.diff else ""
-        lines.add_row("workaround", f"{kept.change}{patch} (for {kept.baseline.cell})")
-    return Group(head, lines)
+        facts.append(("workaround", say(f"{kept.change}{patch} (for {kept.baseline.cell})")))
+    head = say(f"bug {bug.record.number}: {_failure(bug)}", Tone.HEAD)
+    return [head, SaidFacts(tuple(facts))]
 
 
-def _details(bug: Bug) -> Iterator[tuple[str, RenderableType]]:
+def _facts(bug: Bug) -> Iterator[tuple[str, str | SaidLine]]:
     record, example = bug.record, bug.example
     yield "message", _title(bug)
     if bug.failing_pass:
@@ -243,16 +234,15 @@ def _details(bug: Bug) -> Iterator[tuple[str, RenderableType]]:
     yield "look", command_of(bug)
 
 
-def _machine(bug: Bug) -> Text:
-    text = Text(bug.machine.value, style=_STYLES[bug.machine])
+def _machine(bug: Bug) -> SaidLine:
+    said = say(bug.machine.value, _TONES[bug.machine])
     if bug.machine in (MachineState.FIXED_CANDIDATE, MachineState.FIXED_VERIFIED):
         nights = "1 whole night" if bug.clean_nights == 1 else f"{bug.clean_nights} whole nights"
-        text.append(
+        said += say(
             f" ({nights} without it, at the newest versions; the original alone:"
-            " there is no minimised form)",
-            style="default",
+            " there is no minimised form)"
         )
-    return text
+    return said
 
 
 def _failure(bug: Bug) -> str:

@@ -6,23 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
 from harness.changes.groups import ChangeGroup, group_changes
+from harness.tables.said import SaidLine, Tone, say
 from harness.values.change import Change, ChangeKind, Changes, Facts, MetricStep, Surprise
 from harness.values.kernel import Scalar
 
-__all__ = ["ChangedCell", "changes_by_kind", "changes_document", "render_changes"]
+__all__ = ["ChangedCell", "changes_by_kind", "changes_document", "changes_said"]
 
-_STYLES = {
-    ChangeKind.REGRESSED: "bold red",
-    ChangeKind.MUTATED: "red",
-    ChangeKind.METRIC_WORSE: "yellow",
-    ChangeKind.FLAKY: "yellow",
-    ChangeKind.FIXED: "bold green",
-    ChangeKind.METRIC_BETTER: "green",
-    ChangeKind.NEW: "cyan",
+_TONES = {
+    ChangeKind.REGRESSED: Tone.ALARM,
+    ChangeKind.MUTATED: Tone.BAD,
+    ChangeKind.METRIC_WORSE: Tone.POOR,
+    ChangeKind.FLAKY: Tone.POOR,
+    ChangeKind.FIXED: Tone.RELIEF,
+    ChangeKind.METRIC_BETTER: Tone.GOOD,
+    ChangeKind.NEW: Tone.NOTE,
 }
 _QUIET_WORDS = {
     ChangeKind.SAME_OK: "compile as before",
@@ -32,18 +30,17 @@ _QUIET_WORDS = {
 }
 
 
-def render_changes(changes: Changes, *, informational: bool = False) -> RenderableType:
+def changes_said(changes: Changes, *, informational: bool = False) -> list[SaidLine]:
     """The headline, then each piece of news: how many, what, where, and the command to look."""
-    parts: list[RenderableType] = [Text(_headline(changes), style="bold")]
+    lines = [say(_headline(changes), Tone.HEAD)]
     for group in group_changes(changes.changes):
-        parts += _group(group, str(group.kind.value), _STYLES.get(group.kind, ""))
+        lines += _group(group, group.kind.value, _TONES.get(group.kind, Tone.PLAIN))
     if informational:
         for group in group_changes(changes.informational):
-            parts += _group(group, "informational", "dim")
-    parts += [Text(_surprise(each), style="yellow") for each in changes.surprises]
-    parts += [Text(each, style="green") for each in changes.expired]
-    parts += [Text(each, style="red") for each in changes.broken]
-    return Group(*parts)
+            lines += _group(group, "informational", Tone.FAINT)
+    lines += [say(_surprise(each), Tone.POOR) for each in changes.surprises]
+    lines += [say(each, Tone.GOOD) for each in changes.expired]
+    return lines + [say(each, Tone.BAD) for each in changes.broken]
 
 
 def _headline(changes: Changes) -> str:
@@ -61,15 +58,18 @@ def _headline(changes: Changes) -> str:
     return f"{runs}: {news}" + (f" ({', '.join(quiet)})" if quiet else "")
 
 
-def _group(group: ChangeGroup, title: str, style: str) -> list[RenderableType]:
-    head = Text(f"{len(group.changes):>5,} ")
-    head.append(title, style=style).append(f": {group.what}")
+def _group(group: ChangeGroup, title: str, tone: Tone) -> list[SaidLine]:
+    words = f": {group.what}"
     if group.since:
-        word = "nothing changed with" if group.kind is ChangeKind.NEW else "since"
-        head.append(f" ({word} {group.since})")
+        since = "nothing changed with" if group.kind is ChangeKind.NEW else "since"
+        words += f" ({since} {group.since})"
     if group.issue:
-        head.append(f" [{group.issue}]")
-    return [head, Text(f"      {group.where}"), Text(f"      {group.command}", style="dim")]
+        words += f" [{group.issue}]"
+    return [
+        say(f"{len(group.changes):>5,} ") + say(title, tone) + say(words),
+        say(f"      {group.where}"),
+        say(f"      {group.command}", Tone.FAINT),
+    ]
 
 
 def _surprise(found: Surprise) -> str:

@@ -15,10 +15,13 @@ from typing import Any
 import click
 import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.filesize import decimal as size_words
 from rich.segment import Segment
 from rich.text import Text
 
 from harness.cli.streams import reader_is_gone
+from harness.tables.said import Block
+from harness.tables.terminal import for_terminal
 from harness.values.shown import shown, shown_in_a_line
 
 __all__ = [
@@ -27,8 +30,11 @@ __all__ = [
     "print_json",
     "print_line",
     "print_note",
+    "print_remarks",
+    "print_said",
     "print_text",
     "results_console",
+    "size_words",
     "status_console",
 ]
 
@@ -67,6 +73,17 @@ def _plain_words() -> dict[str, Any]:
     """Nothing of ours is markup; and without colour (NO_COLOR) no bold either."""
     bare: dict[str, Any] = {"color_system": None} if os.environ.get("NO_COLOR") else {}
     return {"highlight": False, "emoji": False, "markup": False, **bare}
+
+
+def print_said(blocks: Iterable[Block], *, whole_lines: bool = False) -> None:
+    """What a command has to say, on stdout; with `whole_lines`, the terminal breaks long ones."""
+    results_console().print(for_terminal(blocks), soft_wrap=whole_lines)
+
+
+def print_remarks(lines: Iterable[str]) -> None:
+    """Lines on stderr that say who speaks, of any length."""
+    for line in lines:
+        status_console().print(f"triage: {line}", soft_wrap=True)
 
 
 def print_json(document: dict[str, Any]) -> None:

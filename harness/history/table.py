@@ -6,23 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from harness.bugs.held import Stretch, stretches
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed
-from harness.tables.said import verdict_said
-from harness.tables.terminal import text_of
+from harness.tables.said import Block, GridColumn, SaidGrid, SaidLine, Tone, say, verdict_said
 from harness.values.kernel import Config
 from harness.values.row import SCHEMA, Row
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
 
-__all__ = ["history_document", "render_history", "sparkline"]
+__all__ = ["history_document", "history_said", "sparkline"]
 
 _BARS = "▁▂▃▄▅▆▇█"
 _UNKNOWN = "·"
@@ -53,21 +47,21 @@ def _stretch(found: Stretch) -> dict[str, Any]:
     }
 
 
-def render_history(rows: Sequence[Row], condition: Condition | None = None) -> RenderableType:
+def history_said(rows: Sequence[Row], condition: Condition | None = None) -> list[Block]:
     """A block for each kernel, launch, target and config, in the order of the rows.
 
     With a condition, it says where that holds.
     """
-    parts: list[RenderableType] = []
+    parts: list[Block] = []
     for place, found in groupby(rows, key=_place):
         versions = list(found)
-        parts += [Text(place, style="bold"), *_sparklines(versions)]
+        parts += [say(place, Tone.HEAD), *_sparklines(versions)]
         if condition:
             held = stretches(versions, condition)
-            said = [each.words for each in held] or [f"{spell(condition)} holds with none of them"]
-            parts += [Text(f"  {line}") for line in said]
-        parts.append(_table(versions, condition))
-    return Group(*parts)
+            lines = [each.words for each in held] or [f"{spell(condition)} holds with none of them"]
+            parts += [say(f"  {line}") for line in lines]
+        parts.append(_grid(versions, condition))
+    return parts
 
 
 def sparkline(values: Sequence[int | None], failed: Sequence[bool]) -> str:
@@ -102,7 +96,7 @@ def _spills(row: Row) -> int | None:
     return row.spill_stores + row.spill_loads
 
 
-def _sparklines(rows: Sequence[Row]) -> Iterator[Text]:
+def _sparklines(rows: Sequence[Row]) -> Iterator[SaidLine]:
     failed = [
         not VerdictKind(row.verdict).compiles and not VerdictKind(row.verdict).tells_nothing
         for row in rows
@@ -118,39 +112,32 @@ def _sparklines(rows: Sequence[Row]) -> Iterator[Text]:
         if known:
             low, high = min(known), max(known)
             span = f"{low:,}{unit}" if low == high else f"{low:,} to {high:,}{unit}"
-        yield Text(f"  {title:<10}{sparkline(values, failed)}  {span}")
+        yield say(f"  {title:<10}{sparkline(values, failed)}  {span}")
 
 
-def _table(rows: Sequence[Row], condition: Condition | None) -> Table:
-    followed = Followed(condition=condition)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title in (
-        "cell",
-        "Triton",
-        "ptxas",
-        "verdict",
-        "regs",
-        "spill st",
-        "spill ld",
-        "occupancy",
-    ):
-        number = title in ("regs", "spill st", "spill ld", "occupancy")
-        table.add_column(title, justify="right" if number else "left", no_wrap=True)
+def _grid(rows: Sequence[Row], condition: Condition | None) -> SaidGrid:
+    columns = [GridColumn(title=title) for title in ("cell", "Triton", "ptxas", "verdict")]
+    columns += [
+        GridColumn(title=title, is_number=True)
+        for title in ("regs", "spill st", "spill ld", "occupancy")
+    ]
     if condition:
-        table.add_column("--while", no_wrap=True)
-    for row in rows:
-        origin = " (bundled)" if row.ptxas_origin == BUNDLED else ""
-        frozen = " frozen" if row.frozen else ""
-        table.add_row(
-            row.short,
-            row.compiler_version or "-",
-            f"{row.ptxas}{origin}{frozen}",
-            text_of(verdict_said(row.verdict)).append(f" {row.code}" if row.code else ""),
-            *(_number(each) for each in (row.n_regs, row.spill_stores, row.spill_loads)),
-            "-" if row.occupancy is None else f"{row.occupancy:.1%}",
-            *([_HOLDS.get(followed.of(row), "-")] if condition else []),
-        )
-    return table
+        columns.append(GridColumn(title="--while"))
+    return SaidGrid(columns=tuple(columns), rows=tuple(_line(row, condition) for row in rows))
+
+
+def _line(row: Row, condition: Condition | None) -> tuple[SaidLine, ...]:
+    origin = " (bundled)" if row.ptxas_origin == BUNDLED else ""
+    frozen = " frozen" if row.frozen else ""
+    return (
+        say(row.short),
+        say(row.compiler_version or "-"),
+        say(f"{row.ptxas}{origin}{frozen}"),
+        verdict_said(row.verdict, [say(f" {row.code}")] if row.code else ()),
+        *(say(_number(each)) for each in (row.n_regs, row.spill_stores, row.spill_loads)),
+        say("-" if row.occupancy is None else f"{row.occupancy:.1%}"),
+        *([say(_HOLDS.get(Followed(condition=condition).of(row), "-"))] if condition else []),
+    )
 
 
 def _number(value: int | None) -> str:

@@ -7,32 +7,33 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Group, RenderableType
-from rich.text import Text
 
+from harness.tables.said import BLANK, Block, Counted, SaidLine, Tone, say
 from harness.tables.survivors import common_ground
-from harness.tables.terminal import counted
 from harness.values.run import RunRow, RunVerdict
 
-__all__ = ["render_runs", "render_values"]
+__all__ = ["runs_said", "values_said"]
 
-_STYLES = {RunVerdict.RIGHT: "green", RunVerdict.RAN: "green", RunVerdict.NOT_RUN: "dim"}
-_FOUND = "red"
+_TONES = {
+    RunVerdict.RIGHT: Tone.GOOD,
+    RunVerdict.RAN: Tone.GOOD,
+    RunVerdict.NOT_RUN: Tone.FAINT,
+}
 _RACES = 3
 _SHOWN = 16
 
 
-def render_runs(rows: Sequence[RunRow]) -> RenderableType:
+def runs_said(rows: Sequence[RunRow]) -> list[Block]:
     """A heading for each kernel, launch, target and Triton; under it what came out, worst first."""
     kernels: dict[tuple[str | None, ...], list[RunRow]] = {}
     for row in rows:
         kernels.setdefault((row.kernel, row.launch, row.target, row.triton), []).append(row)
-    parts: list[RenderableType] = []
+    parts: list[Block] = []
     for (kernel, launch, target, triton), found in kernels.items():
         by = f"Triton {triton}" if triton else "PTX"
         heading = f"{kernel} · {launch} · {target} · {by}, {_effort(found)}"
-        parts += [Text(heading, style="bold"), *_groups(found), Text("")]
-    return Group(*parts)
+        parts += [say(heading, Tone.HEAD), *_groups(found), BLANK]
+    return parts
 
 
 def _effort(rows: Sequence[RunRow]) -> str:
@@ -41,56 +42,55 @@ def _effort(rows: Sequence[RunRow]) -> str:
     return f"emulated: {executed:,} instructions in {seconds:.1f} s"
 
 
-def _groups(rows: Sequence[RunRow]) -> list[RenderableType]:
+def _groups(rows: Sequence[RunRow]) -> list[Block]:
     groups: dict[tuple[RunVerdict, str], list[RunRow]] = {}
     for row in rows:
         groups.setdefault((row.run, row.run_signature or row.run_reason), []).append(row)
-    lines: list[RenderableType] = []
+    lines: list[Block] = []
     order = sorted(groups.items(), key=lambda each: not each[0][0].is_wrong)
     for (verdict, _), found in order:
         others = [row.config for row in rows if row not in found]
         where = common_ground([row.config for row in found], others)
-        style = _STYLES.get(verdict, _FOUND)
         words = f"{f' [{where}]' if where else ''}: {found[0].run_reason}"
-        lines.append(counted(len(found), Text(verdict.value, style=style).append(words, "default")))
+        said = say(verdict.value, _TONES.get(verdict, Tone.BAD)) + say(words)
+        lines.append(Counted(len(found), said))
         lines += _race_lines(found[0])
     return lines
 
 
-def _race_lines(row: RunRow) -> list[RenderableType]:
-    lines: list[RenderableType] = []
+def _race_lines(row: RunRow) -> list[SaidLine]:
+    lines = []
     serious = [race for race in row.races if not race.formal]
     for race in serious[:_RACES]:
         places = " and ".join(
             f"PTX line {line}" + (f" ({source})" if source else "")
             for line, source in zip(race.ptx_lines, race.source_lines, strict=True)
         )
-        lines.append(Text(f"        {race.kind}, {race.space}: {places}", style="dim"))
+        lines.append(say(f"        {race.kind}, {race.space}: {places}", Tone.FAINT))
     if len(serious) > _RACES:
-        lines.append(Text(f"        and {len(serious) - _RACES} more", style="dim"))
+        lines.append(say(f"        and {len(serious) - _RACES} more", Tone.FAINT))
     return lines
 
 
-def render_values(
+def values_said(
     before: Mapping[str, npt.NDArray[Any]], after: Mapping[str, npt.NDArray[Any]]
-) -> RenderableType:
+) -> list[SaidLine]:
     """The buffers that a run changed, with their first elements."""
-    lines: list[RenderableType] = []
+    lines = []
     for name, values in after.items():
         changed = values.view(np.uint8) != before[name].view(np.uint8)
         count = int(changed.reshape(len(values), -1).any(axis=1).sum()) if len(values) else 0
         if not count:
-            lines.append(Text(f"  {name}: unchanged", style="dim"))
+            lines.append(say(f"  {name}: unchanged", Tone.FAINT))
             continue
-        lines.append(Text(f"  {name}: {count:,} of {len(values):,} elements changed"))
+        lines.append(say(f"  {name}: {count:,} of {len(values):,} elements changed"))
         for start in range(0, min(len(values), _SHOWN), 4):
             words = "  ".join(_spelled(each) for each in values[start : start + 4])
-            lines.append(Text(f"    [{start}]  {words}"))
+            lines.append(say(f"    [{start}]  {words}"))
         if len(values) > _SHOWN:
-            lines.append(
-                Text(f"    and {len(values) - _SHOWN:,} more; --dump has all", style="dim")
-            )
-    return Group(*lines)
+            more = f"    and {len(values) - _SHOWN:,} more; --dump has all"
+            lines.append(say(more, Tone.FAINT))
+    return lines
 
 
 def _spelled(value: Any) -> str:  # noqa: ANN401 - an element of any array

@@ -1,4 +1,4 @@
-"""What a command has to say, as a value: lines, counted lines and grids. Pure.
+"""What a command has to say, as a value: lines, counted lines, named facts and grids. Pure.
 
 Who renders it decides how it looks: `harness.tables.terminal` prints it; a page or a document can
 read the same blocks.
@@ -18,6 +18,7 @@ __all__ = [
     "Block",
     "Counted",
     "GridColumn",
+    "SaidFacts",
     "SaidGrid",
     "SaidLine",
     "Tone",
@@ -35,6 +36,9 @@ class Tone(str, Enum):
     POOR = "poor"
     BAD = "bad"
     FAINT = "faint"
+    ALARM = "alarm"
+    RELIEF = "relief"
+    NOTE = "note"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +66,34 @@ class Counted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridColumn:
-    """A column of a grid; numbers stand at the right. `wraps`: its cells may be broken."""
+    """A column of a grid; numbers stand at the right.
+
+    `wraps`: its cells may be broken between words; `folds`: and, where a word is too long, in it.
+    """
 
     title: str
     is_number: bool = False
     wraps: bool = False
+    folds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidGrid:
-    """A table: as many cells in each row as there are columns."""
+    """A table: as many cells in each row as there are columns; without titles, it has no head."""
 
     columns: tuple[GridColumn, ...]
     rows: tuple[tuple[SaidLine, ...], ...] = field(default=())
+    title: str = ""
 
 
-Block: TypeAlias = SaidLine | Counted | SaidGrid
+@dataclass(frozen=True, slots=True)
+class SaidFacts:
+    """Facts about one thing, each with its name."""
+
+    facts: tuple[tuple[str, SaidLine], ...]
+
+
+Block: TypeAlias = SaidLine | Counted | SaidGrid | SaidFacts
 
 
 def say(words: str, tone: Tone = Tone.PLAIN) -> SaidLine:

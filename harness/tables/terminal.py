@@ -9,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.tables.said import Block, Counted, SaidGrid, SaidLine, Tone
+from harness.tables.said import Block, Counted, SaidFacts, SaidGrid, SaidLine, Tone
+from harness.values.shown import shown
 
-__all__ = ["counted", "for_terminal", "text_of"]
+__all__ = ["for_terminal"]
 
 _STYLES = {
     Tone.HEAD: "bold",
@@ -19,6 +20,9 @@ _STYLES = {
     Tone.POOR: "yellow",
     Tone.BAD: "red",
     Tone.FAINT: "dim",
+    Tone.ALARM: "bold red",
+    Tone.RELIEF: "bold green",
+    Tone.NOTE: "cyan",
 }
 
 
@@ -27,33 +31,51 @@ def for_terminal(blocks: Iterable[Block]) -> RenderableType:
     return Group(*map(_rendered, blocks))
 
 
-def text_of(said: SaidLine) -> Text:
-    """A line in its colours; a long one wraps."""
-    return Text.assemble(*((words, _STYLES.get(tone, "")) for words, tone in said.parts))
-
-
 def _rendered(block: Block) -> RenderableType:
     if isinstance(block, SaidLine):
-        return text_of(block)
+        return _text(block)
     if isinstance(block, Counted):
-        return counted(block.count, text_of(block.line))
-    return _table(block)
+        return _counted(block)
+    return _facts(block) if isinstance(block, SaidFacts) else _table(block)
 
 
-def counted(count: int, words: Text) -> Table:
+def _text(said: SaidLine) -> Text:
+    """A line in its colours; a long one wraps."""
+    return Text.assemble(*((shown(words), _STYLES.get(tone, "")) for words, tone in said.parts))
+
+
+def _counted(block: Counted) -> Table:
     """The count in a column of its own, so that a long reason wraps beside it."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", min_width=5)
     grid.add_column()
-    grid.add_row(str(count), words)
+    grid.add_row(str(block.count), _text(block.line))
+    return grid
+
+
+def _facts(block: SaidFacts) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for name, said in block.facts:
+        grid.add_row(name, _text(said))
     return grid
 
 
 def _table(block: SaidGrid) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    if any(column.title for column in block.columns):
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    else:
+        table = Table(box=None, pad_edge=False, padding=(0, 2), show_header=False)
+    if block.title:
+        table.title, table.title_justify = block.title, "left"
     for column in block.columns:
-        side = "right" if column.is_number else "left"
-        table.add_column(column.title, justify=side, no_wrap=not column.wraps)  # type: ignore[arg-type]
+        table.add_column(
+            column.title,
+            justify="right" if column.is_number else "left",
+            no_wrap=not column.wraps,
+            overflow="fold" if column.folds else "ellipsis",
+        )
     for row in block.rows:
-        table.add_row(*map(text_of, row))
+        table.add_row(*map(_text, row))
     return table

@@ -5,21 +5,24 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from harness.tables.rows import heading_of
-from harness.tables.said import verdict_said
+from harness.tables.said import (
+    BLANK,
+    Block,
+    GridColumn,
+    SaidGrid,
+    SaidLine,
+    Tone,
+    say,
+    verdict_said,
+)
 from harness.tables.survivors import survivors
-from harness.tables.terminal import text_of
 from harness.values.row import SCHEMA, Row
 from harness.workarounds.guard import Guard
 from harness.workarounds.rank import spill_bytes_per_block
 from harness.workarounds.result import Candidate, Equivalence, Patch, WorkaroundReport
 
-__all__ = ["render_workarounds", "workaround_document"]
+__all__ = ["workaround_document", "workarounds_said"]
 
 _RANKING = (
     "First what needs no change of source and takes away half of the spills or more. Then best "
@@ -28,93 +31,95 @@ _RANKING = (
     "GPU."
 )
 _PROVED = {Equivalence.EMULATED: "compiled again from nothing, and executed"}
-_STYLES = {
-    Equivalence.INTERPRETED: "green",
-    Equivalence.EMULATED: "green",
-    Equivalence.MEASURED: "green",
-    Equivalence.DIFFERS: "red",
+_TONES = {
+    Equivalence.INTERPRETED: Tone.GOOD,
+    Equivalence.EMULATED: Tone.GOOD,
+    Equivalence.MEASURED: Tone.GOOD,
+    Equivalence.DIFFERS: Tone.BAD,
 }
 
 
-def render_workarounds(report: WorkaroundReport) -> RenderableType:
+def workarounds_said(report: WorkaroundReport) -> list[Block]:
     """What there is today, the candidates in order of rank, why they work, and what to paste."""
-    parts: list[RenderableType] = [
-        Text(heading_of([report.baseline]), style="bold"),
-        Text(f"today: {survivors(report.listed).headline}"),
+    parts: list[Block] = [
+        say(heading_of([report.baseline]), Tone.HEAD),
+        say(f"today: {survivors(report.listed).headline}"),
     ]
     if not report.is_needed:
-        return Group(*parts, Text("Nothing to work around: all compiled configs work."))
-    parts.append(_table(report))
+        return [*parts, say("Nothing to work around: all compiled configs work.")]
+    parts.append(_grid(report))
     if report.candidates:
-        parts.append(Text(_RANKING, style="dim"))
+        parts.append(say(_RANKING, Tone.FAINT))
     else:
-        parts.append(Text("Nothing better was found.", style="bold"))
+        parts.append(say("Nothing better was found.", Tone.HEAD))
     for number, candidate in enumerate(report.candidates, start=1):
         parts += _details(number, candidate)
     if report.patch:
         parts += _patch(report.patch)
-    return Group(*parts)
+    return parts
 
 
-def _table(report: WorkaroundReport) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("", justify="right")
-    table.add_column("change", overflow="fold")
-    for title in ("verdict", "numerics"):
-        table.add_column(title, no_wrap=True)
-    for title in ("regs", "spill st", "spill ld", "spill/block", "tmem", "shared", "occupancy"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_row("", f"now: {_config(report.baseline)}", *_cells(report.baseline, ""))
+def _grid(report: WorkaroundReport) -> SaidGrid:
+    numbers = ("regs", "spill st", "spill ld", "spill/block", "tmem", "shared", "occupancy")
+    columns = [
+        GridColumn(title="", is_number=True, wraps=True),
+        GridColumn(title="change", wraps=True, folds=True),
+        GridColumn(title="verdict"),
+        GridColumn(title="numerics"),
+        *(GridColumn(title=title, is_number=True) for title in numbers),
+    ]
+    rows = [_line("", f"now: {_config(report.baseline)}", report.baseline, BLANK)]
     best = report.survivor
     if best and best.cell != report.baseline.cell:
-        table.add_row("", f"best you have: {_config(best)}", *_cells(best, ""))
+        rows.append(_line("", f"best you have: {_config(best)}", best, BLANK))
     for number, candidate in enumerate(report.candidates, start=1):
         known = candidate.numerics.known
-        word = Text(known.value, style=_STYLES.get(known, ""))
-        table.add_row(str(number), candidate.change, *_cells(candidate.row, word))
-    return table
+        word = say(known.value, _TONES.get(known, Tone.PLAIN))
+        rows.append(_line(str(number), candidate.change, candidate.row, word))
+    return SaidGrid(columns=tuple(columns), rows=tuple(rows))
 
 
 def _config(row: Row) -> str:
     return ",".join(f"{name}={value}" for name, value in row.config.items()) or "default"
 
 
-def _cells(row: Row, known: Text | str) -> list[Text | str]:
+def _line(rank: str, change: str, row: Row, known: SaidLine) -> tuple[SaidLine, ...]:
     spilled = spill_bytes_per_block(row)
-    return [
-        text_of(verdict_said(row.verdict)),
-        known,
+    numbers = (
         *(_number(value) for value in (row.n_regs, row.spill_stores, row.spill_loads)),
         "-" if spilled is None else f"{spilled / 1024:,.0f} KiB",
         _number(row.tmem_size),
         _number(row.shared),
         "-" if row.occupancy is None else f"{row.occupancy:.1%}",
-    ]
+    )
+    return (say(rank), say(change), verdict_said(row.verdict), known, *map(say, numbers))
 
 
 def _number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def _details(number: int, candidate: Candidate) -> list[RenderableType]:
-    lines: list[RenderableType] = [Text(""), Text(f"{number}. {candidate.change}", style="bold")]
-    lines += [Text(f"   {line}") for line in candidate.explanation]
+def _details(number: int, candidate: Candidate) -> list[Block]:
     known = candidate.numerics
-    lines.append(Text(f"   {known.known.value}: {known.reason}", style="dim"))
-    lines += [Text(f"     {line}", style="cyan") for line in candidate.paste]
-    return lines
+    return [
+        BLANK,
+        say(f"{number}. {candidate.change}", Tone.HEAD),
+        *(say(f"   {line}") for line in candidate.explanation),
+        say(f"   {known.known.value}: {known.reason}", Tone.FAINT),
+        *(say(f"     {line}", Tone.NOTE) for line in candidate.paste),
+    ]
 
 
-def _patch(patch: Patch) -> list[RenderableType]:
+def _patch(patch: Patch) -> list[Block]:
     does = [f"leaves out {_configs(len(patch.left_out))} that fail"] if patch.left_out else []
     does += [f"adds {each}" for each in patch.added]
     state = "proved" if patch.is_proved else "NOT proved"
     return [
-        Text(""),
-        Text(f"Patch of {patch.file}: {', '.join(does)}", style="bold"),
-        Text(f"{state}: {patch.proof}"),
-        Text(""),
-        Text(patch.diff),
+        BLANK,
+        say(f"Patch of {patch.file}: {', '.join(does)}", Tone.HEAD),
+        say(f"{state}: {patch.proof}"),
+        BLANK,
+        say(patch.diff),
     ]
 
 

@@ -23,7 +23,7 @@ from harness.cells.selection import SelectionOptions, select
 from harness.cli.amounts import Words
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
-from harness.cli.output import print_json, results_console, status_console
+from harness.cli.output import print_json, print_said, results_console, status_console
 from harness.cli.progress.steps import show_steps
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words, spelled
@@ -31,7 +31,6 @@ from harness.files.locations import home_dir
 from harness.frontends.base import Selection
 from harness.judging.followed import read_while
 from harness.packages.versions import require_supported_triton
-from harness.tables.terminal import for_terminal
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row
@@ -241,7 +240,7 @@ def _print(
     config = report.config.label if report.config else "no config"
     where = f"{words.kernel} · {config}"
     console.print(f"{where} · {selection.targets[0]}" if selection else where, markup=False)
-    console.print(for_terminal(bisection_said(report)))
+    print_said(bisection_said(report))
     if report.boundary and selection:
         console.print("Reproduce:")
         for index in (report.boundary.before, report.boundary.after):
@@ -329,5 +328,5 @@ def _contrast(options: dict[str, Any]) -> None:
         print_json(contrast_document(found))
     else:
         results_console().print(found.origin.cell, soft_wrap=True, markup=False)
-        results_console().print(for_terminal(contrast_said(found)))
+        print_said(contrast_said(found))
     raise click.exceptions.Exit(4 if found.trouble else 0)

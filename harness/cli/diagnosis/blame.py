@@ -16,14 +16,13 @@ from harness.blame.words import Wanted
 from harness.cells.selection import SelectionOptions, select
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
-from harness.cli.output import print_json, results_console, status_console
+from harness.cli.output import print_json, print_said, results_console, status_console
 from harness.cli.progress.steps import show_steps
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.frontends.base import Selection
 from harness.judging.conditions import spell
 from harness.judging.followed import read_while, toolchain_of
-from harness.tables.terminal import for_terminal
 from harness.values.errors import UsageError
 from harness.values.toolchain import BUNDLED, EMULATOR, TRITON, compiler_words
 from harness.values.verdict import VerdictKind
@@ -127,7 +126,7 @@ def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> 
     where = toolchain_of(case)
     console.print(f"{case.kernel} · {report.cell.config.label} · {selection.targets[0]} · {where}")
     console.print(f"{case.verdict}: {case.reason}", soft_wrap=True)
-    console.print(for_terminal(blame_said(report.grid, report.blame)), soft_wrap=True)
+    print_said(blame_said(report.grid, report.blame), whole_lines=True)
     if report.remedy:
         console.print("To use it:")
         for line in report.remedy:

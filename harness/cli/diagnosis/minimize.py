@@ -15,7 +15,7 @@ from harness.cells.selection import select
 from harness.cli.amounts import SECONDS, Words, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
-from harness.cli.output import command_line, print_json, results_console, status_console
+from harness.cli.output import command_line, print_json, print_said, results_console, status_console
 from harness.cli.progress.reduction import watch_reduction
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
@@ -24,7 +24,7 @@ from harness.judging.conditions import parse_condition, spell
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.progress import MinimizeOptions
 from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
-from harness.minimize.reduction.words import MEASURES, folder_files, render_minimization
+from harness.minimize.reduction.words import MEASURES, folder_files, minimization_said
 from harness.minimize.run import LEVELS, minimize
 from harness.values.errors import UsageError
 from harness.values.row import Row
@@ -207,7 +207,7 @@ def _exit_code(found: Minimization) -> int:
 
 def _print(found: Minimization) -> None:
     console = results_console()
-    console.print(render_minimization(found))
+    print_said(minimization_said(found))
     for note in found.notes:
         console.print(f"note: {note}", soft_wrap=True)
     console.print(

@@ -11,7 +11,7 @@ from harness.cells.selection import select
 from harness.cli.amounts import SECONDS, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
-from harness.cli.output import print_json, results_console, status_console
+from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.frontends.base import Selection
@@ -20,7 +20,7 @@ from harness.workarounds.executed import EXECUTED_KINDS
 from harness.workarounds.result import WorkaroundReport
 from harness.workarounds.run import WorkaroundOptions, find_workarounds
 from harness.workarounds.settings import SettingKind
-from harness.workarounds.table import render_workarounds, workaround_document
+from harness.workarounds.table import workaround_document, workarounds_said
 
 __all__ = ["command"]
 
@@ -95,15 +95,14 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     how = compile_options(options)
     with open_results() as store:
         report = run_to_the_end(find_workarounds(selection, store, how, asked, tell))
-    for note in report.notes:
-        status.print(f"triage: {note}", soft_wrap=True, markup=False)
+    print_remarks(report.notes)
     if report.is_time_up:
         status.print("triage: the time was up before everything was tried (--budget)")
     _write(report, options["patch"])
     if options["as_json"]:
         print_json(workaround_document(report))
     else:
-        results_console().print(render_workarounds(report))
+        print_said(workarounds_said(report))
     raise click.exceptions.Exit(0 if report.candidates or not report.is_needed else 1)
 
 

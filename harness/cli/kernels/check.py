@@ -13,10 +13,9 @@ from harness.check.run import check_selections
 from harness.check.table import checks_said
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
-from harness.cli.output import print_json, results_console, status_console
+from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.tables.terminal import for_terminal
 from harness.values.check import Agreement, CheckRow
 from harness.values.row import SCHEMA
 
@@ -48,14 +47,13 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     with open_results() as store, status.status("interpreting"):
         how = compile_options(options)
         report = run_to_the_end(check_selections(selections, store, how))
-    for line in (*report.notes, *report.failures):
-        status.print(f"triage: {line}", soft_wrap=True)
+    print_remarks((*report.notes, *report.failures))
     if options["as_json"]:
         counts = Counter(row.status.value for row in report.rows)
         summary = {"statuses": counts, "notes": report.notes, "failures": report.failures}
         print_json({"schema": SCHEMA, "checks": report.rows, "summary": summary})
     else:
-        results_console().print(for_terminal(checks_said(report.rows)))
+        print_said(checks_said(report.rows))
     raise click.exceptions.Exit(_exit_code(report.rows))
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.text import Text
 
 from harness.cells.compile import CompileReport, compile_selections
 from harness.cells.next_steps import next_steps
@@ -17,16 +16,23 @@ from harness.cells.save import save_cells
 from harness.cells.selection import SelectionOptions, select_all
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
-from harness.cli.output import print_json, print_text, results_console, status_console
+from harness.cli.output import (
+    print_json,
+    print_remarks,
+    print_said,
+    print_text,
+    results_console,
+    status_console,
+)
 from harness.cli.progress.cells import show_progress
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.tables.markdown import rows_as_markdown, summary_as_markdown
 from harness.tables.rows import rows_said
+from harness.tables.said import Tone, say
 from harness.tables.summaries import summary_said
 from harness.tables.summary import summarize
 from harness.tables.survivors import group_rows, survivors
-from harness.tables.terminal import for_terminal
 from harness.values.errors import UsageError
 from harness.values.row import SCHEMA
 from harness.values.verdict import VerdictKind
@@ -72,8 +78,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
             saved = save_cells(store, report.rows, options["save"])
             status.print(f"{saved} files written below {options['save']}")
     many = len(selections) > 1
-    for line in (*report.notes, *report.failures):
-        status.print(f"triage: {line}", soft_wrap=True)
+    print_remarks((*report.notes, *report.failures))
     if options["as_json"]:
         print_json(_document(report))
     elif options["as_markdown"]:
@@ -134,13 +139,13 @@ def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> Non
     console = results_console()
     if many:
         # A table for each of many kernels would drown the reader.
-        console.print(for_terminal(summary_said(summarize(report.rows))))
+        print_said(summary_said(summarize(report.rows)))
         steps = _first_look(report, words)
     else:
-        console.print(for_terminal(rows_said(report.rows, console.width)))
+        print_said(rows_said(report.rows, console.width))
         steps = next_steps(report.rows, _kernel_options(words))
     if steps:
-        console.print(Text("Next:", style="bold"))
+        print_said([say("Next:", Tone.HEAD)])
         for command, why in steps:
             console.print(f"  {command}  # {why}", soft_wrap=True)
     if not many and any(row.cached for row in report.rows):

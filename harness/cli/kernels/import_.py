@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
-from harness.cli.output import print_json, results_console, status_console
+from harness.cli.output import print_json, print_remarks, results_console
 from harness.repros.cache_folders import read_leftovers, write_repro
 from harness.values.errors import EmptySelectionError
 
@@ -55,8 +55,7 @@ def command(*, folder: Path, into: Path, triton: str | None, as_json: bool) -> N
     earlier one (--launch ttir, ttgir, ptx). Nothing in the folder is run.
     """
     found = read_leftovers(folder)
-    for line in found.skipped:
-        status_console().print(f"triage: {line}", soft_wrap=True)
+    print_remarks(found.skipped)
     imported = []
     for kernel in found.kernels:
         place, is_new = write_repro(kernel, into, triton=triton)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
-from harness.cli.output import print_json, results_console, status_console
+from harness.cli.output import print_json, print_remarks, print_said
 from harness.repros.find import list_repros
+from harness.tables.said import GridColumn, SaidGrid, say
 from harness.values.kernel import Repro
 from harness.values.toolchain import TRITON
 
@@ -30,28 +28,28 @@ Repros in ./repros come first, then those that ship with triage."""
 def command(*, as_json: bool) -> None:
     """List the kernels that have a repro: source, upstream issue, launches, number of configs."""
     repros, errors = list_repros()
-    for error in errors:
-        status_console().print(f"triage: {error}", soft_wrap=True)
+    print_remarks(map(str, errors))
     if as_json:
         print_json({"schema": 1, "kernels": [_document(repro) for repro in repros]})
     else:
-        results_console().print(_table(repros))
+        print_said([_grid(repros)])
     raise click.exceptions.Exit(2 if errors else 0)
 
 
-def _table(repros: Sequence[Repro]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for title in ("name", "source", "issue", "launches", "configs", "what"):
-        numbers = title == "configs"
-        justify: Literal["left", "right"] = "right" if numbers else "left"
-        table.add_column(title, no_wrap=numbers or title == "name", justify=justify)
-    for repro in repros:
-        launches = ", ".join(launch.name for launch in repro.launches)
-        configs = "-" if repro.configs is None else str(repro.configs)
-        table.add_row(
-            repro.name, _source(repro), repro.issue or "-", launches, configs, repro.summary
-        )
-    return table
+def _grid(repros: Sequence[Repro]) -> SaidGrid:
+    columns = (
+        GridColumn(title="name"),
+        *(GridColumn(title=title, wraps=True) for title in ("source", "issue", "launches")),
+        GridColumn(title="configs", is_number=True),
+        GridColumn(title="what", wraps=True),
+    )
+    return SaidGrid(columns=columns, rows=tuple(tuple(map(say, _line(each))) for each in repros))
+
+
+def _line(repro: Repro) -> tuple[str, ...]:
+    launches = ", ".join(launch.name for launch in repro.launches)
+    configs = "-" if repro.configs is None else str(repro.configs)
+    return repro.name, _source(repro), repro.issue or "-", launches, configs, repro.summary
 
 
 def _source(repro: Repro) -> str:

@@ -9,13 +9,12 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
 
 from harness.cells.selection import select_all
 from harness.cli.amounts import Words
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
-from harness.cli.output import print_json, results_console, status_console
+from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.emulator.values import Budget
@@ -26,7 +25,7 @@ from harness.runs.raw_ptx import RawInputs, RawReport, run_ptx
 from harness.runs.rows import as_document
 from harness.runs.run import RunReport, run_selections
 from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
-from harness.runs.table import render_runs, render_values
+from harness.runs.table import runs_said, values_said
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.kernel import PtxInputs, Repro
 from harness.values.row import SCHEMA
@@ -198,16 +197,13 @@ def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...], budget: 
         selections = select_all(selection_words(options))
     with open_results() as store:
         report = run_to_the_end(
-            run_selections(
-                selections, store, compile_options(options), trials, budget, _teller(status)
-            )
+            run_selections(selections, store, compile_options(options), trials, budget, _remark)
         )
-    for line in (*report.notes, *report.failures):
-        status.print(f"triage: {line}", soft_wrap=True)
+    print_remarks((*report.notes, *report.failures))
     if options["as_json"]:
         print_json(_document(report.rows, report))
     else:
-        results_console().print(render_runs(report.rows))
+        print_said(runs_said(report.rows))
     return _exit_code(report.rows, has_failures=bool(report.failures))
 
 
@@ -219,25 +215,21 @@ def _run_file(
     trials: tuple[RunTrial, ...],
     budget: Budget,
 ) -> int:
-    status = status_console()
     with open_results() as store:
         how = compile_options(options)
-        report = run_to_the_end(
-            run_ptx(path, entry, inputs, store, how, trials, budget, _teller(status))
-        )
+        report = run_to_the_end(run_ptx(path, entry, inputs, store, how, trials, budget, _remark))
     if options["dump"]:
         _dump(report, options["dump"])
     if options["as_json"]:
         print_json(_document([report.row], report))
     else:
-        console = results_console()
-        console.print(render_runs([report.row]))
-        console.print(render_values(report.before, report.after))
+        print_said(runs_said([report.row]))
+        print_said(values_said(report.before, report.after))
     return _exit_code([report.row], has_failures=False)
 
 
-def _teller(status: Console) -> Any:  # noqa: ANN401 - a function of one text
-    return lambda text: status.print(f"triage: {text}", soft_wrap=True)
+def _remark(text: str) -> None:
+    print_remarks([text])
 
 
 def _named(option: str, text: str, example: str) -> tuple[str, str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import click
-from rich.filesize import decimal
 
 from harness.cli.amounts import FiniteRange, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
-from harness.cli.output import print_json, results_console
+from harness.cli.output import print_json, results_console, size_words
 from harness.cli.results import open_results, read_results
 from harness.files.locations import home_path
 
@@ -64,13 +63,13 @@ def command(*, trim: int | None, older_than: float | None, as_json: bool) -> Non
     if report:
         console.print(
             f"deleted {report.evidence} pieces of evidence and {report.artifacts} artifacts, "
-            f"{decimal(report.bytes)}"
+            f"{size_words(report.bytes)}"
         )
     console.print(f"{home_path()}: {stats.runs} runs, {stats.results.rows} results")
     for kind, held in stats.evidence.items():
-        console.print(f"  {kind}: {held.rows} kept, {decimal(held.bytes)}")
+        console.print(f"  {kind}: {held.rows} kept, {size_words(held.bytes)}")
     console.print(
-        f"  artifacts: {stats.artifacts}, {decimal(stats.artifact_bytes)} on disk"
-        f" ({stats.orphans} no longer used, {decimal(stats.orphan_bytes)})"
+        f"  artifacts: {stats.artifacts}, {size_words(stats.artifact_bytes)} on disk"
+        f" ({stats.orphans} no longer used, {size_words(stats.orphan_bytes)})"
     )
-    console.print(f"  database: {decimal(stats.database_bytes)}")
+    console.print(f"  database: {size_words(stats.database_bytes)}")

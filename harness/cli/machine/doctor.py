@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import click
-from rich.text import Text
 
-from harness.cli.machine.doctor_checks import examine
+from harness.cli.machine.doctor_checks import Check, examine
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
-from harness.cli.output import print_json, results_console
+from harness.cli.output import print_json, print_said
+from harness.tables.said import SaidLine, Tone, say
 
 __all__ = ["command"]
 
@@ -16,7 +16,11 @@ _EPILOG = """\b
 Example:
   triage doctor"""
 
-_MARKS = {True: ("ok", "green"), False: ("!!", "red"), None: ("--", "dim")}
+_MARKS = {
+    True: say("ok", Tone.GOOD),
+    False: say("!!", Tone.BAD),
+    None: say("--", Tone.FAINT),
+}
 
 
 @click.command("doctor", context_settings=CONTEXT, epilog=_EPILOG)
@@ -27,10 +31,10 @@ def command(*, as_json: bool) -> None:
     if as_json:
         print_json({"schema": 1, "checks": checks})
     else:
-        console = results_console()
-        for check in checks:
-            mark, style = _MARKS[check.ok]
-            console.print(Text.assemble((mark, style), f" {check.name}: {check.found}"))
-            if check.advice:
-                console.print(f"   {check.advice}")
+        print_said(line for check in checks for line in _lines(check))
     raise click.exceptions.Exit(4 if any(check.ok is False for check in checks) else 0)
+
+
+def _lines(check: Check) -> list[SaidLine]:
+    found = _MARKS[check.ok] + say(f" {check.name}: {check.found}")
+    return [found, say(f"   {check.advice}")] if check.advice else [found]

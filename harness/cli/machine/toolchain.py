@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
-from harness.cli.output import print_json, print_line, print_note, results_console
+from harness.cli.output import print_json, print_line, print_note, print_said
 from harness.files.locations import cache_dir
 from harness.frontends.registry import front_end, kinds
+from harness.tables.said import Block, GridColumn, SaidGrid, say
 from harness.toolchains import marker as toolchain_marker
 from harness.toolchains.install import (
     install_nvdisasm,
@@ -77,7 +76,8 @@ def list_command(*, available: bool, as_json: bool) -> None:
         document = {"schema": 1, "installed": rows, "available": offered or None}
         print_json({**document, "damaged": list(damaged)})
     else:
-        _print(installed, offered)
+        lists = (say(f"{kind}: {', '.join(versions)}") for kind, versions in offered.items())
+        print_said([_installed_said(installed), *lists])
     raise click.exceptions.Exit(StorageError.exit_code if damaged else 0)
 
 
@@ -90,19 +90,23 @@ def _versions(kind: str) -> list[str]:
         return []
 
 
-def _print(
-    installed: Sequence[toolchain_marker.Toolchain], offered: Mapping[str, Sequence[str]]
-) -> None:
-    console = results_console()
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for title in ("name", "python", "from", "wheel sha256", "installed"):
-        table.add_column(title)
-    for each in installed:
-        python = each.banner.removeprefix("Python ") if each.environment else each.python or "any"
-        table.add_row(each.name, python, each.distribution, each.sha256[:12], each.installed)
-    console.print(table if installed else f"nothing is installed in {cache_dir()}")
-    for kind, versions in offered.items():
-        console.print(f"{kind}: {', '.join(versions)}")
+def _installed_said(installed: Sequence[toolchain_marker.Toolchain]) -> Block:
+    if not installed:
+        return say(f"nothing is installed in {cache_dir()}")
+    titles = ("name", "python", "from", "wheel sha256", "installed")
+    rows = (
+        (each.name, _python(each), each.distribution, each.sha256[:12], each.installed)
+        for each in installed
+    )
+    return SaidGrid(
+        columns=tuple(GridColumn(title=title, wraps=True) for title in titles),
+        rows=tuple(tuple(map(say, row)) for row in rows),
+    )
+
+
+def _python(each: toolchain_marker.Toolchain) -> str:
+    """The Python that can use it."""
+    return each.banner.removeprefix("Python ") if each.environment else each.python or "any"
 
 
 @command.command("install", context_settings=CONTEXT)

@@ -10,16 +10,16 @@ from harness.bugs.list import find_bug, join_bugs, list_bugs, list_held, set_sta
 from harness.bugs.rekey import rekey
 from harness.bugs.words import (
     bug_document,
+    bug_said,
     bugs_document,
+    bugs_said,
     held_document,
+    held_said,
     record_document,
-    render_bug,
-    render_bugs,
-    render_held,
 )
 from harness.cli.main import CONTEXT
 from harness.cli.options import holds_option, json_option
-from harness.cli.output import print_json, results_console
+from harness.cli.output import print_json, print_said, results_console
 from harness.cli.results import open_results, read_results
 from harness.judging.conditions import Condition
 from harness.judging.followed import read_while
@@ -74,7 +74,7 @@ def command(
     if as_json:
         print_json(bugs_document(bugs))
     else:
-        results_console().print(render_bugs(bugs))
+        print_said(bugs_said(bugs))
 
 
 def _list_held(condition: Condition, *, as_json: bool) -> None:
@@ -83,7 +83,7 @@ def _list_held(condition: Condition, *, as_json: bool) -> None:
     if as_json:
         print_json(held_document(found, condition))
     else:
-        results_console().print(render_held(found, condition))
+        print_said(held_said(found, condition))
 
 
 @command.command("show", context_settings=CONTEXT)
@@ -97,7 +97,7 @@ def _show(number: int, *, as_json: bool) -> None:
     if as_json:
         print_json(bug_document(bug, workarounds))
     else:
-        results_console().print(render_bug(bug, workarounds))
+        print_said(bug_said(bug, workarounds))
 
 
 @command.command("set", context_settings=CONTEXT)

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from harness.changes.diff import choose_runs, compare_runs, expectations_of
-from harness.changes.words import changes_document, render_changes
+from harness.changes.words import changes_document, changes_said
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
-from harness.cli.output import print_json, results_console, status_console
+from harness.cli.output import print_json, print_said, status_console
 from harness.cli.results import read_results
 from harness.values.errors import UsageError
 
@@ -65,5 +65,5 @@ def command(
     if as_json:
         print_json(changes_document(changes, informational=show_all))
     else:
-        results_console().print(render_changes(changes, informational=show_all), soft_wrap=True)
+        print_said(changes_said(changes, informational=show_all), whole_lines=True)
     raise click.exceptions.Exit(changes.exit_code(strict_fixed=strict_fixed))

@@ -9,10 +9,10 @@ import click
 from harness.cli.amounts import Words, once
 from harness.cli.main import CONTEXT
 from harness.cli.options import holds_option, json_option
-from harness.cli.output import print_json, results_console
+from harness.cli.output import print_json, print_said
 from harness.cli.results import read_results
 from harness.history.run import HistoryOptions, read_history
-from harness.history.table import history_document, render_history
+from harness.history.table import history_document, history_said
 from harness.judging.followed import read_while
 
 __all__ = ["command"]
@@ -72,4 +72,4 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     if options["as_json"]:
         print_json(history_document(rows, condition))
     else:
-        results_console().print(render_history(rows, condition))
+        print_said(history_said(rows, condition))

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from harness.cells.run import CompileOptions
-from harness.changes.words import changes_document, render_changes
+from harness.changes.words import changes_document, changes_said
 from harness.cli.amounts import SECONDS, Words, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.nights.matrix_merge import merge
@@ -21,6 +21,7 @@ from harness.cli.output import (
     print_json,
     print_line,
     print_note,
+    print_said,
     results_console,
     status_console,
 )
@@ -194,7 +195,7 @@ def _tell(report: MatrixReport, *, as_json: bool) -> None:
             soft_wrap=True,
         )
     if report.changes:
-        console.print(render_changes(report.changes), soft_wrap=True)
+        print_said(changes_said(report.changes), whole_lines=True)
 
 
 def _document(report: MatrixReport) -> dict[str, Any]:

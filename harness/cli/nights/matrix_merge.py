@@ -9,7 +9,7 @@ import click
 
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
-from harness.cli.output import print_json, results_console, status_console
+from harness.cli.output import print_json, print_remarks, results_console
 from harness.cli.results import open_results
 from harness.nights.merge import merge_stores
 
@@ -40,8 +40,7 @@ def merge(folders: tuple[Path, ...], *, as_json: bool) -> None:
     """
     with open_results() as store:
         report = merge_stores(store, folders)
-    for line in report.refused:
-        status_console().print(f"triage: {line}", soft_wrap=True)
+    print_remarks(report.refused)
     if as_json:
         print_json({"schema": 1, **asdict(report)})
     else:

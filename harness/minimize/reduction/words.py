@@ -8,10 +8,6 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from harness.judging.conditions import spell
 from harness.minimize.reduction.fingerprint import Answer
 from harness.minimize.reduction.result import Ending, Minimization, spans_of, versions_document
@@ -22,10 +18,11 @@ from harness.minimize.reduction.scripts import (
     repro_script,
     test_script,
 )
+from harness.tables.said import BLANK, Block, GridColumn, SaidGrid, Tone, say
 from harness.tables.templates import render_template
 from harness.values.verdict import VerdictKind
 
-__all__ = ["MEASURES", "folder_files", "pattern_words", "render_minimization"]
+__all__ = ["MEASURES", "folder_files", "minimization_said", "pattern_words"]
 
 _WORDS = {
     Answer.SAME: "fails this way",
@@ -182,14 +179,16 @@ def pattern_words(found: Minimization) -> str:
     return words
 
 
-def render_minimization(found: Minimization) -> RenderableType:
+def minimization_said(found: Minimization) -> list[Block]:
     """Sizes, what holds it, versions, and where the files are."""
-    sizes = Table(box=None, pad_edge=False, padding=(0, 2), show_header=False)
-    for name, before, after in _sizes(found):
-        share = f"{after / before:.1%}" if before else ""
-        sizes.add_row(name, f"{before:,}", "->", f"{after:,}", share)
-    lines: list[RenderableType] = [Text(headline_of(found), style="bold")]
-    lines += [sizes, Text("")] if sizes.row_count else []
+    blocks: list[Block] = [say(headline_of(found), Tone.HEAD)]
+    sizes = tuple(
+        tuple(map(say, (name, f"{before:,}", "->", f"{after:,}", _share(before, after))))
+        for name, before, after in _sizes(found)
+    )
+    if sizes:
+        columns = (GridColumn(title="", wraps=True),) * len(sizes[0])
+        blocks += [SaidGrid(columns=columns, rows=sizes), BLANK]
     best = f"min{found.suffix}"
     for span in _lines(found):
         words = f"{span.versions:>20}  {span.original}"
@@ -197,9 +196,12 @@ def render_minimization(found: Minimization) -> RenderableType:
         if differs:
             words += f", {best} {span.minimized}"
             words += f": {span.minimized_words}" if span.minimized_words else ""
-        lines.append(Text(words, style="red" if differs else "dim"))
-    lines += [Text(line) for line in _closing(found)]
-    return Group(*lines)
+        blocks.append(say(words, Tone.BAD if differs else Tone.FAINT))
+    return [*blocks, *map(say, _closing(found))]
+
+
+def _share(before: int, after: int) -> str:
+    return f"{after / before:.1%}" if before else ""
 
 
 def _closing(found: Minimization) -> list[str]:

@@ -6,8 +6,9 @@ from change_cases import compared, facts
 from rich.console import Console
 
 from harness.changes.groups import group_changes
-from harness.changes.words import changes_document, render_changes
+from harness.changes.words import changes_document, changes_said
 from harness.history.table import sparkline
+from harness.tables.terminal import for_terminal
 from harness.values.change import ChangeKind, Changes, Facts
 from harness.values.matrix import Expectation, Selector
 
@@ -15,7 +16,7 @@ from harness.values.matrix import Expectation, Selector
 def printed(changes: Changes) -> list[str]:
     console = Console(width=300, color_system=None)
     with console.capture() as capture:
-        console.print(render_changes(changes), soft_wrap=True)
+        console.print(for_terminal(changes_said(changes)), soft_wrap=True)
     return [" ".join(line.split()) for line in capture.get().splitlines()]
 
 
