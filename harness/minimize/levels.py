@@ -67,7 +67,7 @@ async def minimize_source(reducing: Reducing) -> Minimization | Uninteresting:
         original=render(await export_source(bench, cell)),
         size_of=size_of_source,
         oracle=TritonOracle(bench=bench, cell=cell, until=_until(reducing)),
-        driver=source_driver(jobs=reducing.how.workers, seed=reducing.options.seed),
+        driver=source_driver(),
     )
     return await minimize_level(reducing, folder, level)
 
@@ -90,7 +90,7 @@ async def minimize_ttgir(reducing: Reducing) -> Minimization | Uninteresting:
         original=ir.text,
         size_of=size_of_module,
         oracle=ir_oracle(bench, cell, ir, until=_until(reducing)),
-        driver=ir_driver(jobs=reducing.how.workers, seed=reducing.options.seed),
+        driver=ir_driver(),
         options=ir.set_options,
     )
     return await minimize_level(reducing, folder, level)
@@ -111,7 +111,7 @@ async def minimize_config(reducing: Reducing) -> Minimization | Uninteresting:
         original=launch.command(launch.begun),
         size_of=size_of_command,
         oracle=launch,
-        driver=launch.driver(jobs=reducing.how.workers, seed=reducing.options.seed),
+        driver=launch.driver(),
         changes=launch.changes,
     )
     return await minimize_level(reducing, folder, level)

@@ -106,14 +106,12 @@ class LaunchLevel:
         """What was made smaller, in words."""
         return differences(self.begun, self.settings(command))
 
-    def driver(self, *, jobs: int, seed: int) -> DocumentDriver[Settings]:
+    def driver(self) -> DocumentDriver[Settings]:
         """Reduces settings one by one."""
         return DocumentDriver(
             read=self.settings,
             text_of=self.command,
             reduce=partial(reduce_settings, configs=self.configs),
-            jobs=jobs,
-            seed=seed,
         )
 
     def is_possible(self, text: str) -> bool:  # noqa: ARG002 - the launch code says so

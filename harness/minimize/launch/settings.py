@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from harness.minimize.reduction.driver import Edit, Reducer, Reduction, ReductionProgress
 from harness.minimize.reduction.patient import MarkedPass, reduce_patiently
+from harness.minimize.reduction.tests import UNLIMITED, Effort
 from harness.values.kernel import Config, LaunchParameter, Scalar
 
 __all__ = ["Settings", "differences", "reduce_settings"]
@@ -176,10 +177,7 @@ async def reduce_settings(
     is_interesting: Callable[[Settings], Awaitable[bool]],
     *,
     configs: Sequence[Config],
-    jobs: int = 1,
-    seed: int = 0,
-    max_tests: int | None = None,
-    is_time_up: Callable[[], bool] = lambda: False,
+    effort: Effort = UNLIMITED,
     watch: Callable[[ReductionProgress[Settings]], None] = lambda _: None,
 ) -> Reduction[Settings]:
     """The least that is still interesting; `configs` are all that the tuner has."""
@@ -196,10 +194,7 @@ async def reduce_settings(
         is_interesting,
         size=lambda settings: settings.size,
         key=lambda settings: settings.key,
-        jobs=jobs,
-        seed=seed,
-        max_tests=max_tests,
-        is_time_up=is_time_up,
+        effort=effort,
         watch=watch,
     )
     await reduce_patiently(reducer, passes)

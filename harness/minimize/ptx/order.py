@@ -31,6 +31,7 @@ from harness.minimize.ptx.passes_structure import Functions, Heads, declarations
 from harness.minimize.ptx.passes_tidying import Tidying, tidied
 from harness.minimize.ptx.weight import Ballast, ballasts, pump
 from harness.minimize.reduction.driver import PassCount, Reducer, ReductionProgress, Transformation
+from harness.minimize.reduction.tests import UNLIMITED, Effort
 from harness.ptx.document import Document, parse
 
 __all__ = ["PtxReduction", "count_instructions", "reduce_ptx", "single_deletions"]
@@ -85,10 +86,7 @@ async def reduce_ptx(
     is_interesting: Callable[[str], Awaitable[bool]],
     *,
     defined: bool = False,
-    jobs: int = 1,
-    seed: int = 0,
-    max_tests: int | None = None,
-    is_time_up: Callable[[], bool] = lambda: False,
+    effort: Effort = UNLIMITED,
     watch: Callable[[ReductionProgress[str]], None] = lambda _: None,
 ) -> PtxReduction:
     """Reduce a module; the arguments are those of `reduction.Reducer`.
@@ -99,10 +97,7 @@ async def reduce_ptx(
     work = _Work(
         document=parse(text),
         is_interesting=is_interesting,
-        jobs=jobs,
-        seed=seed,
-        max_tests=max_tests,
-        is_time_up=is_time_up,
+        effort=effort,
         watch=watch,
     )
     return await (_reduce_defined(work) if defined else _reduce(work))
@@ -118,10 +113,7 @@ class _Work:
 
     document: Document
     is_interesting: Callable[[str], Awaitable[bool]]
-    jobs: int
-    seed: int
-    max_tests: int | None
-    is_time_up: Callable[[], bool]
+    effort: Effort
     watch: Callable[[ReductionProgress[str]], None]
     is_ahead: bool = False
 
@@ -133,15 +125,14 @@ class _Work:
                 progress = replace(progress, document=None)
             self.watch(_as_text(replace(progress, tests=spent + progress.tests), complete))
 
+        most = self.effort.max_tests
+        left = None if most is None else max(0, most - spent)
         return Reducer(
             self.document,
             lambda candidate: self.is_interesting(str(complete(candidate))),
             size=lambda candidate: _size(complete(candidate)),
             key=lambda candidate: _key(complete(candidate)),
-            jobs=self.jobs,
-            seed=self.seed,
-            max_tests=None if self.max_tests is None else max(0, self.max_tests - spent),
-            is_time_up=self.is_time_up,
+            effort=replace(self.effort, max_tests=left),
             watch=hear,
         )
 

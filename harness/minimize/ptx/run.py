@@ -63,7 +63,7 @@ async def minimize_ptx(reducing: Reducing) -> Minimization | Uninteresting:
     work = reducing.work(folder, best, size_of)
     work.notes += notes
     folder.keep(best)
-    driver = PtxDriver(jobs=how.workers, seed=options.seed, is_defined=options.is_defined)
+    driver = PtxDriver(is_defined=options.is_defined)
     held = HeldReduction(name="ptxas", work=work, interest=interest, at_hand=at_hand, driver=driver)
     under_way = PtxWork(held=held, oracle=oracle, is_defined=options.is_defined)
     is_done = reducing.begin(

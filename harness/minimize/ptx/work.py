@@ -12,6 +12,7 @@ from harness.minimize.reduction.ask_ptxas import PtxOracle
 from harness.minimize.reduction.fingerprint import Fingerprint, Reaction
 from harness.minimize.reduction.held import Driven, HeldReduction
 from harness.minimize.reduction.result import Ablation, Ending, Size
+from harness.minimize.reduction.tests import Effort
 from harness.ptx.document import parse
 from harness.values.toolchain import Ptxas
 
@@ -40,8 +41,6 @@ def undefined_count(text: str) -> int:
 class PtxDriver:
     """Reduces PTX; see `harness.minimize.reduction.held.Driver`."""
 
-    jobs: int
-    seed: int
     is_defined: bool
 
     async def __call__(
@@ -49,8 +48,7 @@ class PtxDriver:
         text: str,
         is_interesting: Callable[[str], Awaitable[bool]],
         *,
-        max_tests: int | None,
-        is_time_up: Callable[[], bool],
+        effort: Effort,
         watch: Callable[[str, int, str | None], None],
     ) -> Driven:
         """One reduction."""
@@ -58,10 +56,7 @@ class PtxDriver:
             text,
             is_interesting,
             defined=self.is_defined,
-            jobs=self.jobs,
-            seed=self.seed,
-            max_tests=max_tests,
-            is_time_up=is_time_up,
+            effort=effort,
             watch=lambda heard: watch(heard.pass_name, heard.tests, heard.document),
         )
         return Driven(

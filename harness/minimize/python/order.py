@@ -24,6 +24,7 @@ from harness.minimize.python.tree import PythonFile
 from harness.minimize.python.variables import Propagations, Twins, Variables
 from harness.minimize.reduction.driver import Reducer, Reduction, ReductionProgress
 from harness.minimize.reduction.patient import MarkedPass, reduce_patiently, sweep_coarsely
+from harness.minimize.reduction.tests import UNLIMITED, Effort
 
 __all__ = ["PASSES", "reduce_source"]
 
@@ -61,10 +62,7 @@ async def reduce_source(
     document: PythonFile,
     is_interesting: Callable[[PythonFile], Awaitable[bool]],
     *,
-    jobs: int = 1,
-    seed: int = 0,
-    max_tests: int | None = None,
-    is_time_up: Callable[[], bool] = lambda: False,
+    effort: Effort = UNLIMITED,
     watch: Callable[[ReductionProgress[PythonFile]], None] = lambda _: None,
 ) -> Reduction[PythonFile]:
     """Reduce until nothing more can go; the arguments are those of `reduction.Reducer`."""
@@ -73,10 +71,7 @@ async def reduce_source(
         is_interesting,
         size=lambda source: source.size,
         key=lambda source: source.text,
-        jobs=jobs,
-        seed=seed,
-        max_tests=max_tests,
-        is_time_up=is_time_up,
+        effort=effort,
         watch=watch,
     )
     await sweep_coarsely(reducer, _STRUCTURE, smallest=8)

@@ -28,14 +28,12 @@ async def export_source(bench: Workbench, cell: PlannedCell) -> Standalone:
     return await export_launch(bench, cell.launch, cell.record)
 
 
-def source_driver(*, jobs: int, seed: int) -> DocumentDriver[PythonFile]:
+def source_driver() -> DocumentDriver[PythonFile]:
     """Reduces a standalone file as Python."""
     return DocumentDriver(
         read=lambda text: PythonFile.of(read_standalone(text)),
         text_of=lambda source: source.text,
         reduce=reduce_source,
-        jobs=jobs,
-        seed=seed,
     )
 
 

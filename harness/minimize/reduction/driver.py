@@ -19,7 +19,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from harness.minimize.reduction.tests import PassCount, ReductionTest, Tests
+from harness.minimize.reduction.tests import UNLIMITED, Effort, PassCount, ReductionTest, Tests
 
 __all__ = [
     "Edit",
@@ -83,15 +83,12 @@ class Reducer(Generic[D]):
 
     Args:
         document: what to begin with; it is taken to be interesting.
-        is_interesting: called for up to `jobs` documents before the first answer is awaited. One
-            that returns a *started* test (`asyncio.ensure_future(...)`) has them run side by side;
-            a plain coroutine function runs them one after another, with the same result.
+        is_interesting: called for up to `effort.jobs` documents before the first answer is awaited.
+            One that returns a *started* test (`asyncio.ensure_future(...)`) has them run side by
+            side; a plain coroutine function runs them one after another, with the same result.
         size: what must not grow.
         key: documents with the same key are the same to `is_interesting`: one test does for both.
-        jobs: how many candidates are on their way at a time.
-        seed: where chunks are cut; 0 cuts them in the middle.
-        max_tests: how often `is_interesting` may be called.
-        is_time_up: asked before every test.
+        effort: what it may spend; `is_interesting` is called for each test.
         watch: hears of every test, when its answer is heard.
     """
 
@@ -102,17 +99,15 @@ class Reducer(Generic[D]):
         *,
         size: Callable[[D], int],
         key: Callable[[D], str],
-        jobs: int = 1,
-        seed: int = 0,
-        max_tests: int | None = None,
-        is_time_up: Callable[[], bool] = lambda: False,
+        effort: Effort = UNLIMITED,
         watch: Callable[[ReductionProgress[D]], None] = lambda _: None,
     ) -> None:
         self.best = document
         self.size = size
-        self.jobs = max(1, jobs)
+        self.jobs = max(1, effort.jobs)
+        seed = effort.seed
         self.random = random.Random(seed) if seed else None  # noqa: S311 - to repeat, not to hide
-        self._tests = Tests(is_interesting, key, max_tests, is_time_up)
+        self._tests = Tests(is_interesting, key, effort)
         self._watch = watch
         self._reach: dict[str, int] = {}
         self._outer: Reducer[D] | None = None
@@ -345,10 +340,7 @@ async def reduce(
     *,
     size: Callable[[D], int],
     key: Callable[[D], str],
-    jobs: int = 1,
-    seed: int = 0,
-    max_tests: int | None = None,
-    is_time_up: Callable[[], bool] = lambda: False,
+    effort: Effort = UNLIMITED,
     watch: Callable[[ReductionProgress[D]], None] = lambda _: None,
 ) -> Reduction[D]:
     """Reduce a document until no pass brings anything, or nothing is left to spend.
@@ -361,10 +353,7 @@ async def reduce(
         is_interesting,
         size=size,
         key=key,
-        jobs=jobs,
-        seed=seed,
-        max_tests=max_tests,
-        is_time_up=is_time_up,
+        effort=effort,
         watch=watch,
     )
     await reducer.sweep(passes, smallest=2)

@@ -13,6 +13,7 @@ from harness.minimize.reduction.interest import AnyTool, Interest, ask_all
 from harness.minimize.reduction.progress import Work
 from harness.minimize.reduction.references import AtHand
 from harness.minimize.reduction.result import Ending, VersionLine
+from harness.minimize.reduction.tests import Effort
 from harness.values.errors import InfrastructureError
 
 __all__ = ["Driven", "Driver", "HeldReduction"]
@@ -39,8 +40,7 @@ class Driver(Protocol):
         text: str,
         is_interesting: Callable[[str], Awaitable[bool]],
         *,
-        max_tests: int | None,
-        is_time_up: Callable[[], bool],
+        effort: Effort,
         watch: Callable[[str, int, str | None], None],
     ) -> Driven:
         """`watch` hears of each test: the pass, how many there were, the new best if there is."""
@@ -99,8 +99,7 @@ class HeldReduction(Generic[T]):
         done = await self.driver(
             work.best,
             self.interest.begin,
-            max_tests=work.tests_left,
-            is_time_up=work.is_time_up,
+            effort=work.effort,
             watch=self._heard,
         )
         work.take(done.text)

@@ -17,6 +17,7 @@ from harness.minimize.reduction.fingerprint import Fingerprint
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.result import Ending, Size
 from harness.minimize.reduction.subject import Subject
+from harness.minimize.reduction.tests import Effort
 from harness.values.row import Row
 
 __all__ = ["STARTED_OVER", "MinimizeOptions", "Reducing", "ReductionStep", "Watch", "Work"]
@@ -74,9 +75,9 @@ class Watch:
 class Work:
     """The best text so far and how it came to be.
 
-    `deadline` is by `time.monotonic`, `max_tests` counts tests of this run. `history` are texts
-    that were accepted, oldest first; the first is the one that this run began with. `calls` counts
-    the runs of a compiler.
+    `deadline` is by `time.monotonic`; `jobs`, `seed` and `max_tests` are those of an `Effort`.
+    `history` are texts that were accepted, oldest first; the first is the one that this run began
+    with. `calls` counts the runs of a compiler.
     """
 
     folder: MinimizedFolder
@@ -85,6 +86,8 @@ class Work:
     size_of: Callable[[str], Size]
     started: float
     deadline: float | None = None
+    jobs: int = 1
+    seed: int = 0
     max_tests: int | None = None
     tests: int = 0
     accepted: int = 0
@@ -119,9 +122,10 @@ class Work:
         return self.folder.seconds + time.monotonic() - self.started
 
     @property
-    def tests_left(self) -> int | None:
-        """How many more tests this run may make; None without a limit."""
-        return None if self.max_tests is None else max(0, self.max_tests - self.tests)
+    def effort(self) -> Effort:
+        """What this run may still spend."""
+        left = None if self.max_tests is None else max(0, self.max_tests - self.tests)
+        return Effort(jobs=self.jobs, seed=self.seed, max_tests=left, is_time_up=self.is_time_up)
 
     def is_time_up(self) -> bool:
         """Whether the time of this run is spent."""
@@ -231,6 +235,8 @@ class Reducing:
             size_of=size_of,
             started=self.started,
             deadline=self.started + options.seconds if options.seconds else None,
+            jobs=self.how.workers,
+            seed=options.seed,
             max_tests=options.tests,
         )
 

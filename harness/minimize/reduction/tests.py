@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["PassCount", "ReductionTest", "Tests"]
+__all__ = ["UNLIMITED", "Effort", "PassCount", "ReductionTest", "Tests"]
 
 D = TypeVar("D")
 
@@ -43,6 +43,23 @@ class ReductionTest:
             stop()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """What a reduction may spend, and how.
+
+    `jobs` candidates are on their way at a time. `seed` says where chunks are cut; 0 cuts them in
+    the middle. `max_tests` is how many tests it may make; `is_time_up` is asked before every one.
+    """
+
+    jobs: int = 1
+    seed: int = 0
+    max_tests: int | None = None
+    is_time_up: Callable[[], bool] = lambda: False
+
+
+UNLIMITED = Effort()
+
+
 class Tests(Generic[D]):
     """All that was asked, what it said and cost, and what may still be asked."""
 
@@ -50,16 +67,14 @@ class Tests(Generic[D]):
         self,
         is_interesting: Callable[[D], Awaitable[bool]],
         key: Callable[[D], str],
-        max_tests: int | None,
-        is_time_up: Callable[[], bool],
+        effort: Effort,
     ) -> None:
         self.count = 0
         self.is_over = False
         self.ledger: dict[str, PassCount] = {}
         self._is_interesting = is_interesting
         self._key = key
-        self._max_tests = max_tests
-        self._is_time_up = is_time_up
+        self._effort = effort
         self._known: dict[bytes, ReductionTest] = {}
 
     def begin(self, name: str, document: D) -> ReductionTest | None:
@@ -84,8 +99,8 @@ class Tests(Generic[D]):
     def is_spent(self) -> bool:
         """Whether no further test may be begun."""
         if not self.is_over:
-            out_of_tests = self._max_tests is not None and self.count >= self._max_tests
-            self.is_over = out_of_tests or self._is_time_up()
+            most = self._effort.max_tests
+            self.is_over = (most is not None and self.count >= most) or self._effort.is_time_up()
         return self.is_over
 
     def enter(self, name: str, *, tests: int = 0, accepted: int = 0, removed: int = 0) -> None:

@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from harness.minimize.reduction.driver import Reduction, ReductionProgress
 from harness.minimize.reduction.held import Driven
+from harness.minimize.reduction.tests import Effort
 
 __all__ = ["DocumentDriver"]
 
@@ -21,10 +22,7 @@ class _Reduce(Protocol[D]):
         is_interesting: Callable[[D], Awaitable[bool]],
         /,
         *,
-        jobs: int,
-        seed: int,
-        max_tests: int | None,
-        is_time_up: Callable[[], bool],
+        effort: Effort,
         watch: Callable[[ReductionProgress[D]], None],
     ) -> Reduction[D]: ...
 
@@ -36,16 +34,13 @@ class DocumentDriver(Generic[D]):
     read: Callable[[str], D]
     text_of: Callable[[D], str]
     reduce: _Reduce[D]
-    jobs: int
-    seed: int
 
     async def __call__(
         self,
         text: str,
         is_interesting: Callable[[str], Awaitable[bool]],
         *,
-        max_tests: int | None,
-        is_time_up: Callable[[], bool],
+        effort: Effort,
         watch: Callable[[str, int, str | None], None],
     ) -> Driven:
         """One reduction."""
@@ -58,10 +53,7 @@ class DocumentDriver(Generic[D]):
         done = await self.reduce(
             self.read(text),
             lambda document: is_interesting(self.text_of(document)),
-            jobs=self.jobs,
-            seed=self.seed,
-            max_tests=max_tests,
-            is_time_up=is_time_up,
+            effort=effort,
             watch=heard,
         )
         return Driven(

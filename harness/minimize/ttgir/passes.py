@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from harness.minimize.reduction.driver import Edit, Reducer, Reduction, ReductionProgress
 from harness.minimize.reduction.patient import MarkedPass, reduce_patiently, sweep_coarsely
+from harness.minimize.reduction.tests import UNLIMITED, Effort
 from harness.minimize.ttgir.module import IrModule, IrOperation, value_names
 
 __all__ = ["IR_PASSES", "reduce_ir"]
@@ -271,10 +272,7 @@ async def reduce_ir(
     document: IrModule,
     is_interesting: Callable[[IrModule], Awaitable[bool]],
     *,
-    jobs: int = 1,
-    seed: int = 0,
-    max_tests: int | None = None,
-    is_time_up: Callable[[], bool] = lambda: False,
+    effort: Effort = UNLIMITED,
     watch: Callable[[ReductionProgress[IrModule]], None] = lambda _: None,
 ) -> Reduction[IrModule]:
     """Reduce until nothing more can go; the arguments are those of `reduction.Reducer`."""
@@ -283,10 +281,7 @@ async def reduce_ir(
         is_interesting,
         size=_size,
         key=lambda module: module.text,
-        jobs=jobs,
-        seed=seed,
-        max_tests=max_tests,
-        is_time_up=is_time_up,
+        effort=effort,
         watch=watch,
     )
     await sweep_coarsely(reducer, IR_PASSES, smallest=4)

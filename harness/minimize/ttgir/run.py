@@ -92,14 +92,12 @@ def ir_oracle(
     return TritonOracle(bench=bench, cell=cell, until=until, suffix=ir.suffix, options=ir.options)
 
 
-def ir_driver(*, jobs: int, seed: int) -> DocumentDriver[IrModule]:
+def ir_driver() -> DocumentDriver[IrModule]:
     """Reduces a module operation by operation."""
     return DocumentDriver(
         read=IrModule.read,
         text_of=lambda module: module.text,
         reduce=reduce_ir,
-        jobs=jobs,
-        seed=seed,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from harness.minimize.ptx.order import (
     single_deletions,
 )
 from harness.minimize.reduction.driver import ReductionProgress
+from harness.minimize.reduction.tests import Effort
 from harness.ptx.document import parse
 
 BODY = [
@@ -64,7 +66,12 @@ SMALL = """.version 8.8
 
 
 def run(
-    text: str, predicate: Callable[[str], bool], **options: object
+    text: str,
+    predicate: Callable[[str], bool],
+    *,
+    defined: bool = False,
+    watch: Callable[[ReductionProgress[str]], None] = lambda _: None,
+    **effort: Any,
 ) -> tuple[PtxReduction, list[str]]:
     asked = []
 
@@ -77,7 +84,7 @@ def run(
         return asyncio.ensure_future(test())
 
     async def main() -> PtxReduction:
-        return await reduce_ptx(text, start, **options)  # type: ignore[arg-type]
+        return await reduce_ptx(text, start, defined=defined, effort=Effort(**effort), watch=watch)
 
     return asyncio.run(main()), asked
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,6 +27,7 @@ from harness.minimize.python.tree import PythonFile, undefined
 from harness.minimize.python.variables import Propagations, Twins, Variables
 from harness.minimize.reduction.driver import Reduction, ReductionProgress
 from harness.minimize.reduction.patient import MarkedPass
+from harness.minimize.reduction.tests import Effort
 from harness.values.standalone import FileLaunch, Standalone
 
 CODE = '''
@@ -86,12 +88,17 @@ SOURCE = PythonFile.of(Standalone(code=CODE, launch=LAUNCH))
 
 
 def reduced(
-    holds: Callable[[PythonFile], bool], source: PythonFile = SOURCE, **options: object
+    holds: Callable[[PythonFile], bool],
+    source: PythonFile = SOURCE,
+    *,
+    watch: Callable[[ReductionProgress[PythonFile]], None] = lambda _: None,
+    **effort: Any,
 ) -> Reduction[PythonFile]:
     async def is_interesting(candidate: PythonFile) -> bool:
         return holds(candidate)
 
-    return asyncio.run(reduce_source(source, is_interesting, **options))  # type: ignore[arg-type]
+    how = Effort(**effort)
+    return asyncio.run(reduce_source(source, is_interesting, effort=how, watch=watch))
 
 
 def body(source: PythonFile) -> list[str]:

@@ -18,6 +18,7 @@ from harness.minimize.reduction.interest import Interest
 from harness.minimize.reduction.progress import Watch, Work
 from harness.minimize.reduction.references import AtHand, Shelf, ask_installed, walk_the_index
 from harness.minimize.reduction.result import Ending, Size
+from harness.minimize.reduction.tests import Effort
 from harness.minimize.reduction.texts import DocumentDriver
 from harness.processes.hub import ResourceLimits
 from harness.values.errors import InfrastructureError
@@ -86,10 +87,7 @@ async def reduce_words(
     is_interesting: Callable[[str], Awaitable[bool]],
     /,
     *,
-    jobs: int,
-    seed: int,
-    max_tests: int | None,
-    is_time_up: Callable[[], bool],
+    effort: Effort,
     watch: Callable[[ReductionProgress[str]], None],
 ) -> object:
     return await reduce(
@@ -98,10 +96,7 @@ async def reduce_words(
         is_interesting,
         size=len,
         key=str,
-        jobs=jobs,
-        seed=seed,
-        max_tests=max_tests,
-        is_time_up=is_time_up,
+        effort=effort,
         watch=watch,
     )
 
@@ -142,8 +137,6 @@ def run(tmp_path: Path, rules: Rules, *, bad: str = "2.0") -> HeldReduction[Vers
                 read=str,
                 text_of=str,
                 reduce=reduce_words,  # type: ignore[arg-type]
-                jobs=1,
-                seed=0,
             ),
             keeps_refusals=True,
         )

@@ -6,12 +6,14 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.minimize.reduction.driver import Edit, Reducer, Reduction, ReductionProgress, reduce
+from harness.minimize.reduction.tests import Effort
 
 Document = tuple[int, ...]
 Predicate = Callable[[Document], bool]
@@ -93,12 +95,15 @@ def run(
     document: Document,
     predicate: Predicate,
     passes: Sequence[Delete | Halve | Negate] = PASSES,
-    **options: object,
+    watch: Callable[[ReductionProgress[Document]], None] = lambda _: None,
+    **effort: Any,
 ) -> tuple[Reduction[Document], Oracle]:
     oracle = Oracle(predicate)
 
     async def main() -> Reduction[Document]:
-        return await reduce(document, passes, oracle, size=size, key=repr, **options)  # type: ignore[arg-type]
+        return await reduce(
+            document, passes, oracle, size=size, key=repr, effort=Effort(**effort), watch=watch
+        )
 
     return asyncio.run(main()), oracle
 
@@ -222,7 +227,7 @@ def test_when_the_time_is_up_no_further_test_begins() -> None:
             oracle,
             size=size,
             key=repr,
-            is_time_up=lambda: len(oracle.asked) == 2,
+            effort=Effort(is_time_up=lambda: len(oracle.asked) == 2),
         )
 
     result = asyncio.run(main())
@@ -236,7 +241,9 @@ def test_a_plain_coroutine_function_gives_the_same_result() -> None:
         return 3 in document
 
     async def main() -> Reduction[Document]:
-        return await reduce((1, 2, 3, 4, 5), PASSES, plain, size=size, key=repr, jobs=2)
+        return await reduce(
+            (1, 2, 3, 4, 5), PASSES, plain, size=size, key=repr, effort=Effort(jobs=2)
+        )
 
     started, _ = run((1, 2, 3, 4, 5), lambda d: 3 in d, jobs=2)
     assert asyncio.run(main()) == started
@@ -257,7 +264,7 @@ def test_an_error_of_the_oracle_ends_it_and_leaves_nothing_running() -> None:
 
     async def main() -> None:
         document: Document = (1, 2, 3, 4)
-        reducer = Reducer(document, start, size=size, key=repr, jobs=2)
+        reducer = Reducer(document, start, size=size, key=repr, effort=Effort(jobs=2))
         with pytest.raises(OSError, match="no compiler"):
             await reducer.round(Delete(), largest=2)
         await asyncio.sleep(0)
