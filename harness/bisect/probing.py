@@ -131,7 +131,7 @@ async def plan_of(search: BisectSearch, index: int) -> PlannedCell:
 
 async def _chosen(search: BisectSearch, cells: Sequence[PlannedCell]) -> PlannedCell | None:
     """The cell that is followed: the first that fails where the search begins."""
-    if not cells:
+    if not cells and search.config is None:
         raise EmptySelectionError("--config matches none of the configs")
     if search.config is None and search.focus is None and len(cells) > 1:
         raise UsageError(

@@ -37,17 +37,19 @@ def order_for_others(
     The case's own, then both sides of every change, then those that fail, then the rest; within
     each the newest first. What could not read the first line's PTX is asked last.
     """
-    told = [version for version in columns if first.get(version, VerdictAnswer.OTHER).moves_a_bound]
+    answered = [
+        version for version in columns if first.get(version, VerdictAnswer.OTHER).moves_a_bound
+    ]
     edges: set[str] = set()
-    for older, newer in itertools.pairwise(told):
+    for older, newer in itertools.pairwise(answered):
         if first[older] is not first[newer]:
             edges |= {older, newer}
-    failing = [version for version in told if first[version] is VerdictAnswer.SAME]
+    failing = [version for version in answered if first[version] is VerdictAnswer.SAME]
     ranks: tuple[Sequence[str], ...] = (
         [case] if case in columns else [],
         sorted(edges, key=Version, reverse=True),
         failing[::-1],
-        told[::-1],
+        answered[::-1],
         columns[::-1],
     )
     return list(dict.fromkeys(version for rank in ranks for version in rank))

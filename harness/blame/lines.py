@@ -224,9 +224,9 @@ async def assemble_all(
     await _walk_back(study, first, columns, columns.wanted[:room], focus)
     if room < len(columns.wanted):
         study.notes.append(f"{len(columns.wanted) - room} ptxas were not tried (--budget)")
-    told = {version: focus.of(row) for version, row in first.rows.items()}
-    asked = [version for version in columns.ordered if version in told]
-    order = order_for_others(columns.wanted[0], told, asked)
+    answers = {version: focus.of(row) for version, row in first.rows.items()}
+    asked = [version for version in columns.ordered if version in answers]
+    order = order_for_others(columns.wanted[0], answers, asked)
     for number, each in enumerate(others):
         left = max(study.budget - sum(len(done.rows) for done in programs), 0)
         # What ptxas has no part in, a few of them confirm.

@@ -321,9 +321,9 @@ def _varied(grid: Grid) -> Iterator[str]:
     for trial in trials:
         if trial.changed:
             yield _fragile_words(trial, grid)
-    told = [trial.what for trial in trials if trial.after.moves_a_bound]
-    if told and not grid.is_fragile:
-        yield f"Harmless variations change nothing: {', '.join(dict.fromkeys(told))}."
+    harmless = [trial.what for trial in trials if trial.after.moves_a_bound]
+    if harmless and not grid.is_fragile:
+        yield f"Harmless variations change nothing: {', '.join(dict.fromkeys(harmless))}."
     levels = grid.varying(Varied.LEVEL)
     works = [trial.what for trial in levels if trial.changed]
     fails = [trial.what for trial in levels if trial.after is VerdictAnswer.SAME]

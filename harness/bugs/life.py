@@ -146,7 +146,7 @@ class _Result(NamedTuple):
     bundled: bool
     frozen: bool
     works: bool
-    told: bool
+    is_conclusive: bool
     bug: int | None
     flaky: bool
     compiled: int
@@ -159,7 +159,7 @@ class _Result(NamedTuple):
             return Seen.HERE
         if self.works:
             return Seen.CLEAN
-        return Seen.OTHER if self.told else Seen.UNTOLD
+        return Seen.OTHER if self.is_conclusive else Seen.UNTOLD
 
     def on(self, tool: str, place: str) -> tuple[_Line, str] | None:
         """The line that differs in this tool's version only, and that version."""
@@ -167,7 +167,7 @@ class _Result(NamedTuple):
         if tool == _PTXAS:
             # A Triton bundles one ptxas: on this axis that cell has no neighbours.
             line = (place, self.triton or "", frozen, self.flags)
-            # Nor has what the emulator executes, unless nothing else can be told apart.
+            # Nor has what the emulator executes, unless nothing else distinguishes them.
             is_apart = self.bundled or (self.ptxas == EMULATOR and self.triton)
             return None if is_apart else (line, self.ptxas)
         if self.triton is None:
@@ -215,7 +215,7 @@ class Chronicle:
             bundled=facts.ptxas_origin == BUNDLED,
             frozen=facts.frozen,
             works=works(VerdictKind(facts.verdict), facts.stage),
-            told=facts.verdict not in _UNTOLD,
+            is_conclusive=facts.verdict not in _UNTOLD,
             bug=bug,
             flaky=facts.is_flaky,
             compiled=0 if facts.cached else facts.attempts,
@@ -303,7 +303,7 @@ class Chronicle:
     def _range(self, bug: int, tool: str) -> AffectedRange | None:
         """Which versions of the tool have it; the last answer counts for those without it."""
         bad: set[str] = set()
-        told: dict[str, set[Seen]] = defaultdict(set)
+        by_version: dict[str, set[Seen]] = defaultdict(set)
         for place in self._places[bug]:
             lines: dict[_Line, dict[str, Seen]] = defaultdict(dict)
             had = set()
@@ -321,8 +321,8 @@ class Chronicle:
                     lines[line][version] = result.seen(bug)
             for line in had:
                 for version, seen in lines[line].items():
-                    told[version].add(seen)
-        return _affected(tool, bad, told) if bad else None
+                    by_version[version].add(seen)
+        return _affected(tool, bad, by_version) if bad else None
 
 
 def _tool_at_fault(facts: BugFacts) -> str:
@@ -330,16 +330,16 @@ def _tool_at_fault(facts: BugFacts) -> str:
     return _PTXAS if facts.stage == Stage.CUBIN.value or facts.compiler is None else _TRITON
 
 
-def _affected(tool: str, bad: set[str], told: Mapping[str, set[Seen]]) -> AffectedRange:
+def _affected(tool: str, bad: set[str], by_version: Mapping[str, set[Seen]]) -> AffectedRange:
     ends = sorted(bad, key=version_order)
     first, last = ends[0], ends[-1]
-    clean = (v for v, seen in told.items() if Seen.CLEAN in seen and v not in bad)
+    clean = (v for v, seen in by_version.items() if Seen.CLEAN in seen and v not in bad)
     good = sorted(clean, key=version_order)
     before = [version for version in good if version_order(version) < version_order(first)]
     after = [version for version in good if version_order(version) > version_order(last)]
     low = version_order(before[-1] if before else first)
     high = version_order(after[0] if after else last)
-    holes = [v for v, seen in told.items() if seen == {Seen.UNTOLD} and v not in bad]
+    holes = [v for v, seen in by_version.items() if seen == {Seen.UNTOLD} and v not in bad]
     return AffectedRange(
         tool=tool,
         last_good=before[-1] if before else None,

@@ -1,7 +1,7 @@
 """Steps of registers, spills and occupancy between two runs of a cell: which of them matter.
 
-Counters are exact integers, so that a rule is a threshold and no statistics. A step down is told by
-the very rule that tells the step up: its base is the smaller of the two numbers.
+Counters are exact integers, so that a rule is a threshold and no statistics. A step down follows
+the same rule as a step up: its base is the smaller of the two numbers.
 """
 
 from __future__ import annotations

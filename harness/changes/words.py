@@ -47,15 +47,16 @@ def _headline(changes: Changes) -> str:
     runs = f"run {changes.newer}"
     if changes.older is not None:
         runs = f"run {changes.older} -> run {changes.newer}"
-    told = [
+    news = [
         f"{count:,} {kind.value}"
         for kind, count in changes.counts.items()
         if count and not kind.is_quiet
     ]
     quiet = [f"{changes.counts[kind]:,} {words}" for kind, words in _QUIET_WORDS.items()
              if changes.counts.get(kind)]  # fmt: skip
-    news = ", ".join(told) or "nothing changed"
-    return f"{runs}: {news}" + (f" ({', '.join(quiet)})" if quiet else "")
+    return f"{runs}: {', '.join(news) or 'nothing changed'}" + (
+        f" ({', '.join(quiet)})" if quiet else ""
+    )
 
 
 def _group(group: ChangeGroup, title: str, tone: Tone) -> list[SaidLine]:
@@ -111,7 +112,7 @@ def changes_document(changes: Changes, *, informational: bool = False) -> dict[s
 
 
 def changes_by_kind(changes: Changes) -> dict[str, list[ChangedCell]]:
-    """Each kind that is told, with its cells: `changes` of `triage matrix run --json` too."""
+    """Each kind that is news, with its cells: `changes` of `triage matrix run --json` too."""
     found: dict[str, list[ChangedCell]] = {
         kind.value: [] for kind in ChangeKind if not kind.is_quiet
     }

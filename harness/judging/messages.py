@@ -202,8 +202,8 @@ def _cause(error: RaisedError) -> str:
 def is_refusal(error: RaisedError) -> bool:
     """Whether Triton says what is wrong with the source, and has not tripped over itself.
 
-    Its own error class says so, unless it wraps an exception that nobody raises on purpose; so does
-    an exception of Python with words for the user.
+    Its own error class says so, unless it wraps an exception that is never raised on purpose; so
+    does an exception of Python with words for the user.
     """
     if "CompilationError" in error.kinds or "TritonError" in error.kinds:
         said = essence(error).partition(": ")[2]

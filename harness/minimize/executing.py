@@ -79,7 +79,7 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
         original=text,
         size_of=size_of_source,
         oracle=oracle,
-        driver=source_driver(jobs=reducing.how.workers, seed=reducing.options.seed),
+        driver=source_driver(),
     )
     found = await minimize_level(reducing, folder, level)
     if isinstance(found, Uninteresting):

@@ -84,10 +84,22 @@ async def minimize(
                 started=started,
             )
             level = _level(options.level, subject, selection)
-            job = minimize_executed(reducing, same) if same else _LEVELS[level](reducing)
-            result = await job
+            if same:
+                result = await minimize_executed(reducing, same)
+            elif level == "ptx" and subject.text is None:
+                result = _without_ptx(subject, selection)
+            else:
+                result = await _LEVELS[level](reducing)
     store.finish_run(run)
     return result
+
+
+def _without_ptx(subject: Subject, selection: Selection) -> Uninteresting:
+    """It fails before there is PTX, and its compiler has no other level."""
+    end = front_end(selection.repro.front_end)
+    known = ", ".join([*end.levels, "ptx"])
+    reason = f"there is no PTX, and a kernel of {end.title} is reduced at {known}"
+    return Uninteresting(reason=f"{subject.row.reason}: {reason}")
 
 
 def _level(asked: str, subject: Subject, selection: Selection) -> str:

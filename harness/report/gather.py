@@ -188,8 +188,8 @@ def _case(selection: Selection, rows: tuple[Row, ...], options: GatherOptions) -
         if not held:
             raise UsageError(f"--while holds for none of the {len(found)} selected cells")
         return held[0]
-    told = [row for row in found if row.signature and not VerdictKind(row.verdict).tells_nothing]
-    for row in told:
+    failing = [row for row in found if row.signature and not VerdictKind(row.verdict).tells_nothing]
+    for row in failing:
         if signature in (None, row.signature):
             return row
     meant = f" with signature {signature}" if signature else ""
@@ -203,10 +203,11 @@ def _check_upstream(selection: Selection, case: Row, options: GatherOptions) -> 
         UsageError: it says to whom to report instead.
     """
     stage = follow(case, condition=options.condition).stage
+    maintainers = "triton" if case.compiler == TRITON else "project"
     if options.upstream is Upstream.NVIDIA and stage != Stage.CUBIN.value:
         raise UsageError(
             f"--for nvidia: this is no failure of ptxas: {case.verdict} in stage {case.stage}, "
-            "before ptxas has the kernel; report it with --for triton"
+            f"before ptxas has the kernel; report it with --for {maintainers}"
         )
     if options.upstream is Upstream.TRITON and case.compiler not in (None, TRITON):
         raise UsageError(

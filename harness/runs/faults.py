@@ -25,7 +25,7 @@ def fault_words(fault: Fault) -> str:
 
 
 def fault_identity(fault: Fault) -> str:
-    """What stays the same in other configs and versions: registers and widths are chosen anew."""
+    """What stays the same in other configs and versions: not registers, nor widths."""
     if fault.place is None:
         return fault.what
     source = f" ({source_line(fault.place)})" if fault.place.source else ""

@@ -2,7 +2,7 @@
 
 `--buffer NAME=DTYPE[N]` with `:VALUE`, `:random` or `:FILE.npy` behind it; `--scalar NAME=VALUE`.
 NAME is a parameter of the entry, or its number; any other name takes the next parameter of its kind
-that nobody names.
+that has no name yet.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BufferWords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawArgument:
-    """What a parameter gets: a buffer or the text of a number; `is_guess`: nobody said so.
+    """What a parameter gets: a buffer or the text of a number; `is_guess`: the user did not say so.
 
     `name` is the user's for it.
     """
@@ -107,7 +107,7 @@ def assign(
     scalars: Sequence[tuple[str, str]],
     threads: int,
 ) -> list[RawArgument]:
-    """What each parameter of the entry gets; what nobody says is guessed.
+    """What each parameter of the entry gets; what the user does not say is guessed.
 
     A pointer is guessed to be a buffer of random bits, an integer to be the number of `threads` of
     the launch, any other number to be 1.

@@ -109,7 +109,7 @@ def main() -> None:
         unfinished.write_bytes(msgspec.json.encode(ran))
         unfinished.rename(path)
         if ran.not_run or ran.faults:
-            # One fault is what is told; an endless loop takes its whole budget each time.
+            # One fault is enough; an endless loop takes its whole budget each time.
             return
 
 

@@ -205,7 +205,7 @@ class Changes:
     broken: tuple[str, ...] = ()
 
     def exit_code(self, *, strict_fixed: bool = False) -> int:
-        """As the command line: 1 worse, 4 something could not be told, 5 fixes where strict."""
+        """As the command line: 1 worse, 4 something is unknown, 5 fixes where strict."""
         if any(self.counts.get(kind) for kind in ChangeKind if kind.is_bad):
             return 1
         if any(self.counts.get(kind) for kind in ChangeKind if kind.is_gap):

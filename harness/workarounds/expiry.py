@@ -107,8 +107,8 @@ def _options(cell: str) -> str:
 
 
 def _broken(kept: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
-    told = [fact for fact in facts if not VerdictKind(fact.verdict).tells_nothing]
-    newest = _newest_toolchain(told, [dict(fact.config) for fact in told[:1]])
+    conclusive = [fact for fact in facts if not VerdictKind(fact.verdict).tells_nothing]
+    newest = _newest_toolchain(conclusive, [dict(fact.config) for fact in conclusive[:1]])
     if newest is None or kept.proof is None:
         return None
     now, was = newest[0], kept.proof
@@ -146,9 +146,9 @@ def expired(kept: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[Expi
 
 
 def _expired(kept: KeptWorkaround, facts: Sequence[Facts]) -> Expired | None:
-    told = [fact for fact in facts if not VerdictKind(fact.verdict).tells_nothing]
+    conclusive = [fact for fact in facts if not VerdictKind(fact.verdict).tells_nothing]
     wanted = [kept.baseline.config, *kept.left_out]
-    newest = _newest_toolchain(told, wanted)
+    newest = _newest_toolchain(conclusive, wanted)
     if newest is None:
         return None
     by_config = {_key(fact.config): fact for fact in newest}

@@ -184,7 +184,7 @@ class Toy:
     def judge(self, lowering: Lowering) -> Verdict:
         said = lowering.error.message if lowering.error else "nothing"
         stage = Stage(lowering.stage)
-        return failed(VerdictKind.REJECTED, stage, f"Toy refuses it: {said}", message=said)
+        return failed(VerdictKind.REJECTED, stage, f"{self.title} refuses it: {said}", message=said)
 
     def install_line(self, version: str) -> str:
         return f"use Toy {version}"

@@ -28,7 +28,8 @@ def toy(module_triage: Triage) -> Triage:
     """The command line where the package of the toy is installed, and a kernel in its language."""
     source = "kernel scale\nconfig width = 1 2 4 8 16\nconfig unroll = 1 2\n"
     (module_triage.folder / "scale.toy").write_text(source)
-    paths = [str(HERE / "front_ends"), module_triage.env["PYTHONPATH"]]
+    folders = (HERE / "front_ends", HERE / "front_ends" / "registered")
+    paths = [*map(str, folders), module_triage.env["PYTHONPATH"]]
     env = {**module_triage.env, "PYTHONPATH": os.pathsep.join(paths)}
     return Triage(folder=module_triage.folder, env=env)
 

@@ -1,8 +1,8 @@
 """Runs the frames of a batch: which block, for which threads, until all have left.
 
 Of the threads of a frame that parted, those in the block of the smallest number run (see
-`program.flow`). Whoever waits is passed over. If nothing can go on, asynchronous operations under
-way are completed; if that helps nobody, the batch hangs.
+`program.flow`). Threads that wait are skipped. If none can go on, asynchronous operations under
+way are completed; if that helps none, the batch hangs.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _Runner:
         return progress
 
     def _choose(self, held: Array | None) -> tuple[int, Array] | None:
-        """The block to run and its threads; None if nobody can go on."""
+        """The block to run and its threads; None if no thread can go on."""
         frame = self.frame
         at = np.asarray(frame.at)
         free = at if held is None else np.where(held, frame.end, at)

@@ -54,7 +54,7 @@ class Races:
             )  # fmt: skip
 
     def all(self) -> tuple[Race, ...]:
-        """Those with effect first, then by line. A pair with effect is not told as formal too."""
+        """Those with effect first, then by line. A pair with effect is not listed as formal too."""
         real = {(each.first, each.second) for each in self._found.values() if not each.formal}
         kept = [
             each

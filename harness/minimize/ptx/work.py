@@ -129,5 +129,5 @@ class PtxWork:
 
 def _did(reaction: Reaction, fingerprint: Fingerprint) -> str:
     if fingerprint.condition is not None and reaction.is_accepted:
-        return fingerprint.told(reaction)
+        return fingerprint.described(reaction)
     return "accepts it" if reaction.is_accepted else f"{reaction.verdict.value}: {reaction.reason}"

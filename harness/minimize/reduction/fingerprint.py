@@ -118,7 +118,7 @@ class Fingerprint:
         """Whether that version did what it has to."""
         return self.answer(reaction) is self.wanted(version)
 
-    def told(self, reaction: Reaction) -> str:
+    def described(self, reaction: Reaction) -> str:
         """What a reader wants to hear of a reaction: the reason, or the numbers that are asked."""
         if self.condition is None or reaction.verdict in COULD_NOT_TELL:
             return reaction.reason

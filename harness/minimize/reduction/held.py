@@ -156,9 +156,9 @@ class HeldReduction(Generic[T]):
                 VersionLine(
                     version=version,
                     original=answer,
-                    original_words=fingerprint.told(self.at_hand.reactions[version]),
+                    original_words=fingerprint.described(self.at_hand.reactions[version]),
                     minimized=fingerprint.answer(mine) if mine else None,
-                    minimized_words=fingerprint.told(mine) if mine else "",
+                    minimized_words=fingerprint.described(mine) if mine else "",
                 )
             )
         return tuple(lines)

@@ -1,4 +1,4 @@
-"""What a reduction asked, what it was told, and what that cost. Pure."""
+"""The tests of a reduction: questions, answers and costs. Pure."""
 
 from __future__ import annotations
 

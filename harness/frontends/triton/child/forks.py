@@ -93,7 +93,7 @@ def leave(path: Path, body: Callable[[], dict[str, torch.Tensor]]) -> NoReturn:
         with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
             torch.save(left, path)
         code = 0
-    except BaseException as error:  # noqa: BLE001 - this process has nobody else to tell
+    except BaseException as error:  # noqa: BLE001 - this process has no other way to report it
         path.write_text(in_a_line(error))
     finally:
         os._exit(code)

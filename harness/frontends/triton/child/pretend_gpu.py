@@ -5,8 +5,8 @@ strides and dtypes without storage. A function mode answers `.device`, `.is_cuda
 and their kin as a GPU tensor would, and sends every request for a `cuda` device to meta. Unlike
 fake tensors this needs no CUDA build of torch, no device guard, and lets slicing and autograd work.
 
-Where values are wanted (Triton's interpreter), CPU tensors stand behind instead; those that nobody
-has written to hold the same numbers in every run.
+Where values are wanted (Triton's interpreter), CPU tensors are used instead; those that were
+never written to hold the same numbers in every run.
 """
 
 # ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name

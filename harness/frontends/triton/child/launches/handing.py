@@ -272,7 +272,7 @@ class Handing:
                 self._interpret(executor, *args, **kwargs)
                 buffers = [self.snapshots.keep(storage) for storage in storages]
             _write(path, {"buffers": buffers, "error": ""})
-        except BaseException as error:  # noqa: BLE001 - this process has nobody else to tell
+        except BaseException as error:  # noqa: BLE001 - this process has no other way to report it
             _write(path, {"buffers": [], "error": in_a_line(error)})
         finally:
             os._exit(0)

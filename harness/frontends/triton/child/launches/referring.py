@@ -66,16 +66,16 @@ def _outputs(
     folder: Path,
 ) -> list[str | None]:
     """The sha256 of each buffer that the function says something of; the others are None."""
-    told = set()
+    covered = set()
     for name, tensor in given.items():
         place = arguments.get(name, {})
         if place.get("kind") not in ("tensor", "descriptor"):
             raise ValueError(f"the kernel has no tensor {name!r}")
         _view(place, buffers).copy_(tensor)
-        told.add(place["buffer"])
+        covered.add(place["buffer"])
     names: list[str | None] = []
     for number, buffer in enumerate(buffers):
-        if number not in told:
+        if number not in covered:
             names.append(None)
             continue
         data = buffer.numpy().tobytes()

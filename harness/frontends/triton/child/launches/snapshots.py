@@ -36,7 +36,7 @@ class Snapshots:
         self._empty: dict[int, str] = {}
 
     def heard_of(self, tensor: torch.Tensor) -> None:
-        """Remember what a tensor holds that nobody has written to yet."""
+        """Remember what a tensor holds before anything is written to it."""
         with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
             storage = tensor.detach().untyped_storage()
             if 0 < storage.nbytes() <= _LARGEST:

@@ -1,0 +1,93 @@
+"""Blame over an acted compiler: each culprit, and each way of not knowing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from acted_front_end import Stage
+
+from harness.blame.ground import Ground
+from harness.blame.run import BlameOptions, BlameReport, find_blame
+from harness.values.errors import EmptySelectionError
+
+pytest_plugins = ("acted_fixtures",)
+
+
+def blamed(stage: Stage, *, stop_at: int = 0, budget: int = 60, **words: Any) -> BlameReport:
+    chosen = {"compiler": ["acted==1.1"], "config": "width=1", **words}
+    work = find_blame(
+        stage.selection(**chosen), stage.store, stage.how, BlameOptions(budget=budget), stage.tell
+    )
+    return stage.run(work, stop_at=stop_at)
+
+
+@pytest.fixture
+def ptxas(stage: Stage) -> Stage:
+    stage.ptxas("1.0", "2.0", "3.0")
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("acts", "headline"),
+    [
+        ({"*": "ok"}, "Nothing that was tried shows a failure."),
+        ({"*": "2.0=ice *=ok"}, "ptxas is to blame."),
+        ({"*": "ice"}, "ptxas is to blame."),
+        ({"1.1": "rejects", "*": "ok"}, "Acted is to blame."),
+        ({"1.1": "refuses", "*": "ok"}, "Incompatible versions: this source does not compile"),
+        ({"*": "refuses"}, "The kernel is to blame."),
+        ({"*": "rejects"}, "The kernel is to blame."),
+        # Nothing answers but the ptxas that fails.
+        ({"*": "2.0=rejects *=killed"}, "Cannot determine who is to blame."),
+    ],
+)
+def test_who_is_to_blame(ptxas: Stage, acts: dict[str, str], headline: str) -> None:
+    ptxas.acted.act = lambda version, _: acts.get(version, acts["*"])
+    found = blamed(ptxas)
+    assert found.blame.headline.startswith(headline), found.blame
+    assert bool(found.blame.reasons) or found.blame.ground is Ground.NOTHING_FAILS
+
+
+def test_a_failure_that_does_not_come_again_says_so(ptxas: Stage) -> None:
+    ptxas.acted.act = lambda *_: "2.0=ice>ok *=ok"
+    found = blamed(ptxas)
+    assert found.case.verdict == "ptxas_ice"
+    said = " ".join([found.blame.headline, *found.blame.reasons])
+    assert "gave another result" in said, found.blame
+
+
+def test_one_version_that_answers_is_not_blamed(ptxas: Stage) -> None:
+    ptxas.acted.act = lambda version, _: "rejects" if version == "1.1" else "ok"
+    ptxas.acted.absent, ptxas.acted.failing = {"1.0"}, {"2.0"}
+    found = blamed(ptxas)
+    assert found.blame.headline == "Cannot determine who is to blame."
+    assert "Only Acted 1.1 gave a result." in found.blame.reasons
+    untestable = [each for each in found.blame.reasons if each.startswith("Untestable")]
+    assert untestable == [
+        "Untestable with Acted 2.0: Acted 2.0: its process died twice.",
+        "Untestable with Acted 1.0: Acted 1.0 cannot be installed: the index is down.",
+    ]
+    assert any("Acted 1.0 cannot be installed" in each for each in found.troubles)
+
+
+def test_what_the_budget_leaves_out_is_said(ptxas: Stage) -> None:
+    ptxas.acted.act = lambda *_: "ice"
+    found = blamed(ptxas, budget=1)
+    assert any("ptxas were not tried (--budget)" in note for note in found.notes)
+
+
+def test_an_interrupted_blame_leaves_what_it_knows(ptxas: Stage) -> None:
+    ptxas.acted.act = lambda version, _: "rejects" if version == "1.1" else "ok"
+    with pytest.raises(asyncio.CancelledError):
+        blamed(ptxas, stop_at=2)
+    kept = list(ptxas.acted.asked)
+    assert blamed(ptxas).blame.headline == "Acted is to blame."
+    assert kept
+    assert ptxas.acted.asked.count("1.1") == 1
+
+
+def test_no_config_is_an_empty_selection(ptxas: Stage) -> None:
+    with pytest.raises(EmptySelectionError, match="matches none of the configs"):
+        blamed(ptxas, config="width=7")

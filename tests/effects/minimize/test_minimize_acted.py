@@ -1,0 +1,116 @@
+"""Reductions of what an acted compiler generates: what ends one, and what is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acted_front_end import Stage
+
+from harness.minimize.reduction.progress import MinimizeOptions, ReductionStep, Watch
+from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
+from harness.minimize.run import minimize
+from harness.values.errors import EmptySelectionError, UsageError
+
+pytest_plugins = ("acted_fixtures",)
+
+
+def reduced(
+    stage: Stage, *, stop_after: int = 0, out: str = "min", config: str = "width=1", **options: Any
+) -> Minimization | Uninteresting:
+    """The result; with `stop_after`, Ctrl-C comes after so many tests."""
+
+    async def work() -> Minimization | Uninteresting:
+        task = asyncio.current_task()
+        assert task is not None
+
+        def step(heard: ReductionStep) -> None:
+            if heard.tests == stop_after:
+                task.cancel()
+
+        selection = stage.selection(compiler=["acted==1.1"], config=config)
+        asked = MinimizeOptions(folder_of=lambda _: Path(out), **options)
+        watch = Watch(tell=stage.tell, step=step)
+        return await minimize(selection, stage.store, stage.how, asked, watch)
+
+    return stage.run(work())
+
+
+def result(found: Minimization | Uninteresting) -> Minimization:
+    assert isinstance(found, Minimization), found
+    return found
+
+
+@pytest.fixture
+def crashes(stage: Stage) -> Stage:
+    stage.ptxas("1.0", "2.0")
+    stage.acted.act = lambda *_: "2.0=ice *=ok"
+    return stage
+
+
+def test_what_works_is_not_reduced(stage: Stage) -> None:
+    stage.ptxas("2.0")
+    found = reduced(stage)
+    assert isinstance(found, Uninteresting)
+    assert not Path("min").exists()
+
+
+def test_what_ptxas_does_not_do_alone_is_not_reduced(stage: Stage) -> None:
+    stage.ptxas("2.0")
+    stage.acted.act = lambda *_: "ice>ok"
+    found = reduced(stage)
+    assert isinstance(found, Uninteresting)
+    assert found.reason.startswith("the cell is ptxas_ice")
+    assert "but its PTX alone makes ptxas 2.0 say ok: compiled" in found.reason
+
+
+def test_what_the_compiler_refuses_has_no_ptx(stage: Stage) -> None:
+    stage.ptxas("2.0")
+    stage.acted.act = lambda *_: "refuses"
+    found = reduced(stage)
+    assert isinstance(found, Uninteresting)
+    assert found.reason == (
+        "Acted refuses it: no such thing: there is no PTX, and a kernel of Acted is reduced at ptx"
+    )
+
+
+def test_interrupted_it_keeps_the_best_and_goes_on(crashes: Stage) -> None:
+    stopped = result(reduced(crashes, stop_after=4))
+    assert stopped.ending is Ending.INTERRUPTED
+    assert Path("min/min.ptx").read_text() == stopped.text
+    assert "act: 2.0=ice" in stopped.text
+    whole = result(reduced(crashes, resume=True))
+    assert whole.ending is Ending.FINISHED
+    assert whole.tests > stopped.tests
+    assert len(whole.text) <= len(stopped.text)
+    assert result(reduced(crashes, out="at-once")).text == whole.text
+
+
+def test_a_budget_ends_it_with_what_there_is(crashes: Stage) -> None:
+    found = result(reduced(crashes, tests=3))
+    assert (found.ending, found.tests) == (Ending.BUDGET, 3)
+    assert Path("min/min.ptx").read_text() == found.text
+
+
+def test_a_machine_that_fails_ends_it_with_what_there_is(stage: Stage) -> None:
+    # Once the address is gone, somebody else kills ptxas.
+    stage.ptxas("2.0", before='if "ld.param" not in text: die(signal.SIGKILL)\n')
+    stage.acted.act = lambda *_: "ice"
+    found = result(reduced(stage))
+    assert found.ending is Ending.TROUBLE
+    assert "killed from outside" in (found.trouble or "")
+    assert "ld.param" in found.text
+
+
+def test_what_cannot_be_asked_is_a_usage_error(crashes: Stage) -> None:
+    Path("taken").mkdir()
+    Path("taken/notes.txt").write_text("mine\n")
+    with pytest.raises(UsageError, match="taken"):
+        reduced(crashes, out="taken")
+    with pytest.raises(UsageError, match="a kernel of Acted is reduced at ptx"):
+        reduced(crashes, level="source")
+    with pytest.raises(EmptySelectionError):
+        reduced(crashes, config="width=7")
+    assert Path("taken/notes.txt").read_text() == "mine\n"

@@ -1,0 +1,101 @@
+"""A report on an acted compiler: what it refuses to report, and what it says is missing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acted_front_end import Stage
+from packaging.version import Version
+
+from harness.judging.conditions import parse_condition
+from harness.report.dossier import Dossier, Upstream
+from harness.report.gather import GatherOptions, gather
+from harness.values.errors import UsageError
+
+pytest_plugins = ("acted_fixtures",)
+
+
+def gathered(stage: Stage, *, config: str = "width=1", stop_at: int = 0, **options: Any) -> Dossier:
+    asked: dict[str, Any] = {
+        "words": ("--kernel", "kernel.acted"),
+        "made_by": "triage report",
+        "upstream": Upstream.PROJECT,
+        "minimized": lambda _: Path("min"),
+        **options,
+    }
+    selection = stage.selection(compiler=["acted==1.1"], config=config)
+    work = gather(selection, stage.store, stage.how, GatherOptions(**asked), stage.tell)
+    return stage.run(work, stop_at=stop_at)
+
+
+@pytest.fixture
+def crashes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Ptxas 2.0 crashes on what Acted 1.1 generates for a width of 1."""
+    stage.ptxas("1.0", "2.0")
+    listed = [(Version("1.0"), "nvidia-cuda-nvcc"), (Version("2.0"), "nvidia-cuda-nvcc")]
+    monkeypatch.setattr("harness.report.facts.available_ptxas", lambda: listed)
+    bad = ("1.1", 1)
+    stage.acted.act = lambda version, config: (
+        "2.0=ice *=ok" if (version, config["width"]) == bad else "ok"
+    )
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "said"),
+    [
+        ("width=2", {}, "none of the 1 cells that were selected fails"),
+        ("width=1", {"signature": "0" * 12}, "fails with signature 000000000000"),
+        ("width=1", {"upstream": Upstream.TRITON}, "is compiled by Acted 1.1; report it with"),
+        (
+            "width=1",
+            {"condition": parse_condition("n_regs > 4000")},
+            "--while holds for none of the 1 selected cells",
+        ),
+    ],
+)
+def test_what_is_no_report(crashes: Stage, config: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        gathered(crashes, config=config, quick=True, **options)
+
+
+def test_what_ptxas_never_saw_is_not_for_nvidia(crashes: Stage) -> None:
+    crashes.acted.act = lambda *_: "refuses"
+    with pytest.raises(UsageError, match=r"no failure of ptxas: rejected .* with --for project"):
+        gathered(crashes, quick=True, upstream=Upstream.NVIDIA)
+
+
+def test_quick_names_the_command_for_each_piece_that_it_leaves_out(crashes: Stage) -> None:
+    dossier = gathered(crashes, quick=True, upstream=Upstream.NVIDIA)
+    assert dossier.case.verdict == "ptxas_ice"
+    assert (dossier.along_ptxas, dossier.blame, dossier.minimized) == (None, None, None)
+    assert {each.why for each in dossier.missing} == {"left out by --quick"}
+    commands = [each.command for each in dossier.missing]
+    assert "triage bisect --axis ptxas --kernel kernel.acted" in commands
+    assert "triage minimize --kernel kernel.acted" in commands
+    # Only the configs of the kernel were compiled.
+    assert crashes.acted.asked == ["1.1", "1.1"]
+
+
+def test_a_piece_that_fails_is_missing_and_the_others_are_there(crashes: Stage) -> None:
+    # Something of the user's lies where the reduction would go.
+    Path("min").mkdir()
+    Path("min/notes.txt").write_text("mine\n")
+    dossier = gathered(crashes)
+    missing = {each.what: each.why for each in dossier.missing}
+    assert set(missing) == {"the history along ptxas", "the smallest input"}
+    assert "TRIAGE_OFFLINE" in missing["the history along ptxas"]
+    assert "min" in missing["the smallest input"]
+    assert dossier.blame is not None
+    assert dossier.blame.headline == "ptxas is to blame."
+    assert dossier.along_ptxas is None
+    assert dossier.ways
+
+
+def test_interrupted_it_writes_nothing(crashes: Stage) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        gathered(crashes, stop_at=2)
+    assert not Path("min").exists()

@@ -1,0 +1,32 @@
+"""The stage for tests that run a command beside an acted compiler, named by `pytest_plugins`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from acted_front_end import Acted, Stage
+
+from harness.frontends import registry
+from harness.store.store import Store
+from harness.values.toolchain import name_kind
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """A stage with the kernel `kernel.acted`, of the configs width=1 and width=2."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TRIAGE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRIAGE_HOME", str(tmp_path / "results"))
+    monkeypatch.setenv("TRIAGE_OFFLINE", "1")
+    (tmp_path / "kernel.acted").write_text("kernel kernel\nconfig width = 1 2\n")
+    acted = Acted()
+    monkeypatch.setitem(registry._OURS, acted.kind, "acted_front_end:ACTED")
+    monkeypatch.setattr("acted_front_end.ACTED", acted, raising=False)
+    name_kind(acted.kind, acted.title)
+    registry.front_end.cache_clear()
+    with Store.open(tmp_path / "results") as store:
+        yield Stage(folder=tmp_path, store=store, acted=acted)
+    registry.front_end.cache_clear()

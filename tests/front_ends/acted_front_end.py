@@ -1,0 +1,226 @@
+"""A compiler that does what a test writes down, and what else it takes to run a command beside it.
+
+Nothing is installed, captured or lowered by a process. `Acted.act` says what is done for a version
+and a config; a word that is not for the compiler is for the fake ptxas, which reads it in the PTX.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fake_toolchains import FakeCache
+from packaging.version import Version
+from toy_front_end import Toy
+
+from harness.bench.bench import Kept
+from harness.cells.run import CompileOptions
+from harness.cells.selection import SelectionOptions, select
+from harness.frontends.base import CapturedLaunch, LaunchCode, Selection
+from harness.store.store import Store
+from harness.values.errors import CaptureError, InfrastructureError, UsageError
+from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd, RaisedError
+from harness.values.toolchain import Compiler, Ptxas
+
+if TYPE_CHECKING:
+    from harness.bench.bench import Workbench
+    from harness.frontends.base import Adapt, Plan, PlannedLaunch
+    from harness.values.target import Target
+
+__all__ = ["Acted", "Stage"]
+
+T = TypeVar("T")
+
+# What the PTX asks of each ptxas: `2.0=ice *=ok`; of one that it does not name, what `*` says.
+# `ice>ok` fails in its first run, and in no other.
+PTXAS = """\
+import zlib
+asked = dict(word.split("=") for word in text.partition("act: ")[2].partition('"')[0].split())
+act = asked.get("{version}", asked.get("*", "ok"))
+first, _, later = act.partition(">")
+if later:
+    # What the first run of this program does, and what all others do.
+    ran = __file__ + "-%08x" % zlib.crc32(text.encode())
+    act = later if os.path.exists(ran) else first
+    open(ran, "w").close()
+if act == "ice":
+    ice("C7907")
+if act == "other":
+    ice("C1234")
+if act == "rejects":
+    print("ptxas kernel.ptx, line 9; error   : Unknown symbol 'q'", file=sys.stderr)
+    sys.exit(255)
+if act == "killed":
+    die(signal.SIGKILL)
+if act.startswith("spills"):
+    ok(registers=255, stores=int(act[6:]))
+"""
+
+
+def _ok(_version: str, _config: Mapping[str, Any]) -> str:
+    return "ok"
+
+
+class Acted(Toy):
+    """`act` is asked for each lowering; `refuses` is what the compiler itself does.
+
+    `absent` are versions that cannot be installed, `uncaptured` those whose capture fails, `poorer`
+    those that make no config of width 1 or 2, `failing` those that this machine cannot run. With
+    another `revision`, what was generated before is not used again. `asked` are the versions of all
+    lowerings that were not stored; `lowering` is called before each.
+    """
+
+    kind = "acted"
+    title = "Acted"
+    suffixes: tuple[str, ...] = (".acted",)
+
+    def __init__(self) -> None:
+        self.versions: tuple[str, ...] = ("1.0", "1.1", "2.0")
+        self.act: Callable[[str, Mapping[str, Any]], str] = _ok
+        self.absent: set[str] = set()
+        self.uncaptured: set[str] = set()
+        self.poorer: set[str] = set()
+        self.failing: set[str] = set()
+        self.revision = 0
+        self.asked: list[str] = []
+        self.lowering: Callable[[], None] = lambda: None
+
+    def available(self, *, prereleases: bool = False) -> list[Version]:
+        return [Version(version) for version in self.versions]
+
+    def installed(self) -> list[Compiler]:
+        return [self._known(each) for each in self.versions if each not in self.absent]
+
+    def install(self, version: Version | str) -> Compiler:
+        if str(version) in self.absent:
+            raise InfrastructureError(f"Acted {version} cannot be installed: the index is down")
+        return self._known(version)
+
+    planned = install
+
+    def default(self) -> Compiler:
+        return self._known(self.versions[-1])
+
+    def _known(self, version: Version | str) -> Compiler:
+        if str(version) not in self.versions:
+            raise UsageError(f"there is no Acted {version}")
+        return Compiler(kind=self.kind, version=str(version), origin="acted")
+
+    def stored_plan(
+        self,
+        bench: Workbench,
+        selection: Selection,
+        target: Target,
+        compiler: Compiler,
+        launch: PlannedLaunch,
+        *,
+        adapt: Adapt | None = None,
+    ) -> Plan:
+        if compiler.version in self.uncaptured:
+            raise CaptureError(f"{selection.repro.name}: the launch raised ValueError: not today")
+        if compiler.version in self.poorer:
+            adapt = _other_configs
+        return super().stored_plan(bench, selection, target, compiler, launch, adapt=adapt)
+
+    async def lower(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Ptxas
+    ) -> Kept[Lowering]:
+        key = self.lowering_key(launch, record, ptxas)
+        if kept := bench.find("lower", key, Lowering):
+            return kept
+        version = launch.compiler.version
+        self.lowering()
+        self.asked.append(version)
+        if version in self.failing:
+            raise InfrastructureError(f"Acted {version}: its process died twice")
+        act = self.act(version, record.config)
+        end = ProcessEnd(exit_code=0)
+        if act == "refuses":
+            said = RaisedError(type="ActedError", kinds=("ActedError",), message="no such thing")
+            return bench.keep("lower", key, Lowering(end=end, stage="words", error=said), {})
+        artifact = bench.store.artifacts.put(_ptx(record.kernel, launch.request, version, act))
+        flags = ("-v", f"--gpu-name={launch.request}")
+        lowering = Lowering(end=end, stage="ptx", flags=flags)
+        return bench.keep("lower", key, lowering, {"ptx": artifact})
+
+    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas) -> str:
+        return f"{super().lowering_key(launch, record, ptxas)}-{self.revision}"
+
+    def identity(self, compiler: Compiler) -> object:
+        return [compiler.version, self.revision]
+
+
+def _other_configs(code: LaunchCode) -> LaunchCode:
+    return code.with_configs("kernel", [{"width": 9}])
+
+
+def _ptx(name: str, target: Target, version: str, act: str) -> bytes:
+    asked = act if "=" in act else f"*={act}"
+    return f"""\
+.version 8.0
+.target {target}
+.address_size 64
+.visible .entry {name}(.param .u64 out)
+{{
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<2>;
+    .pragma "act: {asked}";
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r1, {version.replace(".", "")};
+    st.global.u32 [%rd1], %r1;
+    ret;
+}}
+""".encode()
+
+
+@dataclass(slots=True)
+class Stage:
+    """A kernel of an acted compiler, the ptxas that take part, and one folder of results."""
+
+    folder: Path
+    store: Store
+    acted: Acted = field(default_factory=Acted)
+    heard: list[str] = field(default_factory=list)
+
+    def ptxas(self, *versions: str, before: str = "") -> None:
+        """Install these; each does what the PTX says, and `before` that this piece of Python."""
+        fakes = FakeCache(self.folder)
+        for version in versions:
+            fakes.ptxas(version, before + PTXAS.format(version=version))
+
+    def selection(self, **words: Any) -> Selection:
+        """The kernel with what is chosen of it, as the command line would choose."""
+        asked: dict[str, Any] = {"kernel": "kernel.acted", "sm": ["80"], "ptxas": ["2.0"], **words}
+        return select(SelectionOptions(**asked))
+
+    @property
+    def how(self) -> CompileOptions:
+        """Two compilers at once."""
+        return CompileOptions(jobs=2, timeout=60, memory=1 << 30, command="triage test")
+
+    def tell(self, *said: str) -> None:
+        """What a command says while it works."""
+        self.heard.append(": ".join(filter(None, said)))
+
+    def run(self, work: Coroutine[Any, Any, T], *, stop_at: int = 0) -> T:
+        """Run to the end, or until Ctrl-C before the `stop_at`-th lowering.
+
+        Raises:
+            asyncio.CancelledError: it was stopped, and did not end by itself.
+        """
+
+        async def stoppable() -> T:
+            task = asyncio.ensure_future(work)
+            before = len(self.acted.asked)
+
+            def stop() -> None:
+                if stop_at and len(self.acted.asked) - before + 1 == stop_at:
+                    task.cancel()
+
+            self.acted.lowering = stop
+            return await task
+
+        return asyncio.run(stoppable())
