@@ -37,8 +37,8 @@ __all__ = [
 Bytes = npt.NDArray[np.uint8]
 
 FaultKind = Literal["memory_fault", "hang", "trap"]
-RaceKind = Literal["write-write", "write-read", "read-write"]
-RaceSpace = Literal["global", "shared", "local", "tensor_memory"]
+RaceKind = Literal["write-write", "write-read", "read-write", "parted"]
+RaceSpace = Literal["global", "shared", "local", "tensor_memory", "warp"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -185,7 +185,8 @@ class Race:
     """Two accesses to the same bytes that nothing orders; at least one of them writes.
 
     `kind` is `write-write`, `write-read` or `read-write`, in the order of `first` and `second` as
-    they ran. `formal`: ordered, but not across proxies as the memory model asks for.
+    they ran; `parted` are threads of a warp that need not have met again since a branch. `formal`:
+    only the letter of the PTX ISA is broken, as where no proxy fence stands.
     """
 
     kind: RaceKind

@@ -57,7 +57,9 @@ def _hold(
 
     def why() -> str:
         row = int(np.nonzero(here)[0][0])
-        return f"barrier {name}, where {int(barriers.arrived[row, name])} threads have arrived"
+        wanted = int(barriers.wanted[row, name])
+        of = f" of {wanted}" if wanted > 0 else ""
+        return f"barrier {name}, where {int(barriers.arrived[row, name])} threads have arrived{of}"
 
     frame.hold(
         here,

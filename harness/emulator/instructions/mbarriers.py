@@ -16,7 +16,7 @@ from harness.emulator.program.types import Array
 from harness.emulator.state.accesses import locate
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.happens_before import HappensBefore
-from harness.emulator.state.mbarriers import arrive, initialised, parity
+from harness.emulator.state.mbarriers import arrive, initialised, parity, still_to_come
 from harness.emulator.state.memory import Memory, Trouble
 
 __all__ = ["complete_bytes", "signal"]
@@ -238,7 +238,13 @@ def _hold(
         if batch.watch is not None:
             batch.watch.waited(frame, index, frame.active() & done)
 
-    frame.hold(waiting, may_go, lambda: f"the mbarrier at shared address {hex(place)}", after)
+    memory, spot = batch.memories["shared"], int(index[waiting].flat[0])
+
+    def why() -> str:
+        [missing] = still_to_come(memory.load(np.array([spot]), 8))
+        return f"the mbarrier at shared address {hex(place)}, to which {missing}"
+
+    frame.hold(waiting, may_go, why, after)
 
 
 @opcode(

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.emulator.machine.hanging import hang
 from harness.emulator.program.decoding import Program, Section
 from harness.emulator.program.refusal import NotExecutable
 from harness.emulator.program.steps import MASK, WARP
 from harness.emulator.program.types import Array
 from harness.emulator.state.batch import Batch
-from harness.emulator.state.frame import Frame
+from harness.emulator.state.frame import Frame, Parting
 from harness.emulator.state.memory import Trouble
-from harness.emulator.values import Fault, FaultKind, Place, Schedule
+from harness.emulator.values import Fault, FaultKind, Schedule
 
 __all__ = ["Fallen", "run_batch"]
 
@@ -62,7 +63,7 @@ def run_batch(program: Program, batch: Batch, limit: int) -> None:
             batch.patience += 1
             tested += 1
         else:
-            raise Fallen(_hang(program, batch))
+            raise Fallen(hang(program.sections, batch))
 
 
 def _ordered(
@@ -149,6 +150,9 @@ class _Runner:
         registers = frame.registers
         number = 0
         registers[MASK] = mask
+        held = len(frame.holds)
+        if frame.parted:
+            self._meet(section, mask)
         try:
             for number, run in enumerate(section.whole if mask is None else section.part):  # noqa: B007
                 run(registers)
@@ -167,6 +171,8 @@ class _Runner:
             raise NotExecutable(
                 f"PTX line {at.ptx_line}: {at.instruction} cannot be executed: {error}"
             ) from error
+        for one in frame.holds[held:]:
+            one.place = section.places[number]
         self._leave(section, mask)
         registers[MASK] = None
         frame.batch.executed += section.count * threads
@@ -179,6 +185,32 @@ class _Runner:
                     place=place,
                 )
             )
+
+    def _meet(self, section: Section, mask: Array | None) -> None:
+        """Threads come to a block: those that parted before meet there, or have not met yet."""
+        frame = self.frame
+        here = frame.full(frame.alive() if mask is None else mask)
+        for one in list(frame.parted):
+            if one.meets_at == section.number:
+                one.mask = one.mask & ~here
+            one.mask = one.mask & frame.alive()
+            if not one.mask.any():
+                frame.parted.remove(one)
+            elif section.aligned and frame.batch.watch and (one.mask & here).any():
+                frame.batch.watch.unmet(one.place, section.aligned)
+
+    def _part(self, section: Section, mask: Array | None) -> None:
+        """Remember threads of a warp that take different ways, until they meet for certain."""
+        frame = self.frame
+        at = np.broadcast_to(np.asarray(frame.at), frame.shape)
+        here = frame.alive() if mask is None else frame.full(mask) & frame.alive()
+        warps = (frame.ctas, -1, WARP)
+        least = np.where(here, at, frame.end).reshape(warps).min(axis=2, keepdims=True)
+        most = np.where(here, at, -1).reshape(warps).max(axis=2, keepdims=True)
+        apart = np.broadcast_to(least < most, (frame.ctas, frame.lanes // WARP, WARP))
+        gone = here & apart.reshape(frame.shape)
+        if gone.any() and section.branch is not None:
+            frame.parted.append(Parting(gone, section.meets_at, section.branch))
 
     def _leave(self, section: Section, mask: Array | None) -> None:
         """Where the threads go from here."""
@@ -217,29 +249,10 @@ class _Runner:
             first = int(frame.at.flat[0])
             if (frame.at == first).all():
                 frame.at = first
+            elif section.predicate is not None or section.table is not None:
+                self._part(section, mask)
 
 
 _KINDS: dict[str, FaultKind] = {
     "memory_fault": "memory_fault", "hang": "hang", "trap": "trap",
 }  # fmt: skip
-
-
-def _hang(program: Program, batch: Batch) -> Fault:
-    """Who waits for what."""
-    del program
-    words: list[str] = []
-    place: Place | None = None
-    for frame in batch.frames:
-        for one in frame.holds:
-            row, column = (int(each[0]) for each in np.nonzero(one.mask))
-            x, y, z = batch.coordinates[row].tolist()
-            warps = sorted({int(c + frame.first) // WARP for c in np.nonzero(one.mask[row])[0]})
-            name = "warp" if len(warps) == 1 else "warps"
-            listed = ", ".join(str(each) for each in warps)
-            words.append(f"{name} {listed} of CTA ({x}, {y}, {z}) waits for {one.why()}")
-            del column
-    return Fault(
-        kind="hang",
-        what="; ".join(words[:4]) or "some lanes of a warp wait for others at a .sync instruction",
-        place=place,
-    )

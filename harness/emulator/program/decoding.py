@@ -11,6 +11,7 @@ import numpy as np
 from harness.emulator.program.binder import Binder, Slots
 from harness.emulator.program.flow import Block, read_flow
 from harness.emulator.program.listing import EntryListing, PtxLine, read_listing
+from harness.emulator.program.meeting import meeting_points
 from harness.emulator.program.refusal import NotExecutable
 from harness.emulator.program.regions import SHARED_BASE, Region, laid_out
 from harness.emulator.program.steps import MASK, Reader, Registers, Run, Step, merge
@@ -30,7 +31,9 @@ class Section:
 
     `predicate` is the slot that decides about the branch (None: always), `table` the reader of the
     index into `targets` (`brx.idx`). `following` is None behind `exit`. `meeting` reads the lanes
-    that have to be here together.
+    that have to be here together. `meets_at` is the block, after block `number`, where threads that
+    part at its `branch` meet for certain (None: only at the end). `aligned` is an instruction that
+    wants the whole warp.
     """
 
     whole: tuple[Run, ...]
@@ -44,6 +47,10 @@ class Section:
     table: Reader | None
     leaves: bool
     meeting: Reader | None
+    number: int
+    meets_at: int | None
+    branch: Place | None
+    aligned: Place | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +108,12 @@ def decode(ptx: str, entry: str | None) -> Program:
         pairs = zip(blocks, drafts, strict=True)
         drafts = [_settling(slots, block, draft) for block, draft in pairs]
     frees, live = _local_slots(slots, drafts)
+    points = meeting_points([block.successors for block in blocks])
     sections = tuple(
-        _section(slots, block, draft, free)
-        for block, draft, free in zip(blocks, drafts, frees, strict=True)
+        _section(slots, block, draft, free, number, point)
+        for number, (block, draft, free, point) in enumerate(
+            zip(blocks, drafts, frees, points, strict=True)
+        )
     )
     dynamic = next((v for v in listing.variables if v.space == "shared" and v.is_extern), None)
     shared, shared_end = _placed(listing, "shared", SHARED_BASE)
@@ -263,12 +273,15 @@ def _local_slots(slots: Slots, drafts: Sequence[_Draft]) -> tuple[list[dict[int,
     return frees, carried_over + most
 
 
-def _section(slots: Slots, block: Block, draft: _Draft, free: dict[int, list[int]]) -> Section:
+def _section(
+    slots: Slots, block: Block, draft: _Draft, free: dict[int, list[int]], number: int,
+    meets_at: int | None,
+) -> Section:  # fmt: skip
     whole: list[Run] = []
     part: list[Run] = []
     places: list[Place] = []
     dead: list[int] = []
-    for number, (step, line) in enumerate(zip(draft.steps, block.lines, strict=True)):
+    for at, (step, line) in enumerate(zip(draft.steps, block.lines, strict=True)):
         if step.prelude is not None:
             whole.append(step.prelude)
             part.append(step.prelude)
@@ -276,7 +289,7 @@ def _section(slots: Slots, block: Block, draft: _Draft, free: dict[int, list[int
         whole.append(step.run)
         part.append(_merging(step) if step.is_pure else step.run)
         places.append(line.place)
-        dead += free.get(number, [])
+        dead += free.get(at, [])
         if len(dead) >= _FREE_EVERY:
             release = _freeing(slots, dead)
             whole.append(release)
@@ -296,7 +309,16 @@ def _section(slots: Slots, block: Block, draft: _Draft, free: dict[int, list[int
         table=draft.table,
         leaves=bool(branch and branch.opcode.split(".", 1)[0] in ("ret", "exit")),
         meeting=draft.meeting,
+        number=number,
+        meets_at=meets_at,
+        branch=branch.place if branch else None,
+        aligned=next((each.place for each in block.lines if _is_aligned(each.opcode)), None),
     )
+
+
+def _is_aligned(opcode: str) -> bool:
+    """Whether all threads of the warp must execute it together (PTX ISA: `.aligned`, `bar`)."""
+    return ".aligned" in opcode or opcode.startswith(("bar.sync", "bar.red", "bar.cta"))
 
 
 def _merging(step: Step) -> Run:

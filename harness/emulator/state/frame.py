@@ -13,7 +13,7 @@ from harness.emulator.program.steps import MASK, Registers
 from harness.emulator.program.types import Array
 from harness.emulator.values import Place
 
-__all__ = ["Frame", "Hold"]
+__all__ = ["Frame", "Hold", "Parting"]
 
 
 @dataclass(slots=True)
@@ -24,6 +24,19 @@ class Hold:
     over: Callable[[], Array]
     why: Callable[[], str]
     then: Callable[[], None] | None = None
+    place: Place | None = None
+
+
+@dataclass(slots=True)
+class Parting:
+    """Threads that parted from others of their warp, and have not come to where all meet again.
+
+    `meets_at` is a block, None where only the end is common; `place` is the branch.
+    """
+
+    mask: Array
+    meets_at: int | None
+    place: Place
 
 
 class Frame:
@@ -47,6 +60,7 @@ class Frame:
         self.end = end
         self.at: int | Array = 0
         self.holds: list[Hold] = []
+        self.parted: list[Parting] = []
         # Registers that `tcgen05.ld` writes, where, and the threads that have not waited for it.
         self._unwaited: dict[int, tuple[Place, Array]] = {}
 

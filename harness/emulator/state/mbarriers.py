@@ -11,7 +11,7 @@ import numpy as np
 from harness.emulator.program.types import Array
 from harness.emulator.state.memory import Memory, Trouble
 
-__all__ = ["MOST_ARRIVALS", "arrive", "initialised", "parity"]
+__all__ = ["MOST_ARRIVALS", "arrive", "initialised", "parity", "still_to_come"]
 
 MOST_ARRIVALS = (1 << 20) - 1
 _FIELD = 20
@@ -33,6 +33,15 @@ def parity(states: Array) -> Array:
     """The parity of the phase that objects are in."""
     phase: Array = (states >> np.uint64(_PHASE_SHIFT)) & np.uint64(1)
     return phase
+
+
+def still_to_come(states: Array) -> list[str]:
+    """What the phase of each object lacks."""
+    pending, _, tx, _ = _parts(states)
+    return [
+        f"{arrivals} arrivals and {size} bytes are still to come"
+        for arrivals, size in zip(pending.tolist(), tx.tolist(), strict=True)
+    ]
 
 
 def arrive(memory: Memory, index: Array, arrivals: Array, expected: Array, done: Array) -> Array:

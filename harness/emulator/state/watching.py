@@ -142,6 +142,18 @@ class RaceWatch(HappensBefore):
         what = "no tcgen05.wait::ld stands between tcgen05.ld and what uses its registers"
         self._watched.races.add("write-read", "tensor_memory", load, use, what, formal=True)
 
+    def unmet(self, branch: Place, place: Place) -> None:
+        """A warp whose threads parted executes what wants all of it, before they meet for certain.
+
+        PTX ISA, "barrier", ".aligned": all threads of the warp must execute the same instruction.
+        Here they wait for each other where they can; an assembler may let them go on apart.
+        """
+        what = (
+            "threads of a warp that part at a branch come to an .aligned instruction before the "
+            "first one that all ways from there lead through"
+        )
+        self._watched.races.add("parted", "warp", branch, place, what, formal=True)
+
     def engine(
         self, warp: int, rows: Array, spots: Array, size: int, place: Place, *, writes: bool
     ) -> None:

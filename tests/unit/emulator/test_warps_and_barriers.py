@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from programs import SCHEDULES, execute, kernel, outcome
 
-from harness.emulator.values import Schedule
+from harness.emulator.values import Checks, Schedule
 
 PLACE = "mad.wide.u32 %rd1, %r40, 4, %rd40;"
 STORE = f"{PLACE} st.global.u32 [%rd1], %r1;"
@@ -225,3 +225,63 @@ def test_a_wait_for_other_copies_is_no_wait_for_these(waits: str) -> None:
     assert late.tolist() != right.tolist()
     early, _ = execute(copied(waits), np.zeros(32, "u4"), source)
     assert early.tolist() == right.tolist()
+
+
+def test_a_hang_names_lines_and_lanes() -> None:
+    # What duplicating a shuffle into two arms leads to: each half of the warp has one of its own.
+    body = (
+        "setp.lt.u32 %p1, %r40, 16; @%p1 bra one;"
+        "\nshfl.sync.bfly.b32 %r1, %r40, 1, 31, -1; bra end;"
+        "\none: shfl.sync.bfly.b32 %r1, %r40, 1, 31, -1;"
+        "\nend: mad.wide.u32 %rd1, %r40, 4, %rd40; st.global.u32 [%rd1], %r1;"
+    )
+    ptx = kernel(body, 1)
+    (fault,) = outcome(ptx, np.zeros(32, "u4")).faults
+    lines = [n for n, line in enumerate(ptx.splitlines(), 1) if "shfl" in line]
+    assert fault.kind == "hang"
+    assert fault.place is not None
+    assert fault.place.ptx_line in lines
+    for lanes, line in (("16-31", lines[0]), ("0-15", lines[1])):
+        assert f"{lanes} at PTX line {line} (shfl.sync.bfly.b32)" in fault.what
+    assert "of warp 0 of CTA (0, 0, 0) wait for each other" in fault.what
+
+
+def test_a_hang_at_an_mbarrier_says_what_is_still_to_come() -> None:
+    body = (
+        "setp.eq.u32 %p1, %r40, 0; @%p1 mbarrier.init.shared::cta.b64 [bar], 2; bar.sync 0;"
+        " @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 %rd5, [bar], 64;"
+        " again: mbarrier.try_wait.parity.shared::cta.b64 %p2, [bar], 0; @!%p2 bra again;"
+    )
+    ptx = kernel(body, 1, declarations=".shared .align 8 .b64 bar;")
+    (fault,) = outcome(ptx, np.zeros(1, "u4")).faults
+    assert "to which 1 arrivals and 64 bytes are still to come" in fault.what
+    assert "(mbarrier.try_wait.parity.shared::cta.b64)" in fault.what
+
+
+# Two ways into a tail with an instruction of the whole warp, and a third one past it.
+CONVERGENCE = (
+    "setp.lt.u32 %p1, %r40, 16; setp.gt.u32 %p2, %r40, 99; @%p1 bra one; add.u32 %r2, %r40, 1;"
+    " {other} bra tail; one: add.u32 %r2, %r40, 2;"
+    " tail: bar.warp.sync -1; {whole} away: mad.wide.u32 %rd1, %r40, 4, %rd40;"
+    " st.global.u32 [%rd1], %r2;"
+)
+WHOLE = "bar.sync 0;"
+
+
+@pytest.mark.parametrize(
+    ("other", "whole", "lines"),
+    [
+        ("", WHOLE, 0),
+        ("@%p2 bra away;", WHOLE, 1),
+        ("@%p2 bra away;", "", 0),
+    ],
+)
+def test_threads_that_need_not_have_met_before_an_aligned_instruction(
+    other: str, whole: str, lines: int
+) -> None:
+    ptx = kernel(CONVERGENCE.format(other=other, whole=whole), 1)
+    result = outcome(ptx, np.zeros(32, "u4"), checks=Checks(races=True))
+    assert not result.faults, result.faults
+    assert result.allocations[0].data.view("u4")[[0, 31]].tolist() == [2, 32]
+    found = [(each.kind, each.formal, each.second.instruction) for each in result.races]
+    assert found == [("parted", True, "bar.sync 0;")] * lines
