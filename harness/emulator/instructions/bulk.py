@@ -81,7 +81,9 @@ def copied(target: Memory, to: Array, source: Memory, origin: Array) -> None:
 def watched(
     frame: Frame, column: int, index: Array, size: int, place: Place, *, writes: bool
 ) -> None:
-    """Tell the race check of `size` bytes each at offsets into shared memory."""
+    """Tell the checks of `size` bytes each at offsets into shared memory."""
+    if not writes:
+        frame.batch.note_unwritten(frame.batch.memories["shared"], index, size, None, place)
     if frame.batch.watch is not None:
         warp = (frame.first + column) // WARP
         frame.batch.watch.block(warp, index.reshape(-1), size, place, writes=writes)
@@ -90,7 +92,9 @@ def watched(
 def watched_in_global(
     frame: Frame, column: int, rows: Array, spots: Array, size: int, place: Place, *, writes: bool
 ) -> None:
-    """Tell the race check of `size` bytes each at offsets (n, m) into global memory, by CTA."""
+    """Tell the checks of `size` bytes each at offsets (n, m) into global memory, by CTA."""
+    if not writes and spots.size:
+        frame.batch.note_unwritten(frame.batch.memories["global"], spots, size, None, place)
     if frame.batch.watch is not None:
         warp = (frame.first + column) // WARP
         owners = np.repeat(rows, spots.shape[1])

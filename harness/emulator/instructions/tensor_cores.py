@@ -201,9 +201,9 @@ def _watch(
     frame: Frame, members: Array, descriptor: MatrixDescriptor, what: MatrixInstruction, which: str,
     warp: int, place: Place,
 ) -> None:  # fmt: skip
-    """Tell the race check which 16 bytes of shared memory a product reads."""
-    watch = frame.batch.watch
-    if watch is None:
+    """Tell the checks which 16 bytes of shared memory a product reads."""
+    watch, memory = frame.batch.watch, frame.batch.memories["shared"]
+    if watch is None and memory.written is None:
         return
     name, rows = (what.a_type, what.m) if which == "a" else (what.b_type, what.n)
     where = pieces(
@@ -211,8 +211,10 @@ def _watch(
         width={"tf32": 32, "f16": 16, "bf16": 16}.get(name, 8),
         mn_major=what.a_mn_major if which == "a" else what.b_mn_major,
     )  # fmt: skip
-    spots = members.reshape(-1, 1) * frame.batch.memories["shared"].stride + where.reshape(1, -1)
-    watch.block(warp, spots.reshape(-1), 16, place, writes=False)
+    spots = (members.reshape(-1, 1) * memory.stride + where.reshape(1, -1)).reshape(-1)
+    frame.batch.note_unwritten(memory, spots, 16, None, place)
+    if watch is not None:
+        watch.block(warp, spots, 16, place, writes=False)
 
 
 @opcode(

@@ -148,11 +148,11 @@ class _Product:
         self, frame: Frame, rows: Array, members: list[int], b: MatrixDescriptor,
         left: MatrixDescriptor | None,
     ) -> None:  # fmt: skip
-        """Tell the race check which 16 bytes of shared memory are read."""
-        watch = frame.batch.watch
-        if watch is None:
+        """Tell the checks which 16 bytes of shared memory are read."""
+        watch, memory = frame.batch.watch, frame.batch.memories["shared"]
+        if watch is None and memory.written is None:
             return
-        stride = frame.batch.memories["shared"].stride
+        stride = memory.stride
         read = [(b, "b", self._n, self._turns[1])]
         if left is not None:
             read.append((left, "a", 64, self._turns[0]))
@@ -162,7 +162,8 @@ class _Product:
                 mn_major=is_turned,
             )  # fmt: skip
             spots = (rows[:, None] * stride + where.reshape(1, -1)).reshape(-1)
-            for member in members:
+            frame.batch.note_unwritten(memory, spots, 16, None, self._place)
+            for member in members if watch is not None else ():
                 warp = frame.first // WARP + member
                 watch.block(warp, spots, 16, self._place, writes=False)
 

@@ -258,6 +258,34 @@ def test_registers_of_a_load_want_its_wait_by_the_letter() -> None:
     assert found == [[], [(True, "st")]]
 
 
+@pytest.mark.parametrize("stored", [2304, 4608])
+def test_products_of_shared_memory_that_nothing_wrote(stored: int) -> None:
+    a, b = whole(128, 16, 5), whole(16, 16, 6)
+    data = np.concatenate([core_matrices(a, 2048), core_matrices(b.T.copy(), 256)])
+    ptx = tcgen05(WAIT)
+    if stored < 4608:
+        ptx = ptx.replace("st.shared.v4.b32 [%r3+2048], {%r4, %r5, %r6, %r7};", "")
+    result = outcome(ptx, np.zeros(2048, "f4"), data, block=128, checks=Checks(validity=True))
+    assert not result.faults, result.faults
+    found = {each.place.instruction.split(".cta")[0] for each in result.uninitialised}
+    assert found == ({"@%p2 tcgen05.mma"} if stored < 4608 else set())
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_bulk_copies_of_shared_memory_that_nothing_wrote(is_written: bool) -> None:
+    body = (
+        "mov.u32 %r2, buffer; mad.lo.u32 %r3, %r40, 4, %r2; {store} bar.sync 0;"
+        " setp.eq.u32 %p1, %r40, 0; @%p1 cp.async.bulk.global.shared::cta.bulk_group"
+        " [%rd40], [%r2], 128; @%p1 cp.async.bulk.commit_group;"
+        " @%p1 cp.async.bulk.wait_group 0;"
+    ).replace("{store}", "st.shared.u32 [%r3], 5;" if is_written else "")
+    ptx = kernel(body, 1, declarations=".shared .align 16 .b8 buffer[128];")
+    result = outcome(ptx, np.zeros(32, "u4"), checks=Checks(validity=True))
+    assert not result.faults, result.faults
+    found = [each.place.instruction.split(".bulk_")[0] for each in result.uninitialised]
+    assert found == ([] if is_written else ["@%p1 cp.async.bulk.global.shared::cta"])
+
+
 def test_tensor_memory_that_nothing_wrote() -> None:
     body = (
         "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 32;"
