@@ -143,3 +143,28 @@ def test_what_is_started_in_a_child_can_be_started() -> None:
 def test_a_child_takes_the_folder_of_this_program_off_its_path() -> None:
     # `stand_aside` counts the folders above itself.
     assert Path(launch_code.__file__).parents[2] == PACKAGE.parent
+
+
+# Words of a private dialect.
+RIDDLES = re.compile(
+    r"\b(told|nobody|anew|whoever|ate|fare[ds]?|be it|be had|hangs on|for want of|at whose door"
+    r"|bec[ao]mes? of|none the less)\b",
+    re.IGNORECASE,
+)
+
+
+def test_messages_docs_and_comments_are_in_plain_words() -> None:
+    """In the field's words: "reported" or "determined" for "told", "depends on" for "hangs on"."""
+    root = PACKAGE.parent
+    texts = [*MODULES, *(root / name for name in ("README.md", "CONTRIBUTING.md", "matrix.yaml"))]
+    for folder, pattern in (("docs", "*.md"), ("templates", "*.j2"), ("repros", "*.*")):
+        texts += sorted((root / folder).rglob(pattern))
+    assert len(texts) > len(MODULES) + 20
+    found = [
+        f"{path.relative_to(root)}:{number}: {line.strip()}"
+        for path in texts
+        if path.suffix != ".pyc"
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if RIDDLES.search(line)
+    ]
+    assert found == []

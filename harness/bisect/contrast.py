@@ -41,7 +41,7 @@ class Carrier:
 
     @property
     def carries(self) -> bool | None:
-        """Whether the failure hangs on it; None where it cannot be determined."""
+        """Whether the failure depends on it; None where that cannot be determined."""
         if self.works:
             return True
         return False if len(self.fails) > 1 else None

@@ -175,7 +175,7 @@ async def _on_target(
 async def _point(
     bench: Workbench, neighbour: _Neighbour, how_it_is: Evaluate
 ) -> tuple[Point, ResultRecord | None]:
-    """What became of a neighbour; what that says is known when all are."""
+    """The result of a neighbour; what it means is known when all are."""
     if neighbour.cell is None:
         reason, outcome = neighbour.reason, VerdictAnswer.UNTESTABLE
         return Point(label=neighbour.label, outcome=outcome, reason=reason), None

@@ -56,7 +56,7 @@ class _Case:
     contrast: Contrasted | None = None
 
     def keep(self, what: str, varied: Varied, triton: str, found: Row | str) -> VerdictAnswer:
-        """Keep what became of the case with something varied, or why it could not be tried."""
+        """Keep the result of the case with something varied, or why it could not be tried."""
         outcome, verdict, reason = VerdictAnswer.UNTESTABLE, VerdictKind.NOT_RUN.value, found
         if isinstance(found, Row):
             outcome, verdict, reason = self.focus.of(found), found.verdict, found.reason

@@ -117,12 +117,12 @@ def _crossed(grid: Grid) -> Iterator[str]:
 
 def _goes_with(stage: str, trials: Sequence[PairTrial]) -> bool | None:
     """Whether the IR of this stage decides, and not who lowers it; None where that is not known."""
-    told = [
+    answers = [
         trial.after
         for trial in trials
         if trial.what.startswith(f"the {stage} ") and trial.after.moves_a_bound
     ]
     # First the IR that works, lowered by the compiler that fails; then the other way round.
-    if told == [VerdictAnswer.OK, VerdictAnswer.SAME]:
+    if answers == [VerdictAnswer.OK, VerdictAnswer.SAME]:
         return True
-    return False if told == [VerdictAnswer.SAME, VerdictAnswer.OK] else None
+    return False if answers == [VerdictAnswer.SAME, VerdictAnswer.OK] else None

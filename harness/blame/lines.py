@@ -60,7 +60,7 @@ class Study:
     notes: list[str] = field(default_factory=list)
 
     async def row(self, cell: PlannedCell, *, kept: bool = True) -> Row:
-        """What became of a cell; `kept` also for history."""
+        """The row of a cell; `kept` also for history."""
         done = await self.evaluate(self.bench, cell)
         if kept:
             self.bench.store.put_result(self.run, record_of(done))

@@ -34,7 +34,7 @@ _AGAIN = "again"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A PTX on a ptxas, and what became of it; `flags` are others worth a try, with their name."""
+    """A PTX on a ptxas, and its result; `flags` are others worth a try, with their name."""
 
     cell: PlannedCell
     row: Row
@@ -128,7 +128,7 @@ def _variants(text: str, pair: Pair, *, is_failing: bool) -> Iterator[_Variant]:
 
 
 async def _react(bench: Workbench, pair: Pair, variant: _Variant) -> Reaction | None:
-    """What became of a variant; None where it is no PTX any more."""
+    """The result of a variant; None where it is no longer PTX."""
     try:
         facts = read_ptx(variant.text, variant.entry)
     except PtxError:

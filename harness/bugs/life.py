@@ -1,4 +1,4 @@
-"""Bugs from results: failures with one signature are one bug, and what has become of it.
+"""Bugs from results: failures with one signature are one bug, with its state.
 
 A bug lives at *places* (kernel, launch, config, target). At each, what counts is the newest
 version of the tool at fault that gave an answer: the *head* of its line. A bug that is in ptxas

@@ -1,4 +1,4 @@
-"""`triage bugs`: failures as bugs, with what became of them and what people say."""
+"""`triage bugs`: failures as bugs, with what results and people say of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nightly diff: what became of each cell since an older run, and nothing else.
+"""The nightly diff: what changed for each cell since an older run, and nothing else.
 
 Two runs of one matrix are compared by cell id. Rules:
 
@@ -191,7 +191,7 @@ def _works(facts: Facts) -> bool:
 
 
 def _classified(older: Facts | None, newer: Facts) -> Change:
-    """What became of a cell of which nothing is expected."""
+    """The change of a cell of which nothing is expected."""
     if older is None:
         return Change(kind=ChangeKind.NEW, older=None, newer=newer)
     if not _is_told(newer):
@@ -212,7 +212,7 @@ def _classified(older: Facts | None, newer: Facts) -> Change:
 
 
 def _measured(older: Facts, newer: Facts, *, health: bool = True) -> Change:
-    """What became of the numbers of a cell that compiles in both."""
+    """The change of the numbers of a cell that compiles in both."""
     steps = metric_steps(older, newer, health=health)
     worse = direction(steps)
     kind = ChangeKind.SAME_OK
@@ -239,7 +239,7 @@ def _as_expected(older: Facts | None, newer: Facts) -> Change:
 
 
 def _against(expectation: Expectation, older: Facts | None, newer: Facts) -> Change:
-    """What became of a cell that does not do what is expected of it."""
+    """The change of a cell that does not do what is expected of it."""
     plain = _classified(older, newer)
     if not _is_told(newer):
         return plain

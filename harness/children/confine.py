@@ -38,7 +38,7 @@ _ASK_VERSION = 1
 _PATH_BENEATH = 1
 _WRITE_FILE, _TRUNCATE, _IOCTL_DEV = 1 << 1, 1 << 14, 1 << 15
 _CHANGE_FOLDERS = sum(1 << bit for bit in range(4, 14))
-# Devices, sockets, FIFOs and links: whoever reads what is left behind could hang, or be led astray.
+# Devices, sockets, FIFOs and links: a program that reads what is left could hang, or be misled.
 _STRANGE_FILES = sum(1 << bit for bit in (6, 9, 10, 11, 12))
 _TRUNCATE_SINCE, _IOCTL_SINCE, _SCOPES_SINCE = 3, 5, 6
 _SCOPES = 0b11  # abstract sockets, signals

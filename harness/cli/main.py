@@ -19,7 +19,7 @@ __all__ = ["cli", "main"]
 _COMMANDS = {
     "compile": (
         "harness.cli.kernels.compile",
-        "Compile every config of a kernel and say what became of it.",
+        "Compile every config of a kernel and report the result of each.",
     ),
     "run": (
         "harness.cli.kernels.run",
@@ -49,7 +49,7 @@ _COMMANDS = {
     "history": ("harness.cli.nights.history", "One row a version: verdict, registers, spills."),
     "bugs": (
         "harness.cli.nights.bugs",
-        "Failures by signature: what became of each, and who knows.",
+        "Failures by signature: versions, states, and who knows of them.",
     ),
     "export": ("harness.cli.nights.export", "Write results as JSON lines, CSV, Parquet, ..."),
     "kernels": ("harness.cli.kernels.kernels", "List the kernels that have a repro."),

@@ -68,7 +68,7 @@ class _Descriptor(io.RawIOBase):
             try:
                 return os.write(self._fd, data)
             except BlockingIOError:
-                # Whoever shares the pipe with us has made it non-blocking.
+                # Another process that shares the pipe has made it non-blocking.
                 select.select([], [self._fd], [])
 
 
@@ -101,7 +101,7 @@ def finish() -> None:
 
 
 def reader_is_gone() -> bool:
-    """Whether whoever read our stdout has closed it: what is still written goes nowhere."""
+    """Whether the reader of our stdout has closed it: what is still written goes nowhere."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return isinstance(raw, _Descriptor) and raw.reader_is_gone
 

@@ -1,6 +1,6 @@
 """The one way in which files that others wrote are read: regular ones only, and not without end.
 
-A pipe would make us wait for whoever writes it, a device such as /dev/zero never ends, and a sparse
+A pipe would make us wait for its writer, a device such as /dev/zero never ends, and a sparse
 file of a few bytes on disk can be larger than the memory.
 """
 

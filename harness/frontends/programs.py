@@ -38,7 +38,7 @@ _MOST_BYTES = 64 << 20
 class ProgramEnd:
     """How a program ended, its answer (None where it left none), and the folder with its files.
 
-    `stdout` and `stderr` in the folder are its streams. Whoever asked drops the folder.
+    `stdout` and `stderr` in the folder are its streams. The caller drops the folder.
     """
 
     end: ProcessEnd

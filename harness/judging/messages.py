@@ -144,7 +144,7 @@ _GENERIC_ERRORS = (
 # The assertion without words that started a chain of exceptions, as its source code has it.
 _BARE_ASSERTION = re.compile(r"^ +(assert [^\n]+)\n(?: +[~^]+ *\n)?AssertionError *$", re.MULTILINE)
 # Classes by which Python code says what is wrong with what it was given; and those that it raises
-# where no author thought of it, whoever wraps them.
+# where no author thought of it, whatever wraps them.
 _REFUSALS = frozenset({"ValueError", "TypeError", "NotImplementedError", "AssertionError"})
 _OWN_ERRORS = re.compile(
     r"(?:KeyError|UnboundLocalError|SystemError|RecursionError|ModuleNotFoundError)\b"

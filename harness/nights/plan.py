@@ -328,7 +328,7 @@ class _Planner:
         return self._compilers[kind, word]
 
     def _one_ptxas(self, word: str) -> tuple[bool, Ptxas | None]:
-        """Whether it can be had, and which it is: None for the bundled one."""
+        """Whether it is available, and which it is: None for the bundled one."""
         if word == BUNDLED:
             return True, None
         if word not in self._ptxas:

@@ -69,7 +69,7 @@ class MatrixOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixReport:
-    """What became of a run.
+    """The result of a run.
 
     `verdicts` counts its cells; `unexpected` those that fail and no expectation says so; `carried`
     those that needed no work. `skipped` cells and `skipped_captures` were not begun, for lack of

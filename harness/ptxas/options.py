@@ -1,4 +1,4 @@
-"""Options of ptxas that change what becomes of a kernel, as data, and which ptxas knows them. Pure.
+"""Options of ptxas that change what it generates, as data, and which ptxas know them. Pure.
 
 Which version knows an option is read from its own `--help`, never from a table of versions.
 

@@ -41,7 +41,7 @@ def expected_of_collapse(ledger: Ledger, d: Dossier) -> str | None:
 
 
 def collapse_lines(ledger: Ledger, d: Dossier) -> list[str]:
-    """What happened, what lifts it, with which ptxas, and what becomes of the other configs."""
+    """What happened, what lifts it, with which ptxas, and what it does to the other configs."""
     found = d.collapse
     if found is None:
         return []

@@ -132,7 +132,7 @@ class Dossier:
 
     @property
     def kind(self) -> VerdictKind:
-        """What became of the failing cell; of what compiles, the condition says that it is poor."""
+        """The result of the failing cell; of what compiles, the condition says that it is poor."""
         kind = VerdictKind(self.case.verdict)
         return VerdictKind.SICK if self.condition and kind is VerdictKind.OK else kind
 
@@ -158,7 +158,7 @@ class Dossier:
 
     @property
     def fates(self) -> Survivors:
-        """The configs by what became of them."""
+        """The configs by their results."""
         return survivors(self.rows)
 
     @property

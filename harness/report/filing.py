@@ -96,7 +96,7 @@ def _shown(done: ToolResult) -> str:
 
 
 def _unpacked(dossier: Dossier, filing: Filing, place: Path) -> Path:
-    """The bundle's folder, as whoever gets it unpacks it."""
+    """The bundle's folder, as its reader unpacks it."""
     files = {file.name: file.data for file in dossier.attachments}
     pack(filing.bundle, files, folder=filing.folder)
     unpack(filing.bundle, place)

@@ -166,7 +166,7 @@ def _contrast_place(d: Dossier, axis: str, label: str) -> AttachedPlace | None:
 
 
 def way_lines(ledger: Ledger, d: Dossier) -> list[str]:
-    """The table of workarounds: what changes, and what comes of it."""
+    """The table of workarounds: what changes, and the result."""
     names = ("change", "verdict", "registers", "spill stores (B a thread)", "tensor memory")
     lines = [_line((*names, "what is known of its results")), _line(["---"] * 6)]
     for way in d.ways or ():

@@ -1,7 +1,7 @@
 """Runs a launch function once with values, and keeps what each kernel was given.
 
-The child hands every launch over (`handing`, in the room of Triton's children); whoever calls says
-what comes of it.
+The child hands every launch over (`handing`, in the room of Triton's children); the caller says
+what its result is.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LaunchAnswer:
 
 
 Compute = Callable[[LaunchInputs], Awaitable[LaunchAnswer]]
-"""Says what comes of a launch; its buffers are artifacts by then."""
+"""Says what the result of a launch is; its buffers are artifacts by then."""
 
 
 async def record_inputs(

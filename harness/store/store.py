@@ -162,7 +162,7 @@ class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgem
         """Return what is known under this key, or None for "make it (again)".
 
         None also when one of its artifacts is gone. Artifacts are only looked for, not read:
-        whoever reads one handles `UnusableArtifactError` by making the evidence again.
+        a reader handles `UnusableArtifactError` by making the evidence again.
 
         Raises:
             StorageError: the database cannot be read.

@@ -1,4 +1,4 @@
-"""Many kernels in one table: what became of each on each target, and the failures they share."""
+"""Many kernels in one table: the results of each on each target, and the failures they share."""
 
 from __future__ import annotations
 

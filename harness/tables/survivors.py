@@ -1,4 +1,4 @@
-"""What is left for an autotuner to choose from: configs grouped by what became of them."""
+"""What is left for an autotuner to choose from: configs grouped by their results."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ __all__ = ["Change", "ChangeKind", "Changes", "Facts", "MetricStep", "Severity",
 
 
 class ChangeKind(str, Enum):
-    """What became of one cell since the older run; every cell of either run has exactly one."""
+    """The change of one cell since the older run; every cell of either run has exactly one."""
 
     REGRESSED = "regressed"
     MUTATED = "mutated"
@@ -157,7 +157,7 @@ class Change:
 
     `since` names the toolchain version that a new cell is compared across
     (`ptxas 13.1.80 after 13.0.88`); `older` is then the cell of the version before. One that does
-    the same as there is `new` none the less.
+    the same as there is `new` all the same.
     """
 
     kind: ChangeKind

@@ -257,7 +257,7 @@ async def usable_versions(kind: str, besides: str) -> list[str]:
 
 
 def _known(trials: Trials, listed: Sequence[Setting]) -> list[tuple[Setting, Row]]:
-    """What became of the tuner's own configs."""
+    """The results of the tuner's own configs."""
     keys = {each.key for each in listed}
     return [pair for pair in trials.pairs() if pair[0].key in keys]
 

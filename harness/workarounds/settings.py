@@ -116,7 +116,7 @@ class UserSetting:
     """The setting that a user has.
 
     `defaults` are the values that it leaves unsaid: parameters of the launch by name, and the
-    versions of `ptxas` and `triton` (the compiler, whatever its `kind`). `row` is what becomes of
+    versions of `ptxas` and `triton` (the compiler, whatever its `kind`). `row` is the result of
     it, where that is known. `options` of a config are said to the compiler.
     """
 

@@ -54,7 +54,7 @@ class OptionWay(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A setting with its cell and what became of it; `ways` by which ptxas' options got there."""
+    """A setting with its cell and result; `ways` by which ptxas' options got there."""
 
     setting: Setting
     cell: PlannedCell
@@ -63,7 +63,7 @@ class Attempt:
 
     @property
     def row(self) -> Row:
-        """What became of it."""
+        """Its result."""
         return self.done.row
 
 

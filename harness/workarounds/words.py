@@ -25,7 +25,7 @@ _FIGURES: tuple[tuple[str, str, Callable[[Row], float | None]], ...] = (
 
 
 def explain(before: Row, after: Row) -> str:
-    """What became of the figures: those that moved by a tenth or more, and the verdict."""
+    """The figures that moved by a tenth or more, and the verdict."""
     parts = []
     if before.verdict != after.verdict:
         parts.append(f"{before.verdict} -> {after.verdict}")

@@ -1,4 +1,4 @@
-"""For each verdict that can be had on purpose, the smallest launch that has it, and why.
+"""For each verdict that can be caused on purpose, the smallest launch that has it, and why.
 
 Seen on Triton 3.6.0 to 3.9.0 with the ptxas that each bundles, where nothing else is said. The
 target and the Triton that `repro.yaml` gives a kernel show its verdict.

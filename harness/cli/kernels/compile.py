@@ -59,7 +59,7 @@ Exit code 0: every config compiles. 1: some do not work. 4: some could not be de
 @click.option("--markdown", "as_markdown", is_flag=True, help="Tables as Markdown on stdout.")
 @json_option
 def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
-    """Compile every config of a kernel and say what became of each.
+    """Compile every config of a kernel and report the result of each.
 
     A pattern of names ('mamba2_*') compiles many kernels and ends in one summary. Needs no GPU.
     "ok" means compiled and within the target's limits; nothing has been run.

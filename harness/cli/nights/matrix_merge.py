@@ -20,7 +20,7 @@ Example:
   triage matrix merge shard-1 shard-2 shard-3
 
 Exit code 4: a folder was refused (it is damaged, of a newer triage, or not of triage at all);
-the others were taken over none the less."""
+the others were taken over."""
 
 
 @click.command("merge", context_settings=CONTEXT, epilog=_EPILOG)

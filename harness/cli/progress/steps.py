@@ -12,7 +12,7 @@ __all__ = ["show_steps"]
 
 @contextlib.contextmanager
 def show_steps(console: Console) -> Iterator[Callable[[str, str], None]]:
-    """What to hand to a search: it is called with a name and what became of it.
+    """What to hand to a search: it is called with a name and its result.
 
     An empty result says that the work on it begins.
     """

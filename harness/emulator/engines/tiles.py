@@ -171,7 +171,7 @@ def loaded(tile: TileMap, elements: Bits, inside: NDArray[np.bool_]) -> Bits:
 
 
 def reduced(tile: TileMap, operation: str, old: Bits, new: Bits) -> Bits:
-    """`cp.reduce.async.bulk.tensor`: what becomes of elements of global memory.
+    """`cp.reduce.async.bulk.tensor`: the new elements of global memory.
 
     Args:
         tile: the tensor map; its element type decides the arithmetic.

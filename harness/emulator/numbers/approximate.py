@@ -124,7 +124,7 @@ def approximate_divide(a: Bits, b: Bits, *, full: bool, ftz: bool = False) -> Bi
 
 
 def nudge(name: str, bits: Bits, steps: Bits) -> Bits:
-    """Move finite results by whole units in the last place, to see what hangs on them.
+    """Move finite results by whole units in the last place, to see what depends on them.
 
     Args:
         name: the format.

@@ -7,7 +7,7 @@ a term could leave the normal range.
 
 A NaN keeps its sign and payload and becomes quiet; which of several survives is not specified:
 here as an H200 does it, the second factor, then the addend, then the first operand (of a
-division the dividend first). What comes of numbers is 0xfff8000000000000.
+division the dividend first). A NaN that numbers give is 0xfff8000000000000.
 """
 
 from __future__ import annotations

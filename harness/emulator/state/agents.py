@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["BY_WARP", "LOADS", "NOBODY", "Agents"]
+__all__ = ["BY_WARP", "LOADS", "NO_AGENT", "Agents"]
 
 LOADS = 8
-"""So many mbarriers of bulk loads are told apart."""
+"""So many mbarriers of bulk loads are distinguished."""
 
-NOBODY = 255
+NO_AGENT = 255
 _KINDS = {
     "": "", "cp.async": "cp.async of ", "wgmma": "wgmma of ", "bulk.read": "a bulk store of ",
     "bulk.seen": "a bulk store of ", "tcgen05.ld": "tcgen05.ld of ", "tcgen05.st": "tcgen05.st of ",

@@ -95,7 +95,7 @@ class Groups:
             self._asynchrony.watch.wait(self._frame, self._kind, pending)
 
     def finish(self) -> None:
-        """Complete everything, whoever issued it."""
+        """Complete everything, of all threads."""
         for entry in self._entries:
             self._do(entry, entry.mask)
         self._entries = []

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from harness.emulator.program.types import Array
-from harness.emulator.state.agents import NOBODY, Agents
+from harness.emulator.state.agents import NO_AGENT, Agents
 from harness.emulator.state.releases import Releases
 from harness.emulator.state.semantics import WITHIN_CTA, WITHIN_GPU
 from harness.emulator.state.shadows import Access, Places, Races
@@ -48,7 +48,7 @@ class GlobalShadow:
         self._races = races
         self._releases = releases
         self._places = Places()
-        self._writer = np.full(count, NOBODY, dtype=np.uint8)
+        self._writer = np.full(count, NO_AGENT, dtype=np.uint8)
         self._writer_cta = np.full(count, -1, dtype=np.int32)
         # Of who wrote the same again, a bit: CTAs whose numbers are alike modulo 64 share it.
         self._again = np.zeros(count, dtype=np.uint64)
@@ -56,11 +56,11 @@ class GlobalShadow:
         self._written_by = np.zeros(count, dtype=np.uint16)
         self._strength = np.zeros(count, dtype=np.uint8)
         self._reader_cta = np.full(count, -1, dtype=np.int32)
-        self._reader = np.full((count, columns), NOBODY, dtype=np.uint8)
+        self._reader = np.full((count, columns), NO_AGENT, dtype=np.uint8)
         self._read_at = np.zeros((count, columns), dtype=np.uint32)
         self._read_by = np.zeros((count, columns), dtype=np.uint16)
         self._other_cta = np.full(count, -1, dtype=np.int32)
-        self._other = np.full(count, NOBODY, dtype=np.uint8)
+        self._other = np.full(count, NO_AGENT, dtype=np.uint8)
         self._other_at = np.zeros(count, dtype=np.uint32)
         self._other_by = np.zeros(count, dtype=np.uint16)
 
@@ -90,7 +90,7 @@ class GlobalShadow:
         self._other_at[pieces] = self._read_at[pieces, columns]
         self._other_by[pieces] = self._read_by[pieces, columns]
         self._read_at[pieces] = 0
-        self._reader[pieces] = NOBODY
+        self._reader[pieces] = NO_AGENT
 
     def write(
         self, pieces: Array, rows: Array, first: int, access: Access, changes: Array, strength: int
@@ -143,7 +143,7 @@ class GlobalShadow:
         owners: Array, agents: Array, when: Array, by: Array,
     ) -> None:  # fmt: skip
         """Report accesses of before, by agents of owners, that nothing orders with this one."""
-        some = agents != NOBODY
+        some = agents != NO_AGENT
         mine = some & (owners == rows + first)
         late = mine & (agents != access.agent)
         late &= when > access.known[rows, np.where(some, agents, 0)]

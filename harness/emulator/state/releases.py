@@ -5,7 +5,7 @@ A release to a location publishes what a warp knows, an acquire of it lets anoth
 and acquire patterns, Synchronizes-with".
 
 Of another CTA all warps know the same: whatever one of them learned counts for each. So a missing
-barrier behind an acquire is not found; nothing that is ordered is told as a race.
+barrier behind an acquire is not found; nothing that is ordered is reported as a race.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.emulator.program.types import Array
-from harness.emulator.state.agents import NOBODY, Agents
+from harness.emulator.state.agents import NO_AGENT, Agents
 from harness.emulator.values import Place, Race, RaceKind, RaceSpace
 
 __all__ = ["Access", "Places", "Races", "Shadow"]
@@ -104,7 +104,7 @@ class Shadow:
         self._column[self._members] = np.arange(len(members))
         self._where = where
         self._races = races
-        self._writer = np.full(count, NOBODY, dtype=np.uint8)
+        self._writer = np.full(count, NO_AGENT, dtype=np.uint8)
         self._written_at = np.zeros(count, dtype=np.uint32)
         self._written_by = np.zeros(count, dtype=np.uint16)
         self._read_at = np.zeros((count, len(members)), dtype=np.uint32)
@@ -143,7 +143,7 @@ class Shadow:
 
     def _check_writers(self, pieces: Array, access: Access, kind: RaceKind) -> None:
         writers = self._writer[pieces]
-        others = (writers != NOBODY) & (writers != access.agent)
+        others = (writers != NO_AGENT) & (writers != access.agent)
         if not others.any():
             return
         chosen = pieces[others]

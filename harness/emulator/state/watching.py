@@ -96,7 +96,7 @@ class RaceWatch(HappensBefore):
         for warp, spots, kept in by_warp(frame, index, active):
             changed = np.ones(len(spots), dtype=np.bool_)
             if full is not None:
-                # What writes the same again disturbs nobody: each warp sees what those before it
+                # Writing the same value is no conflict: each warp sees what those before it
                 # wrote in the same instruction.
                 own = full[:, warp * WARP : (warp + 1) * WARP]
                 new = own.reshape(-1) if kept is None else own[kept]

@@ -35,7 +35,7 @@ __all__ = ["Lowered", "export_launch", "lower_text"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """What became of a text: evidence, and PTX with what was read off it where it came so far.
+    """The result for a text: evidence, and, where it got that far, PTX with what was read from it.
 
     `picked_ptxas` is the executable that Triton would have run.
     """

@@ -128,7 +128,7 @@ class LaunchLevel:
         tool: Compiler,
         limits: ResourceLimits | None = None,  # noqa: ARG002 - those of the bench hold for all
     ) -> Reaction:
-        """What becomes of the cell with these settings on this Triton.
+        """The result of the cell with these settings on this Triton.
 
         Raises:
             InfrastructureError: this machine failed.

@@ -66,7 +66,7 @@ _FINE: _Passes = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PtxReduction:
-    """What became of a module; the rest as in `reduction.Reduction`."""
+    """A reduced module; the rest as in `reduction.Reduction`."""
 
     text: str
     instructions: int

@@ -7,7 +7,7 @@ what a document is.
 A round tries all opportunities of one transformation together, and halves what is refused, breadth
 first and the later ones first: what comes late depends on what comes early, seldom the other way
 round. Candidates are built ahead of the answers, `jobs` of them, and answers are heard in the order
-in which they were asked for: so a seed and a number of jobs make one result, whoever is faster.
+in which they were asked for: so a seed and a number of jobs make one result, whichever is faster.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ReductionProgress(Generic[D]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction(Generic[D]):
-    """What became of a document.
+    """A reduced document.
 
     `is_finished` is False where the budget or the time ended it. `is_minimal`: every single
     opportunity of every pass was tried on this very document, and refused.
@@ -212,7 +212,7 @@ class Reducer(Generic[D]):
         self.best = document
 
     def tell(self, name: str, *, is_accepted: bool = False) -> None:
-        """Let whoever watches know what one test said."""
+        """Report the answer of one test to the watcher."""
         outermost = self
         while outermost._outer:
             outermost = outermost._outer

@@ -118,7 +118,7 @@ class HeldReduction(Generic[T]):
         return await ask_all(self.interest.oracle, self.work.best, self.at_hand.tools.values())
 
     def _strayed(self, now: Mapping[str, Reaction]) -> tuple[str, ...]:
-        """Versions that fared otherwise with the original; numbers are asked of one only."""
+        """Versions that answered otherwise for the original; numbers are asked of one only."""
         fingerprint = self.interest.fingerprint
         if fingerprint.signature is None:
             return ()

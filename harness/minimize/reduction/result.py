@@ -58,7 +58,7 @@ class VersionLine:
 
     @property
     def is_same(self) -> bool | None:
-        """Whether both fare alike; None where that is not known."""
+        """Whether both have the same result; None where that is not known."""
         return None if self.minimized is None else self.minimized is self.original
 
 
@@ -141,7 +141,7 @@ class Minimization:
 
     @property
     def is_same_everywhere(self) -> bool | None:
-        """Whether every version that tells about the original fares alike; None where unknown.
+        """Whether every version with an answer for the original has the same; None: unknown.
 
         A version that refuses the original in another way counts for Triton, whose refusals are
         kept; for ptxas it asks for nothing.
@@ -173,7 +173,7 @@ class Minimization:
 
     @property
     def drift(self) -> tuple[str, ...]:
-        """Versions that fare otherwise with the result than with the original."""
+        """Versions whose answer for the result is not that for the original."""
         return tuple(
             line.version
             for line in self.versions
@@ -183,7 +183,7 @@ class Minimization:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionSpan:
-    """Neighbouring versions that fare alike with the original, and alike with the result.
+    """Neighbouring versions with one answer for the original, and one for the result.
 
     The words are those of each of them; several where they differ.
     """

@@ -156,7 +156,7 @@ def _several(words: tuple[str, ...]) -> str:
 
 
 def pattern_words(found: Minimization) -> str:
-    """Whether original and result fare alike on every version at hand."""
+    """Whether original and result have the same answers on every version at hand."""
     original, best = f"original{found.suffix}", f"min{found.suffix}"
     telling = [line for line in found.versions if line.original is not Answer.UNTOLD]
     if not telling:

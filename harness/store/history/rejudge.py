@@ -39,7 +39,7 @@ _UPDATE = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """What a re-judging did: results with another verdict or key, and what became of bugs."""
+    """What a re-judging did: results with another verdict or key, and changed bugs."""
 
     results: int
     bugs: int

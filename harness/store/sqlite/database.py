@@ -5,8 +5,9 @@ Beside it lie
 - `triage.lock`, held shared by every open store and exclusively while a damaged database is
   replaced. Renaming a database under another process would let that process, when it closes,
   delete the write-ahead log of the new one (sqlite.org/howtocorrupt.html, section 2.4).
-- `triage.db.damaged`, the marker that such a replacement is due or under way. It is set by whoever
-  finds the damage, under the shared lock that kept others from replacing the database meanwhile.
+- `triage.db.damaged`, the marker that such a replacement is due or under way. It is set by the
+  process that finds the damage, under the shared lock that kept others from replacing the
+  database meanwhile.
   It tells other processes to let go of theirs at their next call; once it is gone, one of them
   has done the work.
 """

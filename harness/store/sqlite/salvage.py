@@ -1,7 +1,7 @@
 """Carrying history over from a damaged database to a new one; evidence is made again.
 
 Killed at any step, the next call takes up the work: the rescued database has its own name until
-it is complete, and whoever calls keeps a marker until the end.
+it is complete, and the caller keeps a marker until the end.
 """
 
 from __future__ import annotations
