@@ -52,6 +52,8 @@ ORDER = (
     "cells",
     "runs/numbers",
     "runs",
+    "gpu/device",
+    "gpu",
     "bisect",
     "collapse",
     "minimize/reduction",
@@ -81,6 +83,7 @@ INSIDE_CHILDREN = {
     "children": set(),
     "frontends/triton/child": {"torch", "triton"},
     "frontends/triton/child/launches": {"torch", "triton"},
+    "gpu/device": set(),
 }
 # Rooms in which every module may touch the world.
 WORLDLY_ROOMS = {
@@ -98,6 +101,7 @@ WORLDLY_ROOMS = {
     "frontends/triton",
     "frontends/triton/child",
     "frontends/triton/child/launches",
+    "gpu/device",
     "packages",
     "processes",
     "repros",
@@ -123,6 +127,7 @@ TOUCHES = {
     "bugs": {"list"},
     "history": {"export"},
     "report": {"attached", "facts", "filing", "gather", "run"},
+    "gpu": {"inspecting", "packing", "places"},
     "runs": {"emulating", "raw_ptx", "recording", "referring", "worker"},
     "nights": {"run", "steering"},
 }
@@ -150,6 +155,7 @@ ORCHESTRATES = {
     "bugs": {"rekey"},
     "history": {"run"},
     "check": {"run"},
+    "gpu": {"answers", "asking", "gathering", "run", "trip"},
     "runs": {"executing", "launching", "real_values", "references", "run", "same_inputs"},
     "nights": {"listing", "merge", "plan"},
 }
@@ -255,6 +261,8 @@ MAY_SPAWN = {
     # Forks jobs inside the child; and looks like `subprocess` to a foreign compiler.
     Path("children/supervisor.py"),
     Path("frontends/triton/child/lowering.py"),
+    # Beside the GPU, on another machine: none of our other modules is there.
+    Path("gpu/device/pool.py"),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["FlagChange", "single_changes"]
+__all__ = ["FlagChange", "level_change", "single_changes"]
 
 _LEVELS = ("0", "1", "2", "3")
 # What some Triton passes for some option or knob (`make_cubin` of its NVIDIA backend), besides the
@@ -27,6 +27,12 @@ class FlagChange:
     def apply(self, flags: Sequence[str]) -> tuple[str, ...]:
         """The flags after the change."""
         return (*(flag for flag in flags if flag not in self.dropped), *self.added)
+
+
+def level_change(level: int) -> FlagChange:
+    """Assemble at this optimisation level, 0 to 3, whatever the command says of it."""
+    words = f"-O{level}"
+    return FlagChange(label=words, dropped=tuple(f"-O{n}" for n in _LEVELS), added=(words,))
 
 
 def single_changes(flags: Sequence[str]) -> list[FlagChange]:

@@ -38,7 +38,7 @@ from harness.values.run import Argument, ArgumentKind, RunRow
 from harness.values.target import Target
 from harness.values.toolchain import PTX
 
-__all__ = ["RawInputs", "RawReport", "run_ptx"]
+__all__ = ["RawInputs", "RawLaunch", "RawReport", "raw_launch", "run_ptx"]
 
 _SEED = 20_261_121
 _LANES = 32
@@ -93,7 +93,7 @@ async def run_ptx(
         UsageError: the file is no PTX, or the inputs do not fit its parameters.
         InfrastructureError: the emulator's process cannot be started.
     """
-    raw = _Raw(path=path, inputs=inputs, found=_entry(path, entry), store=store)
+    raw = raw_launch(path, entry, inputs, store)
     emulation, notes = raw.prepare(trials, budget)
     for note in (*notes, effort_words(emulation, path.read_text())):
         tell(note)
@@ -128,6 +128,15 @@ async def run_ptx(
     )
 
 
+def raw_launch(path: Path, entry: str | None, inputs: RawInputs, store: Store) -> RawLaunch:
+    """One entry of a PTX file and what it is launched with.
+
+    Raises:
+        UsageError: the file is no PTX, or has no such entry.
+    """
+    return RawLaunch(path=path, inputs=inputs, found=_entry(path, entry), store=store)
+
+
 def _entry(path: Path, name: str | None) -> Entry:
     found = read_file(path, name)
     try:
@@ -137,7 +146,7 @@ def _entry(path: Path, name: str | None) -> Entry:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Raw:
+class RawLaunch:
     """A file on its way to the emulator; `data` are the bytes of the buffers at the start."""
 
     path: Path
@@ -242,12 +251,12 @@ class _Raw:
             runs=plain,
             garbage=tuple(ran for ran in runs if ran.trial.schedule.garbage),
             contents=contents,
-            trusted=self._trusted(),
+            trusted=self.trusted(),
             problem=problem,
         )
         return found, contents
 
-    def _trusted(self) -> tuple[Trusted, ...]:
+    def trusted(self) -> tuple[Trusted, ...]:
         """What the user says that buffers must hold; all others may hold what they do."""
         names = [each.name for each in self.tensors]
         expected: list[bytes | None] = [None] * len(self.data)

@@ -20,7 +20,8 @@ class CellId:
     (`default:chunk_size=32`), `compiler` kind and version (`triton-3.6.0`; `ptx` for raw PTX),
     `ptxas` the origin where it matters (`12.9.86-bundled`), and `-frozen` where the PTX is the one
     generated for the bundled ptxas. Where the PTX is executed, the emulator takes ptxas' place:
-    `KERNEL/LAUNCH/CONFIG@TARGET/triton-X/emulator`.
+    `KERNEL/LAUNCH/CONFIG@TARGET/triton-X/emulator`. Where the cubin is launched, `on` is `gpu`, and
+    the last part is `gpu:ptxas-Y`.
     """
 
     kernel: str
@@ -29,9 +30,11 @@ class CellId:
     target: Target
     compiler: str
     ptxas: str
+    on: str = ""
 
     def __str__(self) -> str:
         tool = self.ptxas if self.ptxas == EMULATOR else f"ptxas-{self.ptxas}"
+        tool = f"{self.on}:{tool}" if self.on else tool
         return (
             f"{self.kernel}/{self.launch}/{self.config.label}@{self.target}/{self.compiler}/{tool}"
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 __all__ = [
     "BUNDLED",
     "EMULATOR",
+    "GPU",
     "INSTALLED",
     "PTX",
     "TRITON",
@@ -24,6 +25,9 @@ BUNDLED = "bundled"
 
 EMULATOR = "emulator"
 """What takes the place of ptxas where the PTX itself is executed."""
+
+GPU = "gpu"
+"""Where a cubin is launched, in the name of a cell."""
 
 INSTALLED = "installed"
 """The compiler that lies beside `triage` in its own environment."""

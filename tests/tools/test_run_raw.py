@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -188,11 +187,3 @@ def test_bad_words_are_one_line(triage: Triage, words: list[str], said: str) -> 
     last = done.stderr.strip().splitlines()[-1]
     assert said in last
     assert "Traceback" not in done.stderr
-
-
-def test_a_gpu_is_not_available_yet(triage: Triage) -> None:
-    (triage.folder / "case.ptx").write_text(PTX)
-    done = triage("run", "case.ptx", "--on", "gpu")
-    assert done.returncode == 4
-    assert "not available yet" in done.stderr
-    assert not list(Path(triage.folder).glob("*.npy"))

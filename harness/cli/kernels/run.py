@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from harness.cells.selection import select_all
 from harness.cli.amounts import Words
+from harness.cli.kernels.run_on_gpu import gpu_options, is_for_gpu, look_at_pack, run_on_gpu
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_remarks, print_said, status_console
@@ -26,7 +28,7 @@ from harness.runs.rows import as_document
 from harness.runs.run import RunReport, run_selections
 from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.runs.table import runs_said, values_said
-from harness.values.errors import InfrastructureError, UsageError
+from harness.values.errors import UsageError
 from harness.values.kernel import PtxInputs, Repro
 from harness.values.row import SCHEMA
 from harness.values.run import RunRow, RunVerdict
@@ -48,6 +50,7 @@ _EPILOG = """\b
 Example:
   triage run --kernel mamba2_chunk_scan_fwd --sm 80 --config num_warps=4
   triage run case.ptx --buffer out=u32[128] --buffer x=f32[64]:random --scalar n=32 --block 32
+  triage run case.ptx --buffer out=u32[128] --ptxas 13.0.88 --ptxas 13.5.37 -O 0,3 --pack case.pack
 
 Exit code 0: all that was run is right. 1: something is wrong. 4: something could not be run."""
 
@@ -55,13 +58,6 @@ Exit code 0: all that was run is right. 1: something is wrong. 4: something coul
 @click.command("run", context_settings=CONTEXT, epilog=_EPILOG)
 @click.argument("file", required=False, metavar="[FILE.ptx[::ENTRY]]")
 @lambda function: selection_options(function, kernel_required=False)
-@click.option(
-    "--on",
-    type=click.Choice(["emulator", "gpu"]),
-    default="emulator",
-    show_default=True,
-    help="What executes it.",
-)
 @click.option(
     "--schedules",
     type=Words(),
@@ -113,6 +109,7 @@ Exit code 0: all that was run is right. 1: something is wrong. 4: something coul
     type=click.Path(file_okay=False, path_type=Path),
     help="PTX: write each buffer after the run as NAME.npy below this folder.",
 )
+@gpu_options
 @execution_options
 @json_option
 def command(file: str | None, **options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
@@ -125,10 +122,8 @@ def command(file: str | None, **options: Any) -> None:  # noqa: ANN401 - click's
 
     A file of PTX is executed on inputs that you name; what you leave out is guessed, and said.
     """
-    if options["on"] == "gpu":
-        raise InfrastructureError(
-            "--on gpu: running on a GPU is not available yet; leave --on out to use the emulator"
-        )
+    if options["inspect"] or options["results"]:
+        raise click.exceptions.Exit(look_at_pack(file, options))
     trials = trials_of(read_schedules(options["schedules"]), races=options["races"])
     name = file or options["kernel"]
     if not name:
@@ -138,7 +133,10 @@ def command(file: str | None, **options: Any) -> None:  # noqa: ANN401 - click's
     budget = Budget(max_instructions=options["budget"])
     path, _, entry = name.partition("::")
     repro = None if file or path.endswith((_PTX, ".py")) else _ptx_repro(name)
-    if path.endswith(_PTX):
+    if is_for_gpu(options):
+        given = partial(_inputs_of, options)
+        code = run_on_gpu(name, given, options, trials, budget)
+    elif path.endswith(_PTX):
         inputs = _inputs(options, Path())
         code = _run_file(Path(path), entry or None, inputs, options, trials, budget)
     elif repro and repro.ptx:
@@ -174,6 +172,12 @@ def _with_inputs(options: dict[str, Any], repro: Repro) -> dict[str, Any]:
         "block": options["block"] or inputs.block,
         "shared": inputs.shared if options["shared"] is None else options["shared"],
     }
+
+
+def _inputs_of(options: dict[str, Any], repro: Repro) -> RawInputs:
+    """What raw PTX is launched with: what the repro says, and the user."""
+    folder = repro.folder if repro.inputs else Path()
+    return _inputs(_with_inputs(options, repro), folder)
 
 
 def _inputs(options: dict[str, Any], folder: Path) -> RawInputs:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from harness.runs.numbers.scalars import ELEMENTS
 from harness.values.run import Argument
 
-__all__ = ["Difference", "as_tensor", "compare"]
+__all__ = ["Difference", "as_tensor", "compare", "near"]
 
 Array = npt.NDArray[Any]
 
@@ -100,6 +100,17 @@ def compare(actual: Array, expected: Array, allowed: float) -> Difference:
         actual=float(left[place]),
         expected=float(right[place]),
     )
+
+
+def near(actual: Array, expected: Array, allowed: float) -> npt.NDArray[np.bool_]:
+    """Which elements of floating-point tensors are as near as `compare` wants them."""
+    left, right = actual.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        same = (left == right) | (np.isnan(left) & np.isnan(right))
+        size = np.where(np.isfinite(left) & np.isfinite(right), np.abs(right), 0.0)
+        rms = math.sqrt(float(np.mean(np.square(size)))) if size.size else 0.0
+        apart = np.abs(left - right) / np.maximum(size + rms, np.finfo(np.float64).tiny)
+    return np.asarray(same | (apart <= allowed))
 
 
 def _is_exact(kind: np.dtype[Any]) -> bool:

@@ -1,0 +1,171 @@
+"""Results that a GPU's machine gave, read from their lines. Anyone may have written them.
+
+What is not as a runner writes it is refused with the line's number: a file that lies says nothing.
+A last line that is cut off is what a killed run leaves, and is passed over.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from harness.gpu.measured import GpuFacts, GpuRun
+from harness.gpu.trip import Trip, TripLaunch
+
+__all__ = ["Answers", "AnswersError", "head_of", "read_answers"]
+
+_VERSION = 1
+
+
+class AnswersError(ValueError):
+    """The lines are no results of this pack; the message says which line, and why."""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    results: int
+    pack: str
+    cases: int
+    gpu: GpuFacts
+
+
+class _Blob(msgspec.Struct, frozen=True):
+    blob: str
+    size: int
+    data: str
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """Which kind of line it is."""
+
+    blob: str | None = None
+    case: int | None = None
+    end: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Answers:
+    """The runs of each case, and bytes by sha256; `is_whole`: everything has been executed."""
+
+    gpu: GpuFacts
+    runs: dict[int, list[GpuRun]] = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    is_whole: bool = False
+
+
+def read_answers(
+    lines: Iterable[bytes], trip: Trip, pack: str, known: Mapping[str, int]
+) -> Answers:
+    """Read the results of a trip; `pack` is the sha256 of its manifest.
+
+    `known` are the sizes of bytes that need not be sent, by sha256.
+
+    Raises:
+        AnswersError: they are not of this pack, or not as a runner writes them.
+    """
+    reader = _Reader(trip=trip, pack=pack, known=known)
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            reader.take(line)
+        except (AnswersError, msgspec.MsgspecError, binascii.Error, zlib.error) as error:
+            raise AnswersError(f"line {number}: {error}") from error
+    if reader.answers is None:
+        raise AnswersError("no results: the first line must say which pack and GPU they are of")
+    return reader.answers
+
+
+def head_of(line: bytes) -> str:
+    """The pack that results are of, by their first line.
+
+    Raises:
+        AnswersError: it is no such line.
+    """
+    try:
+        head = msgspec.json.decode(line, type=_Head)
+    except msgspec.MsgspecError as error:
+        raise AnswersError(f"line 1: {error}") from error
+    if head.results != _VERSION:
+        raise AnswersError(f"line 1: results of version {head.results}; this reads {_VERSION}")
+    return head.pack
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reader:
+    trip: Trip
+    pack: str
+    known: Mapping[str, int]
+    answers: Answers | None = None
+
+    def take(self, line: bytes) -> None:
+        if self.answers is None:
+            self._head(line)
+            return
+        kind = msgspec.json.decode(line, type=_Line)
+        if self.answers.is_whole:
+            raise AnswersError("something follows the last line")
+        if kind.blob is not None:
+            self._blob(msgspec.json.decode(line, type=_Blob))
+        elif kind.case is not None:
+            self._run(msgspec.json.decode(line, type=GpuRun))
+        elif kind.end:
+            self.answers.is_whole = True
+        else:
+            raise AnswersError("neither bytes nor a run")
+
+    def _head(self, line: bytes) -> None:
+        if head_of(line) != self.pack:
+            raise AnswersError("the results are of another pack")
+        head = msgspec.json.decode(line, type=_Head)
+        if head.cases != len(self.trip.carried):
+            raise AnswersError(f"{head.cases} cases; the pack has {len(self.trip.carried)}")
+        self.answers = Answers(gpu=head.gpu)
+
+    def _blob(self, blob: _Blob) -> None:
+        assert self.answers is not None
+        most = max((size for each in self.trip.launches for size in _sizes(each)), default=0)
+        if not 0 <= blob.size <= most:
+            raise AnswersError(f"{blob.size} bytes; the largest buffer has {most}")
+        unpacker = zlib.decompressobj()
+        data = unpacker.decompress(base64.b64decode(blob.data, validate=True), blob.size + 1)
+        if len(data) != blob.size or hashlib.sha256(data).hexdigest() != blob.blob:
+            raise AnswersError("the bytes are not those that the line names")
+        self.answers.blobs[blob.blob] = data
+
+    def _run(self, run: GpuRun) -> None:
+        assert self.answers is not None
+        if not 0 <= run.case < len(self.trip.carried):
+            raise AnswersError(f"no case {run.case}")
+        launch = self.trip.launches[self.trip.carried[run.case].launch or 0]
+        before = self.answers.runs.setdefault(run.case, [])
+        if any(each.run is None or each.run == run.run for each in before):
+            raise AnswersError(f"case {run.case} has come to its end already")
+        if (run.run is None) == (run.status == "ended"):
+            raise AnswersError(f"case {run.case}: {run.status}, and which run it was does not fit")
+        if run.status == "ended":
+            self._check(run, _sizes(launch))
+        before.append(run)
+
+    def _check(self, run: GpuRun, sizes: list[int]) -> None:
+        assert self.answers is not None
+        if run.run is None or not 0 <= run.run < self.trip.repeats:
+            raise AnswersError(f"case {run.case} has no run {run.run}")
+        if len(run.buffers) != len(sizes):
+            raise AnswersError(f"{len(run.buffers)} buffers; the launch has {len(sizes)}")
+        if any(not 0 <= guard.buffer < len(sizes) for guard in run.guards):
+            raise AnswersError("a guard of no buffer")
+        for sha256, size in zip(run.buffers, sizes, strict=True):
+            data = self.answers.blobs.get(sha256)
+            found = self.known.get(sha256) if data is None else len(data)
+            if found != size:
+                raise AnswersError(f"a buffer of {size} bytes holds what was never given")
+
+
+def _sizes(launch: TripLaunch) -> list[int]:
+    return [each.size for each in launch.emulation.buffers]

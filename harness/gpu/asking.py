@@ -1,0 +1,148 @@
+"""`triage run --on gpu`: what is selected goes to a GPU, or into a pack; results come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.bench.bench import Workbench
+from harness.cells.run import CompileOptions, open_bench
+from harness.emulator.values import Budget
+from harness.frontends.base import Selection
+from harness.gpu.answers import Answers
+from harness.gpu.gathering import Gathering, gather_ptx
+from harness.gpu.measured import GpuFacts
+from harness.gpu.packing import write_pack
+from harness.gpu.places import Destination, head_of_file, read_results, travel
+from harness.gpu.run import find_trip, judge_trip, keep_all, keep_trip
+from harness.gpu.trip import Trip
+from harness.processes.hub import Hub
+from harness.runs.executing import Executed
+from harness.runs.jobs import RunTrial
+from harness.runs.raw_ptx import RawInputs
+from harness.store.store import Store
+from harness.values.errors import EmptySelectionError, UsageError
+from harness.values.kernel import Repro
+from harness.values.run import RunRow
+
+__all__ = ["GpuQuestion", "GpuReport", "ask_gpu", "import_results", "pack_for_gpu"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuQuestion:
+    """What is to be launched: cells, at which -O levels, on which inputs.
+
+    `inputs` gives those of a repro of raw PTX. `trials` and `budget` are of the emulator, which is
+    the referee.
+    """
+
+    selections: Sequence[Selection]
+    inputs: Callable[[Repro], RawInputs]
+    levels: tuple[int, ...]
+    trials: tuple[RunTrial, ...]
+    budget: Budget
+    limit: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReport:
+    """A row for each cell; `device` is the GPU, `notes` say what is missing."""
+
+    rows: tuple[RunRow, ...]
+    device: GpuFacts
+    notes: tuple[str, ...] = ()
+
+
+async def ask_gpu(
+    question: GpuQuestion,
+    place: Destination,
+    store: Store,
+    options: CompileOptions,
+    tell: Callable[[str], None],
+) -> GpuReport:
+    """Launch what is asked for on a GPU, and judge it.
+
+    Raises:
+        EmptySelectionError: nothing has a cubin.
+        InfrastructureError: there is no GPU, or no results came back.
+        TriageError: nothing could be compiled.
+    """
+    async with Hub() as hub:
+        bench = open_bench(hub, store, options)
+        trip = await _gather(question, bench, options.command, tell)
+        keep_trip(store, trip)
+        tell(f"{len(trip.carried)} cubins, {trip.repeats} runs each, on {place.name}")
+        answers = await travel(bench, trip, place)
+        return _report(store, trip, answers, await judge_trip(bench, trip, answers, tell))
+
+
+async def pack_for_gpu(
+    question: GpuQuestion,
+    path: Path,
+    store: Store,
+    options: CompileOptions,
+    tell: Callable[[str], None],
+) -> Trip:
+    """Write what a machine with a GPU needs to launch it, and keep what its results will need.
+
+    Raises:
+        EmptySelectionError: nothing has a cubin.
+        TriageError: nothing could be compiled, or the file cannot be written.
+    """
+    async with Hub() as hub:
+        bench = open_bench(hub, store, options)
+        trip = await _gather(question, bench, options.command, tell)
+        keep_trip(store, trip)
+        write_pack(trip, store, path)
+        return trip
+
+
+async def import_results(
+    path: Path, store: Store, options: CompileOptions, tell: Callable[[str], None]
+) -> GpuReport:
+    """Judge results that another machine gave for a pack of this store, as if it had run here.
+
+    Raises:
+        UsageError: they are no results, or of no pack of this store.
+    """
+    trip = find_trip(store, head_of_file(path))
+    answers = read_results(path, trip, store)
+    async with Hub() as hub:
+        bench = open_bench(hub, store, options)
+        return _report(store, trip, answers, await judge_trip(bench, trip, answers, tell))
+
+
+async def _gather(
+    question: GpuQuestion, bench: Workbench, command: str, tell: Callable[[str], None]
+) -> Trip:
+    gathering = Gathering(command=command, limit=question.limit)
+    for selection in question.selections:
+        if selection.repro.ptx is None:
+            raise UsageError(f"{selection.repro.name}: --on gpu takes files of PTX so far")
+        await gather_ptx(
+            bench,
+            selection,
+            question.inputs(selection.repro),
+            question.levels,
+            question.trials,
+            question.budget,
+            gathering,
+            tell,
+        )
+    trip = gathering.trip()
+    if not trip.carried:
+        why = next((case.problem for case in trip.cases if case.problem), "nothing is selected")
+        raise EmptySelectionError(f"--on gpu: no cubin to launch: {why}")
+    return trip
+
+
+def _report(store: Store, trip: Trip, answers: Answers, executed: Sequence[Executed]) -> GpuReport:
+    number = store.begin_run(trip.command)
+    keep_all(store, number, executed)
+    store.finish_run(number)
+    notes: tuple[str, ...] = ()
+    if not answers.is_whole:
+        done = len(answers.runs)
+        notes = (f"the results were cut off: {done} of {len(trip.carried)} cubins were launched",)
+    return GpuReport(rows=tuple(each.row for each in executed), device=answers.gpu, notes=notes)

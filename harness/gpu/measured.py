@@ -1,0 +1,68 @@
+"""What a GPU did with a cubin, as its machine tells. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["GpuFacts", "GpuRun", "GuardWrite", "Measured"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts:
+    """The GPU: `capability` is ten times the compute capability, `cuda` the driver's version."""
+
+    name: str
+    capability: int
+    cuda: str
+    memory: int
+    max_threads: int
+    multiprocessors: int
+    max_shared: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardWrite:
+    """Bytes that a run wrote before or behind a buffer: how many, the first and last by offset."""
+
+    buffer: int
+    side: Literal["before", "behind"]
+    bytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRun:
+    """One run of one case; `case` is its number in the manifest.
+
+    `buffers` are the sha256 of what they held afterwards. Of what was refused, or faulted, `call`,
+    `code`, `name` and `words` are the driver's; `needs` is what it says of the entry.
+    """
+
+    case: int
+    run: int | None
+    status: Literal["ended", "fault", "refused", "hang", "died"]
+    buffers: tuple[str, ...] = ()
+    guards: tuple[GuardWrite, ...] = ()
+    seconds: float | None = None
+    needs: dict[str, int] = field(default_factory=dict)
+    call: str = ""
+    code: int = 0
+    name: str = ""
+    words: str = ""
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The runs of one cubin; `words` name its ptxas and flags."""
+
+    words: str
+    runs: tuple[GpuRun, ...]
+    is_asked: bool = True
+
+    @property
+    def ended(self) -> list[GpuRun]:
+        """The runs that came to their end."""
+        return [run for run in self.runs if run.status == "ended"]

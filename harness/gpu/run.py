@@ -1,0 +1,212 @@
+"""From answers to rows: each launch is emulated, and its cubins are judged."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from harness.bench.bench import Workbench
+from harness.cells.evaluate import Evaluated
+from harness.emulator.values import Checks
+from harness.gpu.answers import Answers
+from harness.gpu.freedom import filled_variants, moved_variants, read_freedom
+from harness.gpu.judging import judge_measured
+from harness.gpu.measured import GpuFacts, Measured
+from harness.gpu.packing import manifest_bytes
+from harness.gpu.referee import Referee, Variant
+from harness.gpu.trip import Trip, TripCase, TripLaunch
+from harness.runs.emulating import emulate
+from harness.runs.executing import Executed, keep_execution
+from harness.runs.judging import Judgement, RunEvidence, Trusted, judge
+from harness.store.store import Store
+from harness.values.errors import UsageError
+from harness.values.row import Row
+from harness.values.run import RunRow, RunVerdict
+from harness.values.toolchain import GPU
+from harness.values.verdict import Stage, VerdictKind
+
+__all__ = ["find_trip", "judge_trip", "keep_all", "keep_trip"]
+
+_KIND = "trip"
+
+
+def keep_trip(store: Store, trip: Trip) -> str:
+    """Keep a trip, so that its results can be judged later; the sha256 of its manifest."""
+    pack = hashlib.sha256(manifest_bytes(trip)).hexdigest()
+    names = [*trip.blobs]
+    for launch in trip.launches:
+        for trusted in launch.trusted:
+            names += [sha256 for sha256 in trusted.buffers if sha256]
+    store.put_evidence(_KIND, pack, msgspec.json.encode(trip), {name: name for name in names})
+    return pack
+
+
+def find_trip(store: Store, pack: str) -> Trip:
+    """The trip whose manifest has this sha256.
+
+    Raises:
+        UsageError: no pack of this store has it.
+    """
+    found = store.get_evidence(_KIND, pack)
+    if found is None:
+        raise UsageError(
+            f"the results are of the pack {pack[:12]}, which was not written from these results "
+            "(TRIAGE_HOME); import them where `triage run --pack` was given"
+        )
+    try:
+        return msgspec.json.decode(found.body, type=Trip)
+    except msgspec.MsgspecError as error:
+        raise UsageError(
+            f"the pack {pack[:12]} was written by another version of this program: {error}"
+        ) from error
+
+
+async def judge_trip(
+    bench: Workbench, trip: Trip, answers: Answers, tell: Callable[[str], None]
+) -> list[Executed]:
+    """Judge every case that was asked for, in their order."""
+    numbers = {id(case): number for number, case in enumerate(trip.carried)}
+    found: dict[int, Executed] = {}
+    for index, launch in enumerate(trip.launches):
+        cases = [case for case in trip.carried if case.launch == index]
+        measured = [
+            Measured(words=case.words, runs=tuple(answers.runs.get(numbers[id(case)], ())))
+            for case in cases
+        ]
+        referee = await _referee(bench, launch, answers, measured, tell)
+        for case, each, judgement in zip(
+            cases, measured, judge_measured(measured, referee, answers.gpu), strict=True
+        ):
+            found[id(case)] = _executed(case, judgement, answers.gpu, each)
+    for case in trip.cases:
+        if case.problem:
+            judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=case.problem)
+            found[id(case)] = _executed(case, judgement, answers.gpu, None)
+    return [found[id(case)] for case in trip.cases if not case.is_witness]
+
+
+async def _referee(
+    bench: Workbench,
+    launch: TripLaunch,
+    answers: Answers,
+    measured: Sequence[Measured],
+    tell: Callable[[str], None],
+) -> Referee:
+    """What the emulator says of a launch; of variants of its PTX too, where that matters."""
+    tell(f"{launch.emulation.entry}: the emulator executes the PTX")
+    emulated = (await emulate(bench, launch.emulation)).value
+    text = bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
+    before = tuple(each.file or "" for each in launch.emulation.buffers)
+    names = {*filter(None, before), *(name for ran in emulated.runs for name in ran.buffers)}
+    contents = {name: bench.store.artifacts.get(name) for name in names}
+    evidence = RunEvidence(
+        arguments=launch.tensors,
+        before=before,
+        runs=tuple(each for each in emulated.runs if not each.trial.schedule.garbage),
+        garbage=tuple(each for each in emulated.runs if each.trial.schedule.garbage),
+        contents=contents,
+        trusted=tuple(
+            Trusted(
+                words=each.words,
+                buffers=tuple(
+                    None if name is None else bench.store.artifacts.get(name)
+                    for name in each.buffers
+                ),
+                is_final=each.is_final,
+            )
+            for each in launch.trusted
+        ),
+        types=frozenset(launch.types),
+        unwritten=frozenset(launch.unwritten),
+        is_clean=launch.is_clean,
+        problem=emulated.problem,
+    )
+    referee = Referee(
+        evidence=evidence,
+        judgement=judge(evidence),
+        freedom=read_freedom(text),
+        names=tuple(each.name for each in launch.emulation.buffers),
+        contents={**contents, **answers.blobs},
+    )
+    if not referee.needs_variants(measured):
+        return referee
+    moved = await _variants(bench, launch, moved_variants(text))
+    filled = await _variants(bench, launch, filled_variants(text))
+    more = {name for buffers in (*moved, *filled) for name in buffers or ()}
+    read = {name: bench.store.artifacts.get(name) for name in more}
+    return replace(referee, moved=moved, filled=filled, contents={**referee.contents, **read})
+
+
+async def _variants(
+    bench: Workbench, launch: TripLaunch, texts: Sequence[str]
+) -> tuple[Variant, ...]:
+    """The buffers after each of these programs was emulated in place of the launch's."""
+    found: list[Variant] = []
+    for text in texts:
+        trial = replace(launch.emulation.trials[0], checks=Checks())
+        wanted = replace(
+            launch.emulation, ptx=bench.store.artifacts.put(text.encode()), trials=(trial,)
+        )
+        emulated = (await emulate(bench, wanted)).value
+        ended = emulated.runs and not emulated.runs[0].not_run and not emulated.runs[0].faults
+        found.append(emulated.runs[0].buffers if ended else None)
+    return tuple(found)
+
+
+def _executed(
+    case: TripCase, judgement: Judgement, gpu: GpuFacts, measured: Measured | None
+) -> Executed:
+    seconds = [run.seconds for run in measured.runs if run.seconds] if measured else []
+    compiled = case.compiled
+    row = RunRow(
+        cell=str(case.cell),
+        short=case.cell.short,
+        kernel=case.cell.kernel,
+        launch=case.cell.launch,
+        config=case.cell.config.as_dict(),
+        target=str(case.cell.target),
+        triton=compiled.triton,
+        on=GPU,
+        device=gpu.name,
+        run=judgement.verdict,
+        run_reason=judgement.reason,
+        run_signature=judgement.signature.key if judgement.signature else None,
+        reference=judgement.reference,
+        outputs=judgement.outputs,
+        seconds=round(sum(seconds), 6) if seconds else None,
+        compiled=compiled,
+    )
+    return Executed(
+        row=row,
+        done=Evaluated(row=_result(row, compiled), evidence={}, signature=judgement.signature),
+    )
+
+
+def _result(row: RunRow, compiled: Row) -> Row:
+    """The run as a result like any other: what was compiled, with the verdict of the run."""
+    kind = VerdictKind(row.run.value)
+    return replace(
+        compiled,
+        cell=row.cell,
+        short=row.short,
+        launch=row.launch,
+        verdict=kind.value,
+        reason=row.run_reason,
+        stage=None if kind.compiles else Stage.RUN.value,
+        signature=row.run_signature,
+        code=None,
+        seconds=row.seconds,
+    )
+
+
+def keep_all(store: Store, number: int, executed: Sequence[Executed]) -> None:
+    """Keep rows as those of a run.
+
+    Raises:
+        StorageError: the database cannot be written.
+    """
+    for each in executed:
+        keep_execution(store, number, each)

@@ -1,0 +1,48 @@
+"""What cubins did on a GPU, for people: for each PTX, its assemblers side by side. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.tables.said import BLANK, Block, Tone, say
+from harness.values.run import RunRow, RunVerdict
+
+__all__ = ["measured_said"]
+
+_TONES = {
+    RunVerdict.RIGHT: Tone.GOOD,
+    RunVerdict.RAN: Tone.GOOD,
+    RunVerdict.NOT_RUN: Tone.FAINT,
+}
+
+
+def measured_said(rows: Sequence[RunRow], device: str) -> list[Block]:
+    """A heading for each kernel and launch; under it a line for each group of cubins alike."""
+    kernels: dict[tuple[str, str, str, str], list[RunRow]] = {}
+    for row in rows:
+        config = ",".join(f"{name}={value}" for name, value in row.config.items())
+        kernels.setdefault((row.kernel, row.launch, config, row.target), []).append(row)
+    parts: list[Block] = []
+    for place, found in kernels.items():
+        heading = " · ".join(filter(None, (*place, device)))
+        parts += [say(f"{heading}, measured", Tone.HEAD), *_groups(found), BLANK]
+    return parts
+
+
+def _groups(rows: Sequence[RunRow]) -> list[Block]:
+    groups: dict[tuple[RunVerdict, str], list[RunRow]] = {}
+    for row in rows:
+        groups.setdefault((row.run, row.run_signature or row.run_reason), []).append(row)
+    order = sorted(groups.items(), key=lambda each: not each[0][0].is_wrong)
+    lines: list[Block] = []
+    for (verdict, _), found in order:
+        tools = ", ".join(dict.fromkeys(_tool(row) for row in found))
+        said = say(f"  {verdict.value}", _TONES.get(verdict, Tone.BAD))
+        lines += [said + say(f"  {tools}"), say(f"      {found[0].run_reason}")]
+    return lines
+
+
+def _tool(row: RunRow) -> str:
+    """`13.0.88 -O3`, as the cell spells it."""
+    words = row.cell.rpartition("/")[2].partition("ptxas-")[2]
+    return words.replace(",", " ").replace("_", " ")

@@ -1,0 +1,306 @@
+"""The program of a pack, executed as on another machine, with a driver that needs no GPU."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.gpu.packing import runner_files
+
+FAKE = Path(__file__).parents[3] / "fakes" / "libcuda.c"
+OUT = np.full(128, 0xDEADBEEF, np.uint32)
+IN = np.arange(100, 228, dtype=np.uint32)
+POINTERS = [{"pointer": [0, 0]}, {"pointer": [1, 0]}]
+
+Lines = list[dict[str, Any]]
+Run = Callable[..., Lines]
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def launch(**changes: object) -> dict[str, Any]:
+    buffers = [
+        {"name": name, "file": sha256(data.tobytes()), "size": data.nbytes}
+        for name, data in (("out", OUT), ("in", IN))
+    ]
+    shape = {"grid": [1, 1, 1], "block": [128, 1, 1], "cluster": [1, 1, 1], "shared": 0}
+    return {**shape, "buffers": buffers, "arguments": POINTERS, **changes}
+
+
+def write_pack(path: Path, *texts: str, limit: float = 0.5, **changes: object) -> Path:
+    """A pack whose "cubins" say what the fake driver does with them."""
+    blobs = {sha256(data): data for data in (OUT.tobytes(), IN.tobytes())}
+    cases = []
+    for text in texts:
+        cubin = text.encode() + b"\0"
+        blobs[sha256(cubin)] = cubin
+        entry = "missing" if text == "missing" else "k"
+        cases.append({"name": text, "launch": 0, "entry": entry, "cubin": sha256(cubin)})
+    manifest = {"pack": 1, "limit": limit, "repeats": 2, "cases": cases}
+    manifest["launches"] = [launch(**changes)]
+    members = {**runner_files(), "pack.json": json.dumps(manifest).encode()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+        for name, data in blobs.items():
+            archive.writestr(f"blobs/{name}", data)
+    return path
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler on this machine")
+    folder = tmp_path_factory.mktemp("driver")
+    argv = [compiler, "-shared", "-fPIC", "-w", "-o", str(folder / "libcuda.so.1"), str(FAKE)]
+    subprocess.run(argv, check=True)
+    return folder
+
+
+def start(
+    pack: Path, driver: Path, *words: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(driver), **variables}
+    # Isolated: what is installed here must not be needed there.
+    argv = [sys.executable, "-I", "-S", str(pack), *words]
+    return subprocess.run(
+        argv, env=env, cwd=pack.parent, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path, driver: Path) -> Run:
+    def execute(*texts: str, jobs: int = 2, **changes: Any) -> Lines:
+        pack = write_pack(tmp_path / "case.pack", *texts, **changes)
+        done = start(pack, driver, "--out", "results", "--jobs", str(jobs))
+        assert done.returncode == 0, done.stderr
+        lines = (tmp_path / "results").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    return execute
+
+
+def runs_of(lines: Lines, case: int) -> Lines:
+    return [line for line in lines if line.get("case") == case]
+
+
+def buffer_of(lines: Lines, run: dict[str, Any]) -> list[int]:
+    [blob] = [line for line in lines if line.get("blob") == run["buffers"][0]]
+    data = zlib.decompress(base64.b64decode(blob["data"]))
+    assert sha256(data) == blob["blob"]
+    found: list[int] = np.frombuffer(data, np.uint32).tolist()
+    return found
+
+
+def test_each_cubin_runs_twice_on_its_inputs_and_what_it_left_comes_back(run: Run) -> None:
+    lines = run("add 1", "add 5", "add 1")
+    assert lines[0]["results"] == 1
+    assert lines[0]["gpu"]["name"] == "Fake GPU"
+    assert lines[0]["gpu"]["capability"] == 90
+    assert lines[-1]["end"] is True
+    for case, added in ((0, 1), (1, 5), (2, 1)):
+        first, second = runs_of(lines, case)
+        assert (first["run"], second["run"]) == (0, 1)
+        assert first["buffers"] == second["buffers"]
+        assert buffer_of(lines, first)[:5] == [
+            100 + added,
+            101 + added,
+            102 + added,
+            103 + added,
+            OUT[4],
+        ]
+        # The input is as it was: it is named, and not sent.
+        assert first["buffers"][1] == sha256(IN.tobytes())
+    assert len([line for line in lines if "blob" in line]) == 2
+
+
+def test_a_fault_a_crash_or_a_hang_costs_itself_only(run: Run) -> None:
+    lines = run("add 1", "fault", "add 2", "crash", "hang", "add 3")
+    assert [each["status"] for each in runs_of(lines, 1)] == ["fault"]
+    assert runs_of(lines, 1)[0]["name"] == "CUDA_ERROR_ILLEGAL_ADDRESS"
+    [died] = runs_of(lines, 3)
+    assert (died["status"], died["signal"]) == ("died", signal.SIGSEGV)
+    [hung] = runs_of(lines, 4)
+    assert (hung["status"], hung["seconds"]) == ("hang", 0.5)
+    for case, value in ((0, 101), (2, 102), (5, 103)):
+        first, _ = runs_of(lines, case)
+        assert buffer_of(lines, first)[0] == value
+
+
+def test_what_goes_wrong_is_tried_once_more_in_a_process_of_its_own(run: Run) -> None:
+    """`first` faults only where another case came before it in the same process."""
+    lines = run("add 1", "after", jobs=1)
+    assert [each["status"] for each in runs_of(lines, 1)] == ["ended", "ended"]
+
+
+def test_what_the_driver_refuses_costs_nobody_a_process(run: Run) -> None:
+    lines = run("refuse-load", "refuse-launch", "missing", "count", jobs=1)
+    said = [(each["call"], each["code"]) for n in range(3) for each in runs_of(lines, n)]
+    assert said == [
+        ("cuModuleLoadDataEx", 209),
+        ("cuLaunchKernel", 701),
+        ("cuModuleGetFunction", 500),
+    ]
+    first, second = runs_of(lines, 3)
+    assert [buffer_of(lines, each)[0] for each in (first, second)] == [0, 1]
+
+
+def test_memory_that_is_not_there_is_refused(run: Run) -> None:
+    huge = [{"name": "b", "file": None, "size": 1 << 29}]
+    lines = run("add 1", buffers=launch()["buffers"] + huge)
+    [refused] = runs_of(lines, 0)
+    assert (refused["call"], refused["name"]) == ("cuMemAlloc_v2", "CUDA_ERROR_OUT_OF_MEMORY")
+
+
+def test_what_is_written_beside_a_buffer_is_told(run: Run) -> None:
+    lines = run("beyond")
+    for each in runs_of(lines, 0):
+        [guard] = each["guards"]
+        assert guard == {"buffer": 0, "side": "behind", "bytes": 8, "first": 0, "last": 11}
+
+
+def test_scalars_maps_and_null_are_passed(run: Run) -> None:
+    tensor = {
+        "pointer": [1, 64],
+        "element": "u32",
+        "sizes": [32, 4],
+        "strides": [128],
+        "box": [32, 4],
+        "element_strides": [1, 1],
+        "interleave": 0,
+        "swizzle": 0,
+        "nan_fill": False,
+    }
+    arguments = [POINTERS[0], {"scalar": "2a000000"}, {}, {"map": tensor}]
+    lines = run("arguments", arguments=arguments)
+    first, _ = runs_of(lines, 0)
+    scalar, null, distance = buffer_of(lines, first)[:3]
+    # The fake map begins with the address that it was made for.
+    assert (scalar, null, distance) == (42, 0, 0)
+
+
+def test_what_was_done_is_kept_when_it_is_killed(tmp_path: Path, driver: Path) -> None:
+    pack = write_pack(tmp_path / "case.pack", "add 1", "hang", limit=60)
+    env = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(driver)}
+    argv = [sys.executable, "-I", "-S", str(pack), "--out", "results", "--jobs", "1"]
+    process = subprocess.Popen(argv, env=env, cwd=tmp_path, start_new_session=True)
+    results = tmp_path / "results"
+    deadline = time.monotonic() + 30
+    while not results.exists() or results.read_text().count('"case":0') < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    assert len(runs_of(lines, 0)) == 2
+    assert not any("end" in line for line in lines)
+    # Nothing that it started is left.
+    while process_group(process.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def process_group(number: int) -> list[str]:
+    """The processes of a group that are not dead."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(words[2]) == number and words[0] != "Z":
+            found.append(stat.parent.name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"FAKE_CUDA_ABSENT": "1"}, "pack: cuInit: CUDA_ERROR_NO_DEVICE"),
+        ({"LD_LIBRARY_PATH": "/nowhere"}, "pack: libcuda.so.1: no NVIDIA driver"),
+    ],
+)
+def test_without_a_gpu_there_is_one_line(
+    tmp_path: Path, driver: Path, variables: dict[str, str], said: str
+) -> None:
+    pack = write_pack(tmp_path / "case.pack", "add 1")
+    done = start(pack, driver, "--out", "results", **variables)
+    assert done.returncode == 4
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1
+
+
+def test_it_says_what_it_holds(tmp_path: Path, driver: Path) -> None:
+    pack = write_pack(tmp_path / "case.pack", "add 1", "fault")
+    done = start(pack, driver, "--inspect")
+    assert done.returncode == 0
+    assert "2 cases" in done.stdout
+    assert "case fault: k launch 0" in done.stdout
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ({"launches": []}, "`launch` is none of the launches"),
+        ({"repeats": 0}, "`repeats` is no number of runs"),
+        ({"limit": "long"}, "`limit` is no number of seconds"),
+        ({"pack": 2}, "not a pack of version 1"),
+        ({"cases": [{"name": "x", "launch": 0, "entry": "k", "cubin": "../../x"}]}, "no sha256"),
+        ({"launches": [launch(grid=[1, 0, 1])]}, "`grid` is not three sizes"),
+        ({"launches": [launch(shared=-1)]}, "`shared` is no size"),
+        ({"launches": [launch(arguments=[{"pointer": [9, 0]}])]}, "a pointer to no buffer"),
+        ({"launches": [launch(arguments=[{"scalar": "xyz"}])]}, "hexadecimal"),
+        ({"launches": [launch(buffers=[{"size": 1 << 40}])]}, "over 1 GiB"),
+    ],
+)
+def test_a_pack_that_is_none_is_refused_in_one_line(
+    tmp_path: Path, driver: Path, damage: dict[str, Any], said: str
+) -> None:
+    pack = write_pack(tmp_path / "whole.pack", "add 1")
+    with zipfile.ZipFile(pack) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    manifest = {**json.loads(members["pack.json"]), **damage}
+    members["pack.json"] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(tmp_path / "bad.pack", "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    done = start(tmp_path / "bad.pack", driver, "--out", "results")
+    assert done.returncode == 4
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_cubin_that_is_not_what_its_name_says_is_not_run(tmp_path: Path, driver: Path) -> None:
+    pack = write_pack(tmp_path / "whole.pack", "add 1")
+    with zipfile.ZipFile(pack) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    [cubin] = [name for name, data in members.items() if data == b"add 1\0"]
+    members[cubin] = b"add 2\0"
+    with zipfile.ZipFile(tmp_path / "bad.pack", "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    done = start(tmp_path / "bad.pack", driver, "--out", "results")
+    lines = [json.loads(line) for line in (tmp_path / "results").read_text().splitlines()]
+    [refused] = runs_of(lines, 0)
+    assert refused["status"] == "refused"
+    assert "not what its name says" in refused["words"]
+    assert done.returncode == 0
