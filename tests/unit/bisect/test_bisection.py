@@ -92,8 +92,9 @@ def test_the_search_does_not_tell_holes_apart() -> None:
             assert list(search(plain, budget=4)[0]) == list(search(replaced, budget=4)[0])
 
 
-def test_every_claim_is_true_of_every_history_up_to_ten() -> None:
-    for letters in strings("+x?", 10):
+@pytest.mark.parametrize("longest", [8, pytest.param(10, marks=pytest.mark.long)])
+def test_every_claim_is_true_of_every_history_up_to(longest: int) -> None:
+    for letters in strings("+x?", longest):
         history = "".join(letters)
         assert_true_of(history, *search(history, budget=6 + len(history) % 4))
 
