@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 # Exit code 1 of triage means "a failure was found", which is what the demo is about.
 FOUND = [ $$? -eq 1 ]
+# Tests start a thousand processes, and each would compile our modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-long docs-check lint benchmark clean
 

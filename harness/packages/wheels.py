@@ -61,7 +61,8 @@ def install_wheels(
         InfrastructureError: uv fails for another reason.
     """
     lines = [f"{each.name}=={each.version} --hash=sha256:{each.sha256}\n" for each in releases]
-    where: list[str | Path] = ["--python", sys.executable, "--target", target]
+    # What imports it may not write there, and starts a thousand times.
+    where: list[str | Path] = ["--compile-bytecode", "--python", sys.executable, "--target", target]
     where += ["--cache-dir", cache] if cache else []
     what = ", ".join(f"{release.name} {release.version}" for release in releases)
     _install(what, lines, where, scratch)
@@ -89,8 +90,7 @@ def install_pins(pins: Sequence[PackagePin], python: Path, *, scratch: Path) -> 
         OfflineError, IntegrityError, StorageError, InfrastructureError: as `install_wheels`.
     """
     lines = [f"{pin}{''.join(f' --hash=sha256:{each}' for each in _hashes(pin))}\n" for pin in pins]
-    # What imports it may not write there, and starts a thousand times.
-    where: list[str | Path] = ["--python", python, "--compile-bytecode"]
+    where: list[str | Path] = ["--compile-bytecode", "--python", python]
     _install(", ".join(map(str, pins)), lines, where, scratch)
 
 
