@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
+from preloaded import preloaded_triage
 
 HERE = Path(__file__).parent
 
@@ -55,12 +56,18 @@ def toolchain_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Triage:
-    """Runs the command line as a user does: a process, in a folder, with its own results."""
+    """Runs the command line as a user does: a process, in a folder, with its own results.
+
+    Its Python has started already, unless `env` holds what Python reads at its start.
+    """
 
     folder: Path
     env: dict[str, str]
 
     def __call__(self, *words: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+        started = preloaded_triage()
+        if started.is_as_with(self.env):
+            return started.run(words, folder=self.folder, env=self.env, timeout=timeout)
         return subprocess.run(
             [sys.executable, "-m", "harness", *words],
             cwd=self.folder,

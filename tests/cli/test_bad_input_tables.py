@@ -6,10 +6,7 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from bad_input_files import file_cases
 from bad_input_options import commands, option_cases
 from bad_input_surroundings import surrounding_cases
 from nights import night, row
+from preloaded import preloaded_triage
 
 from harness.cli.main import cli
 
@@ -33,50 +31,22 @@ COMPLAINT = re.compile(r"^(?:triage|Error): ", re.MULTILINE)
 CODES = range(6)
 
 
-class Worker:
-    """`triage`, loaded once, that forks for each case."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "bad_input_worker.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(HERE.parent.parent)},
-        )
-
-    def run(self, case: Case, folder: Path, env: dict[str, str | None]) -> dict[str, Any]:
-        wanted = {
+def run(case: Case, folder: Path, env: dict[str, str | None]) -> dict[str, Any]:
+    return preloaded_triage().ask(
+        {
             "words": case.words,
             "folder": str(folder),
             "folder_is_gone": case.folder_is_gone,
             "env": env,
-            "out": str(self._folder / "out"),
-            "err": str(self._folder / "err"),
+            "only_this_env": False,
             "seconds": SECONDS,
+            "leaves_nobody": True,
             **{
                 name: getattr(case, name)
                 for name in ("stdin", "stdout", "stderr", "encoding", "memory", "plain")
             },
         }
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin
-        assert stdout
-        stdin.write(json.dumps(wanted) + "\n")
-        stdin.flush()
-        answer: dict[str, Any] = json.loads(stdout.readline())
-        return answer
-
-    def close(self) -> None:
-        self._process.communicate(timeout=SECONDS)
-
-
-@pytest.fixture(scope="session")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    made = Worker(tmp_path_factory.mktemp("worker"))
-    yield made
-    made.close()
+    )
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +60,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: ascii(case.id))
-def test_bad_input(case: Case, worker: Worker, results: Path, tmp_path: Path) -> None:
+def test_bad_input(case: Case, results: Path, tmp_path: Path) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     if case.store:
@@ -107,7 +77,7 @@ def test_bad_input(case: Case, worker: Worker, results: Path, tmp_path: Path) ->
         "TRIAGE_OFFLINE": "1",
         **case.env,
     }
-    _judge(case, worker.run(case, folder, env))
+    _judge(case, run(case, folder, env))
 
 
 def _judge(case: Case, answer: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ SECOND = [
     row("ptxas_ice", "s1", warps=8, reason=ODD),
 ]
 NAMES = ["run", "created", *(field.name for field in dataclasses.fields(Row))]
-TEXTS = ("config", "instructions", "ptxas_flags")
+TEXTS = ("config", "instructions", "partners", "ptxas_flags")
 
 
 @pytest.fixture

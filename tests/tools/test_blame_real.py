@@ -169,6 +169,7 @@ def test_where_to_begin_alone_is_enough(module_triage: Triage) -> None:
     assert len(tried) <= 60
 
 
+@pytest.mark.long
 def test_a_register_collapse_is_named_with_what_lifts_it(module_triage: Triage) -> None:
     file = HERE / "kernels" / "workable.py"
     words = ["--kernel", f"{file}::tiled", "--sm", "90a", "--triton", "3.6.0", "--budget", "2"]

@@ -183,7 +183,7 @@ def test_shared_memory_overflow_is_told_at_compile_time(
     assert f"{limit:,} B" in row["reason"]
 
 
-@pytest.mark.parametrize("version", ["3.8.0", "3.9.0"])
+@pytest.mark.parametrize("version", [pytest.param("3.8.0", marks=pytest.mark.long), "3.9.0"])
 def test_newer_tritons_halve_the_tensor_memory_of_one_stage(
     module_triage: Triage, version: str
 ) -> None:

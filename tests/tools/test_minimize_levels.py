@@ -203,8 +203,8 @@ def repro(folder: Path, triton: str | None = LATE) -> int:
 # Kernel, target, lines that are left of its functions at most.
 REDUCED = [
     ("verdict_rejected", "90a", 3),
-    ("verdict_pass_failure_recovered", "90a", 6),
-    ("verdict_compiler_crash", "90a", 6),
+    pytest.param("verdict_pass_failure_recovered", "90a", 6, marks=pytest.mark.long),
+    pytest.param("verdict_compiler_crash", "90a", 6, marks=pytest.mark.long),
     ("verdict_compiler_crash_ptxas", "90a", 6),
 ]
 

@@ -63,7 +63,7 @@ def test_another_tile_is_run_against_the_users_own(module_triage: Triage) -> Non
     ("triton", "pasted"),
     [
         ("3.3.1", None),
-        ("3.5.1", ["kernel[grid](..., ptx_options="]),
+        pytest.param("3.5.1", ["kernel[grid](..., ptx_options="], marks=pytest.mark.long),
         ("3.6.0", ["export PTXAS_OPTIONS=", "kernel[grid](..., ptx_options="]),
     ],
 )

@@ -41,7 +41,8 @@ def load() -> None:
                 visit(found)
 
     visit(cli)
-    importlib.import_module("harness.cli.failures")
+    for name in ("harness.cli.failures", "libcst", "numpy", "pypi_simple", "requests"):
+        importlib.import_module(name)
 
 
 def descriptor(how: str, fd: int, path: str) -> None:
@@ -82,6 +83,8 @@ def become(wanted: dict[str, Any]) -> None:
     memory = wanted["memory"] or MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if wanted["only_this_env"]:
+        os.environ.clear()
     for name, value in wanted["env"].items():
         if value is None:
             os.environ.pop(name, None)
@@ -126,8 +129,11 @@ def run(wanted: dict[str, Any]) -> None:
         os._exit(code)
 
 
-def wait(pid: int, seconds: float) -> tuple[str, int]:
-    """How it ended; killed with all that it started when the time is up, or when it has ended."""
+def wait(pid: int, seconds: float, *, leaves_nobody: bool) -> tuple[str, int]:
+    """How it ended; killed with all that it started when the time is up.
+
+    With `leaves_nobody`, what it started is killed when it has ended, too.
+    """
     deadline = time.monotonic() + seconds
     how = ("hung", 0)
     while time.monotonic() < deadline:
@@ -136,8 +142,9 @@ def wait(pid: int, seconds: float) -> tuple[str, int]:
             how = ("exit", os.waitstatus_to_exitcode(status))
             break
         time.sleep(0.002)
-    with suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
+    if leaves_nobody or how[0] == "hung":
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
     if how[0] == "hung":
         os.waitpid(pid, 0)
     return how
@@ -160,7 +167,7 @@ def serve() -> None:
         pid = os.fork()
         if not pid:
             run(wanted)
-        how, code = wait(pid, wanted["seconds"])
+        how, code = wait(pid, wanted["seconds"], leaves_nobody=wanted["leaves_nobody"])
         answer = {
             "how": how,
             "code": code,
