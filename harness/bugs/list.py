@@ -139,7 +139,7 @@ def join_bugs(store: Store, keeper: int, other: int, because: str | None) -> Bug
     why = "; ".join(filter(None, (because, evidence)))[:_MAX_WORDS]
     if not why:
         found = f"; they {compared.words}" if compared else ""
-        raise UsageError(f"--because TEXT has to say why they are one{found}")
+        raise UsageError(f"--because TEXT must say why they are one{found}")
     store.join_bugs(keeper, theirs.record.number, why)
     return next(record for record in store.bugs() if record.number == other)
 
@@ -174,14 +174,14 @@ def set_state(
         raise UsageError(_no_such_bug(number, list(records)))
     home = records[number].duplicate_of
     if home and number in {each.number for each in _joined(records).get(home, ())}:
-        raise UsageError(f"bug {number} was joined with bug {home}: say it of that one")
+        raise UsageError(f"bug {number} was joined with bug {home}: use that one")
     record = replace(records[number], state=state, duplicate_of=None)
     if state is HumanState.REPORTED:
         record = replace(record, url=_url(argument))
     elif state is HumanState.DUPLICATE:
         record = replace(record, duplicate_of=_other(number, argument, records))
     elif argument is not None:
-        raise UsageError(f"{state.value} takes nothing after it; --note keeps words")
+        raise UsageError(f"{state.value} takes no argument; --note keeps text")
     if note is not None:
         record = replace(record, note=note[:_MAX_WORDS])
     store.put_bug(record)
@@ -193,7 +193,7 @@ def _url(text: str | None) -> str:
         raise UsageError("reported needs the URL of the report")
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.netloc or not text.isprintable():
-        raise UsageError(f"{text[:100]!r} is no URL; write https://...")
+        raise UsageError(f"{text[:100]!r} is not a URL; write https://...")
     return text[:_MAX_WORDS]
 
 

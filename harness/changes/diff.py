@@ -122,7 +122,7 @@ def find_run(runs: Sequence[RunRecord], word: str) -> RunRecord:
         raise UsageError(f"there is no run {word}; the latest are {known}")
     match = _LAST.fullmatch(word)
     if match is None:
-        raise UsageError(f"{word!r} is no run; write its number, `last`, or `last~1`")
+        raise UsageError(f"{word!r} is not a run; write its number, `last`, or `last~1`")
     finished = [run for run in runs if run.finished is not None]
     if not finished:
         raise EmptySelectionError("no run has finished yet; start one with `triage matrix run`")

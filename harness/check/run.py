@@ -173,7 +173,7 @@ def _judged(row: CheckRow, finding: LaunchComparison, variant: SameProgram) -> C
         peers = sum(other.group == 0 for other in finding.variants)
         reason = f"interpreted: {what} agrees"
         if peers == 1:
-            reason = "interpreted: the one that the others are held to"
+            reason = "interpreted: the reference for the others"
         return replace(row, status=Agreement.AGREES, reason=reason, level=finding.level, group=0)
     return replace(
         row,

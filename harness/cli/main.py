@@ -31,29 +31,38 @@ _COMMANDS = {
     ),
     "blame": (
         "harness.cli.diagnosis.blame",
-        "Say whose failure it is: ptxas, Triton, the kernel, a pairing.",
+        "Determine who is responsible: ptxas, Triton, the kernel, a combination.",
     ),
-    "minimize": ("harness.cli.diagnosis.minimize", "Reduce a failure to the least that shows it."),
-    "report": ("harness.cli.diagnosis.report", "Write what upstream needs to act, and check it."),
+    "minimize": (
+        "harness.cli.diagnosis.minimize",
+        "Reduce a failure to the smallest input that shows it.",
+    ),
+    "report": (
+        "harness.cli.diagnosis.report",
+        "Write an issue that upstream can act on, and check it.",
+    ),
     "workaround": (
         "harness.cli.diagnosis.workaround",
         "Find what can be done today, and prove it.",
     ),
     "check": (
         "harness.cli.kernels.check",
-        "Say which configs compute something else than the others.",
+        "Find configs that compute something else than the others.",
     ),
     "matrix": ("harness.cli.nights.matrix", "Run a whole matrix, and say what changed."),
     "show": ("harness.cli.kernels.show", "Print an artifact of a cell: IR, PTX, SASS, logs."),
     "diff": ("harness.cli.nights.diff", "Say what changed between two runs."),
-    "history": ("harness.cli.nights.history", "One row a version: verdict, registers, spills."),
+    "history": (
+        "harness.cli.nights.history",
+        "One row for each version: verdict, registers, spills.",
+    ),
     "bugs": (
         "harness.cli.nights.bugs",
         "Failures by signature: versions, states, and who knows of them.",
     ),
     "export": ("harness.cli.nights.export", "Write results as JSON lines, CSV, Parquet, ..."),
     "kernels": ("harness.cli.kernels.kernels", "List the kernels that have a repro."),
-    "import": ("harness.cli.kernels.import_", "Make repros of a Triton cache or dump folder."),
+    "import": ("harness.cli.kernels.import_", "Write repros from a Triton cache or dump folder."),
     "toolchain": (
         "harness.cli.machine.toolchain",
         "List, install, verify, remove Tritons and ptxas.",
@@ -61,7 +70,7 @@ _COMMANDS = {
     "cache": ("harness.cli.machine.cache", "Show and trim what is stored."),
     "doctor": (
         "harness.cli.machine.doctor",
-        "Say what works on this machine, and what to do about the rest.",
+        "Check this machine, and say what to do about what does not work.",
     ),
 }
 

@@ -113,7 +113,7 @@ def _raised(repro: Repro, error: RaisedError) -> str:
 def _notes(value: Capture, records: list[LaunchFacts], where: str) -> list[str]:
     notes = []
     if value.dropped:
-        notes.append(f"{where}: {value.dropped} launches more than can be kept are left out")
+        notes.append(f"{where}: {value.dropped} launches beyond the limit are left out")
     kernels = {record.kernel for record in records}
     notes += [
         f"{where}: the kernel's own pruning leaves {kept} of {declared} configs"

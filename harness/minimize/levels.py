@@ -151,7 +151,7 @@ async def minimize_level(
     first = at_hand.reactions[triton.version]
     if not fingerprint.shows(first):
         gives = f"{first.verdict.value}: {first.reason}"
-        return Uninteresting(reason=f"the {level.name} by itself does not show it, but {gives}")
+        return Uninteresting(reason=f"the {level.name} alone does not reproduce it, but {gives}")
     answers = at_hand.answers(fingerprint)
     guards = guards_of(answers, triton.version, keeps_refusals=True)
     interest = Interest(

@@ -94,7 +94,7 @@ def test_kernels_for_which_a_condition_holds(triage: Triage, home: Path) -> None
         (["show", "9"], "there is no bug 9; they go from 1 to 2"),
         (["set", "9", "expected"], "there is no bug 9"),
         (["set", "1", "reported"], "needs the URL"),
-        (["set", "1", "reported", "javascript:alert(1)"], "is no URL"),
+        (["set", "1", "reported", "javascript:alert(1)"], "is not a URL"),
         (["set", "1", "duplicate"], "needs the number"),
         (["set", "1", "duplicate", "7"], "there is no bug 7"),
         (["set", "1", "duplicate", "1"], "leads back"),

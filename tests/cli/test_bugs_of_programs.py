@@ -93,7 +93,7 @@ def test_seven_programs_in_two_stores_are_seven_bugs(triage: Triage) -> None:
     first, second = [bug["number"] for bug in bugs if bug["code"] == "C7907"][:2]
     refused = triage("bugs", "join", str(first), str(second))
     assert refused.returncode == 2
-    assert "--because TEXT has to say why they are one" in refused.stderr
+    assert "--because TEXT must say why they are one" in refused.stderr
     words = ["--because", "one fix for both"]
     assert triage("bugs", "join", str(first), str(second), *words).returncode == 0
     assert f"joined with bug {first}: one fix for both" in triage("bugs", "show", str(first)).stdout

@@ -184,7 +184,7 @@ def test_a_run_that_was_killed_is_named(triage: Triage, home: Path) -> None:
     ("words", "code", "said"),
     [
         (["7"], 2, "there is no run 7; the latest are 1"),
-        (["yesterday"], 2, "'yesterday' is no run"),
+        (["yesterday"], 2, "'yesterday' is not a run"),
         (["last~1"], 2, "there are not that many runs"),
         (["1", "1", "1"], 2, "two can be compared"),
         ([], 3, "first of its kind"),

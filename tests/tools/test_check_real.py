@@ -46,7 +46,7 @@ def test_configs_that_differ_are_named_and_no_others(module_triage: Triage) -> N
         )
     assert by_block(rows, "partly")[64] == (
         "agrees",
-        "interpreted: the one that the others are held to",
+        "interpreted: the reference for the others",
     )
     assert not any(row["suspect"] for row in rows if row not in wrong)
     written = ("agrees", "interpreted: all that it writes agrees")

@@ -119,7 +119,7 @@ _ASKED = (
     "--replay",
     type=click.Path(readable=False, path_type=Path),
     metavar="LOG",
-    help="Say again what a log says.",
+    help="Print again what a log says.",
 )
 @execution_options
 @json_option

@@ -83,7 +83,7 @@ Exit code 0: written, and ready to be filed. 1: written, but not ready; what is 
     show_default=True,
     help="Of the issue.",
 )
-@click.option("--draft-duplicates", is_flag=True, help="Only print what to search for, first.")
+@click.option("--draft-duplicates", is_flag=True, help="Only print what to search for first.")
 @execution_options
 @json_option
 def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations

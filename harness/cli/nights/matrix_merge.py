@@ -46,7 +46,7 @@ def merge(folders: tuple[Path, ...], *, as_json: bool) -> None:
     else:
         results_console().print(
             f"{len(report.merged):,} of {len(folders):,} folders merged: {report.runs:,} new runs, "
-            f"{report.results:,} new results, {report.bugs:,} new words on bugs, "
+            f"{report.results:,} new results, {report.bugs:,} new notes on bugs, "
             f"{report.workarounds:,} new workarounds"
         )
         results_console().print(

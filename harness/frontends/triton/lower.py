@@ -145,7 +145,7 @@ async def capture(
     The capture of code that raised is not kept; its `error` says what was raised.
 
     Raises:
-        CaptureError: the launch code hung or took its process down.
+        CaptureError: the launch code hung or ended its process.
         InfrastructureError: this Triton cannot be imported here.
     """
     request = capture_request(code, target, limits)

@@ -126,7 +126,7 @@ class TritonSessions:
         """The launches of a request; the session stays open under `key` for `lower`.
 
         Raises:
-            CaptureError: the launch code hung or took its process down.
+            CaptureError: the launch code hung or ended its process.
             InfrastructureError: this Triton cannot be imported here.
         """
         return (await self._session(key, triton, request)).capture
@@ -349,7 +349,7 @@ def _how_it_died(request: CaptureRequest, ended: JobEnd, folder: Path) -> str:
     log = folder / "capture.err"
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     said = f": {lines[-1][:300]}" if lines else ""
-    return f"{request.file}: the launch code took its process down ({words}){said}"
+    return f"{request.file}: the launch code ended its process ({words}){said}"
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -163,7 +163,7 @@ async def _look_longer(under_way: PtxWork, ptxas: Ptxas, limits: ResourceLimits)
         return
     if first.verdict is not VerdictKind.TIMEOUT:
         return
-    work.watch.stage("looking longer whether it ends")
+    work.watch.stage("checking with more time whether it ends")
     longer = min(limits.timeout, _LONGER * under_way.oracle.limits.timeout)
     last = await under_way.oracle.react(work.best, ptxas, replace(limits, timeout=longer))
     if last.verdict is VerdictKind.TIMEOUT:

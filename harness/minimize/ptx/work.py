@@ -111,7 +111,7 @@ class PtxWork:
     async def _without(self, instruction: str, text: str) -> Ablation:
         interest = self.held.interest
         if not self.oracle.is_possible(text):
-            return Ablation(instruction=instruction, is_needed=True, words="it is no PTX")
+            return Ablation(instruction=instruction, is_needed=True, words="it is not valid PTX")
         if interest.predicate:
             holds = await interest.holds(text)
             words = "still interesting" if holds else "the script says no"

@@ -271,7 +271,7 @@ def test_launch_code_that_leaves_is_an_error_with_its_code(children: Children) -
     ("function", "says"),
     [
         ("launch_abort", "died by SIGABRT"),
-        ("launch_closes", "took its process down"),
+        ("launch_closes", "ended its process"),
     ],
 )
 def test_launch_code_that_takes_its_process_down(
