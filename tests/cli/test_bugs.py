@@ -98,7 +98,7 @@ def test_kernels_for_which_a_condition_holds(triage: Triage, home: Path) -> None
         (["set", "1", "duplicate"], "needs the number"),
         (["set", "1", "duplicate", "7"], "there is no bug 7"),
         (["set", "1", "duplicate", "1"], "leads back"),
-        (["set", "1", "wontfix", "why"], "--note keeps words"),
+        (["set", "1", "wontfix", "why"], "--note keeps text"),
         (["set", "1", "closed"], "closed"),
     ],
 )
