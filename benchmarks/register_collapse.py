@@ -27,7 +27,7 @@ from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.thresholds import DEFAULT_THRESHOLDS
-from harness.values.toolchain import Ptxas
+from harness.values.toolchain import Assembler
 from harness.values.verdict import VerdictKind
 
 OPTION = ["--minnctapersm", "1"]
@@ -59,7 +59,7 @@ def _bytes(row: Row) -> int:
     return (row.spill_stores or 0) + (row.spill_loads or 0)
 
 
-def measured(row: Row, ptx: Path, ptxas: Ptxas, more: list[str]) -> Row | None:
+def measured(row: Row, ptx: Path, ptxas: Assembler, more: list[str]) -> Row | None:
     """The row with the figures of this ptxas; None where it refuses the PTX."""
     done = run_tool([ptxas.path, *row.ptxas_flags, *more, ptx, "-o", "/dev/null"], timeout=_SECONDS)
     usage = parse_ptxas_log(done.stderr).function(read_ptx(ptx.read_text()).entry)
@@ -84,7 +84,7 @@ def measured(row: Row, ptx: Path, ptxas: Ptxas, more: list[str]) -> Row | None:
     )
 
 
-def paired(row: Row, ptx: Path, ptxas: Ptxas) -> Pair | None:
+def paired(row: Row, ptx: Path, ptxas: Assembler) -> Pair | None:
     """Both compilations of a PTX, where both come to an end."""
     before, after = (measured(row, ptx, ptxas, more) for more in ([], OPTION))
     return Pair(before, after) if before and after else None

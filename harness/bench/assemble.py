@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.bench.bench import Workbench
-    from harness.values.toolchain import Ptxas, Tool
+    from harness.values.toolchain import Assembler, Tool
 
 __all__ = [
+    "CODE",
+    "AssemblerRun",
     "Inspection",
     "PtxInput",
     "assemble",
     "inspect_cubin",
     "is_cubin",
     "read_stream",
+    "run_assembler",
 ]
 
 # Goes up when a reader learns something, so that stored inspections are computed again.
@@ -59,7 +62,7 @@ class PtxInput:
 
 
 async def assemble(
-    bench: Workbench, ptx: PtxInput, *, ptxas: Ptxas, flags: tuple[str, ...]
+    bench: Workbench, ptx: PtxInput, *, ptxas: Assembler, flags: tuple[str, ...]
 ) -> Kept[Assembly]:
     """Run one ptxas on one stored PTX under limits; `flags` name the target.
 
@@ -76,43 +79,89 @@ async def assemble(
         ptxas=ptxas.sha256,
         flags=flags,
     )
+
+    def program() -> bytes:
+        data = bench.store.artifacts.get(ptx.sha256)
+        if ptx.target:
+            data = retarget(data.decode(errors="replace"), target=ptx.target).encode()
+        return data
+
+    return await run_assembler(
+        bench,
+        key,
+        AssemblerRun(
+            program=program,
+            name="kernel.ptx",
+            argv=(ptxas.path, *flags, "kernel.ptx", "-o", CODE),
+            flags=flags,
+            is_code=is_cubin,
+            check=lambda: check_ptxas(ptxas),
+        ),
+    )
+
+
+CODE = "kernel.cubin"
+"""What an assembler is to leave in its working folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssemblerRun:
+    """One run of an assembler: the program as a file of this name, and the command that takes it.
+
+    The command leaves machine code in the file `CODE`, and `is_code` says whether that is whole.
+    `check` raises where the assembler is not what was installed: its failure is not believed then.
+    """
+
+    program: Callable[[], bytes]
+    name: str
+    argv: tuple[str | Path, ...]
+    flags: tuple[str, ...]
+    is_code: Callable[[Path], bool]
+    check: Callable[[], None]
+
+
+async def run_assembler(bench: Workbench, key: str, run: AssemblerRun) -> Kept[Assembly]:
+    """Run an assembler under limits, or take what is kept by this key.
+
+    One that dies by a signal is run once more, alone. What a damaged one says is not kept.
+
+    Raises:
+        InfrastructureError: it cannot be started, or is damaged.
+    """
     async with bench.once(key):
         kept = bench.find("assemble", key, Assembly)
         if kept and still_valid(kept.value.end, bench.limits):
             return kept
-        assembly, artifacts = await _assemble_once(bench, ptx, ptxas, flags, alone=False)
+        assembly, artifacts = await _run_once(bench, run, alone=False)
         if has_died(assembly.end):
-            again, artifacts = await _assemble_once(bench, ptx, ptxas, flags, alone=True)
+            again, artifacts = await _run_once(bench, run, alone=True)
             assembly = replace(again, attempts=2)
         if not assembly.has_cubin:
-            check_ptxas(ptxas)
+            run.check()
         return bench.keep("assemble", key, assembly, artifacts)
 
 
-async def _assemble_once(
-    bench: Workbench, ptx: PtxInput, ptxas: Ptxas, flags: tuple[str, ...], *, alone: bool
+async def _run_once(
+    bench: Workbench, run: AssemblerRun, *, alone: bool
 ) -> tuple[Assembly, dict[str, str]]:
     folder = bench.hub.new_folder("assemble")
-    data = bench.store.artifacts.get(ptx.sha256)
-    if ptx.target:
-        data = retarget(data.decode(errors="replace"), target=ptx.target).encode()
+    data = run.program()
     with scratch_disk():
-        (folder / "kernel.ptx").write_bytes(data)
-    argv: list[str | Path] = [ptxas.path, *flags, "kernel.ptx", "-o", "kernel.cubin"]
+        (folder / run.name).write_bytes(data)
     async with bench.slot(alone=alone):
-        end = await bench.hub.execute(argv, folder=folder, limits=bench.limits)
+        end = await bench.hub.execute(run.argv, folder=folder, limits=bench.limits)
     bench.cpu_seconds += end.cpu
     store = bench.store.artifacts
     artifacts = {name: store.put_file(folder / name) for name in ("stdout", "stderr")}
-    has_cubin = is_cubin(folder / "kernel.cubin")
-    if has_cubin:
-        artifacts["cubin"] = store.put_file(folder / "kernel.cubin")
+    has_code = run.is_code(folder / CODE)
+    if has_code:
+        artifacts["cubin"] = store.put_file(folder / CODE)
     assembly = Assembly(
         end=end,
-        flags=flags,
+        flags=run.flags,
         stdout=read_stream(folder / "stdout"),
         stderr=read_stream(folder / "stderr"),
-        has_cubin=has_cubin,
+        has_cubin=has_code,
     )
     bench.hub.drop_folder(folder)
     return assembly, artifacts

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.processes.hub import Hub, ResourceLimits
-    from harness.values.toolchain import Ptxas
+    from harness.values.toolchain import Assembler
 
 __all__ = ["Assembled", "assemble_text", "run_predicate", "script_words"]
 
@@ -33,7 +33,7 @@ class Assembled:
 
 
 async def assemble_text(
-    hub: Hub, text: str, *, ptxas: Ptxas, flags: tuple[str, ...], limits: ResourceLimits
+    hub: Hub, text: str, *, ptxas: Assembler, flags: tuple[str, ...], limits: ResourceLimits
 ) -> Assembled:
     """Assemble a text in a scratch folder that is gone afterwards; `flags` name the target.
 

@@ -14,25 +14,21 @@ from harness.cells.plan import plan_launch
 from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.registry import front_end
 from harness.packages.versions import newest_of_minor
-from harness.toolchains.install import install_ptxas
-from harness.toolchains.installed import installed_versions
-from harness.toolchains.marker import PTXAS
-from harness.toolchains.offered import available_ptxas
 from harness.values.errors import UsageError
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, Ptxas
+from harness.values.toolchain import BUNDLED, PTXAS, Assembler
 
 __all__ = [
     "VERSION_AXES",
+    "AssemblerAxis",
     "Axis",
     "CompilerAxis",
-    "PtxasAxis",
     "plan_cells",
     "version_axis",
     "with_ptxas",
 ]
 
-VERSION_AXES = ("ptxas", "triton", "compiler")
+VERSION_AXES = ("ptxas", "triton", "compiler", "assembler")
 
 
 class Axis(Protocol):
@@ -60,22 +56,23 @@ class Axis(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class PtxasAxis:
-    """One PTX, byte for byte, on every ptxas."""
+class AssemblerAxis:
+    """One program, byte for byte, on every version of an assembler; `name` is its kind."""
 
     selection: Selection
     versions: tuple[str, ...]
     asked: str | None
     at_hand: int
     is_named: bool
-    name: str = "ptxas"
+    name: str
     frozen: bool = True
     _plan: Plan | None = None
     _planning: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
         """See `Axis`."""
-        ptxas = await asyncio.to_thread(install_ptxas, version)
+        back = front_end(self.selection.repro.front_end).back_end
+        ptxas = await asyncio.to_thread(back.install, version)
         async with self._planning:
             if self._plan is None:
                 self._plan = await plan_cells(bench, self.selection, ptxas)
@@ -107,7 +104,7 @@ class CompilerAxis:
 async def plan_cells(
     bench: Workbench,
     selection: Selection,
-    ptxas: Ptxas | None,
+    ptxas: Assembler | None,
     *,
     target: Target | None = None,
     launch: PlannedLaunch | None = None,
@@ -120,14 +117,14 @@ async def plan_cells(
     launch, target = launch or selection.launches[0], target or selection.targets[0]
     if ptxas is not None:
         # What a compiler generates for the ptxas that it brings along goes to the others too.
-        own = front_end(selection.repro.front_end).default_ptxas() == BUNDLED
+        own = front_end(selection.repro.front_end).default_assembler() == BUNDLED
         selection = replace(selection, ptxas=(None if own else ptxas,))
     return await plan_launch(bench, selection, target, selection.compilers[0], launch)
 
 
-def with_ptxas(cell: PlannedCell, ptxas: Ptxas) -> PlannedCell:
-    """The cell with another ptxas, which gets the PTX of the bundled one."""
-    frozen = cell.launch is not None
+def with_ptxas(cell: PlannedCell, ptxas: Assembler) -> PlannedCell:
+    """The cell with another assembler; another ptxas gets the PTX of the bundled one."""
+    frozen = cell.launch is not None and ptxas.kind == PTXAS
     label = f"{ptxas.label}-frozen" if frozen else ptxas.label
     return replace(cell, ptxas=ptxas, freeze_ptx=frozen, cell=replace(cell.cell, ptxas=label))
 
@@ -139,20 +136,23 @@ def version_axis(selection: Selection, name: str) -> Axis:
         UsageError: the axis does not apply.
         InfrastructureError: what versions there are cannot be found out.
     """
-    if name == "ptxas":
-        versions = [version for version, _ in available_ptxas()]
+    end = front_end(selection.repro.front_end)
+    back = end.back_end
+    if name in ("assembler", back.kind):
+        versions = back.available()
         named = selection.ptxas[0] if len(selection.ptxas) == 1 else None
-        return PtxasAxis(
+        return AssemblerAxis(
+            name=back.kind,
             selection=selection,
             versions=tuple(map(str, versions)),
             asked=named.version if named else None,
             is_named=named is not None,
-            at_hand=_at_hand(
-                set(installed_versions(PTXAS)),
-                versions,
-            ),
+            at_hand=_at_hand(set(back.installed()), versions),
         )
-    end = front_end(selection.repro.front_end)
+    if name == PTXAS:
+        raise UsageError(
+            f"{selection.repro.name}: it is assembled by {back.title}; use --axis assembler"
+        )
     if selection.repro.ptx:
         raise UsageError(f"{selection.repro.name}: PTX has been through Triton; use --axis ptxas")
     if name not in ("compiler", end.kind):

@@ -13,6 +13,7 @@ from harness.cells.evaluate import Evaluate, evaluate, with_flags
 from harness.cells.run import CompileOptions, open_bench, record_of
 from harness.cells.selection import SUFFIX_SINCE
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
+from harness.frontends.registry import front_end
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank
@@ -24,6 +25,7 @@ from harness.values.kernel import ConfigFilter
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.row import Row
 from harness.values.target import Target
+from harness.values.toolchain import PTXAS
 
 __all__ = ["CONTRAST_AXES", "contrast"]
 
@@ -60,6 +62,9 @@ async def contrast(
         UsageError: nothing that was selected fails, or fails as `signature` says.
         TriageError: nothing could be tried at all.
     """
+    back = front_end(selection.repro.front_end).back_end
+    if axis == "flag" and back.kind != PTXAS:
+        raise UsageError(f"{selection.repro.name}: flags of {back.title} are not known")
     if run:
         from harness.runs.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
 

@@ -14,7 +14,7 @@ from harness.judging.answers import VerdictAnswer
 from harness.processes.hub import scratch_disk
 from harness.values.errors import UsageError
 from harness.values.row import Row
-from harness.values.toolchain import Ptxas
+from harness.values.toolchain import Assembler
 
 __all__ = ["check_script", "run_script"]
 
@@ -49,7 +49,7 @@ def _last_line(file: Path) -> str:
     return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
 
 
-async def run_script(bench: Workbench, script: str, row: Row, ptxas: Ptxas) -> Probe:
+async def run_script(bench: Workbench, script: str, row: Row, ptxas: Assembler) -> Probe:
     """Ask the user's command, run by the shell in the user's folder, what this cell is.
 
     It gets `TRIAGE_ROW` (a file: the row as JSON), `TRIAGE_PTX` and `TRIAGE_CUBIN` (files; unset

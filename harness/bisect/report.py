@@ -13,6 +13,7 @@ from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer
 from harness.judging.followed import Followed, is_followable
 from harness.values.kernel import Config
 from harness.values.row import Row
+from harness.values.toolchain import PTXAS
 from harness.values.verdict import VerdictKind
 
 __all__ = ["BisectReport", "ProbeEvidence", "Span", "spans"]
@@ -110,13 +111,28 @@ class BisectReport:
         return confidence(*self.sides) if self.sides else None
 
     @property
+    def along_assembler(self) -> bool:
+        """Whether its versions are those of an assembler, and not of what lowers for it."""
+        kinds = {row.assembler for row in self.rows.values()}
+        return self.axis == PTXAS or self.axis in kinds
+
+    @property
+    def code(self) -> str:
+        """What is assembled, for people."""
+        return "Program" if any(row.program_sha256 for row in self.rows.values()) else "PTX"
+
+    def version_of(self, row: Row) -> str | None:
+        """The version of the tool on the axis that a row is about."""
+        return row.ptxas if self.along_assembler else row.compiler_version
+
+    @property
     def ptx_identical(self) -> bool | None:
         """Whether both sides of the boundary had the same program; None where one is not known."""
         boundary = self.boundary
         if boundary is None:
             return None
         sides = [self.rows.get(self.version(i)) for i in (boundary.before, boundary.after)]
-        bodies = [side.ptx_body_sha256 if side else None for side in sides]
+        bodies = [side.program if side else None for side in sides]
         return None if None in bodies else bodies[0] == bodies[1]
 
     @property
@@ -124,9 +140,7 @@ class BisectReport:
         """Whose failure it is, as far as this axis alone can say."""
         if self.boundary is None:
             return None
-        if self.axis == "ptxas" and self.ptx_identical:
-            return "ptxas"
-        return self.axis if self.axis != "ptxas" and self.ptx_identical is False else None
+        return self.axis if self.ptx_identical is self.along_assembler else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

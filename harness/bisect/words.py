@@ -25,7 +25,7 @@ __all__ = [
 
 def tool_title(axis: str) -> str:
     """The tool whose versions an axis walks, for people."""
-    return axis if axis == "ptxas" else compiler_name(axis)
+    return compiler_name(axis)
 
 
 """How an axis of versions is called in a sentence."""
@@ -85,7 +85,7 @@ def report_line(report: BisectReport) -> str:
     parts += _confidence(report)
     if report.ptx_identical is not None:
         same = "yes" if report.ptx_identical else "no"
-        parts.append(f"PTX identical on both sides: {same}{blame_words(report)}.")
+        parts.append(f"{report.code} identical on both sides: {same}{blame_words(report)}.")
     if any(row.ptxas == EMULATOR for row in report.rows.values()):
         parts.append(f"Emulated: the PTX of each {tool}, executed on the same inputs.")
     if finding.unprobed:
@@ -197,8 +197,8 @@ def blame_words(report: BisectReport) -> str:
     """What equal or unequal PTX says, where it says something."""
     if report.blame is None:
         return ""
-    if report.blame == "ptxas":
-        return ", so ptxas"
+    if report.along_assembler:
+        return f", so {tool_title(report.axis)}"
     return f": it depends on the {tool_title(report.axis)}"
 
 
@@ -231,7 +231,7 @@ def bisect_document(report: BisectReport) -> dict[str, Any]:
             for part in finding.segments
         ],
         "others": [
-            {"version": each.ptxas if report.axis == "ptxas" else each.compiler_version}
+            {"version": report.version_of(each)}
             | {
                 "verdict": each.verdict,
                 "reason": each.reason,

@@ -10,14 +10,12 @@ from packaging.version import Version
 
 from harness.bisect.axes import version_axis
 from harness.blame.choices import order_for_the_first, worth_trying
+from harness.frontends.back_end import BackEnd
 from harness.frontends.base import Selection
 from harness.frontends.registry import front_end
 from harness.packages.versions import newest_of_minor
-from harness.toolchains.install import install_ptxas
-from harness.toolchains.installed import installed_versions
-from harness.toolchains.marker import PTXAS
 from harness.values.errors import InfrastructureError, TriageError
-from harness.values.toolchain import BUNDLED, TRITON, Compiler, Ptxas
+from harness.values.toolchain import BUNDLED, TRITON, Assembler, Compiler
 
 __all__ = ["Columns", "choose_columns", "choose_tritons", "known_versions"]
 
@@ -32,20 +30,21 @@ class Columns:
     wanted: list[str]
     chosen: bool
     troubles: list[str]
-    at_hand: dict[str, Ptxas] = field(default_factory=dict)
+    back_end: BackEnd
+    at_hand: dict[str, Assembler] = field(default_factory=dict)
 
     @property
     def ordered(self) -> list[str]:
         """As versions, oldest first."""
         return sorted(self.wanted, key=Version)
 
-    async def get(self, version: str) -> Ptxas | None:
+    async def get(self, version: str) -> Assembler | None:
         """That ptxas, installed if it is not yet; None where it is not available."""
         if version not in self.at_hand:
             try:
-                found = await asyncio.to_thread(install_ptxas, version)
+                found = await asyncio.to_thread(self.back_end.install, version)
             except TriageError as error:
-                self.troubles.append(f"ptxas {version}: {error}")
+                self.troubles.append(f"{self.back_end.title} {version}: {error}")
                 return None
             self.at_hand[version] = found
         return self.at_hand[version]
@@ -65,27 +64,30 @@ def choose_tritons(selection: Selection, case: Compiler | None, troubles: list[s
 
 
 def choose_columns(
-    selection: Selection, case: Ptxas, bundled: Iterable[Ptxas], troubles: list[str]
+    selection: Selection, case: Assembler, bundled: Iterable[Assembler], troubles: list[str]
 ) -> Columns:
     """The ptxas to try: those that were named, else the bundled, all installed, each minor."""
+    back = front_end(selection.repro.front_end).back_end
     at_hand = {ptxas.version: _as_such(ptxas) for ptxas in (*bundled, case)}
     named = [ptxas.version if ptxas else case.version for ptxas in selection.ptxas]
     if len(named) > 1:
         at_hand |= {ptxas.version: ptxas for ptxas in selection.ptxas if ptxas}
         wanted = list(dict.fromkeys([case.version, *named]))
-        return Columns(wanted=wanted, chosen=True, troubles=troubles, at_hand=at_hand)
-    here = {*map(Version, at_hand), *installed_versions(PTXAS)}
-    minors = newest_of_minor(here | set(known_versions(selection, "ptxas", troubles)), here)
+        return Columns(
+            wanted=wanted, chosen=True, troubles=troubles, back_end=back, at_hand=at_hand
+        )
+    here = {*map(Version, at_hand), *back.installed()}
+    minors = newest_of_minor(here | set(known_versions(selection, "assembler", troubles)), here)
     wanted = order_for_the_first(
         case=case.version,
         bundled=at_hand,
         minors=[str(each) for each in minors],
         installed=[str(each) for each in here],
     )
-    return Columns(wanted=wanted, chosen=False, troubles=troubles, at_hand=at_hand)
+    return Columns(wanted=wanted, chosen=False, troubles=troubles, back_end=back, at_hand=at_hand)
 
 
-def _as_such(ptxas: Ptxas) -> Ptxas:
+def _as_such(ptxas: Assembler) -> Assembler:
     """One that a Triton bundles, as a ptxas like any other: for other Tritons it is not bundled."""
     return replace(ptxas, origin=TRITON) if ptxas.origin == BUNDLED else ptxas
 
@@ -96,7 +98,8 @@ def known_versions(selection: Selection, kind: str, troubles: list[str]) -> list
         return list(map(Version, version_axis(selection, kind).versions))
     except InfrastructureError as error:
         end = front_end(selection.repro.front_end)
-        what = kind if kind == PTXAS else end.kind
+        is_assembler = kind == "assembler"
+        what = end.back_end.kind if is_assembler else end.kind
         troubles.append(f"what versions of {what} there are: {error}")
         own = sorted({Version(each.version) for each in end.installed()})
-        return installed_versions(PTXAS) if kind == PTXAS else own
+        return end.back_end.installed() if is_assembler else own

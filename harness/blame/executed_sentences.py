@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.blame.grid import Grid, Line, PairTrial, Varied
 from harness.blame.ground import Ground
-from harness.blame.sentences import compiler_names
+from harness.blame.names import compiler_names
 from harness.judging.answers import VerdictAnswer
 
 __all__ = ["executed_sentences"]

@@ -16,7 +16,7 @@ from harness.bisect.ir_difference import StageDifference
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed
 from harness.values.row import Row
-from harness.values.toolchain import EMULATOR, TRITON, compiler_name
+from harness.values.toolchain import EMULATOR, PTXAS, TRITON, compiler_name
 from harness.values.verdict import VerdictKind
 
 __all__ = ["Cell", "Grid", "Line", "PairTrial", "Varied", "fold"]
@@ -43,11 +43,14 @@ class Line:
     """One program and what every ptxas made of it; `stopped` instead where there is no PTX.
 
     `tritons` are the versions of the compiler (`title`) that generate it, all the same; none for
-    raw PTX. `made_for` names the ptxas that the compiler saw, where it is not the bundled one.
+    raw PTX. `tool` and `code` are the assembler and what it takes, for people. `made_for` names the
+    ptxas that the compiler saw, where it is not the bundled one.
     """
 
     tritons: tuple[str, ...] = ()
     title: str = compiler_name(TRITON)
+    tool: str = PTXAS
+    code: str = "PTX"
     body: str | None = None
     version: str | None = None
     flags: tuple[str, ...] = ()
@@ -132,6 +135,16 @@ class Grid:
     def is_executed(self) -> bool:
         """The PTX is executed, and what comes out is followed."""
         return self.ptxas == (EMULATOR,)
+
+    @property
+    def tool(self) -> str:
+        """What people call the assembler."""
+        return self.lines[0].tool if self.lines else PTXAS
+
+    @property
+    def code(self) -> str:
+        """What people call that which it takes."""
+        return self.lines[0].code if self.lines else "PTX"
 
     @property
     def is_raw(self) -> bool:

@@ -107,7 +107,7 @@ def ground_of(grid: Grid) -> Ground:
         return Ground.FLAKY
     if grid.splits:
         # Not a crash but a refusal: where other PTX is welcome, either side may be in the wrong.
-        is_refusal = focus.kind is VerdictKind.PTXAS_ERROR
+        is_refusal = focus.kind in (VerdictKind.PTXAS_ERROR, VerdictKind.PASS_FAILURE)
         return Ground.BOTH if is_refusal and grid.follows else Ground.SPLIT
     return _before_ptxas(grid) if focus.before_ptxas else _in_ptxas(grid)
 

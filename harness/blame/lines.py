@@ -22,7 +22,16 @@ from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, toolchain_of
 from harness.values.errors import CaptureError, InfrastructureError, TriageError
 from harness.values.row import Row
-from harness.values.toolchain import BUNDLED, TRITON, Compiler, Ptxas, compiler_name
+from harness.values.toolchain import (
+    BUNDLED,
+    PTXAS,
+    TRITON,
+    Assembler,
+    Compiler,
+    assembler_name,
+    compiler_name,
+    program_name,
+)
 
 __all__ = [
     "Made",
@@ -69,13 +78,13 @@ class Study:
         return row
 
     async def plan(
-        self, triton: Compiler, *, bundled: bool = False, ptxas: tuple[Ptxas, ...] = ()
+        self, triton: Compiler, *, bundled: bool = False, ptxas: tuple[Assembler, ...] = ()
     ) -> Plan:
         """The cells of the launch, for the ptxas that were named, for the `bundled` one or `ptxas`.
 
         Triton is pointed at each of `ptxas`, and writes its PTX for that one.
         """
-        own = front_end(triton.kind).default_ptxas() == BUNDLED
+        own = front_end(triton.kind).default_assembler() == BUNDLED
         selection = self.selection
         if bundled and own:
             selection = replace(selection, ptxas=(None,))
@@ -104,9 +113,9 @@ class Made:
     def program(self) -> tuple[object, ...] | None:
         """Equal for the same program under the same flags; None where there is no PTX."""
         row = self.row
-        if row is None or row.ptx_body_sha256 is None:
+        if row is None or row.program is None:
             return None
-        return row.ptx_body_sha256, row.ptx_version, row.ptxas_flags
+        return row.program, row.ptx_version, row.ptxas_flags
 
     def all_rows(self) -> list[Row]:
         """Every row of it."""
@@ -140,7 +149,7 @@ async def _reproduces(
     study: Study, made: Made, case: PlannedCell, row: Row, meant: Followed
 ) -> bool:
     """Whether what Triton makes for the ptxas that it bundles shows what is meant too."""
-    if row.ptx_body_sha256 is None or made.program is None:
+    if row.program is None or made.program is None:
         return made.row is not None and meant.of(made.row) is VerdictAnswer.SAME
     return meant.of(await _at(study, made, case.ptxas)) is VerdictAnswer.SAME
 
@@ -153,7 +162,7 @@ def as_seen(case: PlannedCell, row: Row) -> Made:
         cell=replace(case, bundled=case.ptxas, freeze_ptx=True),
         row=row,
         made_for=version,
-        rows={version: row} if row.ptx_body_sha256 else {},
+        rows={version: row} if row.program else {},
     )
 
 
@@ -179,11 +188,11 @@ async def _make(study: Study, triton: Compiler | str, case: PlannedCell) -> Made
     row = await study.row(cell)
     if plan.session:
         await study.bench.sessions.close(plan.session)
-    rows = {cell.ptxas.version: row} if row.ptx_body_sha256 else {}
+    rows = {cell.ptxas.version: row} if row.program else {}
     return Made(triton=version, cell=cell, row=row, rows=rows)
 
 
-async def _at(study: Study, made: Made, ptxas: Ptxas) -> Row:
+async def _at(study: Study, made: Made, ptxas: Assembler) -> Row:
     """What this ptxas makes of what was made, byte for byte."""
     known = made.rows.get(ptxas.version)
     if known is not None:
@@ -278,22 +287,26 @@ def lines_of(made: Sequence[Made], focus: Followed) -> tuple[Line, ...]:
     groups: dict[object, list[Made]] = {}
     for each in made:
         groups.setdefault(each.program or id(each), []).append(each)
-    kinds = (each.row.compiler for each in made if each.row and each.row.compiler)
+    rows = [each.row for each in made if each.row]
+    kinds = (row.compiler for row in rows if row.compiler)
     title = compiler_name(next(kinds, TRITON))
-    return tuple(_line(group, focus, title) for group in groups.values())
+    tool = assembler_name(rows[0].assembler if rows else PTXAS)
+    code = program_name(any(row.program_sha256 for row in rows))
+    lines = (_line(group, focus, title) for group in groups.values())
+    return tuple(replace(line, tool=tool, code=code) for line in lines)
 
 
 def _line(group: Sequence[Made], focus: Followed, title: str) -> Line:
     first, row = group[0], group[0].row
     tritons = tuple(dict.fromkeys(each.triton for each in group if each.triton))
-    if row is None or row.ptx_body_sha256 is None:
+    if row is None or row.program is None:
         stopped = first.stopped or (_cell(row, focus) if row else None)
         return Line(tritons=tritons, title=title, made_for=first.made_for, stopped=stopped)
     rows = {version: row for each in group for version, row in each.rows.items()}
     return Line(
         tritons=tritons,
         title=title,
-        body=row.ptx_body_sha256,
+        body=row.program,
         version=row.ptx_version,
         flags=row.ptxas_flags,
         made_for=first.made_for,

@@ -18,7 +18,7 @@ from harness.toolchains.install import install_ptxas
 from harness.toolchains.installed import installed_versions
 from harness.toolchains.offered import available_ptxas
 from harness.values.errors import CaptureError, InfrastructureError
-from harness.values.toolchain import TRITON, Ptxas
+from harness.values.toolchain import TRITON, Assembler
 from harness.values.verdict import VerdictKind
 from harness.workarounds.paste import ptxas_environment
 
@@ -53,8 +53,8 @@ async def as_users_pair(study: Study, case: PlannedCell, made: Sequence[Made]) -
     return []
 
 
-async def _newer_ptxas(study: Study, bundled: Version) -> tuple[Ptxas, ...]:
-    versions = known_versions(study.selection, "ptxas", study.troubles)
+async def _newer_ptxas(study: Study, bundled: Version) -> tuple[Assembler, ...]:
+    versions = known_versions(study.selection, "assembler", study.troubles)
     minors = newest_of_minor(versions, installed_versions("ptxas"))
     newer = [version for version in minors if version > bundled][:_MOST_PAIRS]
     found = []

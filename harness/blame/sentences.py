@@ -7,36 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from packaging.version import Version
-
 from harness.blame.grid import Grid, Line, PairTrial, Varied, fold
 from harness.blame.ground import Ground
+from harness.blame.names import compiler_names, line_name
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import measured
+from harness.values.toolchain import PTXAS
 from harness.values.verdict import VerdictKind
 
-__all__ = ["compiler_names", "line_name", "sentences"]
+__all__ = ["sentences"]
 
 
 def sentences(grid: Grid, ground: Ground) -> list[str]:
     """What is followed, why that is the ground, and what else the grid shows."""
-    return [*_asked(grid), *_GROUNDS[ground](grid), *_besides(grid, ground)]
-
-
-def compiler_names(title: str, versions: Sequence[str]) -> str:
-    """`Triton 3.5.1, 3.6.0`; the raw PTX where there are none."""
-    ordered = sorted(dict.fromkeys(versions), key=Version)
-    return f"{title} {', '.join(ordered)}" if ordered else "the raw PTX"
-
-
-def line_name(line: Line) -> str:
-    """A line in words: `Triton 3.6.0, PTX 8.8`."""
-    words = [compiler_names(line.title, line.tritons)] if line.tritons else []
-    if line.version:
-        words.append(f"PTX {line.version}" if words else f"raw PTX {line.version}")
-    if line.made_for:
-        words.append(f"pointed at ptxas {line.made_for}")
-    return ", ".join(words)
+    said = [*_asked(grid), *_GROUNDS[ground](grid), *_besides(grid, ground)]
+    # What begins with "PTX" or "ptxas" begins with a name.
+    return said if grid.tool == PTXAS else [f"{each[:1].upper()}{each[1:]}" for each in said]
 
 
 def _compiled_by(lines: Sequence[Line]) -> str:
@@ -68,7 +54,7 @@ def _split(grid: Grid) -> Iterator[str]:
     fails, works = _verbs(grid)
     for line in grid.splits:
         yield (
-            f"PTX identical on both sides ({line_name(line)}): yes, so ptxas. "
+            f"{grid.code} identical on both sides ({line_name(line)}): yes, so {grid.tool}. "
             f"It {fails} on {_at(grid, [line], VerdictAnswer.SAME)}, "
             f"and {works} on {_at(grid, [line], VerdictAnswer.OK)}."
         )
@@ -76,7 +62,7 @@ def _split(grid: Grid) -> Iterator[str]:
 
 def _crash(grid: Grid) -> Iterator[str]:
     tried = fold(grid.ptxas_with(VerdictAnswer.SAME), grid.ptxas)
-    yield f"ptxas {tried} {_verb(grid)}: no input may do that to a compiler."
+    yield f"{grid.tool} {tried} {_verb(grid)}: no input may do that to a compiler."
 
 
 def _verb(grid: Grid) -> str:
@@ -86,7 +72,7 @@ def _verb(grid: Grid) -> str:
 
 def _triton_crash(grid: Grid) -> Iterator[str]:
     yield (
-        f"With {_compiled_by(grid.failing)} the compiler dies before there is PTX (stage "
+        f"With {_compiled_by(grid.failing)} the compiler dies before there is {grid.code} (stage "
         f"{grid.focus.stage}): no kernel may do that to a compiler."
     )
     yield from _other_tritons(grid)
@@ -94,11 +80,11 @@ def _triton_crash(grid: Grid) -> Iterator[str]:
 
 def _stub(grid: Grid) -> Iterator[str]:
     yield (
-        f"The kernel is already missing from the PTX (stage {grid.focus.stage}): "
+        f"The kernel is already missing from the {grid.code} (stage {grid.focus.stage}): "
         f"{_compiled_by(grid.failing)} left it out and reported success."
     )
     assembled = fold(grid.ptxas_with(VerdictAnswer.SAME), grid.ptxas)
-    yield f"ptxas is not involved: it assembles this PTX as it is ({assembled})."
+    yield f"{grid.tool} is not involved: it assembles this {grid.code} as it is ({assembled})."
     if grid.focus.is_over_limit:
         yield (
             f"The kernel asks for more than the target has: {grid.title} should refuse it with an "
@@ -127,8 +113,8 @@ def _follows_ptx(grid: Grid) -> Iterator[str]:
     for key in dict.fromkeys(id(one) for one, _, _ in grid.follows):
         one = next(each for each in grid.failing if id(each) == key)
         yield (
-            "PTX identical on both sides: no, it depends on the PTX. The PTX of "
-            f"{line_name(one)} {fails} on every ptxas that gave a result: "
+            f"{grid.code} identical on both sides: no, it depends on the {grid.code}. "
+            f"The {grid.code} of {line_name(one)} {fails} on every {grid.tool} that gave a result: "
             f"{_at(grid, [one], VerdictAnswer.SAME)}."
         )
     yield from _way_around(grid)
@@ -146,14 +132,14 @@ def _way_around(grid: Grid) -> Iterator[str]:
         rows = [other.cells[version].row for version in versions]
         numbers = measured(grid.focus.fields, [row for row in rows if row])
         known = f" ({numbers})" if numbers else ""
-        subject = f"The PTX of {line_name(other)}"
-        yield f"{subject} {works} on the same ptxas: {tried}{known}."
+        subject = f"The {grid.code} of {line_name(other)}"
+        yield f"{subject} {works} on the same {grid.tool}: {tried}{known}."
 
 
 def _another_triton(grid: Grid) -> Iterator[str]:
     yield (
-        f"It happens before ptxas (stage {grid.focus.stage}), with {_compiled_by(grid.failing)}. "
-        f"The same source compiles with {_compiled_by(grid.working)}."
+        f"It happens before {grid.tool} (stage {grid.focus.stage}), with "
+        f"{_compiled_by(grid.failing)}. The same source compiles with {_compiled_by(grid.working)}."
     )
 
 
@@ -181,7 +167,7 @@ def _limit(grid: Grid) -> Iterator[str]:
 def _every_toolchain(grid: Grid) -> Iterator[str]:
     tritons = compiler_names(grid.title, grid.tritons_with(grid.focus.kind))
     tried = _at(grid, grid.lines, VerdictAnswer.SAME)
-    yield f"Every toolchain that gave a result does it: {tritons}, with ptxas {tried}."
+    yield f"Every toolchain that gave a result does it: {tritons}, with {grid.tool} {tried}."
 
 
 def _no_better(grid: Grid) -> Iterator[str]:
@@ -194,9 +180,9 @@ def _unsupported(grid: Grid) -> Iterator[str]:
     yield from _refusals(grid, first)
     for line in (first, *others):
         if line.made_for and line.has(VerdictAnswer.OK):
-            yield f"{_compiled_by([line])} works when it is pointed at ptxas {line.made_for}."
+            yield f"{_compiled_by([line])} works when it is pointed at {grid.tool} {line.made_for}."
         elif line.has(VerdictAnswer.OK):
-            yield f"{line_name(line)} works on ptxas {_at(grid, [line], VerdictAnswer.OK)}."
+            yield f"{line_name(line)} works on {grid.tool} {_at(grid, [line], VerdictAnswer.OK)}."
     if first.has(VerdictAnswer.SAME) and (
         unable := [o for o in others if not o.has(VerdictAnswer.OK)]
     ):
@@ -208,20 +194,20 @@ def _unsupported(grid: Grid) -> Iterator[str]:
 def _refusals(grid: Grid, line: Line) -> Iterator[str]:
     """What each ptxas says of a line that it does not support."""
     if line.stopped:
-        yield f"It happens before ptxas, with {line_name(line)}: {line.stopped.reason}."
+        yield f"It happens before {grid.tool}, with {line_name(line)}: {line.stopped.reason}."
     refused: dict[str, list[str]] = {}
     for version, cell in line.cells.items():
         if cell.outcome in (VerdictAnswer.SAME, VerdictAnswer.UNTESTABLE):
             refused.setdefault(cell.reason, []).append(version)
     for reason, versions in refused.items():
-        yield f"{line_name(line)} with ptxas {fold(versions, grid.ptxas)}: {reason}."
+        yield f"{line_name(line)} with {grid.tool} {fold(versions, grid.ptxas)}: {reason}."
 
 
 def _settings(grid: Grid) -> Iterator[str]:
     fails, works = _verbs(grid)
     for one, other, version in grid.settings:
         yield (
-            f"The same program {fails} on ptxas {version} as {_setting(one)}, "
+            f"The same program {fails} on {grid.tool} {version} as {_setting(one)}, "
             f"and {works} as {_setting(other)}."
         )
     for trial in grid.varying(Varied.FLAGS):
@@ -230,13 +216,13 @@ def _settings(grid: Grid) -> Iterator[str]:
 
 
 def _setting(line: Line) -> str:
-    return f"PTX {line.version} with {' '.join(line.flags) or 'no flags'}"
+    return f"{line.code} {line.version or line.body} with {' '.join(line.flags) or 'no flags'}"
 
 
 def _pointed(grid: Grid) -> Iterator[str]:
     names = "; ".join(line_name(line) for line in grid.failing)
-    yield f"It happens before ptxas (stage {grid.focus.stage}), with {names}."
-    yield f"It takes both: the same {grid.title} works with the ptxas that it bundles."
+    yield f"It happens before {grid.tool} (stage {grid.focus.stage}), with {names}."
+    yield f"It takes both: the same {grid.title} works with the {grid.tool} that it bundles."
 
 
 def _both(grid: Grid) -> Iterator[str]:
@@ -244,9 +230,12 @@ def _both(grid: Grid) -> Iterator[str]:
         bad, good = (
             fold(line.ptxas(o), grid.ptxas) for o in (VerdictAnswer.SAME, VerdictAnswer.OK)
         )
-        yield f"The PTX of {line_name(line)} is refused by ptxas {bad}, and accepted by {good}."
+        yield (
+            f"The {grid.code} of {line_name(line)} is refused by {grid.tool} {bad}, and accepted "
+            f"by {good}."
+        )
     yield from _way_around(grid)
-    yield "It takes both: this PTX, and one of these ptxas."
+    yield f"It takes both: this {grid.code}, and one of these {grid.tool}."
 
 
 def _one_triton(grid: Grid) -> Iterator[str]:
@@ -255,7 +244,7 @@ def _one_triton(grid: Grid) -> Iterator[str]:
 
 def _one_ptxas(grid: Grid) -> Iterator[str]:
     only = ", ".join(grid.ptxas_with(VerdictAnswer.SAME))
-    yield f"Only one ptxas gave a result on the PTX that fails: {only}."
+    yield f"Only one {grid.tool} gave a result on the {grid.code} that fails: {only}."
     yield from _way_around(grid)
 
 
@@ -264,14 +253,18 @@ def _no_common_ptxas(grid: Grid) -> Iterator[str]:
     sides = ((fails, grid.failing, VerdictAnswer.SAME), (works, grid.working, VerdictAnswer.OK))
     for verb, lines, outcome in sides:
         for line in lines:
-            yield f"The PTX of {line_name(line)} {verb} on ptxas {_at(grid, [line], outcome)}."
-    yield "No ptxas that was tried gave a result on both: it may be the PTX, or the ptxas."
+            on = _at(grid, [line], outcome)
+            yield f"The {grid.code} of {line_name(line)} {verb} on {grid.tool} {on}."
+    yield (
+        f"No {grid.tool} that was tried gave a result on both: it may be the {grid.code}, or the "
+        f"{grid.tool}."
+    )
 
 
 def _raw_ptx(grid: Grid) -> Iterator[str]:
     tried = _at(grid, grid.lines, VerdictAnswer.SAME)
-    yield f"Not one ptxas alone: every ptxas that gave a result agrees, {tried}."
-    yield "Where the PTX comes from is not known: it may be the kernel, or its compiler."
+    yield f"Not one {grid.tool} alone: every {grid.tool} that gave a result agrees, {tried}."
+    yield f"Where the {grid.code} comes from is not known: it may be the kernel, or its compiler."
 
 
 def _out_of_bounds(grid: Grid) -> Iterator[str]:
@@ -281,9 +274,10 @@ def _out_of_bounds(grid: Grid) -> Iterator[str]:
 
 def _no_triton(grid: Grid) -> Iterator[str]:
     yield (
-        f"It happens before ptxas (stage {grid.focus.stage}), with {_compiled_by(grid.failing)}. "
-        f"No {grid.title} that was tried compiles it, and not all refuse the source: it may be "
-        f"{grid.title}, or a kernel that asks for something impossible."
+        f"It happens before {grid.tool} (stage {grid.focus.stage}), with "
+        f"{_compiled_by(grid.failing)}. No {grid.title} that was tried compiles it, and not all "
+        f"refuse the source: it may be {grid.title}, or a kernel that asks for something "
+        "impossible."
     )
 
 
@@ -291,7 +285,7 @@ def _fragile(grid: Grid) -> Iterator[str]:
     for trial in grid.varying(Varied.NAME_OR_LINES):
         if trial.changed:
             yield _fragile_words(trial, grid)
-    yield "So a difference between two PTX programs proves little."
+    yield f"So a difference between two {grid.code} programs proves little."
 
 
 def _flaky(grid: Grid) -> Iterator[str]:
@@ -307,7 +301,7 @@ def _besides(grid: Grid, ground: Ground) -> Iterator[str]:
             yield from _crash(grid)
         yield from _way_around(grid)
         if grid.follows or grid.settings:
-            yield "The PTX triggers it; the bug is in ptxas."
+            yield f"The {grid.code} triggers it; the bug is in {grid.tool}."
         yield from _settings(grid)
     if grid.is_flaky and ground is Ground.PTXAS_CRASH:
         yield from _flaky(grid)
@@ -342,7 +336,7 @@ def _trial_words(trial: PairTrial, grid: Grid) -> str:
     who = f"{compiler_names(grid.title, (trial.triton,))} " if trial.triton else ""
     words = dict(zip((VerdictAnswer.SAME, VerdictAnswer.OK), _verbs(grid), strict=True))
     before, after = words.get(trial.before, "?"), words.get(trial.after, "?")
-    return f"{who}on ptxas {trial.ptxas} {before}; {trial.what}, it {after}"
+    return f"{who}on {grid.tool} {trial.ptxas} {before}; {trial.what}, it {after}"
 
 
 def _untold(grid: Grid) -> Iterator[str]:
@@ -361,10 +355,11 @@ def _untold(grid: Grid) -> Iterator[str]:
         if others:
             verdicts = ", ".join(sorted({line.cells[version].verdict for version in others}))
             versions = fold(others, grid.ptxas)
-            yield f"Fails in another way with {line_name(line)}, ptxas {versions}: {verdicts}."
+            tools = f"{grid.tool} {versions}"
+            yield f"Fails in another way with {line_name(line)}, {tools}: {verdicts}."
         holes = line.ptxas(VerdictAnswer.UNTESTABLE)
         if holes and line.has(VerdictAnswer.SAME):
-            yield f"Untestable with {line_name(line)}: ptxas {fold(holes, grid.ptxas)}."
+            yield f"Untestable with {line_name(line)}: {grid.tool} {fold(holes, grid.ptxas)}."
 
 
 _GROUNDS: dict[Ground, Callable[[Grid], Iterator[str]]] = {

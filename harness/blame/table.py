@@ -17,6 +17,7 @@ from harness.tables.said import (
     say,
     verdict_said,
 )
+from harness.values.toolchain import PTXAS
 
 __all__ = ["blame_said", "grid_said"]
 
@@ -34,19 +35,23 @@ def grid_said(grid: Grid) -> SaidGrid:
     """A line for each program, by Triton; neighbouring ptxas under which all lines agree as one."""
     lines = grid.by_triton()
     columns = _folded(lines, grid.ptxas)
-    titles = [grid.title, "PTX", "program"]
+    has_version = grid.tool == PTXAS
+    titles = [grid.title, *(["PTX"] if has_version else []), "program"]
     titles += ["\n- ".join(dict.fromkeys((run[0], run[-1]))) for run in columns]
     stops = any(each.stopped for each in lines)
     rows = []
     for each in lines:
-        cells = [say(", ".join(each.tritons) or "raw PTX"), say(_ptx_words(each))]
+        cells = [say(", ".join(each.tritons) or "raw PTX")]
+        cells += [say(_ptx_words(each))] if has_version else []
         cells.append(say((each.body or _UNTRIED)[:8]))
         cells += [_run_said(each, run, grid) for run in columns]
         if stops:
             cells.append(_cell_said(each.stopped, grid) if each.stopped else BLANK)
         rows.append(tuple(cells))
     return SaidGrid(
-        columns=tuple(GridColumn(title=each) for each in [*titles, *(["before ptxas"] * stops)]),
+        columns=tuple(
+            GridColumn(title=each) for each in [*titles, *([f"before {grid.tool}"] * stops)]
+        ),
         rows=tuple(rows),
     )
 

@@ -24,7 +24,7 @@ from harness.ptx.facts import PtxError, body_sha256, read_ptx
 from harness.ptx.variants import harmless_variants
 from harness.ptxas.flags import single_changes
 from harness.values.row import Row
-from harness.values.toolchain import Ptxas
+from harness.values.toolchain import Assembler
 from harness.values.verdict import VerdictKind
 
 __all__ = ["Pair", "run_trials"]
@@ -38,7 +38,7 @@ class Pair:
 
     cell: PlannedCell
     row: Row
-    ptxas: Ptxas
+    ptxas: Assembler
     outcome: VerdictAnswer
     flags: tuple[tuple[tuple[str, ...], str], ...] = ()
 
@@ -55,8 +55,10 @@ class _Variant:
 async def run_trials(
     bench: Workbench, failing: Pair | None, working: Pair | None, focus: Followed
 ) -> tuple[PairTrial, ...]:
-    """Vary the failing pair and a working neighbour; nothing where ptxas has no part in it."""
-    if failing is None or focus.stage != "cubin" or focus.kind is VerdictKind.UNSUPPORTED:
+    """Vary the failing pair and a working neighbour; nothing where PTX or ptxas has no part."""
+    if failing is None or failing.row.ptx_sha256 is None:
+        return ()
+    if focus.stage != "cubin" or focus.kind is VerdictKind.UNSUPPORTED:
         return ()
     trials: list[PairTrial] = []
     for pair in filter(None, (failing, working)):

@@ -46,7 +46,7 @@ _HEADLINES = {
     Ground.LIMIT: "The kernel is to blame: it asks for more than the target has.",
     Ground.UNSUPPORTED: "Incompatible versions: no component is at fault.",
     None: "Nothing that was tried shows a failure.",
-    Culprit.PTXAS: "ptxas is to blame.",
+    Culprit.PTXAS: "{tool} is to blame.",
     Culprit.TRITON: "{culprit} is to blame.",
     Culprit.KERNEL: "The kernel is to blame.",
     Culprit.PAIRING: "The combination is to blame: neither side fails alone.",
@@ -78,7 +78,7 @@ def blame(grid: Grid) -> Blame:
         culprit=culprit,
         ground=ground,
         headline=(_HEADLINES.get(ground) or _HEADLINES[culprit]).format(
-            title=grid.title, culprit=_WITH_BACKEND.get(grid.title, grid.title)
+            title=grid.title, tool=grid.tool, culprit=_WITH_BACKEND.get(grid.title, grid.title)
         ),
         reasons=tuple(dict.fromkeys(said(grid, ground))) if culprit else (),
         wanted=_WANTED.get(ground),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import NamedTuple, TypeAlias
 
@@ -20,7 +20,7 @@ from harness.bugs.histories import HistoryPlace
 from harness.judging.answers import COULD_NOT_TELL, works
 from harness.packages.versions import version_order
 from harness.values.bug import AffectedRange, BugFacts, MachineState, Seen, Sighting
-from harness.values.toolchain import BUNDLED, EMULATOR
+from harness.values.toolchain import BUNDLED, EMULATOR, TRITON, assembler_name, compiler_name
 from harness.values.verdict import Stage, VerdictKind
 
 __all__ = ["CLEAN_NIGHTS", "Chronicle", "Lifecycle", "Story", "lifecycle", "related"]
@@ -241,13 +241,17 @@ class Chronicle:
         assert life is not None, "a bug has a result that has it"
         cells = self._cells[bug]
         ranges = (self._range(bug, tool) for tool in (_TRITON, _PTXAS))
+        names = {
+            _TRITON: compiler_name(example.compiler or TRITON),
+            _PTXAS: assembler_name(example.assembler),
+        }
         return Story(
             life=life,
             cells=len(cells),
             cells_now=sum(self._last.get(cell) == bug for cell in cells),
             kernels=dict(sorted(Counter(kernel for kernel, _ in cells.values()).items())),
             targets=tuple(sorted({target for _, target in cells.values()})),
-            ranges=tuple(each for each in ranges if each),
+            ranges=tuple(replace(each, tool=names[each.tool]) for each in ranges if each),
             example=example,
             history=self._history(bug, _tool_at_fault(example)),
         )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 
-from harness.bench.assemble import Inspection, PtxInput, assemble, inspect_cubin
+from harness.bench.assemble import Inspection
 from harness.bench.bench import Kept, Workbench
+from harness.frontends.back_end import LoweredProgram
 from harness.frontends.base import CapturedLaunch, PlannedCell
 from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.registry import front_end
@@ -14,7 +15,6 @@ from harness.judging.judge import CellEvidence, judge
 from harness.ptxas.flags import FlagChange
 from harness.ptxas.log import parse_ptxas_log
 from harness.ptxas.occupancy import Occupancy, theoretical_occupancy
-from harness.ptxas.resources import combine
 from harness.store.files.artifacts import UnusableArtifactError
 from harness.values.errors import InfrastructureError, StorageError
 from harness.values.limits import Limits
@@ -22,7 +22,7 @@ from harness.values.outcome import Assembly, LaunchFacts, Lowering, ProcessEnd
 from harness.values.resources import Resources
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import TRITON, compiler_name
+from harness.values.toolchain import PTX, PTXAS, TRITON, compiler_name
 from harness.values.verdict import Signature, Verdict, VerdictKind
 
 __all__ = [
@@ -106,50 +106,51 @@ async def evaluate(bench: Workbench, plan: PlannedCell) -> Evaluated:
 async def _follow(bench: Workbench, trail: _Trail) -> None:
     plan = trail.plan
     if plan.launch and plan.record:
-        ptx = await _lower(bench, trail, plan.launch, plan.record)
+        program = await _lower(bench, trail, plan.launch, plan.record)
     else:
         assert plan.raw_ptx is not None
         trail.reading = read_stored(bench, plan.raw_ptx, entry=plan.entry)
         trail.flags = ("-v", f"{_GPU_NAME}{plan.cell.target}")
-        ptx = plan.raw_ptx
-    if ptx is None or trail.reading is None or trail.reading.value.facts is None:
+        program = plan.raw_ptx
+    if program is None or trail.reading is None or trail.reading.value.problem is not None:
         return
     if plan.change:
         trail.flags = plan.change.apply(trail.flags)
-    source = PtxInput(
-        sha256=ptx,
-        body_sha256=trail.reading.value.body_sha256,
-        version=trail.reading.value.facts.version,
+    source = LoweredProgram(
+        sha256=program,
+        reading=trail.reading.value,
+        flags=trail.flags,
         target=_other_target(plan.cell.target, trail) if plan.launch else None,
     )
-    trail.assembly = await assemble(bench, source, ptxas=plan.ptxas, flags=trail.flags)
-    cubin = trail.assembly.artifacts.get("cubin")
-    if cubin:
-        trail.inspection = await inspect_cubin(bench, cubin, plan.nvdisasms)
+    end = front_end(plan.compiler.kind).back_end
+    trail.assembly = await end.assemble(bench, source, plan.ptxas)
+    code = trail.assembly.artifacts.get("cubin")
+    if code:
+        trail.inspection = await end.inspect(bench, code, plan.nvdisasms)
 
 
 async def _lower(
     bench: Workbench, trail: _Trail, launch: CapturedLaunch, record: LaunchFacts
 ) -> str | None:
-    """Lower for the ptxas that the compiler is to see; the sha256 of the PTX, if there is any."""
+    """Lower for the assembler that the compiler is to see; the sha256 of what it is to take."""
     plan = trail.plan
     bundled = plan.bundled or plan.ptxas
     end = front_end(launch.compiler.kind)
     trail.lowering = await end.lower(bench, launch, record, ptxas=plan.seen_ptxas)
-    ptx = trail.lowering.artifacts.get("ptx")
-    if not trail.lowering.value.end.ok or trail.lowering.value.error or ptx is None:
+    program = trail.lowering.artifacts.get(end.back_end.takes)
+    if not trail.lowering.value.end.ok or trail.lowering.value.error or program is None:
         return None
-    trail.reading = end.read(bench, trail.lowering, ptx)
+    trail.reading = end.read(bench, trail.lowering, program)
     trail.same_as_bundled = True if plan.bundled else None
     if plan.seen_ptxas.version != bundled.version:
         other = await end.lower(bench, launch, record, ptxas=bundled)
-        twin = other.artifacts.get("ptx")
+        twin = other.artifacts.get(end.back_end.takes)
         trail.same_as_bundled = None
         if twin is not None:
             body = end.read(bench, other, twin).value.body_sha256
             trail.same_as_bundled = body == trail.reading.value.body_sha256
     trail.flags = ptxas_flags(plan.cell.target, trail.lowering.value.flags)
-    return ptx
+    return program
 
 
 def ptxas_flags(target: Target, flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -214,21 +215,16 @@ def cell_evidence(
 
     `kind` is the compiler's.
     """
+    end = front_end(kind)
+    back = end.back_end
     facts = reading.facts if reading else None
     # Each stream is parsed whole: a line that its end cuts off must not run into the other stream.
-    log = parse_ptxas_log(f"{assembly.stderr}\n{assembly.stdout}") if assembly else None
-    resources = Resources()
-    if log and facts:
-        resources = combine(
-            entry=facts.entry,
-            log=log,
-            cubin=inspection.cubin if inspection else None,
-            metadata=lowering.metadata if lowering else {},
-            ptx=facts,
-        )
+    log = None
+    if assembly and back.kind == PTXAS:
+        log = parse_ptxas_log(f"{assembly.stderr}\n{assembly.stdout}")
     if reading and reading.problem and not trouble:
-        trouble = f"{compiler_name(kind)}'s PTX cannot be read: {reading.problem}"
-    return CellEvidence(
+        trouble = f"{compiler_name(kind)}'s {back.code} cannot be read: {reading.problem}"
+    evidence = CellEvidence(
         target=target,
         lowering=lowering,
         assembly=assembly,
@@ -238,13 +234,18 @@ def cell_evidence(
         unknown_effects=reading.unknown_effects if reading else (),
         lost_assembly=reading.lost_assembly if reading else (),
         log=log,
-        resources=resources,
-        occupancy=_occupancy(limits, resources),
         limits=limits,
         trouble=trouble,
         compiler=compiler_name(kind),
-        judge_lowering=front_end(kind).judge,
+        judge_lowering=end.judge,
+        code=back.code,
+        judge_code=back.judge,
+        kernel=reading.kernel if reading else None,
     )
+    if assembly is None:
+        return evidence
+    needs = back.resources(evidence, inspection)
+    return replace(evidence, resources=needs, occupancy=_occupancy(limits, needs))
 
 
 def compiler_end(lowering: Lowering | None, assembly: Assembly | None) -> ProcessEnd | None:
@@ -280,7 +281,10 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
     # A stub's occupancy is that of an empty kernel: true, and of no use.
     stub = verdict.kind is VerdictKind.TRAP_STUB
     occupancy = None if stub else evidence.occupancy
-    mix = trail.inspection.value.mixes.get(facts.entry) if trail.inspection and facts else None
+    mixes = trail.inspection.value.mixes if trail.inspection else {}
+    takes = front_end(plan.compiler.kind).back_end.takes
+    body = trail.reading.value.body_sha256 if trail.reading else None
+    artifacts = trail.lowering.artifacts if trail.lowering else {PTX: plan.raw_ptx}
     steps = [step for step in (trail.lowering, trail.assembly) if step]
     return Row(
         cell=str(cell),
@@ -311,10 +315,10 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
         threads=needs.threads,
         occupancy=occupancy.fraction if occupancy else None,
         occupancy_limiter=occupancy.limiter if occupancy else None,
-        instructions=asdict(mix) if mix else None,
+        instructions=asdict(mixes[evidence.entry]) if evidence.entry in mixes else None,
         ptx_version=facts.version if facts else None,
-        ptx_sha256=trail.lowering.artifacts.get("ptx") if trail.lowering else plan.raw_ptx,
-        ptx_body_sha256=trail.reading.value.body_sha256 if trail.reading else None,
+        ptx_sha256=artifacts.get(PTX),
+        ptx_body_sha256=body if takes == PTX else None,
         ptx_same_as_bundled=trail.same_as_bundled,
         frozen=plan.freeze_ptx,
         ptxas_flags=trail.flags,
@@ -326,4 +330,6 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
         compiler=plan.compiler.kind if plan.compiler.version else None,
         compiler_version=plan.compiler.version or None,
         partners=plan.compiler.partners,
+        assembler=plan.ptxas.kind,
+        program_sha256=None if takes == PTX else artifacts.get(takes),
     )

@@ -6,7 +6,14 @@ import shlex
 from collections.abc import Sequence
 
 from harness.values.row import Row
-from harness.values.toolchain import compiler_name, compiler_words
+from harness.values.toolchain import (
+    PTXAS,
+    assembler_name,
+    assembler_words,
+    compiler_name,
+    compiler_words,
+    program_name,
+)
 from harness.values.verdict import Stage, VerdictKind
 
 __all__ = ["next_steps"]
@@ -55,12 +62,15 @@ def _steps_for(row: Row, kind: VerdictKind, selection: Sequence[str]) -> list[tu
             (_show(row, shown or "log"), why),
             (newest, f"does the newest {title} still do it?"),
         ]
-    options = ["--ptxas", "latest"]
+    options = assembler_words(row.assembler, "latest")
+    tool = assembler_name(row.assembler)
+    code = program_name(row.program_sha256 is not None)
     if row.compiler:
-        options = [*compiler_words(row.compiler, row.compiler_version), *options, "--freeze-ptx"]
+        options = [*compiler_words(row.compiler, row.compiler_version), *options]
+        options += ["--freeze-ptx"] if row.assembler == PTXAS else []
     return [
-        (_show(row, "log"), "everything that ptxas printed"),
-        (_compile(selection, *options), "the same PTX on the newest ptxas"),
+        (_show(row, "log"), f"everything that {tool} printed"),
+        (_compile(selection, *options), f"the same {code} on the newest {tool}"),
     ]
 
 

@@ -13,18 +13,16 @@ from harness.frontends.registry import front_end
 from harness.packages.versions import LATEST
 from harness.ptx.facts import PtxError, header_value
 from harness.repros.find import find_kernels
-from harness.toolchains.install import find_nvdisasm, install_ptxas, select_ptxas
-from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
+from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import ConfigFilter, LaunchSpec, Repro, Scalar
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, INSTALLED, TRITON, Compiler, Ptxas, Tool
+from harness.values.toolchain import BUNDLED, INSTALLED, PTXAS, TRITON, Assembler, Compiler, Tool
 
 __all__ = [
     "SUFFIX_SINCE",
     "SelectionOptions",
     "choose_launches",
-    "choose_nvdisasm",
     "choose_targets",
     "select",
     "select_all",
@@ -52,6 +50,7 @@ class SelectionOptions:
     config: str = ""
     freeze_ptx: bool = False
     compiler: Sequence[str] = ()
+    assembler: Sequence[str] = ()
 
 
 def select(options: SelectionOptions) -> Selection:
@@ -65,7 +64,9 @@ def select(options: SelectionOptions) -> Selection:
     if len(found) > 1:
         names = ", ".join(repro.name for repro in found[:8])
         raise UsageError(f"--kernel {options.kernel}: this command takes one; name one of {names}")
-    return _select(options, found[0], *choose_nvdisasm())
+    selection = _select(options, found[0])
+    tool, notes = front_end(found[0].front_end).back_end.disassembler()
+    return replace(selection, nvdisasm=tool, notes=notes)
 
 
 def select_all(options: SelectionOptions) -> tuple[Selection, ...]:
@@ -77,34 +78,28 @@ def select_all(options: SelectionOptions) -> tuple[Selection, ...]:
         UsageError: something named does not exist; the message has the nearest that does.
         InfrastructureError: a toolchain cannot be installed.
     """
-    nvdisasm, notes = choose_nvdisasm()
     selections: list[Selection] = []
     refusals: list[UsageError] = []
+    tools: dict[str, tuple[Tool | None, tuple[str, ...]]] = {}
     for repro in find_kernels(options.kernel):
+        back = front_end(repro.front_end).back_end
+        if back.kind not in tools:
+            tools[back.kind] = back.disassembler()
+        tool, notes = tools[back.kind]
         try:
-            selections.append(_select(options, repro, nvdisasm, notes))
+            selections.append(replace(_select(options, repro), nvdisasm=tool, notes=notes))
         except UsageError as error:
             refusals.append(error)
     if not selections:
         raise refusals[0]
     left_out = tuple(dict.fromkeys(f"left out: {error}" for error in refusals))
-    return (replace(selections[0], notes=(*notes, *left_out)), *selections[1:])
+    return (replace(selections[0], notes=(*selections[0].notes, *left_out)), *selections[1:])
 
 
-def choose_nvdisasm() -> tuple[Tool | None, tuple[str, ...]]:
-    """The newest nvdisasm there is; without one, a note of what that means."""
-    try:
-        return find_nvdisasm(), ()
-    except (InfrastructureError, UsageError) as error:  # an index of one's own may lack it
-        return None, (f"instructions are not counted: {error}",)
-
-
-def _select(
-    options: SelectionOptions, repro: Repro, nvdisasm: Tool | None, notes: tuple[str, ...]
-) -> Selection:
+def _select(options: SelectionOptions, repro: Repro) -> Selection:
     config = ConfigFilter.parse(options.config)
     repro = _narrowed(repro, options)
-    if options.freeze_ptx and not options.ptxas:
+    if options.freeze_ptx and not (options.ptxas or options.assembler):
         raise UsageError("--freeze-ptx gives one PTX to several ptxas; name them with --ptxas")
     targets = choose_targets(options, repro)
     launches = choose_launches(options, repro)
@@ -113,11 +108,10 @@ def _select(
         launches=launches,
         targets=targets,
         compilers=_compilers(options, repro),
-        ptxas=_ptxas(options, repro),
+        ptxas=_assemblers(options, repro),
         config=config,
         freeze_ptx=options.freeze_ptx,
-        nvdisasm=nvdisasm,
-        notes=notes,
+        nvdisasm=None,
         is_compiler_named=bool(options.triton or options.compiler),
     )
 
@@ -241,13 +235,8 @@ def _compiler_words(options: SelectionOptions, repro: Repro, end: FrontEnd) -> l
         raise UsageError(f"{repro.name}: {said}; --triton does not apply")
     words = list(options.triton)
     for text in options.compiler:
-        kind = _KIND.match(text)
-        spec = text[kind.end() :].strip() if kind else text
-        if spec.removeprefix("==") in (INSTALLED, LATEST):
-            spec = spec.removeprefix("==")
-        elif kind is None or (spec and not _SPEC.match(spec)):
-            raise UsageError(f"--compiler {text}: write KIND==VERSION, for example triton==3.6.0")
-        if kind is None or kind[0] != repro.front_end:
+        kind, spec = _kind_and_spec("--compiler", text, (INSTALLED, LATEST), "triton==3.6.0")
+        if kind != repro.front_end:
             raise UsageError(
                 f"--compiler {text}: {repro.name} is compiled by {end.title} ({end.kind})"
             )
@@ -255,28 +244,61 @@ def _compiler_words(options: SelectionOptions, repro: Repro, end: FrontEnd) -> l
     return words
 
 
+def _kind_and_spec(option: str, text: str, words: Sequence[str], example: str) -> tuple[str, str]:
+    """The two parts of `KIND==VERSION`; the second is empty where only a kind is named."""
+    kind = _KIND.match(text)
+    spec = text[kind.end() :].strip() if kind else text
+    if spec.removeprefix("==") in words:
+        spec = spec.removeprefix("==")
+    elif kind is None or (spec and not _SPEC.match(spec)):
+        raise UsageError(f"{option} {text}: write KIND==VERSION, for example {example}")
+    return kind[0] if kind else "", spec
+
+
 def _option_of(end: FrontEnd) -> str:
     """The option that names a version of this compiler."""
     return "--triton" if end.kind == TRITON else "--compiler"
 
 
-def _ptxas(options: SelectionOptions, repro: Repro) -> tuple[Ptxas | None, ...]:
-    found: list[Ptxas | None] = []
+def _assemblers(options: SelectionOptions, repro: Repro) -> tuple[Assembler | None, ...]:
+    found: list[Assembler | None] = []
     end = front_end(repro.front_end)
-    for word in options.ptxas or [end.default_ptxas()]:
+    option = "--ptxas" if end.back_end.kind == PTXAS else "--assembler"
+    for word in _assembler_words(options, repro, end) or [end.default_assembler()]:
         if word == BUNDLED:
-            if end.default_ptxas() != BUNDLED:
+            if end.default_assembler() != BUNDLED:
                 raise UsageError(
-                    f"{repro.name}: --ptxas bundled needs a compiler that brings one along; name "
+                    f"{repro.name}: {option} bundled needs a compiler that brings one along; name "
                     "a version, or `latest`"
                 )
             found.append(None)
             continue
-        versions = select_ptxas(word)
+        versions = end.back_end.select(word)
         if not versions:
-            raise EmptySelectionError(f"--ptxas {word}: the package index has no such ptxas")
-        found.extend(install_ptxas(version) for version in versions)
+            raise EmptySelectionError(
+                f"{option} {word}: the package index has no such {end.back_end.title}"
+            )
+        found.extend(end.back_end.install(version) for version in versions)
     return tuple(dict.fromkeys(found))
+
+
+def _assembler_words(options: SelectionOptions, repro: Repro, end: FrontEnd) -> list[str]:
+    """The versions that `--ptxas` and `--assembler` name."""
+    back = end.back_end
+    if options.ptxas and back.kind != PTXAS:
+        raise UsageError(
+            f"{repro.name}: it is assembled by {back.title}; --ptxas does not apply, "
+            f"write --assembler {back.kind}==VERSION"
+        )
+    words = list(options.ptxas)
+    for text in options.assembler:
+        kind, spec = _kind_and_spec("--assembler", text, (BUNDLED, LATEST), "ptxas==13.1.115")
+        if kind != back.kind:
+            raise UsageError(
+                f"--assembler {text}: {repro.name} is assembled by {back.title} ({back.kind})"
+            )
+        words.append(spec or end.default_assembler())
+    return words
 
 
 def small_launch(selection: Selection, launch: PlannedLaunch) -> PlannedLaunch:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.tables.survivors import common_reason
 from harness.values.change import Change, ChangeKind, Facts, Severity
 from harness.values.kernel import Config
-from harness.values.toolchain import BUNDLED
+from harness.values.toolchain import BUNDLED, assembler_name
 from harness.values.verdict import VerdictKind
 
 __all__ = ["ChangeGroup", "group_changes"]
@@ -156,13 +156,14 @@ def _where(cells: Sequence[Facts]) -> str:
     ptxas = [
         f"{each.ptxas} (bundled)" if each.ptxas_origin == BUNDLED else each.ptxas for each in cells
     ]
+    tool = _some([assembler_name(each.assembler) for each in cells], "assemblers")
     labels = [Config.of(dict(each.config)).label for each in cells]
     parts = [
         _some([each.kernel for each in cells], "kernels"),
         _some([each.launch for each in cells], "launches"),
         _some([each.target for each in cells], "targets"),
         _some([each.compiler_name if each.compiler else "PTX" for each in cells], "Tritons"),
-        f"ptxas {_some(ptxas, 'versions')}",
+        f"{tool} {_some(ptxas, 'versions')}",
         _some(labels, "configs", shown=1),
     ]
     return " · ".join(parts)

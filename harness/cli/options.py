@@ -38,26 +38,9 @@ holds_option = click.option(
 )
 
 
-def selection_options(function: F, *, kernel_required: bool = True) -> F:
-    """What to compile with what."""
-    options = (
-        click.option(
-            "--kernel",
-            type=Words(),
-            multiple=True,
-            callback=once,
-            required=kernel_required,
-            metavar="KERNEL",
-            help="A repro's name or a pattern of names (see `triage kernels`), FILE.py, "
-            "FILE.py::NAME, or FILE.ptx.",
-        ),
-        click.option(
-            "--sm",
-            type=Words(),
-            multiple=True,
-            metavar="SM",
-            help="GPU target: 90a, sm_100a, 100f ... Repeatable. Default: the repro's.",
-        ),
+def _toolchain_options() -> tuple[Callable[[F], F], ...]:
+    """Which compilers and assemblers."""
+    return (
         click.option(
             "--triton",
             type=Words(),
@@ -81,6 +64,37 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
             help="ptxas version, specifier ('>=13.1,<13.4'), `latest`, or `bundled` (the one that "
             "this Triton picks; the default). Repeatable.",
         ),
+        click.option(
+            "--assembler",
+            type=Words(),
+            multiple=True,
+            metavar="KIND==X",
+            help="Any assembler's version; `ptxas==13.1.115` is `--ptxas 13.1.115`. Repeatable.",
+        ),
+    )
+
+
+def selection_options(function: F, *, kernel_required: bool = True) -> F:
+    """What to compile with what."""
+    options = (
+        click.option(
+            "--kernel",
+            type=Words(),
+            multiple=True,
+            callback=once,
+            required=kernel_required,
+            metavar="KERNEL",
+            help="A repro's name or a pattern of names (see `triage kernels`), FILE.py, "
+            "FILE.py::NAME, or FILE.ptx.",
+        ),
+        click.option(
+            "--sm",
+            type=Words(),
+            multiple=True,
+            metavar="SM",
+            help="GPU target: 90a, sm_100a, 100f ... Repeatable. Default: the repro's.",
+        ),
+        *_toolchain_options(),
         click.option(
             "--launch", type=Words(), metavar="NAME", help="Launch function, or a pattern of them."
         ),

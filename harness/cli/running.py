@@ -26,6 +26,7 @@ def selection_words(options: Mapping[str, Any]) -> SelectionOptions:
         triton=options["triton"],
         compiler=options["compiler"],
         ptxas=options["ptxas"],
+        assembler=options["assembler"],
         launch=options["launch"],
         set=options["overrides"],
         config=options["config"],
@@ -41,6 +42,7 @@ def spelled(words: SelectionOptions) -> list[str]:
         ("--triton", words.triton),
         ("--compiler", words.compiler),
         ("--ptxas", words.ptxas),
+        ("--assembler", words.assembler),
         ("--set", words.set),
     ):
         for value in values:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from harness.bench.bench import Kept, Sessions, Workbench
+    from harness.frontends.back_end import BackEnd
     from harness.frontends.readings import PtxReading
     from harness.processes.hub import Hub
     from harness.ptxas.flags import FlagChange
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from harness.values.limits import Limits
     from harness.values.outcome import Capture, LaunchFacts, Lowering
     from harness.values.target import Target
-    from harness.values.toolchain import Compiler, Ptxas, Tool
+    from harness.values.toolchain import Assembler, Compiler, Tool
     from harness.values.verdict import Verdict
 
 __all__ = [
@@ -110,7 +111,7 @@ class Selection:
     launches: tuple[PlannedLaunch, ...]
     targets: tuple[Target, ...]
     compilers: tuple[Compiler, ...]
-    ptxas: tuple[Ptxas | None, ...]
+    ptxas: tuple[Assembler | None, ...]
     config: ConfigFilter
     freeze_ptx: bool
     nvdisasm: Tool | None
@@ -129,19 +130,19 @@ class PlannedCell:
 
     cell: CellId
     compiler: Compiler
-    ptxas: Ptxas
+    ptxas: Assembler
     limits: Limits | None
     nvdisasms: tuple[Tool, ...]
     launch: CapturedLaunch | None = None
     record: LaunchFacts | None = None
-    bundled: Ptxas | None = None
+    bundled: Assembler | None = None
     freeze_ptx: bool = False
     raw_ptx: str | None = None
     entry: str | None = None
     change: FlagChange | None = None
 
     @property
-    def seen_ptxas(self) -> Ptxas:
+    def seen_ptxas(self) -> Assembler:
         """The ptxas that the compiler is pointed at: it decides the PTX."""
         return self.bundled if self.freeze_ptx and self.bundled else self.ptxas
 
@@ -170,11 +171,12 @@ class FrontEnd(Protocol):
     assembler takes. `options` of a config leave the kernel's meaning alone. `levels` are those at
     which a kernel can be reduced besides what the assembler takes. `interprets`: its launches can
     be run without its compiler, and compared. `patches`: its kernels are Python with a tuner, whose
-    source a patch can change.
+    source a patch can change. `back_end` is the assembler that takes the last of its stages.
     """
 
     kind: str
     title: str
+    back_end: BackEnd
     suffixes: tuple[str, ...]
     stages: tuple[str, ...]
     options: tuple[str, ...]
@@ -226,7 +228,7 @@ class FrontEnd(Protocol):
             InfrastructureError: there is none.
         """
 
-    def default_ptxas(self) -> str:
+    def default_assembler(self) -> str:
         """`bundled` where the compiler brings an assembler along; else a version, or `latest`."""
 
     def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:
@@ -262,15 +264,18 @@ class FrontEnd(Protocol):
         """As `plan`, from what is stored; None where it is not. Nothing is fetched or started."""
 
     async def lower(
-        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Ptxas
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
     ) -> Kept[Lowering]:
-        """Lower one config for this ptxas; the artifact `ptx` is what it is to assemble."""
+        """Lower one config for this assembler.
 
-    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas) -> str:
+        The artifact of the name of the last stage (`ptx`) is what it is to assemble.
+        """
+
+    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
         """By what a lowering is kept: equal for all that share one."""
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
-        """What the PTX says, beside the IR that it came from."""
+        """What the program (by its sha256) says, beside the IR that it came from."""
 
     async def failing_pass(
         self,
@@ -278,7 +283,7 @@ class FrontEnd(Protocol):
         launch: CapturedLaunch,
         record: LaunchFacts,
         *,
-        ptxas: Ptxas,
+        ptxas: Assembler,
         traps: bool,
     ) -> str | None:
         """The pass that fails or dies, or (`traps`) that puts a trap in; None where none is known.

@@ -16,12 +16,12 @@ from harness.values.kernel import Config, Repro
 from harness.values.limits import limits_of
 from harness.values.outcome import Capture, LaunchFacts, RaisedError
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, compiler_name
+from harness.values.toolchain import BUNDLED, PTXAS, compiler_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.values.toolchain import Compiler, Ptxas, Tool
+    from harness.values.toolchain import Assembler, Compiler, Tool
 
 __all__ = ["cells_of"]
 
@@ -165,7 +165,7 @@ class _Wanted:
             for chosen in self.selection.ptxas:
                 ptxas = chosen or bundled
                 assert ptxas is not None, "the selection names a ptxas where none is bundled"
-                frozen = self.selection.freeze_ptx and chosen is not None
+                frozen = self.selection.freeze_ptx and chosen is not None and chosen.kind == PTXAS
                 cell = CellId(
                     kernel=self._kernel_name(record),
                     launch=label,
@@ -173,6 +173,7 @@ class _Wanted:
                     target=self.target,
                     compiler=self.captured.compiler.label,
                     ptxas=f"{ptxas.label}-frozen" if frozen else ptxas.label,
+                    assembler=ptxas.kind,
                 )
                 cells.append(
                     PlannedCell(
@@ -189,7 +190,7 @@ class _Wanted:
                 )
         return cells
 
-    def _bundled(self) -> Ptxas | None:
+    def _bundled(self) -> Assembler | None:
         """The ptxas that the compiler brings along."""
         path = self.captured.capture.value.ptxas
         return describe_ptxas(Path(path), BUNDLED) if path else None

@@ -44,10 +44,11 @@ def nothing_promised(ir: str, ptx: str) -> Promises:  # noqa: ARG001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PtxReading:
-    """What the parent reads off one PTX, and off the IR it came from.
+    """What the parent reads off one program, and off the IR it came from.
 
     `ttir_effects`, `has_trap`, `unknown_effects` and `lost_assembly` are those of `Promises`.
-    `problem` says why the PTX could not be read.
+    `problem` says why the program could not be read. Of one that is no PTX there are no `facts`;
+    `kernel` is then the kernel's name in it, and `body_sha256` hashes all of it that counts.
     """
 
     facts: PtxFacts | None
@@ -57,6 +58,7 @@ class PtxReading:
     unknown_effects: tuple[str, ...] = ()
     lost_assembly: tuple[str, ...] = ()
     problem: str | None = None
+    kernel: str | None = None
 
 
 def read_stored(

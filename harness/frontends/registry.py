@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.frontends.base import FrontEnd
     from harness.processes.hub import Hub
 
-__all__ = ["OpenSessions", "front_end", "front_ends", "kinds"]
+__all__ = ["OpenSessions", "front_end", "front_ends", "kinds", "stages_of"]
 
 GROUP = "kernel_triage.front_ends"
 _OURS = {
@@ -53,7 +53,13 @@ def front_end(kind: str) -> FrontEnd:
         raise UsageError(f"no compiler of the kind {kind!r}; there are {', '.join(kinds())}")
     end = cast("FrontEnd", point.load())
     name_kind(kind, end.title)
+    name_kind(end.back_end.kind, end.back_end.title)
     return end
+
+
+def stages_of(kind: str) -> tuple[str, ...]:
+    """The stages of a kind of compiler; none where its package is not installed any more."""
+    return front_end(kind).stages if kind in kinds() else ()
 
 
 def front_ends() -> list[FrontEnd]:

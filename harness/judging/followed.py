@@ -287,7 +287,7 @@ def toolchain_of(row: Row) -> str:
     """`Triton 3.6.0, ptxas 12.8.93`."""
     if row.ptxas == EMULATOR:
         return f"{row.compiler_name}, on the emulator"
-    return f"{row.compiler_name}, ptxas {row.ptxas}" if row.compiler else f"ptxas {row.ptxas}"
+    return f"{row.compiler_name}, {row.tool}" if row.compiler else row.tool
 
 
 def _measure_of(row: Row, thresholds: Thresholds) -> str | None:

@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from harness.values.outcome import Assembly, Lowering
     from harness.values.target import Target
 
-__all__ = ["CellEvidence", "judge"]
+__all__ = ["CellEvidence", "judge", "judge_ptxas"]
+
+
+def judge_ptxas(evidence: CellEvidence) -> Verdict:
+    """The verdict on a run of ptxas that left no cubin."""
+    assert evidence.assembly is not None
+    return judge_assembly(
+        evidence.assembly, log=evidence.log, entry=evidence.entry, target=evidence.target
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +48,9 @@ class CellEvidence:
     `unknown_effects` which of its operations may write, for all that is known. `lost_assembly` are
     instructions of its inline assembly that the PTX has not. `trouble` says why our own side
     failed. `compiler` is what people call the compiler; `judge_lowering` is its front end's verdict
-    on a lowering that raised or did not end well.
+    on a lowering that raised or did not end well. `code` is what people call the program that the
+    assembler takes, and `judge_code` its back end's verdict on a run that left no machine code.
+    `kernel` is the kernel's name in a program that is no PTX.
     """
 
     target: Target
@@ -58,6 +68,14 @@ class CellEvidence:
     trouble: str | None = None
     compiler: str = compiler_name(TRITON)
     judge_lowering: Callable[[Lowering], Verdict] = judge_lowering
+    code: str = "PTX"
+    judge_code: Callable[[CellEvidence], Verdict] = judge_ptxas
+    kernel: str | None = None
+
+    @property
+    def entry(self) -> str | None:
+        """The kernel's name in the program."""
+        return self.ptx.entry if self.ptx else self.kernel
 
 
 def judge(evidence: CellEvidence, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> Verdict:
@@ -75,12 +93,13 @@ def judge(evidence: CellEvidence, thresholds: Thresholds = DEFAULT_THRESHOLDS) -
         return failed(VerdictKind.PASS_FAILURE, Stage.PTX, reason, message=said)
     if assembly is None:
         reason = "nothing was assembled: " + (
-            f"{evidence.compiler} ended well and left no PTX" if lowering else "there is no PTX"
+            f"{evidence.compiler} ended well and left no {evidence.code}"
+            if lowering
+            else f"there is no {evidence.code}"
         )
         return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=Stage.PTX)
     if not (assembly.end.ok and assembly.has_cubin):
-        entry = evidence.ptx.entry if evidence.ptx else None
-        return judge_assembly(assembly, log=evidence.log, entry=entry, target=evidence.target)
+        return evidence.judge_code(evidence)
     return (
         _judge_stub(evidence)
         or _judge_fit(evidence)
@@ -201,7 +220,7 @@ def _judge_health(evidence: CellEvidence, thresholds: Thresholds) -> Verdict | N
 
 def _of_this_kernel(evidence: CellEvidence, message: str) -> str:
     """That a kernel spills is no sign of a bug that another one has: its name belongs to it."""
-    return f"{evidence.ptx.entry}: {message}" if evidence.ptx else message
+    return f"{evidence.entry}: {message}" if evidence.entry else message
 
 
 def _caveats(evidence: CellEvidence) -> str:

@@ -63,11 +63,12 @@ class _Choice(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Toolchains(msgspec.Struct, forbid_unknown_fields=True):
-    """`compilers` are those of other front ends, by kind."""
+    """`compilers` and `assemblers` are those of other front ends, by kind."""
 
     triton: _Choice = msgspec.field(default_factory=lambda: _Choice(spec=INSTALLED))
     ptxas: _Choice = msgspec.field(default_factory=lambda: _Choice(spec=BUNDLED))
     compilers: dict[str, _Choice] = {}
+    assemblers: dict[str, _Choice] = {}
 
 
 class _When(msgspec.Struct, forbid_unknown_fields=True):
@@ -198,6 +199,10 @@ class _Meaning:
             compilers={
                 kind: self._versions(f"compilers.{kind}", choice, (INSTALLED, LATEST))
                 for kind, choice in data.toolchains.compilers.items()
+            },
+            assemblers={
+                kind: self._versions(f"assemblers.{kind}", choice, (BUNDLED, LATEST))
+                for kind, choice in data.toolchains.assemblers.items()
             },
             targets=tuple(
                 _meant(f"$.targets[{index}]", Target.parse, text)

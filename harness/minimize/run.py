@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from harness.cells.run import CompileOptions, open_bench
-from harness.frontends.base import Selection
+from harness.frontends.base import FrontEnd, Selection
 from harness.frontends.registry import front_end
 from harness.minimize.executing import minimize_executed
 from harness.minimize.levels import (
@@ -22,9 +22,10 @@ from harness.processes.hub import Hub
 from harness.runs.same_inputs import SameInputs
 from harness.store.store import Store
 from harness.values.errors import UsageError
+from harness.values.toolchain import PTX
 from harness.values.verdict import Stage
 
-__all__ = ["LEVELS", "minimize"]
+__all__ = ["LEVELS", "can_be_reduced", "minimize"]
 
 _LEVELS: Mapping[str, Callable[[Reducing], Awaitable[Minimization | Uninteresting]]] = {
     "config": minimize_config,
@@ -33,6 +34,11 @@ _LEVELS: Mapping[str, Callable[[Reducing], Awaitable[Minimization | Uninterestin
     "ptx": minimize_ptx,
 }
 LEVELS = ("auto", *_LEVELS)
+
+
+def can_be_reduced(end: FrontEnd) -> bool:
+    """Whether there is a level at which kernels of a compiler can be reduced."""
+    return bool(end.levels) or end.back_end.takes == PTX
 
 
 async def minimize(
@@ -52,6 +58,12 @@ async def minimize(
         TriageError: nothing could be tried at all.
     """
     started = time.monotonic()
+    end = front_end(selection.repro.front_end)
+    if not can_be_reduced(end):
+        raise UsageError(
+            f"{selection.repro.name}: what {end.title} generates is no PTX, which is all that can "
+            "be reduced of it"
+        )
     run = store.begin_run(how.command)
     async with Hub() as hub:
         bench = open_bench(hub, store, how)

@@ -13,28 +13,30 @@ from harness.cells.run import CapturePlace
 from harness.cells.selection import (
     SelectionOptions,
     choose_launches,
-    choose_nvdisasm,
     choose_targets,
 )
+from harness.frontends.back_end import BackEnd
 from harness.frontends.base import PlannedLaunch, Selection
+from harness.frontends.ptxas_back_end import PTXAS_BACK_END
 from harness.frontends.registry import front_end, front_ends
 from harness.matrix.rules import Rules, Shard, spec_hint
 from harness.packages.versions import LATEST, exact_version, newest_of_minor, select
 from harness.repros.find import find_kernels, list_repros
-from harness.toolchains.install import (
-    install_ptxas,
-    installed_nvdisasm,
-    planned_ptxas,
-    select_ptxas,
-)
 from harness.toolchains.installed import installed_versions
-from harness.toolchains.marker import PTXAS
-from harness.toolchains.offered import available_ptxas
 from harness.values.errors import InfrastructureError, OfflineError, UsageError
 from harness.values.kernel import ConfigFilter, Repro
 from harness.values.matrix import Extra, Matrix, VersionChoice
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, INSTALLED, PTX, TRITON, Compiler, Ptxas, Tool
+from harness.values.toolchain import (
+    BUNDLED,
+    INSTALLED,
+    PTX,
+    PTXAS,
+    TRITON,
+    Assembler,
+    Compiler,
+    Tool,
+)
 from harness.values.workaround import KeptWorkaround
 from harness.workarounds.expiry import to_retest, to_run
 
@@ -104,19 +106,15 @@ class _Planner:
     versions: dict[str, set[Version]] = field(default_factory=lambda: {TRITON: set(), PTXAS: set()})
     _compilers: dict[tuple[str, str], Compiler | None] = field(default_factory=dict)
     _words: dict[str, list[str]] = field(default_factory=dict)
-    _ptxas: dict[str, Ptxas | None] = field(default_factory=dict)
-    _nvdisasm: Tool | None = None
+    _assemblers: dict[str, BackEnd] = field(default_factory=lambda: {PTXAS: PTXAS_BACK_END})
+    _tools: dict[tuple[str, str], Assembler | None] = field(default_factory=dict)
+    _disassemblers: dict[str, Tool | None] = field(default_factory=dict)
 
     @property
     def matrix(self) -> Matrix:
         return self.rules.matrix
 
     def plan(self) -> MatrixPlan:
-        if self.installs:
-            self._nvdisasm, notes = choose_nvdisasm()
-            self.warnings += notes
-        else:
-            self._nvdisasm = installed_nvdisasm()
         self._words[TRITON] = self._versions(TRITON, self.matrix.triton)
         ptxas = self._versions(PTXAS, self.matrix.ptxas)
         for repro in self._kernels():
@@ -174,11 +172,11 @@ class _Planner:
         return list(dict.fromkeys(found))
 
     def _chosen(self, tool: str, spec: str, *, prereleases: bool) -> list[Version]:
-        choose = select_ptxas if tool == PTXAS else front_end(tool).select
+        end = self._assemblers.get(tool) or front_end(tool)
         entry = f"toolchains.{tool}"
         try:
             # `==12.8` is one version that may not exist: said as what it is, not as an error.
-            chosen = choose(spec, prereleases=prereleases)
+            chosen = end.select(spec, prereleases=prereleases)
         except OfflineError as error:
             self._warn(entry, f"only what is installed is used: {error}")
             chosen = select(installed_versions(tool), spec, what=tool, prereleases=prereleases)
@@ -186,14 +184,9 @@ class _Planner:
             self._warn(entry, str(error))
             return []
         if not chosen:
-            available = self._available(tool)
-            self._warn(entry, spec_hint(spec, available) or f"{spec} names pre-releases only")
+            hint = spec_hint(spec, end.available())
+            self._warn(entry, hint or f"{spec} names pre-releases only")
         return chosen
-
-    def _available(self, tool: str) -> list[Version]:
-        if tool != PTXAS:
-            return front_end(tool).available()
-        return [version for version, _ in available_ptxas()]
 
     def _words_for(self, repro: Repro, launch: PlannedLaunch) -> list[str]:
         """The versions of the compiler of a launch, as the matrix names them."""
@@ -203,7 +196,20 @@ class _Planner:
             self._words[kind] = self._versions(kind, choice) if choice else [INSTALLED]
         return self._words[kind]
 
+    def _assembler_words(self, repro: Repro, ptxas: list[str]) -> list[str]:
+        """As `_words_for`, of the assembler; `ptxas` where that is what it is."""
+        end = front_end(repro.front_end)
+        kind = end.back_end.kind
+        if kind == PTXAS:
+            return ptxas
+        if kind not in self._words:
+            self._assemblers[kind] = end.back_end
+            default = VersionChoice(specs=(end.default_assembler(),))
+            self._words[kind] = self._versions(kind, self.matrix.assemblers.get(kind, default))
+        return self._words[kind]
+
     def _product(self, repro: Repro, ptxas: list[str]) -> None:
+        ptxas = self._assembler_words(repro, ptxas)
         launches = self._launches(repro)
         targets = tuple(str(target) for target in self.matrix.targets)
         for target in choose_targets(SelectionOptions(kernel=repro.name, sm=targets), repro):
@@ -246,8 +252,10 @@ class _Planner:
         named = extra.triton and self._versions(
             repro.front_end, VersionChoice(specs=(extra.triton,))
         )
+        ptxas = self._assembler_words(repro, ptxas)
         if extra.ptxas:
-            ptxas = self._versions("ptxas", VersionChoice(specs=(extra.ptxas,)))
+            kind = front_end(repro.front_end).back_end.kind
+            ptxas = self._versions(kind, VersionChoice(specs=(extra.ptxas,)))
         for target in choose_targets(options, repro):
             for launch in choose_launches(options, repro):
                 words = self._words_for(repro, launch)
@@ -282,8 +290,11 @@ class _Planner:
         if not self.shard.has(f"{repro.group or repro.name}/{label}@{target}/{version}"):
             return
         compiler = self._compiler(kind, word)
-        bundles = front_end(kind).default_ptxas() == BUNDLED
-        chosen = [self._one_ptxas(name) for name in ptxas if bundles or name != BUNDLED]
+        end = front_end(kind)
+        bundles = end.default_assembler() == BUNDLED
+        chosen = [
+            self._assembler(end.back_end, name) for name in ptxas if bundles or name != BUNDLED
+        ]
         tools = tuple(tool for known, tool in chosen if known)
         if compiler is None or not tools:
             self.rules.unseen(*at)
@@ -302,7 +313,7 @@ class _Planner:
                     ptxas=tools,
                     config=config,
                     freeze_ptx=self.matrix.freeze_ptx and kind != PTX,
-                    nvdisasm=self._nvdisasm,
+                    nvdisasm=self._disassembler(end.back_end),
                 ),
                 target=target,
                 compiler=compiler,
@@ -327,14 +338,22 @@ class _Planner:
             self._compilers[kind, word] = self._had(install)
         return self._compilers[kind, word]
 
-    def _one_ptxas(self, word: str) -> tuple[bool, Ptxas | None]:
+    def _assembler(self, end: BackEnd, word: str) -> tuple[bool, Assembler | None]:
         """Whether it is available, and which it is: None for the bundled one."""
         if word == BUNDLED:
             return True, None
-        if word not in self._ptxas:
-            get = install_ptxas if self.installs else planned_ptxas
-            self._ptxas[word] = self._had(lambda: get(word))
-        return self._ptxas[word] is not None, self._ptxas[word]
+        at = end.kind, word
+        if at not in self._tools:
+            get = end.install if self.installs else end.planned
+            self._tools[at] = self._had(lambda: get(word))
+        return self._tools[at] is not None, self._tools[at]
+
+    def _disassembler(self, end: BackEnd) -> Tool | None:
+        if end.kind not in self._disassemblers:
+            tool, notes = end.disassembler(installs=self.installs)
+            self._disassemblers[end.kind] = tool
+            self.warnings[:0] = notes
+        return self._disassemblers[end.kind]
 
     def _had(self, install: Callable[[], T]) -> T | None:
         """What is installed; None where this machine cannot, which fails no other version."""

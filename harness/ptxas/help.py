@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.ptxas.options import PtxasOption
-    from harness.values.toolchain import Ptxas
+    from harness.values.toolchain import Assembler
 
 __all__ = ["options_of"]
 
 _SECONDS = 60.0
 
 
-def options_of(ptxas: Ptxas) -> list[PtxasOption]:
+def options_of(ptxas: Assembler) -> list[PtxasOption]:
     """The options worth a try that this ptxas knows, in their order.
 
     It is asked once for each executable, by its hash.

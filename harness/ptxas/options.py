@@ -2,7 +2,7 @@
 
 Which version knows an option is read from its own `--help`, never from a table of versions.
 
-Sources: `ptxas --help`; "CUDA Compiler Driver NVCC", section "Ptxas Options"; PTX ISA,
+Sources: `ptxas --help`; "CUDA Compiler Driver NVCC", section "Assembler Options"; PTX ISA,
 "Performance-Tuning Directives". That ptxas aims at the occupancy that a block's size (`.reqntid`,
 `.maxntid`) permits, where no `.minnctapersm` says how many blocks are wanted, was observed: at 64
 threads a kernel under pressure gets 32 registers on a GPU of 2,048 threads, 40 on one of 1,536, and

@@ -20,7 +20,7 @@ from harness.report.claims import AttachedPlace
 from harness.tables.survivors import Survivors, survivors
 from harness.values.outcome import signal_name
 from harness.values.row import Row
-from harness.values.toolchain import compiler_name
+from harness.values.toolchain import assembler_name, compiler_name
 from harness.values.verdict import Signature, VerdictKind
 
 __all__ = [
@@ -144,7 +144,9 @@ class Dossier:
     @property
     def tool(self) -> str:
         """The compiler in which it goes wrong, as a sentence names it."""
-        return "ptxas" if self.history_axis == "ptxas" else compiler_name(self.case.compiler)
+        if self.history_axis == self.case.assembler:
+            return assembler_name(self.case.assembler)
+        return compiler_name(self.case.compiler)
 
     @property
     def history_axis(self) -> str:
@@ -154,7 +156,8 @@ class Dossier:
         """
         if self.kind is VerdictKind.SICK and self.along_triton and self.along_triton.boundary:
             return self.along_triton.axis
-        return "ptxas" if self.in_ptxas else self.case.compiler or "ptxas"
+        assembler = self.case.assembler
+        return assembler if self.in_ptxas else self.case.compiler or assembler
 
     @property
     def fates(self) -> Survivors:
@@ -164,7 +167,8 @@ class Dossier:
     @property
     def history(self) -> BisectReport | None:
         """Along the tool in which it goes wrong."""
-        return self.along_ptxas if self.history_axis == "ptxas" else self.along_triton
+        is_assembler = self.history_axis == self.case.assembler
+        return self.along_ptxas if is_assembler else self.along_triton
 
     @property
     def newest(self) -> str | None:
@@ -212,7 +216,8 @@ class Dossier:
     @property
     def version(self) -> str:
         """The failing version of the tool in which it goes wrong."""
-        return self.case.ptxas if self.history_axis == "ptxas" else self.case.triton or ""
+        case = self.case
+        return case.ptxas if self.history_axis == case.assembler else case.compiler_version or ""
 
     def places(self, version: str) -> list[AttachedPlace]:
         """The attached inputs on one version of that tool, the smallest first.

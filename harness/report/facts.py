@@ -20,7 +20,7 @@ from harness.toolchains.offered import available_ptxas
 from harness.values.kernel import Repro
 from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
-from harness.values.toolchain import TRITON, compiler_name
+from harness.values.toolchain import TRITON, assembler_name, compiler_name
 
 __all__ = ["environment_of", "log_of", "origin_of", "ptxas_facts"]
 
@@ -70,13 +70,12 @@ def log_of(store: Store, record: ResultRecord) -> str:
 def environment_of(case: Row) -> dict[str, str]:
     """In the manner of collect_env, with the ptxas if it ran; a GPU has no part in it."""
     title = compiler_name(case.compiler or TRITON)
-    ptxas = {
-        "ptxas version": f"{case.ptxas} ({case.ptxas_origin})",
-        "ptxas flags": shlex.join(case.ptxas_flags),
-    }
+    tool = assembler_name(case.assembler)
+    own = {f"{tool} version": f"{case.ptxas} ({case.ptxas_origin})"}
+    own |= {f"{tool} flags": shlex.join(case.ptxas_flags)} if case.ptxas_flags else {}
     return {
         f"{title} version": case.compiler_version or "none: the input is PTX",
-        **(ptxas if case.ptxas_flags else {}),
+        **(own if case.ptxas_flags or case.program_sha256 else {}),
         "target": case.target,
         "PyTorch version": metadata.version("torch"),
         "Python version": platform.python_version(),

@@ -29,12 +29,10 @@ from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed, follow
 from harness.minimize.reduction.progress import MinimizeOptions, Watch
 from harness.minimize.reduction.result import Minimization, Uninteresting
-from harness.minimize.run import minimize
+from harness.minimize.run import can_be_reduced, minimize
 from harness.report.dossier import Dossier, KnownWorkaround, Missing, Upstream
 from harness.report.facts import environment_of, log_of, origin_of, ptxas_facts
 from harness.store.store import Store
-from harness.toolchains.install import install_ptxas
-from harness.toolchains.offered import available_ptxas
 from harness.values.errors import (
     CaptureError,
     EmptySelectionError,
@@ -44,7 +42,7 @@ from harness.values.errors import (
 )
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
-from harness.values.toolchain import TRITON, compiler_name
+from harness.values.toolchain import PTX, PTXAS, TRITON, assembler_name, compiler_name
 from harness.values.verdict import Stage, VerdictKind
 from harness.workarounds.result import Candidate, WorkaroundReport
 from harness.workarounds.run import WorkaroundOptions, find_workarounds
@@ -140,26 +138,32 @@ async def gather(
         blame=await work.piece("whose fault it is", "blame", lambda: _blame(work, mine, case)),
         minimized=await work.piece(
             "the smallest input", "minimize", lambda: _minimize(work, mine, case)
-        ),
+        )
+        if can_be_reduced(front_end(selection.repro.front_end))
+        else None,
         missing=tuple(work.missing),
     )
 
 
 async def _histories(work: _Gathering, mine: Selection, dossier: Dossier) -> Dossier:
     """The dossier with what happens along ptxas, its flags, other targets, and along Triton."""
+    assembler = dossier.case.assembler
+    is_ptxas = assembler == PTXAS
     if dossier.in_ptxas:
         dossier = replace(
             dossier,
             along_ptxas=await work.piece(
-                "the history along ptxas",
-                "bisect --axis ptxas",
-                lambda: _bisect(work, mine, dossier, "ptxas"),
+                f"the history along {assembler_name(assembler)}",
+                f"bisect --axis {assembler if is_ptxas else 'assembler'}",
+                lambda: _bisect(work, mine, dossier, assembler),
             ),
             flags=await work.piece(
                 "ptxas' flags, one at a time",
                 "bisect --axis flag",
                 lambda: _contrast(work, mine, "flag"),
-            ),
+            )
+            if is_ptxas
+            else None,
             targets=await work.piece(
                 "other targets", "bisect --axis target", lambda: _contrast(work, mine, "target")
             ),
@@ -208,6 +212,11 @@ def _check_upstream(selection: Selection, case: Row, options: GatherOptions) -> 
         raise UsageError(
             f"--for nvidia: this is no failure of ptxas: {case.verdict} in stage {case.stage}, "
             f"before ptxas has the kernel; report it with --for {maintainers}"
+        )
+    if options.upstream is Upstream.NVIDIA and case.assembler != PTXAS:
+        raise UsageError(
+            f"--for nvidia: {selection.repro.name} is assembled by {case.tool}; report it with "
+            "--for project"
         )
     if options.upstream is Upstream.TRITON and case.compiler not in (None, TRITON):
         raise UsageError(
@@ -275,10 +284,11 @@ async def _bisect(work: _Gathering, mine: Selection, dossier: Dossier, axis: str
 
 def _on_axis(case: Row, axis: str) -> str | None:
     """The case's own version, where the axis has it: no graver failure of another one is meant."""
-    if axis != "ptxas":
+    if axis != case.assembler:
         mine, known = case.compiler_version, [str(each) for each in front_end(axis).available()]
     else:
-        mine, known = case.ptxas, [str(version) for version, _ in available_ptxas()]
+        back = front_end(case.compiler or PTX).back_end
+        mine, known = case.ptxas, [str(version) for version in back.available()]
     return mine if mine in known else None
 
 
@@ -294,11 +304,11 @@ async def _elsewhere(
     versions += [report.version(finding.fix.after)] if finding.fix else []
     found = {}
     for version in dict.fromkeys((*versions, *filter(None, (dossier.newest,)))):
-        if dossier.history_axis == "ptxas":
-            there = replace(every, ptxas=(install_ptxas(version),))
+        end = front_end(every.repro.front_end)
+        if dossier.history_axis == dossier.case.assembler:
+            there = replace(every, ptxas=(end.back_end.install(version),))
         else:
-            installed = front_end(every.repro.front_end).install(version)
-            there = replace(every, compilers=(installed,))
+            there = replace(every, compilers=(end.install(version),))
         failing = [replace(there, config=_only(row, dossier.rows)) for row in dossier.failing]
         with contextlib.suppress(CaptureError, EmptySelectionError):
             work.tell(f"the configs that fail, with {dossier.tool} {version}")

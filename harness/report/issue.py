@@ -56,10 +56,10 @@ class View:
                 f"not work with {_compilers(d)}",
                 *rows,
             )
-        name = f"ptxas {case.ptxas}" if d.in_ptxas else d.function
+        name = case.tool if d.in_ptxas else d.function
         said = observed_words(d.kind)
         if d.in_ptxas:
-            said = escaped(self.message.removeprefix("ptxas ").removesuffix(", saying nothing"))
+            said = escaped(self.message.removeprefix(f"{d.tool} ").removesuffix(", saying nothing"))
         if d.condition:
             said = f"{observed_words(d.kind)}: {escaped(self.message)}"
         if self.upstream is Upstream.TRITON and (title := collapse_title(self.ledger, d)):
@@ -291,7 +291,7 @@ class View:
             else []
         )
         if good:
-            lines.append(f"These ptxas work: {', '.join(good)}.")
+            lines.append(f"These {self.d.tool} work: {', '.join(good)}.")
         return [self.ledger.say(line) for line in lines]
 
     def history_words(self, report: BisectReport) -> str:
@@ -331,7 +331,7 @@ class View:
 
 def _compilers(d: Dossier) -> str:
     compiler = d.case.compiler_name if d.case.compiler else ""
-    ptxas = f"ptxas {d.case.ptxas}" if d.in_ptxas else ""
+    ptxas = d.case.tool if d.in_ptxas else ""
     return " and ".join(filter(None, (compiler, ptxas)))
 
 

@@ -12,15 +12,15 @@ from harness.cells.run import CompileOptions, open_bench
 from harness.cells.selection import small_launch
 from harness.emulator.values import Budget
 from harness.frontends.base import LaunchCode, PlannedLaunch, Selection
-from harness.frontends.registry import front_end
 from harness.frontends.triton.lower import fetch_launch_code
 from harness.processes.hub import Hub
 from harness.runs.executing import Execution, execute, keep_execution
 from harness.runs.jobs import RunTrial
 from harness.runs.real_values import PLAIN_TARGET, recorded
 from harness.runs.references import References, reference_of
+from harness.runs.same_inputs import require_values
 from harness.store.store import Store
-from harness.values.errors import EmptySelectionError, TriageError, UsageError
+from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.run import Inputs, RunRow
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
@@ -97,7 +97,7 @@ async def run_selections(
         bench = open_bench(hub, store, options)
         together: dict[object, list[str]] = {}
         for selection in selections:
-            _check_front_end(selection)
+            require_values(selection)
             kernels = together.setdefault(selection.repro.file, [])
             kernels.append(selection.repro.kernel or "*")
         runs = _Runs(
@@ -128,18 +128,6 @@ async def run_selections(
         failures=tuple(dict.fromkeys(str(error) for error in failures)),
         notes=tuple(dict.fromkeys(runs.notes)),
     )
-
-
-def _check_front_end(selection: Selection) -> None:
-    """Launch code is run with values as Triton's launches are.
-
-    Raises:
-        UsageError: the kernel is another compiler's.
-    """
-    repro = selection.repro
-    end = front_end(repro.front_end)
-    if not repro.ptx and not end.interprets:
-        raise UsageError(f"{repro.name}: launches of {end.title} cannot be run with values")
 
 
 async def _place(

@@ -15,6 +15,7 @@ from harness.cells.plan import plan_launch
 from harness.cells.selection import small_launch
 from harness.emulator.values import Budget
 from harness.frontends.base import LaunchCode, PlannedCell, Selection
+from harness.frontends.registry import front_end
 from harness.frontends.triton.lower import fetch_launch_code
 from harness.runs.executing import Executed, Execution, execute
 from harness.runs.jobs import RunTrial
@@ -27,7 +28,19 @@ from harness.values.kernel import ConfigFilter
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.run import Inputs, LaunchVariant
 
-__all__ = ["SameInputs"]
+__all__ = ["SameInputs", "require_values"]
+
+
+def require_values(selection: Selection) -> None:
+    """Launch code is run with values as Triton's launches are.
+
+    Raises:
+        UsageError: the kernel is another compiler's.
+    """
+    repro = selection.repro
+    end = front_end(repro.front_end)
+    if not repro.ptx and not end.interprets:
+        raise UsageError(f"{repro.name}: launches of {end.title} cannot be run with values")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +76,10 @@ class SameInputs:
         """The selection with its launches at the sizes at which they are executed.
 
         Raises:
-            UsageError: it is a file of PTX, whose inputs nothing records.
+            UsageError: it is a file of PTX, whose inputs nothing records, or of another compiler
+                than those whose launches can be run.
         """
+        require_values(selection)
         if selection.repro.ptx:
             raise UsageError(
                 f"{selection.repro.name}: inputs are recorded from launch code; a file of PTX is "

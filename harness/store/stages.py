@@ -6,6 +6,7 @@ import msgspec
 
 from harness.store.store import ResultRecord, Store
 from harness.values.outcome import Lowering
+from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
 
 __all__ = ["STAGES", "stage_bytes"]
 
@@ -39,7 +40,10 @@ def stage_bytes(store: Store, record: ResultRecord, stage: str) -> bytes | None:
 
 def _log(store: Store, record: ResultRecord) -> bytes | None:
     parts = []
-    titles = {"log": "Triton", "stdout": "ptxas, stdout", "stderr": "ptxas, stderr"}
+    row = msgspec.json.decode(record.row)
+    compiler = compiler_name(row.get("compiler") or TRITON)
+    tool = assembler_name(row.get("assembler") or PTXAS)
+    titles = {"log": compiler, "stdout": f"{tool}, stdout", "stderr": f"{tool}, stderr"}
     for kind in ("lower", "assemble"):
         found = store.get_evidence(kind, record.evidence.get(kind, ""))
         if found is None:
@@ -51,5 +55,6 @@ def _log(store: Store, record: ResultRecord) -> bytes | None:
         if kind == "lower":
             error = msgspec.json.decode(found.body, type=Lowering).error
             if error:
-                parts.append(b"--- Triton, exception\n" + error.traceback.encode())
+                said = error.traceback or error.message
+                parts.append(f"--- {compiler}, exception\n{said}".encode())
     return b"\n".join(parts) if parts else None

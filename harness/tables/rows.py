@@ -17,7 +17,7 @@ from harness.tables.said import (
 )
 from harness.tables.survivors import HEALTHY, Fate, group_rows, survivors
 from harness.values.row import Row
-from harness.values.toolchain import BUNDLED, EMULATOR
+from harness.values.toolchain import BUNDLED
 
 __all__ = [
     "columns_of",
@@ -62,7 +62,7 @@ def lifted_of(rows: Sequence[Row]) -> dict[str, object]:
 
 def _heading(row: Row) -> str:
     origin = " (bundled)" if row.ptxas_origin == BUNDLED else ""
-    tool = row.ptxas if row.ptxas == EMULATOR else f"ptxas {row.ptxas}{origin}"
+    tool = f"{row.tool}{origin}"
     return f"{row.kernel} · {row.launch} · {row.target} · {row.compiler_name} · {tool}"
 
 

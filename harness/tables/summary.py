@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from harness.tables.survivors import Survivors, common_reason, survivors
 from harness.values.row import Row
-from harness.values.toolchain import EMULATOR
+from harness.values.toolchain import assembler_name
 from harness.values.verdict import VerdictKind
 
 __all__ = ["SharedFailure", "Summary", "SummaryLine", "summarize"]
@@ -69,8 +69,7 @@ def _toolchain(row: Row) -> str:
     words = [row.compiler_name]
     # Which ptxas a Triton bundles depends on the target, and targets share a line.
     bundled = row.ptxas_origin == "bundled"
-    tool = row.ptxas if row.ptxas == EMULATOR else f"ptxas {row.ptxas}"
-    words.append("bundled ptxas" if bundled else tool)
+    words.append(f"bundled {assembler_name(row.assembler)}" if bundled else row.tool)
     return ", ".join([*words, "frozen PTX"] if row.frozen else words)
 
 

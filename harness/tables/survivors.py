@@ -10,8 +10,8 @@ from typing import Protocol, TypeAlias
 
 from harness.values.kernel import Scalar
 from harness.values.row import Row
-from harness.values.toolchain import compiler_name
-from harness.values.verdict import VerdictKind
+from harness.values.toolchain import assembler_name, compiler_name
+from harness.values.verdict import Stage, VerdictKind
 
 __all__ = [
     "HEALTHY",
@@ -90,7 +90,6 @@ def _fate(found: Sequence[Row], rows: Sequence[Row]) -> Fate:
 
 
 # Whom a verdict blames; the others name only the stage, which need not be the culprit.
-_COMPILER_AT = {"cubin": "ptxas"}
 _BLAMES_COMPILER = (
     VerdictKind.TRAP_STUB,
     VerdictKind.PASS_FAILURE,
@@ -103,14 +102,15 @@ def _at_fault(verdict: VerdictKind, row: Row) -> str | None:
     if row.stage is None or verdict.compiles:
         return None
     where = f"stage {row.stage}"
-    title = compiler_name(row.compiler)
+    at_assembler = row.stage == Stage.CUBIN.value
+    title = assembler_name(row.assembler) if at_assembler else compiler_name(row.compiler)
     if row.stage == "launch":
         return f"the config; {title} would say so at launch only" if row.compiler else where
     if verdict is VerdictKind.REJECTED:
         return f"at fault: the kernel, {where}"
     # What a raw PTX went through before is not known.
-    if verdict in _BLAMES_COMPILER and (row.compiler or row.stage == "cubin"):
-        return f"at fault: {_COMPILER_AT.get(row.stage, title)}, {where}"
+    if verdict in _BLAMES_COMPILER and (row.compiler or at_assembler):
+        return f"at fault: {title}, {where}"
     return where
 
 

@@ -16,12 +16,12 @@ from harness.files.whole_folders import sha256_of
 from harness.values.errors import InfrastructureError
 
 if TYPE_CHECKING:
-    from harness.values.toolchain import Ptxas
+    from harness.values.toolchain import Assembler
 
 __all__ = ["check_ptxas"]
 
 
-def check_ptxas(ptxas: Ptxas) -> None:
+def check_ptxas(ptxas: Assembler) -> None:
     """Compare a ptxas with its hash, and with that of the wheel of Triton that it came in.
 
     Raises:

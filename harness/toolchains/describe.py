@@ -18,7 +18,7 @@ from harness.files.whole_folders import sha256_of, write_atomically
 from harness.packages.versions import parse_banner
 from harness.toolchains.contents import banner_of
 from harness.values.errors import InfrastructureError, StorageError
-from harness.values.toolchain import Ptxas
+from harness.values.toolchain import Assembler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ class _Description:
     build: str
 
 
-def describe_ptxas(path: Path, origin: str) -> Ptxas:
+def describe_ptxas(path: Path, origin: str) -> Assembler:
     """What the ptxas at `path` is; its `--version` is run once as long as the file is the same.
 
     Raises:
@@ -58,7 +58,7 @@ def describe_ptxas(path: Path, origin: str) -> Ptxas:
         # On a read-only cache the question is asked again next time.
         with contextlib.suppress(StorageError):
             write_atomically(memo, msgspec.json.encode(known))
-    return Ptxas(
+    return Assembler(
         version=known.version, origin=origin, path=path, sha256=known.sha256, build=known.build
     )
 

@@ -37,7 +37,7 @@ from harness.toolchains.offered import (
     find_triton_file,
 )
 from harness.values.errors import UsageError
-from harness.values.toolchain import Compiler, Ptxas, Tool
+from harness.values.toolchain import Assembler, Compiler, Tool
 
 if TYPE_CHECKING:
     from harness.packages.index import Release
@@ -130,13 +130,13 @@ def _as_triton(found: Toolchain) -> Compiler:
     )
 
 
-def install_ptxas(version: Version | str) -> Ptxas:
+def install_ptxas(version: Version | str) -> Assembler:
     """That ptxas, installed if it is not yet; errors as `install_triton`."""
     exact = _exact(version, PTXAS)
     return _as_ptxas(find_installed(PTXAS, exact) or _install(PTXAS, find_ptxas_file(exact)))
 
 
-def planned_ptxas(version: Version | str) -> Ptxas:
+def planned_ptxas(version: Version | str) -> Assembler:
     """As `planned_triton`; of one that is not installed, the sha256 is that of the wheel."""
     exact = _exact(version, PTXAS)
     found = find_installed(PTXAS, exact)
@@ -144,7 +144,7 @@ def planned_ptxas(version: Version | str) -> Ptxas:
         return _as_ptxas(found)
     release = find_ptxas_file(exact)
     folder = toolchain_folder(folder_name(PTXAS, release.version, release.filename))
-    return Ptxas(
+    return Assembler(
         version=str(release.version),
         origin=release.name,
         path=folder / "bin" / PTXAS,
@@ -152,9 +152,9 @@ def planned_ptxas(version: Version | str) -> Ptxas:
     )
 
 
-def _as_ptxas(found: Toolchain) -> Ptxas:
+def _as_ptxas(found: Toolchain) -> Assembler:
     release = parse_banner(found.banner)
-    return Ptxas(
+    return Assembler(
         version=found.version,
         origin=found.distribution,
         path=found.path / found.executable,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.values.kernel import Config
 from harness.values.target import Target
-from harness.values.toolchain import EMULATOR
+from harness.values.toolchain import EMULATOR, PTXAS
 
 __all__ = ["CellId"]
 
@@ -19,7 +19,8 @@ class CellId:
     `KERNEL/LAUNCH/CONFIG@TARGET/triton-X/ptxas-Y`. `launch` holds the overrides too
     (`default:chunk_size=32`), `compiler` kind and version (`triton-3.6.0`; `ptx` for raw PTX),
     `ptxas` the origin where it matters (`12.9.86-bundled`), and `-frozen` where the PTX is the one
-    generated for the bundled ptxas. Where the PTX is executed, the emulator takes ptxas' place:
+    generated for the bundled ptxas. Another `assembler` than ptxas is named by its kind in ptxas'
+    place, and so is the emulator, where the PTX is executed:
     `KERNEL/LAUNCH/CONFIG@TARGET/triton-X/emulator`. Where the cubin is launched, `on` is `gpu`, and
     the last part is `gpu:ptxas-Y`.
     """
@@ -31,9 +32,10 @@ class CellId:
     compiler: str
     ptxas: str
     on: str = ""
+    assembler: str = PTXAS
 
     def __str__(self) -> str:
-        tool = self.ptxas if self.ptxas == EMULATOR else f"ptxas-{self.ptxas}"
+        tool = self.ptxas if self.ptxas == EMULATOR else f"{self.assembler}-{self.ptxas}"
         tool = f"{self.on}:{tool}" if self.on else tool
         return (
             f"{self.kernel}/{self.launch}/{self.config.label}@{self.target}/{self.compiler}/{tool}"

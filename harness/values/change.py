@@ -8,7 +8,7 @@ from enum import Enum, IntEnum
 
 from harness.values.kernel import Scalar
 from harness.values.matrix import Expectation
-from harness.values.toolchain import TRITON, compiler_name
+from harness.values.toolchain import PTXAS, TRITON, compiler_name
 
 __all__ = ["Change", "ChangeKind", "Changes", "Facts", "MetricStep", "Severity", "Surprise"]
 
@@ -100,6 +100,7 @@ class Facts:
     cubin_sha256: str | None = None
     compiler: str | None = None
     compiler_version: str | None = None
+    assembler: str = PTXAS
 
     def __post_init__(self) -> None:
         """Of Triton, `triton` decides: rows that were written before name no other compiler."""

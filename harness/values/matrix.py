@@ -177,13 +177,15 @@ class Matrix:
     """All of `matrix.yaml`; `timeout` in seconds, `kernels` and `launches` are patterns.
 
     With `freeze_ptx` every ptxas gets the PTX that was made for the bundled one, byte for byte.
-    `compilers` are versions of compilers besides Triton, by kind. `file` is where it was read,
+    `compilers` are versions of compilers besides Triton, by kind, and `assemblers` those of
+    assemblers besides ptxas. `file` is where it was read,
     `lines` where in it an entry of a list stands (`kernels[0]`).
     """
 
     triton: VersionChoice
     ptxas: VersionChoice
     compilers: Mapping[str, VersionChoice] = field(default_factory=dict)
+    assemblers: Mapping[str, VersionChoice] = field(default_factory=dict)
     targets: tuple[Target, ...]
     kernels: tuple[str, ...]
     launches: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.values.kernel import Scalar
-from harness.values.toolchain import TRITON, compiler_name
+from harness.values.toolchain import EMULATOR, PTXAS, TRITON, assembler_name, compiler_name
 
 __all__ = ["SCHEMA", "Row"]
 
@@ -29,6 +29,8 @@ class Row:
     the kernel's source finds wrong with the config. `compiler` is the kind of the compiler, None
     for raw PTX, and `compiler_version` its version; `triton` is that version where it is Triton.
     `partners` are the packages beside the compiler in its environment, as `NAME==VERSION`.
+    `assembler` is the kind of the assembler, whose version is `ptxas` whatever its kind;
+    `program_sha256` is what it was given, where that is no PTX.
     """
 
     cell: str
@@ -75,12 +77,25 @@ class Row:
     compiler: str | None = None
     compiler_version: str | None = None
     partners: tuple[str, ...] = ()
+    assembler: str = PTXAS
+    program_sha256: str | None = None
 
     def __post_init__(self) -> None:
         """Of Triton, `triton` decides: rows that were written before name no other compiler."""
         if self.compiler in (None, TRITON):
             object.__setattr__(self, "compiler", TRITON if self.triton else None)
             object.__setattr__(self, "compiler_version", self.triton)
+
+    @property
+    def program(self) -> str | None:
+        """A hash of what the assembler was given; of PTX, without what does not count."""
+        return self.ptx_body_sha256 or self.program_sha256
+
+    @property
+    def tool(self) -> str:
+        """What takes the program, for people: `ptxas 13.1.115`, or `emulator`."""
+        known = self.ptxas == EMULATOR
+        return self.ptxas if known else f"{assembler_name(self.assembler)} {self.ptxas}"
 
     @property
     def compiler_name(self) -> str:

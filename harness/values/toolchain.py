@@ -11,13 +11,17 @@ __all__ = [
     "GPU",
     "INSTALLED",
     "PTX",
+    "PTXAS",
     "TRITON",
+    "Assembler",
     "Compiler",
-    "Ptxas",
     "Tool",
+    "assembler_name",
+    "assembler_words",
     "compiler_name",
     "compiler_words",
     "name_kind",
+    "program_name",
 ]
 
 BUNDLED = "bundled"
@@ -36,11 +40,14 @@ TRITON = "triton"
 PTX = "ptx"
 """Kinds of compilers. PTX is one that passes on what it is given; it has no versions."""
 
+PTXAS = "ptxas"
+"""The kind of the assembler that takes PTX."""
+
 _TITLES = {TRITON: "Triton"}
 
 
 def name_kind(kind: str, title: str) -> None:
-    """Set what people call a kind of compiler; its front end does so when it is loaded."""
+    """Set what people call a kind of compiler or assembler, when its front end is loaded."""
     _TITLES[kind] = title
 
 
@@ -50,6 +57,21 @@ def compiler_name(kind: str | None, version: str | None = None) -> str:
         return "raw PTX"
     title = _TITLES.get(str(kind), str(kind))
     return f"{title} {version}" if version else title
+
+
+def assembler_name(kind: str) -> str:
+    """What people call a kind of assembler."""
+    return _TITLES.get(kind, kind)
+
+
+def program_name(is_other: bool) -> str:  # noqa: FBT001
+    """What people call that which is assembled: PTX, or any `other` program."""
+    return "program" if is_other else "PTX"
+
+
+def assembler_words(kind: str, version: str) -> list[str]:
+    """The option that names this version on the command line."""
+    return ["--ptxas", version] if kind == PTXAS else ["--assembler", f"{kind}=={version}"]
 
 
 def compiler_words(kind: str | None, version: str | None) -> list[str]:
@@ -100,13 +122,15 @@ class Compiler:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ptxas:
-    """One ptxas executable.
+class Assembler:
+    """One assembler, by default a ptxas.
 
-    `origin` is `bundled` or the distribution that carried it; `sha256` is that of the
-    executable; `build` is the Build line of its `--version`.
+    `kind` is that of its back end (`harness.frontends.back_end`); `origin` is `bundled` or the
+    distribution that carried it; `sha256` is that of the executable; `build` is the Build line of
+    its `--version`.
     """
 
+    kind: str = PTXAS
     version: str
     origin: str
     path: Path
@@ -117,6 +141,11 @@ class Ptxas:
     def label(self) -> str:
         """How cells spell it: bundled binaries differ from wheels of the same version."""
         return f"{self.version}-bundled" if self.origin == BUNDLED else self.version
+
+    @property
+    def name(self) -> str:
+        """For people: `ptxas 13.1.115`."""
+        return f"{assembler_name(self.kind)} {self.version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.frontends.base import PlannedCell
 from harness.frontends.registry import front_end
-from harness.values.toolchain import BUNDLED
+from harness.values.toolchain import BUNDLED, PTXAS
 from harness.workarounds.settings import SettingKind, SettingStep
 from harness.workarounds.trials import OPTIONS_ARGUMENT, OPTIONS_VARIABLE, Attempt, OptionWay
 
@@ -28,7 +28,9 @@ def paste_lines(steps: Sequence[SettingStep], proof: Attempt) -> tuple[str, ...]
     if SettingKind.TRITON in kinds and cell.launch:
         lines.append(front_end(cell.compiler.kind).install_line(cell.compiler.version))
     if SettingKind.PTXAS in kinds and cell.ptxas.origin != BUNDLED:
-        lines += ptxas_environment(cell.ptxas.origin, cell.ptxas.version)
+        is_ptxas = cell.ptxas.kind == PTXAS
+        own = ptxas_environment(cell.ptxas.origin, cell.ptxas.version)
+        lines += own if is_ptxas else [f"use {cell.ptxas.name}"]
     if SettingKind.FLAGS in kinds and proof.setting.flags:
         lines += _options(proof.setting.flags.label, proof.ways)
     if proof.setting.edit:

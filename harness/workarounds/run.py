@@ -224,6 +224,7 @@ async def _begin(
             defaults=_defaults(selection, home),
             row=rows[plan.cells.index(home)],
             kind=home.compiler.kind,
+            assembler=home.ptxas.kind,
             options=front_end(home.compiler.kind).options,
         ),
         tell=tell,

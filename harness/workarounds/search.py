@@ -15,8 +15,6 @@ from harness.ptx.edits import EDITS
 from harness.ptxas.help import options_of
 from harness.ptxas.options import PtxasOption
 from harness.store.store import Store
-from harness.toolchains.installed import installed_versions
-from harness.toolchains.offered import available_ptxas
 from harness.values.errors import TriageError
 from harness.values.kernel import Config
 from harness.values.row import Row
@@ -68,6 +66,8 @@ async def explore(
         SettingKind.PTXAS: lambda: _ptxas(trials),
         SettingKind.TRITON: lambda: _tritons(trials, starts),
     }
+    if not trials.takes_ptx:
+        kinds = [kind for kind in kinds if kind is not SettingKind.FLAGS]
     if trials.home.launch is None:
         # PTX has been through a compiler, and its launch is not known.
         of_ptx = (SettingKind.FLAGS, SettingKind.PTX, SettingKind.PTXAS)
@@ -201,13 +201,14 @@ async def _edits(trials: Trials) -> None:
 
 
 async def _ptxas(trials: Trials) -> None:
+    back = trials.back_end
     try:
-        available = [version for version, _ in await asyncio.to_thread(available_ptxas)]
+        available = await asyncio.to_thread(back.available)
     except TriageError as error:
-        trials.tell(f"other ptxas are not tried: {error}")
+        trials.tell(f"other {back.title} are not tried: {error}")
         return
     own = str(trials.origin.defaults.get("ptxas"))
-    versions = newest_of_each_minor(available, installed_versions("ptxas"), besides=own)
+    versions = newest_of_each_minor(available, back.installed(), besides=own)
     newer = [version for version in versions if Version(version) > Version(own)]
     older = sorted(set(versions) - set(newer), key=Version, reverse=True)
     for each in _worth_a_tool(trials):

@@ -19,7 +19,7 @@ from harness.ptx.edits import PtxEdit
 from harness.ptxas.flags import FlagChange
 from harness.values.kernel import Config, Scalar
 from harness.values.row import Row
-from harness.values.toolchain import TRITON
+from harness.values.toolchain import PTXAS, TRITON
 from harness.values.verdict import VerdictKind
 from harness.workarounds.rank import merit
 
@@ -117,7 +117,8 @@ class UserSetting:
 
     `defaults` are the values that it leaves unsaid: parameters of the launch by name, and the
     versions of `ptxas` and `triton` (the compiler, whatever its `kind`). `row` is the result of
-    it, where that is known. `options` of a config are said to the compiler.
+    it, where that is known. `options` of a config are said to the compiler. `assembler` is the
+    kind of what `ptxas` stands for.
     """
 
     setting: Setting
@@ -125,6 +126,7 @@ class UserSetting:
     row: Row | None = None
     kind: str = TRITON
     options: tuple[str, ...] = OPTIONS
+    assembler: str = PTXAS
 
     def steps_to(self, setting: Setting) -> tuple[SettingStep, ...]:
         """What is different there."""
@@ -171,7 +173,7 @@ def _steps(user: UserSetting, setting: Setting) -> tuple[SettingStep, ...]:
     ):
         if before != after:
             own = known.get(kind.value)
-            name = user.kind if kind is SettingKind.TRITON else kind.value
+            name = user.kind if kind is SettingKind.TRITON else user.assembler
             found.append(
                 SettingStep(kind=kind, name=name, before=before or own, after=after or own)
             )

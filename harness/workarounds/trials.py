@@ -13,23 +13,22 @@ from harness.bench.bench import TimeIsUpError, Workbench
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate, flagged, with_flags
 from harness.cells.plan import plan_launch
 from harness.cells.run import record_of
+from harness.frontends.back_end import BackEnd
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.registry import front_end
 from harness.frontends.triton.config_source import OPTIONS
-from harness.frontends.triton.lower import lowering_key
 from harness.frontends.triton.settings import knobs
 from harness.processes.hub import ResourceLimits
 from harness.ptx.edits import PtxEdit, edited
 from harness.ptx.facts import read_ptx
 from harness.ptxas.flags import FlagChange
-from harness.toolchains.install import install_ptxas
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import Config, ConfigFilter, Scalar
 from harness.values.launch_label import LaunchLabel
 from harness.values.outcome import Lowering
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import Compiler
+from harness.values.toolchain import PTX, Compiler
 from harness.values.verdict import VerdictKind
 from harness.workarounds.settings import Setting, SettingStep, UserSetting
 
@@ -93,6 +92,16 @@ class Trials:
         # Few at once, so that the first are through all stages while others wait: what the time
         # does not suffice for is not begun. One more than there are workers keeps these busy.
         self._turns = asyncio.Semaphore(self.bench.jobs + 1)
+
+    @property
+    def back_end(self) -> BackEnd:
+        """What assembles."""
+        return front_end(self.home.compiler.kind).back_end
+
+    @property
+    def takes_ptx(self) -> bool:
+        """Whether that is PTX, so that the options of ptxas apply."""
+        return self.back_end.takes == PTX
 
     @property
     def target(self) -> Target:
@@ -192,7 +201,8 @@ class Trials:
         if cell is None or cell.launch is None or cell.record is None:
             return False
         sees = cell.seen_ptxas
-        key = lowering_key(cell.launch, cell.record, sees)
+        end = front_end(cell.compiler.kind)
+        key = end.lowering_key(cell.launch, cell.record, sees)
         return self.bench.find("lower", key, Lowering) is None
 
     # --- cells --------------------------------------------------------------------------------
@@ -271,8 +281,8 @@ class Trials:
     async def _tooled(self, cell: PlannedCell, setting: Setting, *, frozen: bool) -> PlannedCell:
         """The cell with the ptxas and the flags of a setting."""
         if setting.ptxas:
-            ptxas = await asyncio.to_thread(install_ptxas, setting.ptxas)
-            freeze = frozen and cell.launch is not None
+            ptxas = await asyncio.to_thread(self.back_end.install, setting.ptxas)
+            freeze = frozen and cell.launch is not None and self.takes_ptx
             label = f"{ptxas.label}-frozen" if freeze else ptxas.label
             name = replace(cell.cell, ptxas=label)
             cell = replace(cell, ptxas=ptxas, freeze_ptx=freeze, cell=name)

@@ -23,7 +23,7 @@ from harness.frontends.base import CapturedLaunch, LaunchCode, Selection
 from harness.store.store import Store
 from harness.values.errors import CaptureError, InfrastructureError, UsageError
 from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd, RaisedError
-from harness.values.toolchain import Compiler, Ptxas
+from harness.values.toolchain import Assembler, Compiler
 
 if TYPE_CHECKING:
     from harness.bench.bench import Workbench
@@ -126,7 +126,7 @@ class Acted(Toy):
         return super().stored_plan(bench, selection, target, compiler, launch, adapt=adapt)
 
     async def lower(
-        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Ptxas
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
     ) -> Kept[Lowering]:
         key = self.lowering_key(launch, record, ptxas)
         if kept := bench.find("lower", key, Lowering):
@@ -146,7 +146,7 @@ class Acted(Toy):
         lowering = Lowering(end=end, stage="ptx", flags=flags)
         return bench.keep("lower", key, lowering, {"ptx": artifact})
 
-    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas) -> str:
+    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
         return f"{super().lowering_key(launch, record, ptxas)}-{self.revision}"
 
     def identity(self, compiler: Compiler) -> object:

@@ -18,6 +18,7 @@ from packaging.version import Version
 from harness.bench.bench import Kept, content_key
 from harness.frontends.base import CapturedLaunch, LaunchCode
 from harness.frontends.planning import cells_of
+from harness.frontends.ptxas_back_end import PTXAS_BACK_END
 from harness.frontends.readings import Promises, read_stored
 from harness.judging.failures import failed
 from harness.packages.versions import select
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
     from harness.frontends.readings import PtxReading
     from harness.values.target import Target
-    from harness.values.toolchain import Ptxas
+    from harness.values.toolchain import Assembler
 
 VERSIONS = ("1.0", "1.1", "2.0")
 _WIDEST = 8
@@ -46,6 +47,7 @@ class _NothingOpen:
 class Toy:
     kind = "toy"
     title = "Toy"
+    back_end = PTXAS_BACK_END
     suffixes: tuple[str, ...] = (".toy",)
     stages: tuple[str, ...] = ("words", "ptx")
     options: tuple[str, ...] = ("unroll",)
@@ -89,7 +91,7 @@ class Toy:
     def default(self) -> Compiler:
         return self.install(VERSIONS[-1])
 
-    def default_ptxas(self) -> str:
+    def default_assembler(self) -> str:
         return "latest"
 
     def open_sessions(self, hub: object, *, timeout: float, memory: int) -> _NothingOpen:
@@ -142,7 +144,7 @@ class Toy:
         return cells_of(selection, target, launch, captured, is_own=adapt is None)
 
     async def lower(
-        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Ptxas
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
     ) -> Kept[Lowering]:
         key = self.lowering_key(launch, record, ptxas)
         if kept := bench.find("lower", key, Lowering):
@@ -159,7 +161,7 @@ class Toy:
         lowering = Lowering(end=end, stage="ptx", flags=flags)
         return bench.keep("lower", key, lowering, {"ptx": artifact})
 
-    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas) -> str:
+    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
         return content_key(
             toy=launch.compiler.version, record=record.key, target=str(launch.request)
         )
@@ -173,7 +175,7 @@ class Toy:
         launch: CapturedLaunch,
         record: LaunchFacts,
         *,
-        ptxas: Ptxas,
+        ptxas: Assembler,
         traps: bool,
     ) -> str | None:
         return None

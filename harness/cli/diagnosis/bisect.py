@@ -29,12 +29,14 @@ from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words, spelled
 from harness.files.locations import home_dir
 from harness.frontends.base import Selection
+from harness.frontends.registry import front_end
 from harness.judging.followed import read_while
 from harness.packages.versions import require_supported_triton
+from harness.repros.find import find_kernels
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.values.toolchain import EMULATOR, compiler_words
+from harness.values.toolchain import EMULATOR, PTX, PTXAS, TRITON, assembler_words, compiler_words
 
 __all__ = ["command"]
 
@@ -58,7 +60,7 @@ $TRIAGE_PTX, $TRIAGE_CUBIN and $TRIAGE_PTXAS. It says by its exit code what the 
 125 cannot be tested, 126 and 127 (it cannot be run) and 128 or more stop, any other bad."""
 
 T = TypeVar("T")
-_OF_PTXAS = ("ptxas", "flag")
+_OF_PTXAS = ("ptxas", "assembler", "flag")
 _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
 _ASKED = (
     "axis",
@@ -79,8 +81,8 @@ _ASKED = (
 @click.option(
     "--axis",
     type=click.Choice([*VERSION_AXES, *CONTRAST_AXES]),
-    help="Versions of ptxas (default) or the compiler (default with --run); or GPUs, ptxas' flags, "
-    "tuned parameters: one by one.",
+    help="Versions of the assembler (ptxas; the default) or the compiler (default with --run); or "
+    "GPUs, ptxas' flags, tuned parameters: one by one.",
 )
 @click.option(
     "--run",
@@ -149,7 +151,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
 
 def _check(options: dict[str, Any]) -> None:
     """Refuse a question that is none, before anything is downloaded or compiled."""
-    options["axis"] = options["axis"] or ("triton" if options["run"] else "ptxas")
+    options["axis"] = options["axis"] or _default_axis(options)
     if options["run"] and options["axis"] in _OF_PTXAS:
         raise UsageError(
             f"--axis {options['axis']} does not apply to --run: the emulator executes the PTX, "
@@ -167,6 +169,14 @@ def _check(options: dict[str, Any]) -> None:
     asked += ["--while"] if options["condition"] is not None else []
     if len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)}: which one is meant?")
+
+
+def _default_axis(options: dict[str, Any]) -> str:
+    """The assembler's versions; of what is executed, those of the compiler."""
+    kind = find_kernels(options["kernel"])[0].front_end if options["kernel"] else TRITON
+    if options["run"]:
+        return "triton" if kind in (TRITON, PTX) else "compiler"
+    return PTXAS if front_end(kind).back_end.kind == PTXAS else "assembler"
 
 
 def _begin(options: dict[str, Any]) -> BisectLog:
@@ -255,7 +265,7 @@ def _print(
 
 
 def _other(report: BisectReport, row: Row) -> str:
-    version = row.ptxas if report.axis == "ptxas" else row.compiler_version
+    version = report.version_of(row)
     return f"{tool_title(report.axis)} {version}, {row.verdict}: {row.reason.rstrip('.')}."
 
 
@@ -265,13 +275,21 @@ def _follow(report: BisectReport, row: Row, words: SelectionOptions) -> list[str
     asked = replace(
         words,
         config=config or words.config,
-        ptxas=() if report.axis == "ptxas" else words.ptxas,
-        triton=words.triton if report.axis == "ptxas" else (),
-        compiler=words.compiler if report.axis == "ptxas" else (),
+        ptxas=() if report.along_assembler else words.ptxas,
+        assembler=() if report.along_assembler else words.assembler,
+        triton=words.triton if report.along_assembler else (),
+        compiler=words.compiler if report.along_assembler else (),
     )
-    version = row.ptxas if report.axis == "ptxas" else row.compiler_version or ""
+    version = report.version_of(row) or ""
     run = ["--run"] if row.ptxas == EMULATOR else []
-    return ["triage", "bisect", *spelled(asked), *run, "--axis", report.axis, "--bad", version]
+    return ["triage", "bisect", *spelled(asked), *run, "--axis", _axis(report), "--bad", version]
+
+
+def _axis(report: BisectReport) -> str:
+    """The axis of a report as an option's value."""
+    if report.axis in VERSION_AXES:
+        return report.axis
+    return "assembler" if report.along_assembler else "compiler"
 
 
 def _command(report: BisectReport, selection: Selection, version: str, chosen: str) -> str:
@@ -286,13 +304,14 @@ def _command(report: BisectReport, selection: Selection, version: str, chosen: s
     config = _filter(report.config, report.others) if report.config and report.others else chosen
     if config:
         words += ["--config", config]
-    if report.axis != "ptxas":
+    if not report.along_assembler:
         words += compiler_words(report.axis, version)
-        words += ["--ptxas", selection.ptxas[0].version] if selection.ptxas[0] else []
+        tool = selection.ptxas[0]
+        words += assembler_words(tool.kind, tool.version) if tool else []
     else:
         own = compiler_words(selection.compilers[0].kind, selection.compilers[0].version)
-        words += [*own, "--ptxas", version]
-        if own:
+        words += [*own, *assembler_words(report.axis, version)]
+        if own and report.axis == PTXAS:
             words.append("--freeze-ptx")
     return shlex.join(words)
 

@@ -24,7 +24,14 @@ from harness.frontends.base import Selection
 from harness.judging.conditions import spell
 from harness.judging.followed import read_while, toolchain_of
 from harness.values.errors import UsageError
-from harness.values.toolchain import BUNDLED, EMULATOR, TRITON, compiler_words
+from harness.values.toolchain import (
+    BUNDLED,
+    EMULATOR,
+    PTXAS,
+    TRITON,
+    assembler_words,
+    compiler_words,
+)
 from harness.values.verdict import VerdictKind
 
 __all__ = ["command"]
@@ -90,7 +97,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         signature=options["signature"],
         condition=condition,
         budget=options["budget"],
-        looks_further=not words.ptxas,
+        looks_further=not (words.ptxas or words.assembler),
     )
     how = compile_options(options)
 
@@ -152,7 +159,7 @@ def _would_tell(
     again = list(_words(report, selection, words))
     place = compiler_words(case.compiler, case.compiler_version)
     is_named = case.ptxas_origin not in (BUNDLED, EMULATOR)
-    pinned = [*place, *(["--ptxas", case.ptxas] if is_named else [])]
+    pinned = [*place, *(assembler_words(case.assembler, case.ptxas) if is_named else [])]
     meant = ["triage", "blame", *again, *_meant(report, asked)]
     if max(len(selection.compilers), len(selection.ptxas)) > 1:
         # The user chose the grid; the one that is chosen otherwise may tell more.
@@ -163,7 +170,8 @@ def _would_tell(
             others = ["--compiler", f"{kind}>=0"] if kind != TRITON else ["--triton", ">=3.2"]
             yield shlex.join([*meant, *others])
         case Wanted.OTHER_PTXAS:
-            yield shlex.join([*meant, *place, "--ptxas", ">=12"])
+            every = ["--ptxas", ">=12"] if case.assembler == PTXAS else []
+            yield shlex.join([*meant, *place, *every])
         case Wanted.SOURCE:
             yield "triage blame --kernel FILE.py::KERNEL  # the source that the PTX is from"
         case Wanted.MORE_ROOM:

@@ -8,9 +8,11 @@ import msgspec
 from harness.cli.main import CONTEXT
 from harness.cli.output import print_bytes, print_json
 from harness.cli.results import read_results
+from harness.frontends.registry import stages_of
 from harness.store.stages import STAGES, stage_bytes
 from harness.store.store import ResultRecord, Store
 from harness.values.errors import EmptySelectionError, UsageError
+from harness.values.toolchain import TRITON
 
 __all__ = ["command"]
 
@@ -23,7 +25,7 @@ CELL is the short name in the first column of a table, a cell id, or a part of o
 
 @click.command("show", context_settings=CONTEXT, epilog=_EPILOG)
 @click.argument("cell")
-@click.option("--stage", type=click.Choice(STAGES), help="Which artifact. Default: the row.")
+@click.option("--stage", metavar=f"[{'|'.join(STAGES)}]", help="Which artifact. Default: the row.")
 def command(cell: str, stage: str | None) -> None:
     """Print an artifact of a cell, or its whole row."""
     with read_results() as store:
@@ -31,6 +33,7 @@ def command(cell: str, stage: str | None) -> None:
         if stage is None:
             print_json(msgspec.json.decode(record.row))
             return
+        _check_stage(record, stage)
         data = stage_bytes(store, record, stage)
     if data is None:
         raise EmptySelectionError(
@@ -38,6 +41,15 @@ def command(cell: str, stage: str | None) -> None:
             "compile it again to be sure"
         )
     print_bytes(data)
+
+
+def _check_stage(record: ResultRecord, stage: str) -> None:
+    """Refuse what is no stage of Triton's, nor of the compiler of this cell."""
+    kind = msgspec.json.decode(record.row).get("compiler")
+    known = [*STAGES, *(stages_of(kind) if kind not in (None, TRITON) else ())]
+    if stage not in known:
+        names = ", ".join(repr(each) for each in dict.fromkeys(known))
+        raise click.BadParameter(f"{stage!r} is not one of {names}.", param_hint="'--stage'")
 
 
 def _find(store: Store, text: str) -> ResultRecord:

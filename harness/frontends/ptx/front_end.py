@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from harness.files.regular_files import read_regular
 from harness.frontends.base import Adapt, CapturedLaunch, Plan, PlannedCell, PlannedLaunch
+from harness.frontends.ptxas_back_end import PTXAS_BACK_END
 from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.triton.ir_inputs import repro_of
 from harness.ptx.facts import MAX_BYTES, retarget
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from harness.values.kernel import Repro, Scalar
     from harness.values.outcome import LaunchFacts, Lowering
     from harness.values.target import Target
-    from harness.values.toolchain import Ptxas
+    from harness.values.toolchain import Assembler
     from harness.values.verdict import Verdict
 
 __all__ = ["PTX_FRONT_END"]
@@ -48,6 +49,7 @@ class _NoSessions:
 class _PtxFrontEnd:
     kind = PTX
     title = "PTX"
+    back_end = PTXAS_BACK_END
     suffixes: tuple[str, ...] = (".ptx",)
     stages: tuple[str, ...] = (PTX,)
     options: tuple[str, ...] = ()
@@ -78,7 +80,7 @@ class _PtxFrontEnd:
     def default(self) -> Compiler:
         return _PASS_ON
 
-    def default_ptxas(self) -> str:
+    def default_assembler(self) -> str:
         return "latest"
 
     def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:  # noqa: ARG002
@@ -140,11 +142,11 @@ class _PtxFrontEnd:
         return Plan(cells=tuple(cells))
 
     async def lower(
-        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Ptxas
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
     ) -> Kept[Lowering]:
         _nothing_to_lower(bench, launch, record, ptxas)
 
-    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas) -> str:
+    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
         _nothing_to_lower(launch, record, ptxas)
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
@@ -156,7 +158,7 @@ class _PtxFrontEnd:
         launch: CapturedLaunch,
         record: LaunchFacts,
         *,
-        ptxas: Ptxas,
+        ptxas: Assembler,
         traps: bool,
     ) -> str | None:
         _nothing_to_lower(bench, launch, record, ptxas, traps)

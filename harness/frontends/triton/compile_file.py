@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from harness.frontends.triton.sessions import LowerResult
     from harness.processes.hub import ResourceLimits
     from harness.values.outcome import LaunchFacts, Lowering
-    from harness.values.toolchain import Ptxas
+    from harness.values.toolchain import Assembler
     from harness.values.verdict import Stage
 
 __all__ = ["Lowered", "export_launch", "lower_text"]
@@ -77,7 +77,7 @@ async def lower_text(
     launch: CapturedLaunch,
     text: str,
     *,
-    ptxas: Ptxas | None,
+    ptxas: Assembler | None,
     limits: ResourceLimits,
     until: Stage | None = None,
     suffix: str = ".py",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.frontends.base import Adapt, CapturedLaunch, Plan, PlannedLaunch, Selection
 from harness.frontends.planning import cells_of
+from harness.frontends.ptxas_back_end import PTXAS_BACK_END
 from harness.frontends.triton.config_source import OPTIONS, config_source
 from harness.frontends.triton.environment import child_environment
 from harness.frontends.triton.ir_inputs import IR_SUFFIXES, repro_of
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from harness.values.kernel import Config, Repro
     from harness.values.outcome import LaunchFacts, Lowering
     from harness.values.target import Target
-    from harness.values.toolchain import Compiler, Ptxas
+    from harness.values.toolchain import Assembler, Compiler
     from harness.values.verdict import Verdict
 
 __all__ = ["TRITON_FRONT_END"]
@@ -54,6 +55,7 @@ __all__ = ["TRITON_FRONT_END"]
 class _TritonFrontEnd:
     kind = TRITON
     title = "Triton"
+    back_end = PTXAS_BACK_END
     suffixes: tuple[str, ...] = IR_SUFFIXES
     stages: tuple[str, ...] = ("ttir", "ttgir", "llir", "ptx")
     options: tuple[str, ...] = OPTIONS
@@ -92,7 +94,7 @@ class _TritonFrontEnd:
     def default(self) -> Compiler:
         return installed_triton()
 
-    def default_ptxas(self) -> str:
+    def default_assembler(self) -> str:
         return BUNDLED
 
     def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:
@@ -135,11 +137,11 @@ class _TritonFrontEnd:
         return _cells(selection, target, launch, captured, is_own=adapt is None)
 
     async def lower(
-        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Ptxas
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
     ) -> Kept[Lowering]:
         return await lower(bench, launch, record, ptxas=ptxas)
 
-    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas) -> str:
+    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
         return lowering_key(launch, record, ptxas)
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
@@ -153,7 +155,7 @@ class _TritonFrontEnd:
         launch: CapturedLaunch,
         record: LaunchFacts,
         *,
-        ptxas: Ptxas,
+        ptxas: Assembler,
         traps: bool,
     ) -> str | None:
         return await failing_pass(bench, launch, record, ptxas=ptxas, traps=traps)

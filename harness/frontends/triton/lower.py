@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from harness.values.limits import Limits
     from harness.values.outcome import LaunchFacts
     from harness.values.target import Target
-    from harness.values.toolchain import Compiler, Ptxas
+    from harness.values.toolchain import Assembler, Compiler
 
 __all__ = [
     "capture",
@@ -217,7 +217,7 @@ def _if_true(kept: Kept[Capture] | None, triton: Compiler) -> Kept[Capture] | No
 
 
 async def lower(
-    bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Ptxas
+    bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
 ) -> Kept[Lowering]:
     """Lower one config, with Triton seeing `ptxas` as a user would point it there.
 
@@ -241,7 +241,7 @@ async def lower(
         return bench.keep("lower", key, lowering, artifacts)
 
 
-def lowering_key(launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas) -> str:
+def lowering_key(launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
     """By what a lowering is kept: equal for all that share one."""
     return content_key(
         record=record.key,
@@ -254,7 +254,7 @@ def lowering_key(launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas) -> s
 
 
 async def _lower_once(
-    bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, ptxas: Ptxas, *, alone: bool
+    bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler, *, alone: bool
 ) -> tuple[Lowering, dict[str, str]]:
     async with bench.slot(alone=alone):
         await _meet_again(bench, launch, record)

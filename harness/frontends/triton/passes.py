@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from harness.bench.bench import Workbench
     from harness.frontends.base import CapturedLaunch
     from harness.values.outcome import LaunchFacts
-    from harness.values.toolchain import Compiler, Ptxas
+    from harness.values.toolchain import Assembler, Compiler
 
 __all__ = ["failing_pass", "llvm_of"]
 
@@ -25,7 +25,7 @@ _LLVM = re.compile(rb"llvm-project[ /]([0-9a-f]{8})[0-9a-f]{0,32}|llvm-([0-9a-f]
 
 
 async def failing_pass(
-    bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Ptxas, traps: bool
+    bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler, traps: bool
 ) -> str | None:
     """The pass that fails or dies, or (`traps`) that puts the trap in; by a dump of every pass.
 

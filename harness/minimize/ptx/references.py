@@ -26,7 +26,7 @@ from harness.processes.hub import ResourceLimits
 from harness.ptx.facts import retarget
 from harness.toolchains.install import install_ptxas
 from harness.values.errors import InfrastructureError, UsageError
-from harness.values.toolchain import BUNDLED, Ptxas
+from harness.values.toolchain import BUNDLED, Assembler
 from harness.values.verdict import VerdictKind
 
 __all__ = ["look_around", "oracle_limits", "same_from_index"]
@@ -37,7 +37,7 @@ _LEAST_SECONDS = 2.0
 _USUAL_SECONDS = 10.0
 
 
-async def same_from_index(oracle: PtxOracle, text: str, ptxas: Ptxas) -> Ptxas:
+async def same_from_index(oracle: PtxOracle, text: str, ptxas: Assembler) -> Assembler:
     """The ptxas that a reader can install, in place of the one inside a Triton.
 
     It is the same version and does the same with this text; else it stays the bundled one.
@@ -56,10 +56,10 @@ async def same_from_index(oracle: PtxOracle, text: str, ptxas: Ptxas) -> Ptxas:
 async def look_around(
     oracle: PtxOracle,
     text: str,
-    ptxas: Ptxas,
+    ptxas: Assembler,
     fingerprint: Fingerprint,
     tell: Callable[[str], None],
-) -> AtHand[Ptxas]:
+) -> AtHand[Assembler]:
     """Try every installed ptxas on the original, and more of the index until both sides accept.
 
     Raises:
@@ -76,9 +76,9 @@ async def look_around(
 
 async def _lower(
     oracle: PtxOracle,
-    shelf: Shelf[Ptxas],
-    found: AtHand[Ptxas],
-    ptxas: Ptxas,
+    shelf: Shelf[Assembler],
+    found: AtHand[Assembler],
+    ptxas: Assembler,
     fingerprint: Fingerprint,
 ) -> None:
     """Take the lowest `.version` with which it still fails, if an older ptxas then accepts it.
@@ -98,7 +98,7 @@ async def _lower(
     if not lowered or not facts:
         return
     text = retarget(found.text, version=lowered)
-    trial = AtHand[Ptxas](text=text, as_version=lowered)
+    trial = AtHand[Assembler](text=text, as_version=lowered)
     await try_on(oracle, shelf, trial, found.tools.values(), oracle.limits)
     if accepting_neighbours(trial.answers(fingerprint), ptxas.version)[0]:
         found.text, found.as_version, found.reactions = text, lowered, trial.reactions

@@ -20,7 +20,7 @@ from harness.minimize.reduction.references import AtHand
 from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
 from harness.processes.hub import ResourceLimits
 from harness.values.row import Row
-from harness.values.toolchain import BUNDLED, Ptxas
+from harness.values.toolchain import BUNDLED, Assembler
 from harness.values.verdict import VerdictKind
 
 __all__ = ["minimize_ptx"]
@@ -82,8 +82,8 @@ async def minimize_ptx(reducing: Reducing) -> Minimization | Uninteresting:
 
 
 async def _interest(
-    reducing: Reducing, oracle: PtxOracle, text: str, ptxas: Ptxas
-) -> tuple[Interest[Ptxas], AtHand[Ptxas]]:
+    reducing: Reducing, oracle: PtxOracle, text: str, ptxas: Assembler
+) -> tuple[Interest[Assembler], AtHand[Assembler]]:
     """What a candidate has to show; and what every version at hand does with the original."""
     condition, script = reducing.subject.condition, reducing.options.script
     is_failure = condition is None and script is None
@@ -95,7 +95,7 @@ async def _interest(
     )
     if script is not None:
         words = script_words(script)
-        alone: Interest[Ptxas] = Interest(
+        alone: Interest[Assembler] = Interest(
             oracle=oracle,
             fingerprint=fingerprint,
             tools={},
@@ -125,7 +125,7 @@ async def _interest(
 
 
 async def _fewest_flags(
-    oracle: PtxOracle, text: str, ptxas: Ptxas, fingerprint: Fingerprint
+    oracle: PtxOracle, text: str, ptxas: Assembler, fingerprint: Fingerprint
 ) -> None:
     """Leave out each flag without which it still fails; what it reports and the target stay."""
     for flag in oracle.question.flags:
@@ -139,7 +139,7 @@ async def _fewest_flags(
 
 
 async def _try_again(
-    oracle: PtxOracle, ptxas: Ptxas, fingerprint: Fingerprint, at_hand: AtHand[Ptxas]
+    oracle: PtxOracle, ptxas: Assembler, fingerprint: Fingerprint, at_hand: AtHand[Assembler]
 ) -> Tally:
     """How often the original shows it; one that hangs is not run again only to see it hang."""
     first = at_hand.reactions[ptxas.version]
@@ -155,7 +155,7 @@ async def _try_again(
     return tally
 
 
-async def _look_longer(under_way: PtxWork, ptxas: Ptxas, limits: ResourceLimits) -> None:
+async def _look_longer(under_way: PtxWork, ptxas: Assembler, limits: ResourceLimits) -> None:
     """Say whether what is taken for a hang would have come to an end after all."""
     interest, work = under_way.held.interest, under_way.held.work
     first = under_way.held.at_hand.reactions.get(ptxas.version)
@@ -173,7 +173,7 @@ async def _look_longer(under_way: PtxWork, ptxas: Ptxas, limits: ResourceLimits)
         work.notes.append(f"it is slow, and does not hang: {ended}")
 
 
-def _not_in_ptx(row: Row, at_hand: AtHand[Ptxas], ptxas: Ptxas) -> Uninteresting:
+def _not_in_ptx(row: Row, at_hand: AtHand[Assembler], ptxas: Assembler) -> Uninteresting:
     """The cell shows it, its PTX alone does not."""
     reaction = at_hand.reactions[ptxas.version]
     return Uninteresting(
@@ -184,7 +184,7 @@ def _not_in_ptx(row: Row, at_hand: AtHand[Ptxas], ptxas: Ptxas) -> Uninteresting
     )
 
 
-def _report(reducing: Reducing, under_way: PtxWork, ptxas: Ptxas) -> Minimization:
+def _report(reducing: Reducing, under_way: PtxWork, ptxas: Assembler) -> Minimization:
     subject, held = reducing.subject, under_way.held
     at_hand, work, interest = held.at_hand, held.work, held.interest
     text = subject.text or ""

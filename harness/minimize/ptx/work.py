@@ -14,7 +14,7 @@ from harness.minimize.reduction.held import Driven, HeldReduction
 from harness.minimize.reduction.result import Ablation, Ending, Size
 from harness.minimize.reduction.tests import Effort
 from harness.ptx.document import parse
-from harness.values.toolchain import Ptxas
+from harness.values.toolchain import Assembler
 
 __all__ = ["PtxDriver", "PtxWork", "size_of", "undefined_count"]
 
@@ -73,7 +73,7 @@ class PtxDriver:
 class PtxWork:
     """A reduction of PTX, and what was found out about the result."""
 
-    held: HeldReduction[Ptxas]
+    held: HeldReduction[Assembler]
     oracle: PtxOracle
     is_defined: bool
     ablation: tuple[Ablation, ...] = ()

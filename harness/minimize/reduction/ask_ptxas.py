@@ -18,7 +18,7 @@ from harness.values.kernel import Scalar
 from harness.values.limits import limits_of
 from harness.values.outcome import ProcessEnd
 from harness.values.target import Target
-from harness.values.toolchain import Ptxas
+from harness.values.toolchain import Assembler
 from harness.values.verdict import Verdict, VerdictKind
 
 __all__ = ["PtxOracle", "Question", "reaction_of"]
@@ -55,11 +55,13 @@ class PtxOracle:
         """Whether it is PTX with an entry."""
         return self.facts(text) is not None
 
-    async def look(self, text: str, tool: Ptxas) -> Reaction:
+    async def look(self, text: str, tool: Assembler) -> Reaction:
         """As `react`: ptxas cannot be stopped half-way."""
         return await self.react(text, tool)
 
-    async def react(self, text: str, tool: Ptxas, limits: ResourceLimits | None = None) -> Reaction:
+    async def react(
+        self, text: str, tool: Assembler, limits: ResourceLimits | None = None
+    ) -> Reaction:
         """What that ptxas does with the text.
 
         Raises:

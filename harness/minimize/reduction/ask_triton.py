@@ -18,7 +18,7 @@ from harness.minimize.reduction.fingerprint import Reaction
 from harness.processes.hub import ResourceLimits
 from harness.ptx.facts import retarget
 from harness.toolchains.describe import describe_ptxas
-from harness.values.toolchain import BUNDLED, Compiler, Ptxas
+from harness.values.toolchain import BUNDLED, Assembler, Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 __all__ = ["TritonOracle"]
@@ -93,7 +93,7 @@ class TritonOracle:
             return reaction_of(verdict, CellEvidence(target=self.cell.cell.target))
         return await self._assembled(lowered, limits)
 
-    def _seen_by(self, triton: Compiler) -> Ptxas | None:
+    def _seen_by(self, triton: Compiler) -> Assembler | None:
         """The ptxas that Triton is pointed at; None is its own choice."""
         cell = self.cell
         assert cell.launch is not None

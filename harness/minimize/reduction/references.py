@@ -25,7 +25,7 @@ from harness.toolchains.installed import installed_versions
 from harness.toolchains.marker import PTXAS
 from harness.toolchains.offered import available_ptxas
 from harness.values.errors import InfrastructureError, UsageError
-from harness.values.toolchain import Compiler, Ptxas
+from harness.values.toolchain import Assembler, Compiler
 
 __all__ = ["AtHand", "Shelf", "ask_installed", "compiler_shelf", "ptxas_shelf", "walk_the_index"]
 
@@ -70,7 +70,7 @@ class AtHand(Generic[T]):
         }
 
 
-def ptxas_shelf() -> Shelf[Ptxas]:
+def ptxas_shelf() -> Shelf[Assembler]:
     """Every ptxas.
 
     Raises:

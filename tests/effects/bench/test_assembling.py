@@ -23,7 +23,7 @@ from harness.store.files.artifacts import DamagedArtifactError
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
-from harness.values.toolchain import Ptxas, Tool
+from harness.values.toolchain import Assembler, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -47,9 +47,9 @@ PTX = """\
 
 
 @pytest.fixture
-def ptxas() -> Ptxas:
+def ptxas() -> Assembler:
     digest = hashlib.sha256(FAKE.read_bytes()).hexdigest()
-    return Ptxas(version="99.1.7", origin="fake", path=FAKE, sha256=digest)
+    return Assembler(version="99.1.7", origin="fake", path=FAKE, sha256=digest)
 
 
 class Bench:
@@ -101,7 +101,7 @@ def stored(bench: Workbench, text: str, target: str | None = None) -> PtxInput:
     )
 
 
-def assembling(ptxas: Ptxas, text: str) -> Callable[[Workbench], Coroutine[Any, Any, Any]]:
+def assembling(ptxas: Assembler, text: str) -> Callable[[Workbench], Coroutine[Any, Any, Any]]:
     async def body(bench: Workbench) -> Kept[Assembly]:
         return await assemble(bench, stored(bench, text), ptxas=ptxas, flags=FLAGS)
 
@@ -122,7 +122,7 @@ def assembling(ptxas: Ptxas, text: str) -> Callable[[Workbench], Coroutine[Any, 
 )
 def test_evidence_of_one_run(
     bench: Bench,
-    ptxas: Ptxas,
+    ptxas: Assembler,
     word: str,
     exit_code: int | None,
     number: int | None,
@@ -143,12 +143,12 @@ def test_evidence_of_one_run(
     assert bench.runs == attempts
 
 
-def test_ptxas_gets_the_flags_and_short_names(bench: Bench, ptxas: Ptxas) -> None:
+def test_ptxas_gets_the_flags_and_short_names(bench: Bench, ptxas: Assembler) -> None:
     bench(assembling(ptxas, PTX.format(word="ok")))
     assert bench.count.read_text() == "-v --gpu-name=sm_80 kernel.ptx -o kernel.cubin\n"
 
 
-def test_without_the_cache_everything_is_made_once_in_a_run(bench: Bench, ptxas: Ptxas) -> None:
+def test_without_the_cache_everything_is_made_once_in_a_run(bench: Bench, ptxas: Assembler) -> None:
     bench(assembling(ptxas, PTX.format(word="ok")))
     bench.use_cache = False
 
@@ -161,7 +161,7 @@ def test_without_the_cache_everything_is_made_once_in_a_run(bench: Bench, ptxas:
     assert bench.runs == 2
 
 
-def test_other_flags_targets_and_binaries_are_other_runs(bench: Bench, ptxas: Ptxas) -> None:
+def test_other_flags_targets_and_binaries_are_other_runs(bench: Bench, ptxas: Assembler) -> None:
     text = PTX.format(word="ok")
 
     async def body(workbench: Workbench) -> None:
@@ -176,7 +176,7 @@ def test_other_flags_targets_and_binaries_are_other_runs(bench: Bench, ptxas: Pt
     assert bench.runs == 4
 
 
-def test_ptx_with_other_debug_information_is_assembled_once(bench: Bench, ptxas: Ptxas) -> None:
+def test_ptx_with_other_debug_information_is_assembled_once(bench: Bench, ptxas: Assembler) -> None:
     plain = PTX.format(word="ok")
     debug = plain.replace("    ret;", "    .loc 1 7 3\n    ret;") + '\t.file\t1 "/a/b/kernel.py"\n'
     bench(assembling(ptxas, plain))
@@ -186,7 +186,7 @@ def test_ptx_with_other_debug_information_is_assembled_once(bench: Bench, ptxas:
     assert bench.runs == 2
 
 
-def test_a_missing_artifact_is_made_again(bench: Bench, ptxas: Ptxas) -> None:
+def test_a_missing_artifact_is_made_again(bench: Bench, ptxas: Assembler) -> None:
     text = PTX.format(word="ok")
     first = bench(assembling(ptxas, text))
 
@@ -200,7 +200,7 @@ def test_a_missing_artifact_is_made_again(bench: Bench, ptxas: Ptxas) -> None:
     assert bench.runs == 2
 
 
-def test_a_damaged_artifact_is_found_out_and_made_again(bench: Bench, ptxas: Ptxas) -> None:
+def test_a_damaged_artifact_is_found_out_and_made_again(bench: Bench, ptxas: Assembler) -> None:
     text = PTX.format(word="ok")
 
     async def body(workbench: Workbench) -> str:
@@ -222,7 +222,7 @@ def test_a_damaged_artifact_is_found_out_and_made_again(bench: Bench, ptxas: Ptx
 
 
 def test_a_run_that_we_killed_is_tried_again_with_a_looser_limit(
-    bench: Bench, ptxas: Ptxas
+    bench: Bench, ptxas: Assembler
 ) -> None:
     text = PTX.format(word="sleep1.5")
     bench.limits = ResourceLimits(timeout=0.5, memory=1 << 30)
@@ -238,7 +238,7 @@ def test_a_run_that_we_killed_is_tried_again_with_a_looser_limit(
     assert bench(assembling(ptxas, text)).cached
 
 
-def test_a_run_that_ate_our_memory_is_not_taken_for_a_crash(bench: Bench, ptxas: Ptxas) -> None:
+def test_a_run_that_ate_our_memory_is_not_taken_for_a_crash(bench: Bench, ptxas: Assembler) -> None:
     text = PTX.format(word="memory")
     bench.limits = ResourceLimits(timeout=60, memory=150 << 20)
     end = bench(assembling(ptxas, text)).value.end
@@ -249,7 +249,7 @@ def test_a_run_that_ate_our_memory_is_not_taken_for_a_crash(bench: Bench, ptxas:
     assert not still_valid(end, ResourceLimits(timeout=60, memory=8 << 30))
 
 
-def test_a_flood_is_kept_whole_but_shown_in_part(bench: Bench, ptxas: Ptxas) -> None:
+def test_a_flood_is_kept_whole_but_shown_in_part(bench: Bench, ptxas: Assembler) -> None:
     bench.limits = ResourceLimits(timeout=60, memory=1 << 30, file_size=8 << 20)
 
     async def body(workbench: Workbench) -> tuple[Assembly, int]:
@@ -286,14 +286,14 @@ def test_what_is_stored_stands_unless_our_limit_made_it(
     assert still_valid(end, limits) is valid
 
 
-def test_a_ptxas_that_is_not_there_is_our_trouble(bench: Bench, ptxas: Ptxas) -> None:
+def test_a_ptxas_that_is_not_there_is_our_trouble(bench: Bench, ptxas: Assembler) -> None:
     gone = replace(ptxas, path=Path("/no/such/ptxas"))
     with pytest.raises(InfrastructureError, match="cannot start /no/such/ptxas"):
         bench(assembling(gone, PTX.format(word="ok")))
 
 
 def test_an_nvdisasm_that_was_killed_is_asked_again(
-    bench: Bench, ptxas: Ptxas, tmp_path: Path
+    bench: Bench, ptxas: Assembler, tmp_path: Path
 ) -> None:
     tool = tmp_path / "nvdisasm"
     tool.write_text(f"#!/bin/sh\necho x >> {tmp_path}/asked\nsleep 1000\n")
@@ -354,7 +354,7 @@ def test_what_was_made_is_not_remembered_by_a_lock(bench: Bench) -> None:
 
 @pytest.mark.parametrize("word", ["segv", "ice"])
 def test_a_damaged_ptxas_is_not_believed(
-    bench: Bench, ptxas: Ptxas, tmp_path: Path, word: str
+    bench: Bench, ptxas: Assembler, tmp_path: Path, word: str
 ) -> None:
     damaged = tmp_path / "ptxas"
     shutil.copy2(FAKE, damaged)
@@ -368,7 +368,7 @@ def test_a_damaged_ptxas_is_not_believed(
 
 
 def test_a_ptxas_inside_a_triton_is_compared_with_the_record_of_its_wheel(
-    bench: Bench, ptxas: Ptxas, tmp_path: Path
+    bench: Bench, ptxas: Assembler, tmp_path: Path
 ) -> None:
     site = tmp_path / "site"
     inner = site / "triton" / "bin" / "ptxas"

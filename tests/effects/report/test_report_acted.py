@@ -33,7 +33,7 @@ def gathered(stage: Stage, *, config: str = "width=1", stop_at: int = 0, **optio
 
 @pytest.fixture
 def crashes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """Ptxas 2.0 crashes on what Acted 1.1 generates for a width of 1."""
+    """Assembler 2.0 crashes on what Acted 1.1 generates for a width of 1."""
     stage.ptxas("1.0", "2.0")
     listed = [(Version("1.0"), "nvidia-cuda-nvcc"), (Version("2.0"), "nvidia-cuda-nvcc")]
     monkeypatch.setattr("harness.report.facts.available_ptxas", lambda: listed)

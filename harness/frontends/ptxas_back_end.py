@@ -1,0 +1,101 @@
+"""ptxas behind the door of assemblers: see `harness.frontends.back_end`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.bench.assemble import PtxInput, assemble, inspect_cubin
+from harness.judging.judge import judge_ptxas
+from harness.ptxas.resources import combine
+from harness.toolchains.install import (
+    find_nvdisasm,
+    install_ptxas,
+    installed_nvdisasm,
+    planned_ptxas,
+    select_ptxas,
+)
+from harness.toolchains.installed import installed_versions
+from harness.toolchains.offered import available_ptxas
+from harness.values.errors import InfrastructureError, UsageError
+from harness.values.resources import Resources
+from harness.values.toolchain import PTX, PTXAS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from packaging.version import Version
+
+    from harness.bench.assemble import Inspection
+    from harness.bench.bench import Kept, Workbench
+    from harness.frontends.back_end import BackEnd, LoweredProgram
+    from harness.judging.judge import CellEvidence
+    from harness.values.outcome import Assembly
+    from harness.values.toolchain import Assembler, Tool
+    from harness.values.verdict import Verdict
+
+__all__ = ["PTXAS_BACK_END"]
+
+
+class _PtxasBackEnd:
+    kind = PTXAS
+    title = PTXAS
+    takes = PTX
+    code = "PTX"
+
+    def available(self, *, prereleases: bool = False) -> list[Version]:
+        return [version for version, _ in available_ptxas(prereleases=prereleases)]
+
+    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
+        return select_ptxas(spec, prereleases=prereleases)
+
+    def installed(self) -> list[Version]:
+        return installed_versions(PTXAS)
+
+    def install(self, version: Version | str) -> Assembler:
+        return install_ptxas(version)
+
+    def planned(self, version: Version | str) -> Assembler:
+        return planned_ptxas(version)
+
+    def disassembler(self, *, installs: bool = True) -> tuple[Tool | None, tuple[str, ...]]:
+        if not installs:
+            return installed_nvdisasm(), ()
+        try:
+            return find_nvdisasm(), ()
+        except (InfrastructureError, UsageError) as error:  # an index of one's own may lack it
+            return None, (f"instructions are not counted: {error}",)
+
+    async def assemble(
+        self, bench: Workbench, program: LoweredProgram, assembler: Assembler
+    ) -> Kept[Assembly]:
+        facts = program.reading.facts
+        assert facts is not None, "what cannot be read as PTX is not assembled"
+        source = PtxInput(
+            sha256=program.sha256,
+            body_sha256=program.reading.body_sha256,
+            version=facts.version,
+            target=program.target,
+        )
+        return await assemble(bench, source, ptxas=assembler, flags=program.flags)
+
+    async def inspect(
+        self, bench: Workbench, code: str, tools: Sequence[Tool]
+    ) -> Kept[Inspection] | None:
+        return await inspect_cubin(bench, code, tools)
+
+    def resources(self, evidence: CellEvidence, inspection: Inspection | None) -> Resources:
+        if evidence.log is None or evidence.ptx is None:
+            return Resources()
+        return combine(
+            entry=evidence.ptx.entry,
+            log=evidence.log,
+            cubin=inspection.cubin if inspection else None,
+            metadata=evidence.lowering.metadata if evidence.lowering else {},
+            ptx=evidence.ptx,
+        )
+
+    def judge(self, evidence: CellEvidence) -> Verdict:
+        return judge_ptxas(evidence)
+
+
+PTXAS_BACK_END: BackEnd = _PtxasBackEnd()

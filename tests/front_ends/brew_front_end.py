@@ -1,0 +1,298 @@
+"""A compiler that lives in a virtual environment, and an assembler of its own: there is no PTX.
+
+A file `NAME.brew` says `cup NAME`, and its configs as `config NAME = VALUE VALUE ...`. The package
+`brewc` writes a step for each of `size` measures; it needs the package `beans`. Brew 1.1 writes a
+step that no kettle knows where `foam` is 2. `kettle.py` boils the steps: kettle 1.1 dies of four
+measures and more, 1.0 and 2.0 do not. No version of Brew has a cup for more than eight.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packaging.version import Version
+
+from harness.bench.assemble import CODE, AssemblerRun, run_assembler
+from harness.bench.bench import Kept, content_key
+from harness.frontends.base import CapturedLaunch, LaunchCode
+from harness.frontends.planning import cells_of
+from harness.frontends.programs import run_program
+from harness.frontends.readings import PtxReading
+from harness.judging.failures import death_signal, failed
+from harness.packages.versions import select
+from harness.toolchains.environments import (
+    environments_of,
+    install_environment,
+    planned_environment,
+)
+from harness.values.environment import Environment, PackagePin
+from harness.values.errors import InfrastructureError, UsageError
+from harness.values.kernel import Config, LaunchSpec, Repro
+from harness.values.outcome import Assembly, Capture, LaunchFacts, Lowering, RaisedError
+from harness.values.resources import Resources
+from harness.values.toolchain import Assembler, Compiler
+from harness.values.verdict import Stage, Verdict, VerdictKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.bench.assemble import Inspection
+    from harness.bench.bench import Workbench
+    from harness.frontends.back_end import LoweredProgram
+    from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
+    from harness.judging.judge import CellEvidence
+    from harness.values.target import Target
+    from harness.values.toolchain import Tool
+
+HERE = Path(__file__).parent
+KETTLE = HERE / "kettle.py"
+VERSIONS = KETTLES = ("1.0", "1.1", "2.0")
+
+
+class Kettle:
+    kind = "kettle"
+    title = "Kettle"
+    takes = "steps"
+    code = "recipe"
+
+    def available(self, *, prereleases: bool = False) -> list[Version]:
+        return [Version(version) for version in KETTLES]
+
+    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
+        return select(self.available(), spec, what=self.title, prereleases=prereleases)
+
+    def installed(self) -> list[Version]:
+        return self.available()
+
+    def install(self, version: Version | str) -> Assembler:
+        if str(version) not in KETTLES:
+            raise UsageError(f"there is no Kettle {version}")
+        digest = hashlib.sha256(KETTLE.read_bytes() + str(version).encode()).hexdigest()
+        return Assembler(
+            kind=self.kind, version=str(version), origin="kettle", path=KETTLE, sha256=digest
+        )
+
+    planned = install
+
+    def disassembler(self, *, installs: bool = True) -> tuple[None, tuple[str, ...]]:
+        return None, ()
+
+    async def assemble(
+        self, bench: Workbench, program: LoweredProgram, assembler: Assembler
+    ) -> Kept[Assembly]:
+        words = (str(assembler.path), assembler.version, *program.flags, "recipe", CODE)
+        run = AssemblerRun(
+            program=lambda: bench.store.artifacts.get(program.sha256),
+            name="recipe",
+            argv=(sys.executable, "-IS", *words),
+            flags=program.flags,
+            is_code=lambda path: path.is_file() and path.read_bytes().endswith(b"done\n"),
+            check=lambda: None,
+        )
+        key = content_key(kettle=assembler.sha256, recipe=program.sha256, flags=program.flags)
+        return await run_assembler(bench, key, run)
+
+    async def inspect(self, bench: Workbench, code: str, tools: Sequence[Tool]) -> None:
+        """Nothing reads a cup."""
+
+    def resources(self, evidence: CellEvidence, inspection: Inspection | None) -> Resources:
+        said = re.search(r"(\d+) spoons", evidence.assembly.stdout) if evidence.assembly else None
+        return Resources(n_regs=int(said[1]) if said else None)
+
+    def judge(self, evidence: CellEvidence) -> Verdict:
+        assert evidence.assembly is not None
+        end = evidence.assembly.end
+        last = [*evidence.assembly.stderr.splitlines(), "it said nothing"][0]
+        died = death_signal(end) is not None
+        kind = VerdictKind.COMPILER_CRASH if died else VerdictKind.PASS_FAILURE
+        return failed(kind, Stage.CUBIN, f"Kettle {end.words}: {last}", message=last)
+
+
+class _NothingOpen:
+    async def close(self, key: str) -> None:
+        """Each lowering is a process of its own."""
+
+
+class Brew:
+    kind = "brew"
+    title = "Brew"
+    back_end = Kettle()
+    suffixes: tuple[str, ...] = (".brew",)
+    stages: tuple[str, ...] = ("beans", "steps")
+    options: tuple[str, ...] = ("foam",)
+    levels: tuple[str, ...] = ()
+    interprets = False
+    patches = False
+
+    def read_file(self, path: Path, kernel: str | None) -> Repro:
+        name, _ = _read(path)
+        if kernel not in (None, name):
+            raise UsageError(f"{path}: it holds the cup {name!r}, not {kernel!r}")
+        launch = LaunchSpec(name="brew", function=None, file=path)
+        return Repro(
+            name=str(path),
+            kernel=name,
+            folder=path.parent,
+            file=path,
+            launches=(launch,),
+            compiler=self.kind,
+        )
+
+    def available(self, *, prereleases: bool = False) -> list[Version]:
+        return [Version(version) for version in VERSIONS]
+
+    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
+        return select(self.available(), spec, what=self.title, prereleases=prereleases)
+
+    def installed(self) -> list[Compiler]:
+        return [self.install(each.version) for each in environments_of(self.kind)]
+
+    def environment(self, version: str) -> Environment:
+        if version not in VERSIONS:
+            raise UsageError(f"there is no Brew {version}")
+        pins = PackagePin(name="brewc", version=version), PackagePin(name="beans", version="3.1")
+        return Environment(kind=self.kind, version=version, pins=pins, imports=("brewc",))
+
+    def install(self, version: Version | str) -> Compiler:
+        return install_environment(self.environment(str(version)))
+
+    def planned(self, version: Version | str) -> Compiler:
+        return planned_environment(self.environment(str(version)))
+
+    def default(self) -> Compiler:
+        return self.install(VERSIONS[-1])
+
+    def default_assembler(self) -> str:
+        return "latest"
+
+    def open_sessions(self, hub: object, *, timeout: float, memory: int) -> _NothingOpen:
+        return _NothingOpen()
+
+    async def plan(
+        self,
+        bench: Workbench,
+        selection: Selection,
+        target: Target,
+        compiler: Compiler,
+        launch: PlannedLaunch,
+        *,
+        adapt: Adapt | None = None,
+    ) -> Plan:
+        return self.stored_plan(bench, selection, target, compiler, launch, adapt=adapt)
+
+    def stored_plan(
+        self,
+        bench: Workbench,
+        selection: Selection,
+        target: Target,
+        compiler: Compiler,
+        launch: PlannedLaunch,
+        *,
+        adapt: Adapt | None = None,
+    ) -> Plan:
+        file = selection.repro.file
+        code = LaunchCode(
+            file=file, function=None, overrides={}, paths=(), bare=(), identity={"file": file.name}
+        )
+        name, configs = _read(file)
+        injected = (adapt(code) if adapt else code).injected
+        configs = [dict(config) for config in injected.get(name, configs)]
+        records = [
+            LaunchFacts(
+                key=content_key(file=file.read_text(), config=config),
+                kernel=name,
+                config=config,
+                autotuned=True,
+                arguments=[],
+                grid=[1],
+                file=str(file),
+            )
+            for config in configs
+        ]
+        capture = Capture(records=records, pruned={}, ptxas="", triton="")
+        kept = Kept(value=capture, key=file.read_text(), artifacts={}, cached=True)
+        captured = CapturedLaunch(capture=kept, compiler=compiler, request=target)
+        return cells_of(selection, target, launch, captured, is_own=adapt is None)
+
+    async def lower(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
+    ) -> Kept[Lowering]:
+        key = self.lowering_key(launch, record, ptxas)
+        async with bench.once(key):
+            if kept := bench.find("lower", key, Lowering):
+                return kept
+            request = {"name": record.kernel, **record.config}
+            done = await run_program(bench, launch.compiler, HERE / "brew_child.py", request)
+            answer = done.answer
+            if not done.end.ok or answer is None:
+                raise InfrastructureError(f"{launch.compiler.name}: its child {done.end.words}")
+            artifacts = {}
+            if (done.folder / "steps").is_file():
+                artifacts["steps"] = bench.store.artifacts.put_file(done.folder / "steps")
+            bench.hub.drop_folder(done.folder)
+            said = answer["error"]
+            error = RaisedError(type="BrewError", kinds=("BrewError",), message=said or "")
+            lowering = Lowering(
+                end=done.end,
+                stage="beans" if said else "steps",
+                error=error if said else None,
+                metadata={"partners": answer["partners"]},
+            )
+            return bench.keep("lower", key, lowering, artifacts)
+
+    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
+        return content_key(
+            compiler=launch.compiler.identity, record=record.key, target=str(launch.request)
+        )
+
+    def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
+        kernel = bench.store.artifacts.get(ptx).split()[1].decode()
+        reading = PtxReading(facts=None, body_sha256=ptx, kernel=kernel)
+        return bench.keep("ptx", content_key(steps=ptx), reading, {})
+
+    async def failing_pass(
+        self,
+        bench: Workbench,
+        launch: CapturedLaunch,
+        record: LaunchFacts,
+        *,
+        ptxas: Assembler,
+        traps: bool,
+    ) -> str | None:
+        return None
+
+    def built_with(self, compiler: Compiler) -> str | None:
+        return None
+
+    def judge(self, lowering: Lowering) -> Verdict:
+        said = lowering.error.message if lowering.error else "nothing"
+        stage = Stage(lowering.stage)
+        return failed(VerdictKind.REJECTED, stage, f"Brew refuses it: {said}", message=said)
+
+    def install_line(self, version: str) -> str:
+        return f"pip install brewc=={version}"
+
+    def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
+        return f"config {config.label} of {kernel}"
+
+    def identity(self, compiler: Compiler) -> object:
+        return compiler.identity
+
+
+def _read(path: Path) -> tuple[str, list[dict[str, Any]]]:
+    """The cup's name and its configs."""
+    words = [line.split() for line in path.read_text().splitlines() if line.strip()]
+    name = next((line[1] for line in words if line[0] == "cup"), None)
+    if name is None:
+        raise UsageError(f"{path}: no line says `cup NAME`")
+    choices = {line[1]: [int(word) for word in line[3:]] for line in words if line[0] == "config"}
+    product = itertools.product(*choices.values())
+    return name, [dict(zip(choices, values, strict=True)) for values in product]
+
+
+BREW = Brew()
