@@ -146,7 +146,8 @@ class Schedule:
 class Budget:
     """What a run may cost: instructions are of threads; `max_memory` is in bytes.
 
-    Of a larger grid the first `max_ctas` CTAs are run, and the outcome says so.
+    Of a larger grid `max_ctas` CTAs are run, evenly spread from the first to the last (whole
+    clusters), and the outcome says so.
     """
 
     max_instructions: int = 20_000_000_000
@@ -214,7 +215,7 @@ class Outcome:
     `allocations` are the buffers afterwards, in the order of the launch. `not_run` says why nothing
     was executed (then all else is empty): an opcode that is not known, by its whole name, for
     instance; `unknown` lists all of these. `executed` counts instructions of threads; `ctas` those
-    that ran, of `ctas_of` in the grid.
+    that ran, of `ctas_of` in the grid; `is_sample`: no more of them were meant to.
     """
 
     allocations: tuple[Allocation, ...] = ()
@@ -225,4 +226,5 @@ class Outcome:
     executed: int = 0
     ctas: int = 0
     ctas_of: int = 0
+    is_sample: bool = False
     unknown: tuple[str, ...] = ()

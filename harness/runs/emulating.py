@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,12 +18,14 @@ from harness.bench.bench import Kept, Workbench, content_key
 from harness.emulator.values import Budget
 from harness.files.own_code import code_sha256
 from harness.processes.hub import FILE_SIZE, ResourceLimits, scratch_disk
-from harness.runs.jobs import EmulatorJob, JobBuffer, Passed, Ran, RunTrial
+from harness.runs.jobs import PROGRESS, EmulatorJob, JobBuffer, Passed, Ran, RunTrial
 from harness.values.outcome import ProcessEnd
 
 __all__ = ["Emulated", "Emulation", "emulate", "emulator_sha256"]
 
 _LARGEST_RESULT = 1 << 30
+_PATIENCE = 10.0
+"""Seconds until a run says how far it is, and from then on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +61,15 @@ def emulator_sha256() -> str:
     return code_sha256("emulator", "ptx", "runs/jobs.py", "runs/worker.py")
 
 
-async def emulate(bench: Workbench, wanted: Emulation) -> Kept[Emulated]:
+async def emulate(
+    bench: Workbench,
+    wanted: Emulation,
+    tell: Callable[[str], None] = lambda text: None,  # noqa: ARG005
+) -> Kept[Emulated]:
     """Execute a launch once for each trial, in a process with the limits of a compiler run.
 
-    What was found is kept by content, unless the limits ended it.
+    What was found is kept by content, unless the limits ended it. `tell` hears how far it is where
+    it takes long.
 
     Raises:
         InfrastructureError: the worker cannot be started.
@@ -82,13 +91,24 @@ async def emulate(bench: Workbench, wanted: Emulation) -> Kept[Emulated]:
             )
             argv = [sys.executable, "-m", "harness.runs.worker", str(folder)]
             async with bench.slot():
-                end = await bench.hub.execute(
-                    argv, folder=folder, limits=limits, env=_environment()
-                )
+                telling = asyncio.ensure_future(_tell(folder / PROGRESS, tell))
+                try:
+                    end = await bench.hub.execute(
+                        argv, folder=folder, limits=limits, env=_environment()
+                    )
+                finally:
+                    telling.cancel()
             bench.cpu_seconds += end.cpu
             return _collect(bench, key, wanted, folder, end)
         finally:
             bench.hub.drop_folder(folder)
+
+
+async def _tell(path: Path, tell: Callable[[str], None]) -> None:
+    while True:
+        await asyncio.sleep(_PATIENCE)
+        with contextlib.suppress(OSError):
+            tell(path.read_text())
 
 
 def _environment() -> Mapping[str, str]:

@@ -150,7 +150,7 @@ async def _evidence(how: Execution, cell: PlannedCell, given: _Given, trail: _Tr
     ptx = bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
     where = f"{cell.cell.kernel} [{cell.cell.config.label}] on {cell.cell.target}"
     how.tell(f"{where}: {effort_words(wanted, ptx)}")
-    trail.emulated = await emulate(bench, wanted)
+    trail.emulated = await emulate(bench, wanted, lambda text: how.tell(f"{where}: {text}"))
     problem = trail.emulated.value.problem
     assert cell.record is not None
     found = Found()

@@ -17,7 +17,10 @@ from harness.emulator.values import (
     Uninitialised,
 )
 
-__all__ = ["EmulatorJob", "Given", "JobBuffer", "Passed", "Ran", "RunTrial"]
+__all__ = ["PROGRESS", "EmulatorJob", "Given", "JobBuffer", "Passed", "Ran", "RunTrial"]
+
+PROGRESS = "progress"
+"""The file in which a worker says how far it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,4 +104,5 @@ class Ran:
     executed: int = 0
     ctas: int = 0
     ctas_of: int = 0
+    is_sample: bool = False
     seconds: float = 0.0

@@ -36,12 +36,14 @@ class Trusted:
     """What the buffers must hold afterwards, and who says so; None: it says nothing of this one.
 
     `is_final`: a person says so, and who computes something else is wrong. Of the others, which
-    come from compilers too, one that agrees is enough.
+    come from compilers too, one that agrees is enough. `is_emulated`: of a large grid it has run
+    the same programs.
     """
 
     words: str
     buffers: tuple[bytes | None, ...]
     is_final: bool = False
+    is_emulated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,20 @@ class _Result:
 
 
 def judge(evidence: RunEvidence) -> Judgement:
-    """Say what the runs of one launch mean."""
+    """Say what the runs of one launch mean; of a sample of its programs, no more than it shows."""
+    sample = next((ran for ran in evidence.runs if ran.is_sample), None)
+    if sample is None:
+        return _judge(evidence)
+    alike = tuple(each for each in evidence.trusted if each.is_emulated)
+    found = _judge(replace(evidence, trusted=alike))
+    said = f"{found.reason}; {sample.ctas:,} of {sample.ctas_of:,} programs were run (--programs)"
+    if found.verdict in (RunVerdict.HANG, RunVerdict.UNINITIALISED):
+        # They may wait for programs that are left out, or read what these write.
+        return Judgement(verdict=RunVerdict.NOT_RUN, reason=said)
+    return replace(found, reason=said)
+
+
+def _judge(evidence: RunEvidence) -> Judgement:
     early = _not_run(evidence) or _fault(evidence)
     if early:
         return replace(early, races=_races(evidence))

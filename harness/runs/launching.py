@@ -52,11 +52,6 @@ def emulation_of(
     x, y, z = (*variant.grid, 1, 1, 1)[:3]
     if min(x, y, z) < 1:
         raise NotRunError(f"the grid ({x}, {y}, {z}) has no programs")
-    if x * y * z > budget.max_ctas:
-        raise NotRunError(
-            f"its grid has {x * y * z:,} programs, more than the {budget.max_ctas:,} that are run; "
-            "make the launch smaller with --set"
-        )
     cluster = cluster_of(metadata)
     names = named_buffers(variant.arguments, len(variant.buffers))
     scratch = (f"scratch memory {n}" for n in range(1, len(bound.scratch) + 1))
@@ -85,13 +80,15 @@ def emulation_of(
 
 def effort_words(emulation: Emulation, ptx: str) -> str:
     """What is about to be executed: a loop makes it more, a branch less."""
-    blocks, threads = math.prod(emulation.grid), math.prod(emulation.block)
+    every, threads = math.prod(emulation.grid), math.prod(emulation.block)
+    blocks = min(every, emulation.budget.max_ctas)
     try:
         once = read_ptx(ptx, emulation.entry).instructions * threads * blocks
     except PtxError:
         once = 0
+    of = f" of {every:,}" if blocks < every else ""
     return (
-        f"{blocks:,} blocks of {threads:,} threads, {len(emulation.trials)} runs of about "
+        f"{blocks:,}{of} blocks of {threads:,} threads, {len(emulation.trials)} runs of about "
         f"{once:,} instructions, loops apart"
     )
 

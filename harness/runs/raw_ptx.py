@@ -100,7 +100,7 @@ async def run_ptx(
     number = store.begin_run(options.command)
     async with Hub() as hub:
         bench = open_bench(hub, store, options)
-        kept = await emulate(bench, emulation)
+        kept = await emulate(bench, emulation, tell)
     emulated = kept.value
     evidence, contents = raw.evidence(emulated.runs, emulated.problem)
     judgement = judge(evidence)

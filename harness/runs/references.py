@@ -81,7 +81,11 @@ class References:
             if is_clean:
                 buffers = tuple(map(self.bench.store.artifacts.get, first.buffers))
                 trusted.append(
-                    Trusted(words=_words(place, config, record, self.triton), buffers=buffers)
+                    Trusted(
+                        words=_words(place, config, record, self.triton),
+                        buffers=buffers,
+                        is_emulated=True,
+                    )
                 )
             break
         if variant.interpreted:

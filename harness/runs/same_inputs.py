@@ -22,7 +22,7 @@ from harness.runs.jobs import RunTrial
 from harness.runs.matching import find_variant
 from harness.runs.real_values import PLAIN_TARGET, recorded
 from harness.runs.references import References, reference_of
-from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
+from harness.runs.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
 from harness.values.errors import UsageError
 from harness.values.kernel import ConfigFilter
 from harness.values.outcome import LaunchFacts, Lowering
@@ -67,7 +67,9 @@ class SameInputs:
     trials: tuple[RunTrial, ...] = field(
         default_factory=lambda: trials_of(read_schedules(DEFAULT), races=True)
     )
-    budget: Budget = field(default_factory=lambda: Budget(max_instructions=INSTRUCTIONS))
+    budget: Budget = field(
+        default_factory=lambda: Budget(max_instructions=INSTRUCTIONS, max_ctas=PROGRAMS)
+    )
     _held: _Held | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 

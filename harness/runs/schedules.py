@@ -16,7 +16,7 @@ from harness.emulator.values import Checks, Schedule
 from harness.runs.jobs import RunTrial
 from harness.values.errors import UsageError
 
-__all__ = ["DEFAULT", "INSTRUCTIONS", "read_schedules", "trials_of"]
+__all__ = ["DEFAULT", "INSTRUCTIONS", "PROGRAMS", "read_schedules", "trials_of"]
 
 DEFAULT = "first/early,first/late,last/early,last/late"
 """The least that finds the known bugs (#13): first and last warp first, early and late."""
@@ -24,6 +24,9 @@ DEFAULT = "first/early,first/late,last/early,last/late"
 INSTRUCTIONS = 300_000_000
 """Thread-instructions of one run. A block of a kernel of the corpus has at most 1.4 million (#13),
 a small launch a few dozen blocks; the emulator executes 10 million or more a second."""
+
+PROGRAMS = 1024
+"""Programs of a grid that are executed. Small launches of the corpus have a few dozen (#13)."""
 
 _ONE = re.compile(r"(\w+)/(\w+)(?::(\d{1,9}))?")
 _Warps = Literal["lockstep", "first", "last", "random"]

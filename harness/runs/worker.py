@@ -18,7 +18,7 @@ import numpy as np
 
 from harness.emulator.machine.launching import run
 from harness.emulator.values import Allocation, Launch
-from harness.runs.jobs import EmulatorJob, JobBuffer, Ran, RunTrial
+from harness.runs.jobs import PROGRESS, EmulatorJob, JobBuffer, Ran, RunTrial
 
 __all__ = ["main"]
 
@@ -74,11 +74,30 @@ def _with_garbage(launch: Launch, garbage: int) -> Launch:
     return replace(launch, allocations=tuple(allocations))
 
 
+class _Progress:
+    """Leaves how far a run is in a file, at most once a second."""
+
+    def __init__(self, folder: Path, trial: RunTrial, job: EmulatorJob) -> None:
+        self._path = folder / PROGRESS
+        self._place = f"run {job.trials.index(trial) + 1} of {len(job.trials)}"
+        self._started = self._last = time.perf_counter()
+
+    def __call__(self, executed: int) -> None:
+        now = time.perf_counter()
+        if now < self._last + 1:
+            return
+        self._last = now
+        each = executed / (now - self._started) / 1e6
+        words = f"{self._place}, {executed:,} instructions, {each:.1f} million a second"
+        self._path.with_suffix(".tmp").write_text(words)
+        self._path.with_suffix(".tmp").rename(self._path)
+
+
 def _ran(launch: Launch, trial: RunTrial, job: EmulatorJob, folder: Path) -> Ran:
     started = time.perf_counter()
     garbage = trial.schedule.garbage
     given = _with_garbage(launch, garbage) if garbage else launch
-    outcome = run(given, trial.schedule, job.budget, trial.checks)
+    outcome = run(given, trial.schedule, job.budget, trial.checks, _Progress(folder, trial, job))
     return Ran(
         trial=trial,
         buffers=tuple(
@@ -93,6 +112,7 @@ def _ran(launch: Launch, trial: RunTrial, job: EmulatorJob, folder: Path) -> Ran
         executed=outcome.executed,
         ctas=outcome.ctas,
         ctas_of=outcome.ctas_of,
+        is_sample=outcome.is_sample,
         seconds=time.perf_counter() - started,
     )
 

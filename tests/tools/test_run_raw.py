@@ -71,6 +71,24 @@ def test_what_it_computes_is_printed_and_dumped(triage: Triage) -> None:
     assert len(set(x.tolist())) > 100
 
 
+def test_of_a_large_grid_some_programs_are_run_and_it_is_said(triage: Triage) -> None:
+    words = [*INPUTS, "--scalar", "n=128", "--grid", "8", "--block", "16", "--programs", "2"]
+    row = run(triage, PTX, *words, code=0)
+    assert (row["run"], row["ctas_run"], row["ctas"]) == ("ran", 2, 8)
+    assert "2 of 8 programs were run" in row["run_reason"]
+    whole = run(triage, PTX, *words[:-2], code=0)
+    assert (whole["ctas_run"], whole["ctas"]) == (8, 8)
+
+
+def test_a_long_run_says_how_far_it_is(triage: Triage) -> None:
+    endless = PTX.replace("$done:", "bra $done;\n$done:\nbra $done;")
+    (triage.folder / "case.ptx").write_text(endless)
+    words = [*INPUTS, "--scalar", "n=0", *SHAPE, "--timeout", "12", "--budget", "100000000000"]
+    done = triage("run", "case.ptx", *words)
+    assert "run 1 of 5, " in done.stderr
+    assert " million a second" in done.stderr
+
+
 def test_a_row_has_the_keys_of_every_row(triage: Triage) -> None:
     row = run(triage, PTX, *INPUTS, "--scalar", "n=100", *SHAPE, code=0)
     assert (row["on"], row["run"], row["device"], row["time_ms"]) == ("emulator", "ran", None, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from harness.runs.raw_inputs import read_buffer, read_sizes
 from harness.runs.raw_ptx import RawInputs, RawReport, run_ptx
 from harness.runs.rows import as_document
 from harness.runs.run import RunReport, run_selections
-from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
+from harness.runs.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
 from harness.runs.table import runs_said, values_said
 from harness.values.errors import UsageError
 from harness.values.kernel import PtxInputs, Repro
@@ -73,6 +74,12 @@ Exit code 0: all that was run is right. 1: something is wrong. 4: something coul
     default=INSTRUCTIONS,
     show_default=True,
     help="Instructions of all threads in one run: more is a hang.",
+)
+@click.option(
+    "--programs",
+    type=click.IntRange(1),
+    help=f"Of a larger grid so many programs are executed, evenly spread. Default: {PROGRAMS}; all "
+    "of a file of PTX.",
 )
 @click.option("--races/--no-races", default=True, show_default=True, help="Look for races.")
 @click.option(
@@ -131,6 +138,8 @@ def command(file: str | None, **options: Any) -> None:  # noqa: ANN401 - click's
     if file and options["kernel"]:
         raise UsageError(f"{file} and --kernel {options['kernel']}: which one is meant?")
     budget = Budget(max_instructions=options["budget"])
+    if options["programs"]:
+        budget = replace(budget, max_ctas=options["programs"])
     path, _, entry = name.partition("::")
     repro = None if file or path.endswith((_PTX, ".py")) else _ptx_repro(name)
     if is_for_gpu(options):
@@ -196,6 +205,8 @@ def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...], budget: 
     for name, word in _OF_PTX.items():
         if options[name]:
             raise UsageError(f"{word} is for a file of PTX")
+    if not options["programs"]:
+        budget = replace(budget, max_ctas=PROGRAMS)
     status = status_console()
     with status.status("preparing toolchains and sources"):
         selections = select_all(selection_words(options))

@@ -6,7 +6,7 @@ asynchronous completions (`Schedule`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -39,8 +39,12 @@ def run(
     schedule: Schedule | None = None,
     limits: Budget | None = None,
     check: Checks | None = None,
+    heard: Callable[[int], None] = lambda executed: None,  # noqa: ARG005
 ) -> Outcome:
-    """Execute a launch; every way in which it may end is an outcome, never an exception."""
+    """Execute a launch; every way in which it may end is an outcome, never an exception.
+
+    `heard` is told now and then how many instructions of threads have been executed.
+    """
     assert CHAPTERS
     try:
         program = decode(launch.ptx, launch.entry)
@@ -48,7 +52,7 @@ def run(
             launch, program, schedule or Schedule(), limits or Budget(), check or Checks()
         )
         with np.errstate(all="ignore"):
-            return machine.run()
+            return machine.run(heard)
     except NotExecutable as reason:
         return Outcome(not_run=str(reason), unknown=reason.unknown)
 
@@ -100,14 +104,20 @@ class _Machine:
                 f"the grid {self._launch.grid} is no multiple of the cluster {self._launch.cluster}"
             )
 
-    def run(self) -> Outcome:
+    def run(self, heard: Callable[[int], None]) -> Outcome:
+        """Run all batches, or those until the first fault."""
         total = int(np.prod(self._launch.grid))
         ran = 0
         faults: list[Fault] = []
-        for coordinates in self._batches(min(total, self._limits.max_ctas)):
+        for coordinates in self._batches():
             batch = self._batch(coordinates, ran)
             try:
-                run_batch(self._program, batch, self._limits.max_instructions - self._executed)
+                run_batch(
+                    self._program,
+                    batch,
+                    self._limits.max_instructions - self._executed,
+                    lambda executed: heard(self._executed + executed),
+                )
             except Fallen as fallen:
                 faults.append(fallen.fault)
             except Trouble as trouble:
@@ -124,9 +134,10 @@ class _Machine:
             executed=self._executed,
             ctas=ran,
             ctas_of=total,
+            is_sample=total > self._limits.max_ctas,
         )
 
-    def _batches(self, count: int) -> Iterator[Array]:
+    def _batches(self) -> Iterator[Array]:
         """Coordinates of the CTAs that run together: whole clusters, as many as memory allows."""
         x, y, z = self._launch.grid
         cx, cy, cz = self._launch.cluster
@@ -139,8 +150,13 @@ class _Machine:
             keys = (rank[:, 0], rank[:, 1], rank[:, 2], cluster[:, 0], cluster[:, 1], cluster[:, 2])
             places = places[np.lexsort(keys)]
         size = self._geometry.cluster_size
+        if len(places) > self._limits.max_ctas:
+            clusters = places.reshape(-1, size, 3)
+            many = max(1, self._limits.max_ctas // size)
+            chosen = np.linspace(0, len(clusters) - 1, many).round().astype(np.int64)
+            places = clusters[np.unique(chosen)].reshape(-1, 3)
         step = max(size, self._room() // size * size)
-        for first in range(0, count, step):
+        for first in range(0, len(places), step):
             yield places[first : first + step]
 
     def _room(self) -> int:

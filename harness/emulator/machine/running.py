@@ -7,6 +7,8 @@ way are completed; if that helps none, the batch hangs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from harness.emulator.machine.hanging import hang
@@ -38,12 +40,16 @@ class Fallen(Exception):  # noqa: N818 - the end of a run, not an error of ours
         self.fault = fault
 
 
-def run_batch(program: Program, batch: Batch, limit: int) -> None:
-    """Run all threads to their end; Fallen with the first fault. `limit`: thread-instructions."""
+def run_batch(program: Program, batch: Batch, limit: int, heard: Callable[[int], None]) -> None:
+    """Run all threads to their end; Fallen with the first fault. `limit`: thread-instructions.
+
+    `heard` is told now and then how many there were.
+    """
     runners = [_Runner(program, frame, limit) for frame in batch.frames]
     tested = 0
     while True:
         progress = False
+        heard(batch.executed)
         for runner in _ordered(runners, batch.schedule, batch.random):
             if runner.turn():
                 progress = True

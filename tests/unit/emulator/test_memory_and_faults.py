@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from programs import execute, kernel, outcome
 
 from harness.emulator.machine.launching import run
-from harness.emulator.values import Allocation, Checks, Launch, Pointer, Scalar, Schedule
+from harness.emulator.values import Allocation, Budget, Checks, Launch, Pointer, Scalar, Schedule
 
 PLACE = "mad.wide.u32 %rd1, %r40, 4, %rd40;"
 
@@ -179,3 +181,25 @@ def test_scalars_and_wrong_arguments() -> None:
     assert result.allocations[0].data.view("u4").tolist() == [1234]
     assert "no argument" in str(run(launch(Pointer(allocation=0))).not_run)
     assert "8 bytes" in str(run(launch(Pointer(allocation=0), Scalar(raw=bytes(8)))).not_run)
+
+
+@pytest.mark.parametrize(
+    ("grid", "cluster", "most", "ran"),
+    [
+        (10, 1, 20, range(10)),
+        (10, 1, 4, (0, 3, 6, 9)),
+        (12, 2, 5, (0, 1, 10, 11)),
+        (10, 1, 1, (0,)),
+    ],
+)
+def test_of_a_large_grid_a_sample_is_run(
+    grid: int, cluster: int, most: int, ran: Sequence[int]
+) -> None:
+    body = "mov.u32 %r1, %ctaid.x; mad.wide.u32 %rd1, %r1, 4, %rd40; st.global.u32 [%rd1], 1;"
+    result = outcome(
+        kernel(body, 1), np.zeros(grid, "u4"), grid=grid, cluster=cluster,
+        limits=Budget(max_ctas=most),
+    )  # fmt: skip
+    assert np.flatnonzero(result.allocations[0].data.view("u4")).tolist() == list(ran)
+    assert (result.ctas, result.ctas_of) == (len(ran), grid)
+    assert result.is_sample == (most < grid)

@@ -240,3 +240,23 @@ def test_one_bug_has_one_signature_and_two_have_two() -> None:
 
     assert signature([9, 2, 3, 4]) == signature([1, 2, 3, 7])
     assert signature([9, 2, 3, 4]) != signature([9, 2, 3, 4], (0, 0))
+
+
+SAMPLE = {"ctas": 4, "ctas_of": 100, "is_sample": True}
+
+
+@pytest.mark.parametrize("is_emulated", [True, False])
+def test_a_sample_of_the_programs_is_compared_with_the_same_programs(is_emulated: bool) -> None:
+    wrong: list[float] = [1.0, 2.0, 9.0, 4.0]
+    runs = evidence((EARLY, buffers(wrong), SAMPLE), trusted={"a reference": buffers()})
+    [trusted] = runs.trusted
+    found = judge(replace(runs, trusted=(replace(trusted, is_emulated=is_emulated),)))
+    assert found.verdict is (RunVerdict.WRONG_RESULT if is_emulated else RunVerdict.RAN)
+    assert "4 of 100 programs were run" in found.reason
+
+
+def test_a_sample_whose_programs_wait_for_others_is_not_run() -> None:
+    hang = Fault(kind="hang", what="warp 0 waits", place=None)
+    found = judge(evidence((EARLY, buffers(), {"faults": (hang,), **SAMPLE})))
+    assert found.verdict is RunVerdict.NOT_RUN
+    assert "4 of 100 programs were run" in found.reason
