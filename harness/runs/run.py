@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -11,11 +12,12 @@ from harness.cells.plan import plan_launch
 from harness.cells.run import CompileOptions, open_bench
 from harness.cells.selection import small_launch
 from harness.emulator.values import Budget
-from harness.frontends.base import LaunchCode, PlannedLaunch, Selection
+from harness.frontends.base import LaunchCode, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.triton.lower import fetch_launch_code
 from harness.processes.hub import Hub
 from harness.runs.executing import Execution, execute, keep_execution
 from harness.runs.jobs import RunTrial
+from harness.runs.matching import find_variant
 from harness.runs.real_values import PLAIN_TARGET, recorded
 from harness.runs.references import References, reference_of
 from harness.runs.same_inputs import require_values
@@ -51,26 +53,54 @@ class _Runs:
     _inputs: dict[object, Inputs] = field(default_factory=dict)
 
     async def inputs(
-        self, selection: Selection, launch: PlannedLaunch, code: LaunchCode, target: Target
+        self, selection: Selection, launch: PlannedLaunch, code: LaunchCode, *places: Target
     ) -> Inputs:
-        """What each kernel of a launch is given: the same for all targets and Tritons, if it can.
+        """What each kernel of a launch is given on the first of these targets that it runs for.
+
+        The same for all Tritons.
 
         Raises:
             TriageError: the launch code cannot be run with values.
         """
         triton = selection.compilers[0]
-        key = (selection.repro.file, launch.label, triton, target)
+        key = (selection.repro.file, launch.label, triton, places)
         if key not in self._inputs:
             self._inputs[key] = await recorded(
                 self.bench,
                 code,
                 triton,
                 self.together[selection.repro.file],
-                (PLAIN_TARGET, target),
+                places,
                 budget=self.budget,
                 tell=self.tell,
             )
         return self._inputs[key]
+
+    async def inputs_of(
+        self,
+        selection: Selection,
+        launch: PlannedLaunch,
+        code: LaunchCode,
+        target: Target,
+        cells: Sequence[PlannedCell],
+    ) -> list[Inputs]:
+        """The inputs of each cell: the same for all targets, where it is the same launch there.
+
+        Launch code may choose blocks by the device; what it launches on this target alone gets its
+        inputs there.
+
+        Raises:
+            TriageError: the launch code cannot be run with values.
+        """
+        found = await self.inputs(selection, launch, code, PLAIN_TARGET, target)
+        known = [
+            cell.record is None or find_variant(found, cell.record) is not None for cell in cells
+        ]
+        own = found
+        if not all(known) and target != PLAIN_TARGET:
+            with contextlib.suppress(TriageError):
+                own = await self.inputs(selection, launch, code, target)
+        return [found if is_known else own for is_known in known]
 
 
 async def run_selections(
@@ -137,7 +167,6 @@ async def _place(
     small = small_launch(selection, launch)
     code = fetch_launch_code(selection.repro, launch.spec, small.overrides)
     runs.tell(f"{selection.repro.name}: inputs ({small.label})")
-    inputs = await runs.inputs(selection, small, code, target)
     plan = await plan_launch(runs.bench, selection, target, triton, small)
     runs.notes.extend(plan.notes)
     references = References(
@@ -151,8 +180,12 @@ async def _place(
         tell=runs.tell,
     )
     try:
+        inputs = await runs.inputs_of(selection, small, code, target, plan.cells)
         how = Execution(bench=runs.bench, trials=runs.trials, budget=runs.budget, tell=runs.tell)
-        jobs = [execute(how, cell, inputs, references) for cell in plan.cells]
+        jobs = [
+            execute(how, cell, given, references)
+            for cell, given in zip(plan.cells, inputs, strict=True)
+        ]
         found = await asyncio.gather(*jobs)
         for each in found:
             keep_execution(runs.bench.store, runs.number, each)

@@ -51,6 +51,16 @@ def test_kernels_of_every_shape_are_right(module_triage: Triage) -> None:
         assert row["ctas_run"] == row["ctas"] == 1
 
 
+def test_what_is_launched_on_one_target_alone_gets_inputs_there(module_triage: Triage) -> None:
+    kernel = str(HERE / "kernels" / "by_device.py")
+    words = ["--kernel", kernel, "--triton", "3.6.0", "--sm", "80", "--sm", "90a"]
+    rows = run(module_triage, *words, code=0)
+    assert [(row["target"], row["run"], row["ctas"]) for row in rows] == [
+        ("sm_80", "right", 3),
+        ("sm_90a", "right", 2),
+    ]
+
+
 def test_a_second_run_reads_what_is_stored(module_triage: Triage) -> None:
     words = ["--kernel", f"{RUNNABLE}::row_sum", *ON]
     first = run(module_triage, *words, code=0)

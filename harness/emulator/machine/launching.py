@@ -43,7 +43,7 @@ def run(
 ) -> Outcome:
     """Execute a launch; every way in which it may end is an outcome, never an exception.
 
-    `heard` is told now and then how many instructions of threads have been executed.
+    `heard` gets the number of instructions of threads, now and then.
     """
     assert CHAPTERS
     try:

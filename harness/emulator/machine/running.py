@@ -43,7 +43,7 @@ class Fallen(Exception):  # noqa: N818 - the end of a run, not an error of ours
 def run_batch(program: Program, batch: Batch, limit: int, heard: Callable[[int], None]) -> None:
     """Run all threads to their end; Fallen with the first fault. `limit`: thread-instructions.
 
-    `heard` is told now and then how many there were.
+    `heard` gets their number, now and then.
     """
     runners = [_Runner(program, frame, limit) for frame in batch.frames]
     tested = 0
