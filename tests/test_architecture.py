@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter
 from graphlib import TopologicalSorter
@@ -314,6 +315,11 @@ def test_every_room_is_in_the_order() -> None:
     for table in (TOUCHES, ORCHESTRATES, PURE_AMONG_WORLDLY):
         named = {f"{room}/{stem}" for room, stems in table.items() for stem in stems}
         assert named <= {name_of(path).removesuffix(".py") for path in IN_ROOMS}
+
+
+def test_the_map_for_newcomers_has_every_room_in_its_order() -> None:
+    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text()
+    assert re.findall(r"^\| `harness/([\w/]+)/` \|", text, re.MULTILINE) == list(ORDER)
 
 
 @pytest.mark.parametrize("path", IN_ROOMS, ids=name_of)

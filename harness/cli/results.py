@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from harness.cli.output import print_note
 from harness.files.locations import home_dir, home_path
@@ -12,34 +12,30 @@ from harness.store.store import Store
 __all__ = ["open_results", "read_results"]
 
 
-@contextmanager
-def open_results() -> Iterator[Store]:
+def open_results() -> AbstractContextManager[Store]:
     """The results folder, to read and to write; created if it is missing.
 
     Raises:
         StorageError: it cannot be used.
     """
-    with Store.open(home_dir()) as store:
-        try:
-            yield store
-        finally:
-            _say(store)
+    return _with_notice(Store.open(home_dir()))
 
 
-@contextmanager
-def read_results() -> Iterator[Store]:
+def read_results() -> AbstractContextManager[Store]:
     """The results folder, only to read: it may be read-only, and is not created.
 
     Raises:
         StorageError: it cannot be read.
     """
-    with Store.for_reading(home_path()) as store:
+    return _with_notice(Store.for_reading(home_path()))
+
+
+@contextmanager
+def _with_notice(opened: AbstractContextManager[Store]) -> Iterator[Store]:
+    """What the store has to say of itself, said at the end whatever happens."""
+    with opened as store:
         try:
             yield store
         finally:
-            _say(store)
-
-
-def _say(store: Store) -> None:
-    if store.notice:
-        print_note(store.notice)
+            if store.notice:
+                print_note(store.notice)

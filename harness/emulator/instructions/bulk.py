@@ -282,9 +282,7 @@ def _commit(line: Binder) -> Step:
 
 @opcode("cp.async.bulk.wait_group?{read:read}", section=f"{_TITLE}: cp.async.bulk.wait_group")
 def _wait(line: Binder) -> Step:
-    pending = line.constant(0)
-    if pending is None:
-        raise line.refuse("waits for a count that is no number")
+    pending = line.pending(0)
     only_read = bool(line.parts["read"])
 
     def run(registers: Registers) -> None:

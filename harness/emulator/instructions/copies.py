@@ -107,12 +107,7 @@ def _commit(line: Binder) -> Step:
 
 @opcode("cp.async.{what:wait_group|wait_all}", section=_TITLE)
 def _wait(line: Binder) -> Step:
-    pending = -1
-    if line.parts["what"] == "wait_group":
-        number = line.constant(0)
-        if number is None:
-            raise line.refuse("waits for a count that is no number")
-        pending = number
+    pending = line.pending(0) if line.parts["what"] == "wait_group" else -1
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]

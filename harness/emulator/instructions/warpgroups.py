@@ -187,10 +187,7 @@ def _commit(line: Binder) -> Step:
 
 @opcode("wgmma.wait_group.sync.aligned", section=f"{_TITLE}: wgmma.wait_group")
 def _wait(line: Binder) -> Step:
-    number = line.constant(0)
-    if number is None:
-        raise line.refuse("waits for a count that is no number")
-    pending = number
+    pending = line.pending(0)
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]

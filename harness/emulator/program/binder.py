@@ -180,6 +180,17 @@ class Binder:
         text = self.operand(number)
         return int(text.rstrip("uU"), 0) if _NUMBER.match(text) else None
 
+    def pending(self, number: int) -> int:
+        """How many groups may be pending: the operand of an instruction that waits.
+
+        Raises:
+            NotExecutable: it is no number.
+        """
+        found = self.constant(number)
+        if found is None:
+            raise self.refuse("waits for a count that is no number")
+        return found
+
     def slot_of(self, text: str, kind: str) -> int:
         """The slot that holds what an operand's text stands for."""
         if self.is_register(text):

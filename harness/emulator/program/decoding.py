@@ -338,8 +338,3 @@ def _freeing(slots: Slots, dead: Sequence[int]) -> Run:
             registers[slot] = nothing
 
     return free
-
-
-def variable_named(listing: EntryListing, name: str) -> Variable:
-    """A variable of a listing."""
-    return next(each for each in listing.variables if each.name == name)
