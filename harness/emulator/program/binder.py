@@ -208,6 +208,8 @@ class Binder:
             if addend:
                 raise self.refuse("adds to a symbol outside an address")
             return self.slots.symbol(name.strip())
+        if text.startswith("("):
+            raise self.refuse(f"has the constant expression {text}, which is not evaluated")
         raise self.refuse(f"has the operand {text}, which is not declared")
 
     def source(self, text: str, kind: str) -> Reader:
