@@ -127,7 +127,7 @@ TOUCHES = {
     "changes": {"diff"},
     "bugs": {"list"},
     "history": {"export"},
-    "report": {"attached", "facts", "filing", "gather", "run"},
+    "report": {"attached", "executed", "facts", "filing", "gather", "run"},
     "gpu": {"inspecting", "packing", "places"},
     "runs": {"emulating", "raw_ptx", "recording", "referring", "worker"},
     "nights": {"run", "steering"},
@@ -158,7 +158,7 @@ ORCHESTRATES = {
     "check": {"run"},
     "gpu": {"answers", "asking", "gathering", "run", "trip"},
     "runs": {"executing", "launching", "real_values", "references", "run", "same_inputs"},
-    "nights": {"listing", "merge", "plan"},
+    "nights": {"executing", "listing", "merge", "plan"},
 }
 # Pure modules of rooms that are worldly as a whole: what they say is decided, not looked up.
 PURE_AMONG_WORLDLY = {

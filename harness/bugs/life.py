@@ -31,6 +31,7 @@ CLEAN_NIGHTS = 3
 _ALIKE = 0.75
 _UNTOLD = frozenset(kind.value for kind in COULD_NOT_TELL)
 _FIXED = (MachineState.FIXED_CANDIDATE, MachineState.FIXED_VERIFIED)
+_WRONG = VerdictKind.WRONG_RESULT.value
 _PTXAS, _TRITON = "ptxas", "Triton"
 _Line: TypeAlias = tuple[str, ...]
 
@@ -147,16 +148,20 @@ class _Result(NamedTuple):
     frozen: bool
     works: bool
     is_conclusive: bool
+    is_compared: bool
     bug: int | None
     flaky: bool
     compiled: int
     flags: str
 
-    def seen(self, bug: int) -> Seen:
+    def seen(self, bug: int, *, compares: bool) -> Seen:
+        """`compares`: the bug is a wrong result, which only a comparison shows, or rules out."""
         if self.flaky:
             return Seen.FLAKY
         if self.bug == bug:
             return Seen.HERE
+        if self.works and compares and not self.is_compared:
+            return Seen.UNTOLD
         if self.works:
             return Seen.CLEAN
         return Seen.OTHER if self.is_conclusive else Seen.UNTOLD
@@ -216,6 +221,7 @@ class Chronicle:
             frozen=facts.frozen,
             works=works(VerdictKind(facts.verdict), facts.stage),
             is_conclusive=facts.verdict not in _UNTOLD,
+            is_compared=facts.verdict != VerdictKind.RAN.value,
             bug=bug,
             flaky=facts.is_flaky,
             compiled=0 if facts.cached else facts.attempts,
@@ -228,7 +234,7 @@ class Chronicle:
             self._cells[bug][facts.cell] = facts.kernel, facts.target
             self._examples[bug] = facts
             self._last[facts.cell] = bug
-        elif facts.cell in self._last and facts.verdict not in _UNTOLD:
+        elif (last := self._last.get(facts.cell)) is not None and self._tells(result, last):
             self._last[facts.cell] = None
 
     def stories(self, *, clean_nights: int = CLEAN_NIGHTS) -> dict[int, Story]:
@@ -256,6 +262,12 @@ class Chronicle:
             history=self._history(bug, _tool_at_fault(example)),
         )
 
+    def _tells(self, result: _Result, bug: int) -> bool:
+        return result.is_conclusive and self._seen(result, bug) is not Seen.UNTOLD
+
+    def _seen(self, result: _Result, bug: int) -> Seen:
+        return result.seen(bug, compares=self._examples[bug].verdict == _WRONG)
+
     def _history(self, bug: int, tool: str) -> dict[HistoryPlace, bool]:
         """Where the bug was looked for, and whether it was there, at the places that ever had it.
 
@@ -267,7 +279,7 @@ class Chronicle:
             results = self._results[place]
             had = {result.triton for result in results if result.bug == bug}
             for result in results:
-                seen = result.seen(bug)
+                seen = self._seen(result, bug)
                 version = result.ptxas if tool == _PTXAS else result.triton
                 is_one = tool != _PTXAS or result.triton in had
                 if version and is_one and seen in (Seen.HERE, Seen.CLEAN):
@@ -285,7 +297,7 @@ class Chronicle:
                         Sighting(
                             line=line,
                             version=version,
-                            seen=result.seen(bug),
+                            seen=self._seen(result, bug),
                             compiled=result.compiled,
                         )
                     )
@@ -321,8 +333,8 @@ class Chronicle:
                 if result.bug == bug:
                     had.add(line)
                     bad.add(version)
-                elif result.seen(bug) is not Seen.UNTOLD or version not in lines[line]:
-                    lines[line][version] = result.seen(bug)
+                elif self._seen(result, bug) is not Seen.UNTOLD or version not in lines[line]:
+                    lines[line][version] = self._seen(result, bug)
             for line in had:
                 for version, seen in lines[line].items():
                     by_version[version].add(seen)

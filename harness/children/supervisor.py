@@ -96,6 +96,12 @@ def wait_until(child: int, deadline: float) -> int | None:
         time.sleep(_POLL_SECONDS)
 
 
+def _file_size(wanted: int) -> int:
+    """What is wanted of a limit that may only be lowered: another supervisor may have set it."""
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+
+
 class Supervisor:
     """Starts jobs, enforces their limits, reports their ends.
 
@@ -201,7 +207,8 @@ class Supervisor:
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             if limits.file_size is not None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_size, limits.file_size))
+                size = _file_size(limits.file_size)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
             body()
             code = 0
         except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,6 @@ from harness.cells.selection import SelectionOptions, select
 from harness.frontends.base import CapturedLaunch, PlannedCell
 from harness.frontends.triton.one_file import read_standalone, render
 from harness.minimize.executed.launch_file import (
-    LAUNCH_FILE,
     NoLaunchFileError,
     launch_text,
     recorded_name,
@@ -24,7 +24,7 @@ from harness.minimize.levels import Level, minimize_level
 from harness.minimize.python.run import export_source, size_of_source, source_driver
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.progress import Reducing
-from harness.minimize.reduction.result import Minimization, Uninteresting
+from harness.minimize.reduction.result import LAUNCH_FILE, Minimization, Uninteresting
 from harness.runs.same_inputs import SameInputs
 from harness.runs.schedules import read_schedules, trials_of
 from harness.values.errors import TriageError
@@ -118,35 +118,40 @@ async def _with_launch(
     why = ""
     for exact in (False, True):
         try:
-            why = await _try_launch(reducing, folder, found, variant, exact=exact)
+            files = _launch_files(reducing, found, variant, exact=exact)
+            why = await _try_launch(reducing, folder, found, files)
         except (NoLaunchFileError, TriageError) as error:
             why = str(error)
         if not why:
             words = f"triage run --kernel {LAUNCH_FILE} --sm {found.target} --triton {found.triton}"
-            launch = folder.read(LAUNCH_FILE)
-            return replace(found, run_command=words, run_text=launch)
+            return replace(found, run_command=words, run_files=files)
     return replace(found, notes=(*found.notes, f"no launch of it shows the same: {why}"))
 
 
-async def _try_launch(
-    reducing: Reducing,
-    folder: MinimizedFolder,
-    found: Minimization,
-    variant: LaunchVariant,
-    *,
-    exact: bool,
-) -> str:
-    """Write a launch file and run it; why it does not show what it should, empty if it does."""
+def _launch_files(
+    reducing: Reducing, found: Minimization, variant: LaunchVariant, *, exact: bool
+) -> dict[str, bytes]:
+    """The launch file, and the recorded values that it reads."""
     artifacts = reducing.bench.store.artifacts
     contents = {each.sha256: artifacts.get(each.sha256) for each in variant.buffers}
     standalone = read_standalone(found.text)
     name = standalone.launch.kernel
     header = f"{name} for {found.target} by Triton {found.triton} is wrong: {found.reason}"
     text = launch_text(standalone, variant, contents, exact=exact, header=_wrapped(header))
-    for number, each in enumerate(variant.buffers):
-        if f'"{recorded_name(number)}"' in text:
-            folder.write_bytes(recorded_name(number), _as_npy(contents[each.sha256]))
-    folder.write(LAUNCH_FILE, text)
+    read = {
+        recorded_name(number): _as_npy(contents[each.sha256])
+        for number, each in enumerate(variant.buffers)
+        if f'"{recorded_name(number)}"' in text
+    }
+    return {LAUNCH_FILE: text.encode(), **read}
+
+
+async def _try_launch(
+    reducing: Reducing, folder: MinimizedFolder, found: Minimization, files: Mapping[str, bytes]
+) -> str:
+    """Write a launch file and run it; why it does not show what it should, empty if it does."""
+    for name, data in files.items():
+        folder.write_bytes(name, data)
     asked = SelectionOptions(
         kernel=str(folder.path / LAUNCH_FILE), sm=(found.target,), triton=(found.triton or "",)
     )

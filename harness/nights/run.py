@@ -24,6 +24,7 @@ from harness.cells.run import (
 from harness.changes.diff import compare_runs, previous_run
 from harness.matrix.expectations import Expectations, happened
 from harness.matrix.rules import Rules, Shard
+from harness.nights.executing import execute_places
 from harness.nights.plan import MatrixPlan, plan_matrix
 from harness.nights.steering import MatrixSteering
 from harness.processes.hub import Hub
@@ -48,7 +49,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixOptions:
-    """Which part of a matrix, and how to work: `max_time` is in seconds.
+    """Which part of a matrix, and how to work: `max_time` is in seconds; `run` executes, too.
 
     Shards with the same `night` are one run, and compared with others when they are merged.
     """
@@ -57,6 +58,7 @@ class MatrixOptions:
     shard: Shard = field(default_factory=Shard)
     night: str | None = None
     max_time: float | None = None
+    run: bool = False
     work: CompileOptions = field(default_factory=CompileOptions)
 
     @property
@@ -161,6 +163,8 @@ async def run_matrix(
         matter = open_matter(bench, plan, options, progress, run_id)
         captures = _in_order(matter)
         await work_off(matter.run, plan.places, captures)
+        if options.run:
+            await execute_places(matter.run, matter.steering, plan.places)
     verdicts, unexpected = _counts(store, run_id, matrix)
     steering = matter.steering
     is_whole = not (steering.skipped or steering.skipped_captures)

@@ -13,10 +13,12 @@ from harness.cells.selection import SelectionOptions, select
 from harness.frontends.base import Selection
 from harness.judging.conditions import Condition
 from harness.report.claims import AttachedPlace
+from harness.report.executed import executed_rows
 from harness.store.store import Store
 from harness.values.errors import TriageError
 from harness.values.kernel import Config
 from harness.values.row import Row
+from harness.values.toolchain import BUNDLED, EMULATOR
 from harness.values.verdict import VerdictKind
 
 __all__ = ["Bench", "compile_places"]
@@ -85,6 +87,9 @@ async def _compiled(bench: Bench, group: Sequence[AttachedPlace]) -> dict[Attach
         labels = {place: place.flag or place.target for place in group}
         return {place: row for place, label in labels.items() if (row := rows.get(label))}
     selection = _selection(bench, first, first.target)
+    if bench.case.ptxas == EMULATOR:
+        done = await executed_rows(selection, bench.store, bench.how, lambda _: None)
+        return dict.fromkeys(group, _meant([each.done.row for each in done], bench.case))
     report = await compile_selections([selection], bench.store, bench.how, RunProgress())
     return dict.fromkeys(group, _meant(report.rows, bench.case))
 
@@ -99,7 +104,7 @@ def _selection(bench: Bench, place: AttachedPlace, target: str) -> Selection:
     """The file on this version; for the target as the command line names it."""
     case = bench.case
     is_ptx = place.file.endswith(".ptx")
-    names_ptxas = place.tool == "ptxas" or case.ptxas_origin != "bundled"
+    names_ptxas = place.tool == "ptxas" or case.ptxas_origin not in (BUNDLED, EMULATOR)
     ptxas = place.version if place.tool == "ptxas" else case.ptxas
     version = case.compiler_version if place.tool == "ptxas" else place.version
     return select(

@@ -20,6 +20,7 @@ from harness.report.claims import AttachedPlace
 from harness.tables.survivors import Survivors, survivors
 from harness.values.outcome import signal_name
 from harness.values.row import Row
+from harness.values.run import RunRow
 from harness.values.toolchain import assembler_name, compiler_name
 from harness.values.verdict import Signature, VerdictKind
 
@@ -98,7 +99,8 @@ class Dossier:
     which it goes wrong: at both sides of a boundary, and on the newest. `ways` are the best
     workarounds first, as changes of `ways_from`, `patch` is one for the kernel's source. `collapse`
     is there where ptxas keeps every block resident and spills for it. `condition` is what is
-    reported in the place of a failure, where the user gave one.
+    reported in the place of a failure, where the user gave one. `executed` is the case as it came
+    out on the emulator, where that is what is reported.
     """
 
     case: Row
@@ -127,6 +129,7 @@ class Dossier:
     ways: tuple[KnownWorkaround, ...] | None = None
     ways_from: Row | None = None
     patch: str | None = None
+    executed: RunRow | None = None
     attachments: tuple[Attachment, ...] = ()
     missing: tuple[Missing, ...] = ()
 
@@ -226,7 +229,7 @@ class Dossier:
         compiled as the kernel is, so it is none of them.
         """
         names = {file.name for file in self.attachments}
-        small = f"min{self.minimized.suffix}" if self.minimized else ""
+        small = self.minimized.shown_file if self.minimized else ""
         found = [small] if small in names and version in self.smallest else []
         if self.history_axis == "ptxas" and "original.ptx" in names:
             found.append("original.ptx")

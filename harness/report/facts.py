@@ -10,6 +10,7 @@ import msgspec
 
 import harness
 from harness.frontends.base import Selection
+from harness.frontends.registry import front_end
 from harness.frontends.triton.tracebacks import as_the_user_sees_it
 from harness.packages.metadata import package_license
 from harness.processes.hub import run_tool
@@ -20,9 +21,9 @@ from harness.toolchains.offered import available_ptxas
 from harness.values.kernel import Repro
 from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
-from harness.values.toolchain import TRITON, assembler_name, compiler_name
+from harness.values.toolchain import EMULATOR, PTX, TRITON, assembler_name, compiler_name
 
-__all__ = ["environment_of", "log_of", "origin_of", "ptxas_facts"]
+__all__ = ["environment_of", "log_of", "origin_of", "ptxas_facts", "version_on_axis"]
 
 
 def ptxas_facts(selection: Selection, case: Row) -> tuple[str, str | None]:
@@ -67,6 +68,9 @@ def log_of(store: Store, record: ResultRecord) -> str:
     return as_the_user_sees_it(lowering.error.traceback) or lowering.error.message
 
 
+_NO_GPU = {False: "none; it is compiled only", True: "none; its PTX is executed on an emulator"}
+
+
 def environment_of(case: Row) -> dict[str, str]:
     """In the manner of collect_env, with the ptxas if it ran; a GPU has no part in it."""
     title = compiler_name(case.compiler or TRITON)
@@ -81,6 +85,16 @@ def environment_of(case: Row) -> dict[str, str]:
         "Python version": platform.python_version(),
         "OS": f"{platform.system()} {platform.machine()}, {platform.libc_ver()[0]} "
         f"{platform.libc_ver()[1]}",
-        "GPU": "none; it is compiled only",
+        "GPU": _NO_GPU[case.ptxas == EMULATOR],
         "kernel-triage version": harness.__version__,
     }
+
+
+def version_on_axis(case: Row, axis: str) -> str | None:
+    """The case's own version, where the axis has it: no graver failure of another one is meant."""
+    if axis != case.assembler:
+        mine, known = case.compiler_version, [str(each) for each in front_end(axis).available()]
+    else:
+        back = front_end(case.compiler or PTX).back_end
+        mine, known = case.ptxas, [str(version) for version in back.available()]
+    return mine if mine in known else None

@@ -105,7 +105,9 @@ def _unpacked(dossier: Dossier, filing: Filing, place: Path) -> Path:
 
 async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -> ClaimsTrial:
     """Put to the test what the issue claims: the files are compiled again, the cells judged."""
-    files = {path.name: path.read_bytes() for path in inside.iterdir()}
+    # Nothing is unpacked where nothing is attached.
+    attached = inside.iterdir() if dossier.attachments else ()
+    files = {path.name: path.read_bytes() for path in attached}
     cells = {claim.cell for claim in issue.claims if claim.cell}
     stored = {cell: row_of_evidence(filing.store, cell) for cell in cells}
     places = _in_order(dossier, issue.claims)

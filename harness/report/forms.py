@@ -74,6 +74,11 @@ _EXPECTED = {
     VerdictKind.OUT_OF_RESOURCES: "Expected: an error when it is compiled, or code that fits.",
     VerdictKind.REJECTED: "Expected: that it compiles, or that the message says what to change.",
 }
+_EXECUTED = {
+    VerdictKind.WRONG_RESULT: "Expected: the same result, whatever the number of stages and warps.",
+    VerdictKind.RACE: "Expected: a barrier or a wait between the two accesses.",
+}
+_ELSE_EXECUTED = "Expected: PTX that stays within its buffers, and comes to an end with one result."
 _ELSE_EXPECTED = "Expected: code, or a message that names what is wrong with the input."
 
 
@@ -88,4 +93,6 @@ def observed_words(kind: VerdictKind) -> str:
 
 def expected_words(kind: VerdictKind) -> str:
     """What should happen instead, where no version shows it."""
+    if kind.is_of_run:
+        return _EXECUTED.get(kind, _ELSE_EXECUTED)
     return _EXPECTED.get(kind, _ELSE_EXPECTED)

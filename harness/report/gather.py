@@ -15,6 +15,7 @@ from harness.bisect.log import Asked, BisectLog
 from harness.bisect.neighbours import contrast
 from harness.bisect.report import BisectReport
 from harness.bisect.run import BisectOptions, bisect_versions
+from harness.blame.executed import find_run_blame
 from harness.blame.run import BlameOptions, find_blame
 from harness.blame.words import Blame
 from harness.cells.compile import CompileOptions, RunProgress, compile_selections
@@ -31,7 +32,8 @@ from harness.minimize.reduction.progress import MinimizeOptions, Watch
 from harness.minimize.reduction.result import Minimization, Uninteresting
 from harness.minimize.run import can_be_reduced, minimize
 from harness.report.dossier import Dossier, KnownWorkaround, Missing, Upstream
-from harness.report.facts import environment_of, log_of, origin_of, ptxas_facts
+from harness.report.executed import executed_rows
+from harness.report.facts import environment_of, log_of, origin_of, ptxas_facts, version_on_axis
 from harness.store.store import Store
 from harness.values.errors import (
     CaptureError,
@@ -42,7 +44,7 @@ from harness.values.errors import (
 )
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
-from harness.values.toolchain import PTX, PTXAS, TRITON, assembler_name, compiler_name
+from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
 from harness.values.verdict import Stage, VerdictKind
 from harness.workarounds.result import Candidate, WorkaroundReport
 from harness.workarounds.run import WorkaroundOptions, find_workarounds
@@ -50,6 +52,7 @@ from harness.workarounds.run import WorkaroundOptions, find_workarounds
 __all__ = ["GatherOptions", "gather"]
 
 T = TypeVar("T")
+_GLANCE = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,8 @@ class GatherOptions:
     `words` are those that select the case on the command line, `upstream` is whom the report is
     for. With a `condition`, what is reported is that in the place of a failure. `quick` leaves out
     what takes more than seconds, `minimized` is the folder of the reduction, which gets `seconds`
-    if it does not exist yet.
+    if it does not exist yet. With `run`, what is reported is what the PTX of the selected configs
+    computes when it is executed.
     """
 
     words: tuple[str, ...]
@@ -70,6 +74,7 @@ class GatherOptions:
     quick: bool = False
     minimized: Callable[[Row], Path]
     seconds: float = 600.0
+    run: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,6 +93,7 @@ class _Gathering:
         condition = self.options.condition
         # A workaround is for whatever is wrong with the kernel.
         asked = ["--while", spell(condition)] if condition and command != "workaround" else []
+        asked += ["--run"] if self.options.run else []
         line = shlex.join(["triage", *shlex.split(command), *self.options.words, *asked])
         why = "left out by --quick"
         if not (slow and self.options.quick):
@@ -119,12 +125,17 @@ async def gather(
         selection=selection, store=store, how=how, options=options, tell=tell, missing=[]
     )
     tell("every config")
-    every = replace(selection, config=ConfigFilter())
-    rows = (await compile_selections([every], store, how, RunProgress())).rows
+    every = selection if options.run else replace(selection, config=ConfigFilter())
+    executed = await executed_rows(selection, store, how, tell) if options.run else ()
+    rows = tuple(each.done.row for each in executed)
+    if not options.run:
+        rows = (await compile_selections([every], store, how, RunProgress())).rows
     case = _case(selection, rows, options)
     _check_upstream(selection, case, options)
     mine = replace(selection, config=_only(case, rows))
-    dossier = await _histories(work, mine, _begin(work, case, rows))
+    begun = _begin(work, case, rows)
+    shown = next((each.row for each in executed if each.done.row is case), None)
+    dossier = await _histories(work, mine, replace(begun, executed=shown))
     found = None
     if not selection.repro.ptx:
         found = await work.piece("workarounds", "workaround", lambda: _workarounds(work, every))
@@ -246,7 +257,8 @@ def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
     selection, repro = work.selection, work.selection.repro
     record = next(each for each in work.store.find_cells(case.cell) if each.cell == case.cell)
     banner, package = ptxas_facts(selection, case)
-    words = shlex.join(["triage", "compile", *work.options.words])
+    verb = "run" if work.options.run else "compile"
+    words = shlex.join(["triage", verb, *work.options.words])
     return Dossier(
         case=case,
         signature=work.store.signatures().get(case.signature or ""),
@@ -274,22 +286,13 @@ async def _bisect(work: _Gathering, mine: Selection, dossier: Dossier, axis: str
     log = BisectLog.begin(home_dir() / "bisections" / name, asked)
     options = BisectOptions(
         axis=axis,
-        bad=_on_axis(case, axis),
+        bad=version_on_axis(case, axis),
         signature=work.options.signature,
         condition=spell(condition) if condition else None,
-        repeat=3,
+        repeat=1 if work.options.run else 3,
+        run=work.options.run,
     )
     return await bisect_versions(mine, work.store, work.how, options, _silent, log)
-
-
-def _on_axis(case: Row, axis: str) -> str | None:
-    """The case's own version, where the axis has it: no graver failure of another one is meant."""
-    if axis != case.assembler:
-        mine, known = case.compiler_version, [str(each) for each in front_end(axis).available()]
-    else:
-        back = front_end(case.compiler or PTX).back_end
-        mine, known = case.ptxas, [str(version) for version in back.available()]
-    return mine if mine in known else None
 
 
 async def _elsewhere(
@@ -297,7 +300,7 @@ async def _elsewhere(
 ) -> dict[str, tuple[Row, ...]]:
     """Each config that fails, at both sides of where it began and ended, and on the newest."""
     report = dossier.history
-    if report is None or len(dossier.rows) == 1:
+    if report is None or len(dossier.rows) == 1 or work.options.run:
         return {}
     finding = report.finding
     versions = [report.version(finding.regression.before)] if finding.regression else []
@@ -344,17 +347,22 @@ async def _collapse(work: _Gathering, every: Selection, case: Row) -> CollapseEv
 async def _blame(work: _Gathering, mine: Selection, case: Row) -> Blame:
     condition = work.options.condition
     options = BlameOptions(signature=None if condition else case.signature, condition=condition)
-    report = await find_blame(mine, work.store, work.how, options, _silent)
+    find = find_run_blame if work.options.run else find_blame
+    report = await find(mine, work.store, work.how, options, _silent)
     return report.blame
 
 
 async def _minimize(work: _Gathering, mine: Selection, case: Row) -> Minimization:
     folder = work.options.minimized(case)
+    resume = (folder / "log.jsonl").exists()
+    # Each step of one that is executed takes seconds: what was reduced before stays as it is.
+    seconds = _GLANCE if resume and work.options.run else work.options.seconds
     options = MinimizeOptions(
         folder_of=lambda _: folder,
-        resume=(folder / "log.jsonl").exists(),
+        resume=resume,
         condition=work.options.condition,
-        seconds=work.options.seconds,
+        seconds=seconds,
+        run=work.options.run,
     )
     found = await minimize(mine, work.store, work.how, options, Watch(tell=work.tell))
     if isinstance(found, Uninteresting):
@@ -366,7 +374,8 @@ async def _workarounds(work: _Gathering, every: Selection) -> WorkaroundReport:
     def silent(_said: str) -> None:
         """As `_silent`."""
 
-    return await find_workarounds(every, work.store, work.how, WorkaroundOptions(at_most=5), silent)
+    options = WorkaroundOptions(at_most=5, run=work.options.run)
+    return await find_workarounds(every, work.store, work.how, options, silent)
 
 
 def _way(found: Candidate) -> KnownWorkaround:

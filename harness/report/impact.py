@@ -104,6 +104,8 @@ def _newest(ledger: Ledger, d: Dossier) -> str:
     if len(d.rows) == 1 or d.lifted(newest) is None:
         row = d.history.rows[newest]
         words = {VerdictAnswer.OK: "compiles it", VerdictAnswer.SAME: "fails in the same way"}
+        if d.executed:
+            words[VerdictAnswer.OK] = "is right"
         if is_poor:
             words = {
                 VerdictAnswer.OK: "compiles it to better code",

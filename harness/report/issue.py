@@ -23,6 +23,7 @@ from harness.report.tables import (
     attachment_lines,
     config_lines,
     contrast_lines,
+    output_lines,
     version_lines,
     way_lines,
 )
@@ -201,6 +202,8 @@ class View:
             flags = shlex.join(d.minimized.flags if d.minimized else case.ptxas_flags)
             ptxas = "$(find wheel -name ptxas)" if package else "ptxas"
             return "\n".join([*get, f"{ptxas} {flags} {self.minimal_name} -o kernel.cubin"])
+        if d.executed and d.minimized and d.minimized.run_command:
+            return f"pip install kernel-triage\n{d.minimized.run_command}"
         if self.minimal_name in self.names and self.minimal_name.endswith(".py"):
             return f"pip install triton=={case.compiler_version}\npython {self.minimal_name}"
         return "" if self.has_script else d.shown_by
@@ -208,19 +211,19 @@ class View:
     @property
     def minimal_name(self) -> str:
         """The file that holds the smallest input."""
-        return f"min{self.d.minimized.suffix}" if self.d.minimized else "min.ptx"
+        return self.d.minimized.shown_file if self.d.minimized else "min.ptx"
 
     @property
     def minimal_fits(self) -> bool:
         """Whether it can be read in the issue itself."""
-        return self.d.minimized is not None and len(self.d.minimized.text) <= _FITS
+        return self.d.minimized is not None and len(self.d.minimized.shown_text) <= _FITS
 
     @property
     def minimal_words(self) -> str:
         """How small, and what of it was checked."""
         found = self.d.minimized
         assert found is not None
-        size = len(found.text.encode())
+        size = len(found.shown_text.encode())
         claims = [Claim(kind=ClaimKind.BYTES, file=self.minimal_name, expected=size)]
         if found.minimized.instructions is not None:
             sizes = (
@@ -304,6 +307,20 @@ class View:
             if boundary:
                 claims += self._at_boundary(report, boundary)
         return self.ledger.say(line, *claims)
+
+    @property
+    def output_lines(self) -> list[str]:
+        """Expected and actual values, of what was executed."""
+        return output_lines(self.ledger, self.d)
+
+    @property
+    def schedule_words(self) -> str:
+        """Under which schedules it goes wrong, and what it is held to."""
+        row = self.d.executed
+        if row is None:
+            return ""
+        said = f"Held to: {row.reference}. Seen under the schedule {row.schedule}"
+        return self.ledger.say(f"{said} (order of warps / completion of asynchronous operations).")
 
     @property
     def config_lines(self) -> list[str]:

@@ -39,6 +39,11 @@ def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str], given: by
     found = dossier.minimized
     if found:
         files[f"min{found.suffix}"] = (found.text.encode(), "the smallest input that shows it")
+        what = "what the launch is given" if found.run_files else ""
+        files |= {name: (data, what) for name, data in found.run_files.items()}
+        if found.shown_file in found.run_files:
+            data = found.run_files[found.shown_file]
+            files[found.shown_file] = (data, "the same with a launch: what is executed")
     if given:
         files["original.ptx"] = (given, "the input as it was given, byte for byte")
     elif dossier.in_ptxas and (sha256 := _followed_ptx(dossier)):

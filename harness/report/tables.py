@@ -16,7 +16,14 @@ from harness.tables.templates import config_label, markdown_cell
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-__all__ = ["attachment_lines", "config_lines", "contrast_lines", "version_lines", "way_lines"]
+__all__ = [
+    "attachment_lines",
+    "config_lines",
+    "contrast_lines",
+    "output_lines",
+    "version_lines",
+    "way_lines",
+]
 
 _Cell = tuple[str, tuple[Claim, ...]]
 
@@ -85,10 +92,11 @@ def _given(d: Dossier, report: BisectReport) -> _Column:
 def _smallest(d: Dossier) -> _Column:
     """What the reduced file does, where it was tried."""
     assert d.minimized is not None
-    name = f"min{d.minimized.suffix}"
+    name = d.minimized.shown_file
+    works = "is right" if d.executed else "compiles"
     cells: dict[str, _Cell] = {}
     for version, (outcome, said) in d.smallest.items():
-        words = {VerdictAnswer.SAME: "fails in the same way", VerdictAnswer.OK: "compiles"}.get(
+        words = {VerdictAnswer.SAME: "fails in the same way", VerdictAnswer.OK: works}.get(
             outcome, said
         )
         place = AttachedPlace(file=name, tool=d.tool, version=version, target=d.case.target)
@@ -185,6 +193,25 @@ def attachment_lines(ledger: Ledger, d: Dossier) -> list[str]:
         said = _line((f"`{file.name}`", f"`{file.sha256}`", markdown_cell(file.what)))
         claim = Claim(kind=ClaimKind.SHA256, file=file.name, expected=file.sha256)
         lines.append(ledger.say(said, claim))
+    return lines
+
+
+def output_lines(ledger: Ledger, d: Dossier) -> list[str]:
+    """What each output must hold and holds, where they differ first."""
+    if d.executed is None:
+        return []
+    names = ("output", "elements that differ", "by up to", "first at", "expected", "actual")
+    lines = [_line(names), _line(["---"] * len(names))]
+    for each in d.executed.outputs:
+        if each.differing is None:
+            continue
+        words = [f"`{each.name}` ({each.dtype})", f"{each.differing:,} of {each.elements:,}"]
+        if each.differing and each.max_abs is not None:
+            words += [f"{each.max_abs:.4g}", f"`{each.where}`"]
+            words += ["" if n is None else f"{n:.6g}" for n in (each.expected, each.actual)]
+        else:
+            words += [""] * 4
+        lines.append(ledger.say(_line(words), has_figures(d.case)))
     return lines
 
 

@@ -46,6 +46,7 @@ Example:
       --for nvidia --out reports/c7907
   triage report --bug 3 --for triton
   triage report --kernel slow.py --triton 3.6.0 --for triton --while "spill_stores>4096"
+  triage report --kernel two_dots --sm 100a --triton 3.8.0 --for triton --run
 
 Exit code 0: written, and ready to be filed. 1: written, but not ready; what is wrong is listed.
 4: this machine or a toolchain failed."""
@@ -65,6 +66,11 @@ Exit code 0: written, and ready to be filed. 1: written, but not ready; what is 
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for issue.md and bundle.tar.gz. Default: reports/KERNEL-CELL.",
+)
+@click.option(
+    "--run",
+    is_flag=True,
+    help="Report what the PTX computes when it is executed on the emulator.",
 )
 @click.option("--signature", metavar="KEY", help="The failure that is meant.")
 @while_option
@@ -98,6 +104,8 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     named = [name for name in ("signature", "bug") if options[name] is not None]
     if options["condition"] is not None and named:
         raise UsageError(f"--{named[0]} and --while: which one is meant?")
+    if options["condition"] is not None and options["run"]:
+        raise UsageError("--while is a condition on what ptxas makes: it does not apply to --run")
     with open_results() as store:
         words = _words(options, store)
         with status_console().status("preparing toolchains and sources"):
@@ -168,12 +176,14 @@ def _gathered(
     condition = read_while(options["condition"])
     asked_for = ["--for", options["upstream"]]
     asked_for += ["--while", spell(condition)] if condition else []
+    asked_for += ["--run"] if options["run"] else []
     asked = GatherOptions(
         words=tuple(spelled(words)),
         made_by=shlex.join(["triage", "report", *spelled(public), *asked_for]),
         upstream=Upstream(options["upstream"]),
         signature=options["signature"],
         condition=condition,
+        run=options["run"],
         quick=options["quick"] or options["draft_duplicates"],
         minimized=lambda row: options["minimized"] or Path("minimized") / _slug(row),
     )

@@ -48,6 +48,7 @@ _RUN_EPILOG = """\b
 Example:
   triage matrix run --list --only '*@sm_120a*'
   triage matrix run --shard 2/4 --max-time 2h --json
+  triage matrix run --run --only 'kernel=mamba2_*,target=sm_80'
 
 Exit code 0: everything is as expected. 1: a failure that is not expected, a regression, or another
 signature. 3: no cell is selected. 4: incomplete (this machine, a toolchain, or --max-time). 5: only
@@ -106,6 +107,11 @@ command.add_command(merge)
 @click.option(
     "--list", "as_list", is_flag=True, help="Only list the cells, and why others are not."
 )
+@click.option(
+    "--run",
+    is_flag=True,
+    help="Execute the cells on the emulator too, on small inputs, as `triage run` does.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say how much there is to do.")
 @click.option("--no-cache", is_flag=True, help="Compile again what is stored.")
 @click.option("--strict-fixed", is_flag=True, help="Exit with 5 where something was fixed.")
@@ -144,6 +150,7 @@ def _options(options: dict[str, Any], matrix: Matrix) -> MatrixOptions:
         shard=Shard.parse(options["shard"]),
         night=options["night"],
         max_time=options["max_time"],
+        run=options["run"],
         work=CompileOptions(
             jobs=options["jobs"] or 0,
             timeout=matrix.timeout,

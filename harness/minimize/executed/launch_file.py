@@ -14,14 +14,24 @@ from harness.runs.numbers.scalars import ELEMENTS
 from harness.values.run import Argument, ArgumentKind, LaunchVariant
 from harness.values.standalone import Standalone
 
-__all__ = ["LAUNCH_FILE", "NoLaunchFileError", "launch_text", "recorded_name"]
+__all__ = ["NoLaunchFileError", "launch_text", "recorded_name"]
 
-LAUNCH_FILE = "kernel.py"
-"""As the candidates are named: a fault says in which file it is."""
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_OPTIONS = ("num_warps", "num_ctas", "maxnreg")
 _SEED = 0
 # What is written into the file; more whole numbers go into a file of their own.
 _MOST_WRITTEN = 64
+
+
+_MAIN = """
+
+if __name__ == "__main__":  # on a GPU: with and without a pipeline
+    ours, plain = launch(), launch(num_stages=1)
+    for name in ours:
+        apart = (ours[name].double() - plain[name].double()).abs().max().item()
+        print(f"{name}: {apart} apart")
+"""
+_STAGES = 3
+"""What Triton's NVIDIA backend takes where a launch says nothing."""
 
 
 class NoLaunchFileError(ValueError):
@@ -50,7 +60,8 @@ def launch_text(
     return (
         f'"""{header.strip()}\n"""\n\n'
         + "\n".join(imports)
-        + f"\n{standalone.code.strip()}\n\n\ndef launch():\n{body}\n"
+        + f"\n{standalone.code.strip()}\n\n\ndef launch(num_stages={writer.stages}):\n{body}\n"
+        + _MAIN
     )
 
 
@@ -83,6 +94,10 @@ class _Writer:
         if exact and any(not variant.buffers[number].unwritten for number in self.owners):
             self.imports += ["from pathlib import Path", "", "import numpy"]
 
+    @property
+    def stages(self) -> str:
+        return self.launch.options.get("num_stages", str(_STAGES))
+
     def lines(self) -> Iterator[str]:
         yield f"torch.manual_seed({_SEED})"
         for number in dict.fromkeys(self.owners):
@@ -97,9 +112,13 @@ class _Writer:
             for name in _OPTIONS
             if self.launch.options.get(name, "None") != "None"
         ]
+        words.append("num_stages=num_stages")
         yield f"{self.launch.kernel}[{self.variant.grid}]("
         yield from (f"    {word}," for word in words)
         yield ")"
+        tensors = (each.name for each in self.given if each.kind is ArgumentKind.TENSOR)
+        pairs = ", ".join(f'"{name}": {name}' for name in tensors)
+        yield f"return {{{pairs}}}"
 
     def _argument(self, each: Argument) -> Iterator[str]:
         if each.kind is ArgumentKind.SCALAR:

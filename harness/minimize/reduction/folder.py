@@ -142,17 +142,6 @@ class MinimizedFolder:
         """
         write_atomically(self.path / name, data)
 
-    def read(self, name: str) -> str:
-        """One file of it.
-
-        Raises:
-            StorageError: it cannot be read.
-        """
-        try:
-            return read_regular(self.path / name, _MAX_BYTES).decode(errors="replace")
-        except OSError as error:
-            raise storage_error(error, self.path / name, "read") from error
-
     def log(self, record: Mapping[str, object]) -> None:
         """Add a line to the log.
 

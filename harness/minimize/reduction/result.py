@@ -16,6 +16,7 @@ from harness.minimize.reduction.fingerprint import (
 )
 
 __all__ = [
+    "LAUNCH_FILE",
     "Ablation",
     "Ending",
     "Minimization",
@@ -26,6 +27,10 @@ __all__ = [
     "spans_of",
     "versions_document",
 ]
+
+
+LAUNCH_FILE = "kernel.py"
+"""A kernel with its launch, named as the candidates are: a fault says in which file it is."""
 
 
 class Ending(str, Enum):
@@ -93,8 +98,8 @@ class Minimization:
     counts as hanging. `is_minimal`: nothing can go alone; None where that was not tried out.
     `undefined` counts the registers that are read though nothing may have written them, in the
     original and now. `tests`, `calls` and `seconds` are of all runs that worked on it.
-    `run_command` executes what is left, where that is what was looked at: `run_text`, a file with
-    a launch.
+    `run_command` executes what is left, where that is what was looked at: a file with a launch
+    among `run_files`.
     """
 
     kernel: str
@@ -128,11 +133,22 @@ class Minimization:
     not_ablated: int = 0
     is_minimal: bool | None = None
     run_command: str | None = None
-    run_text: str | None = None
+    run_files: Mapping[str, bytes] = field(default_factory=dict)
     is_defined: bool = False
     undefined: tuple[int, int] = (0, 0)
     passes: Mapping[str, PassCount] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def shown_file(self) -> str:
+        """The file that a reader is shown: the one with a launch, where there is one."""
+        return LAUNCH_FILE if LAUNCH_FILE in self.run_files else f"min{self.suffix}"
+
+    @property
+    def shown_text(self) -> str:
+        """What is in it."""
+        data = self.run_files.get(LAUNCH_FILE)
+        return data.decode() if data is not None else self.text
 
     @property
     def compiler(self) -> str:

@@ -60,7 +60,7 @@ def folder_files(found: Minimization, *, command: str) -> dict[str, str]:
 
 def _readme(found: Minimization, command: str, *, test: bool, repro: bool) -> str:
     condition, reaction = found.fingerprint.condition, found.reaction
-    text = found.run_text or found.text
+    text = found.shown_text
     text = text if text.endswith("\n") else text + "\n"
     return render_template(
         "minimized/README.md.j2",

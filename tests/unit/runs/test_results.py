@@ -102,6 +102,26 @@ def test_a_wrong_result_is_a_bug_of_triton_and_a_compile_does_not_end_it() -> No
 
 
 @pytest.mark.parametrize(
+    ("found", "then"),
+    [
+        # A fault shows by itself, a wrong result by a comparison only.
+        (RunVerdict.MEMORY_FAULT, MachineState.FIXED_CANDIDATE),
+        (RunVerdict.HANG, MachineState.FIXED_CANDIDATE),
+        (RunVerdict.WRONG_RESULT, MachineState.UNTESTABLE),
+    ],
+)
+def test_what_only_came_to_its_end_is_clean_of_all_but_wrong_results(
+    found: RunVerdict, then: MachineState
+) -> None:
+    chronicle = Chronicle()
+    chronicle.add(1, facts(result(found)), 1)
+    chronicle.add(2, facts(result(RunVerdict.RAN)), None)
+    story = chronicle.stories()[1]
+    assert story.life.machine is then
+    assert story.cells_now == (then is MachineState.UNTESTABLE)
+
+
+@pytest.mark.parametrize(
     ("verdict", "of_run"), [("wrong_result", True), ("trap_stub", False), ("ok", False)]
 )
 def test_an_expectation_speaks_of_compiles_or_of_runs(verdict: str, *, of_run: bool) -> None:

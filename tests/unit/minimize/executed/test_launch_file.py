@@ -80,8 +80,12 @@ def test_a_launch_says_what_the_kernel_is_given() -> None:
         "double[(3, 1)](",
         "BLOCK=32,",
         "num_warps=2,",
+        "num_stages=num_stages,",
+        'return {"x": x}',
     ):
         assert f"    {line}\n" in text
+    # Triton's own number, where the launch says none.
+    assert "def launch(num_stages=3):" in text
     # What is none is not said, nor what a launch has no word for.
     assert "maxnreg" not in text
     assert "debug" not in text

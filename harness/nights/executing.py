@@ -1,0 +1,82 @@
+"""A night that executes, too: the cells of a matrix on small inputs, kept beside their compiles."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness.bench.bench import TimeIsUpError
+from harness.cells.plan import plan_launch
+from harness.cells.run import CapturePlace, Run
+from harness.frontends.base import PlannedCell
+from harness.frontends.registry import front_end
+from harness.nights.steering import MatrixSteering, coordinates_of
+from harness.runs.executing import Executed, keep_execution
+from harness.runs.same_inputs import SameInputs
+from harness.values.errors import TriageError
+
+__all__ = ["execute_places"]
+
+
+async def execute_places(
+    run: Run, steering: MatrixSteering, places: Sequence[CapturePlace]
+) -> None:
+    """Execute what the matrix wants of these places, as `triage run` does, as far as there is time.
+
+    PTX files, variants with configs of their own, and kernels that cannot be run with values are
+    left to the compilers.
+    """
+    executable = [place for place in places if _is_executable(place)]
+    for number, place in enumerate(executable):
+        if steering.is_time_up():
+            for _ in executable[number:]:
+                steering.left(None)
+            return
+        try:
+            await _execute(run, steering, place)
+        except TimeIsUpError:
+            steering.left(None)
+        except TriageError as error:
+            run.failures.append(error)
+
+
+def _is_executable(place: CapturePlace) -> bool:
+    repro = place.selection.repro
+    return not repro.ptx and place.variant is None and front_end(repro.front_end).interprets
+
+
+async def _execute(run: Run, steering: MatrixSteering, place: CapturePlace) -> None:
+    bench = run.bench
+    selection = SameInputs.small(
+        replace(
+            place.selection,
+            launches=(place.launch,),
+            targets=(place.target,),
+            compilers=(place.compiler,),
+            ptxas=(None,),
+        )
+    )
+    small = selection.launches[0]
+    plan = await plan_launch(bench, selection, place.target, place.compiler, small)
+    cells = [cell for cell in plan.cells if _is_wanted(steering, place, cell)]
+    same = SameInputs(bench=bench, selection=selection, tell=run.progress.capturing)
+    run.progress.planned(len(cells))
+
+    async def one(cell: PlannedCell) -> Executed:
+        done = await same.execute(bench, cell)
+        keep_execution(bench.store, run.run, done)
+        run.progress.done(done.done.row)
+        return done
+
+    try:
+        await asyncio.gather(*(one(cell) for cell in cells))
+    finally:
+        if plan.session:
+            await bench.sessions.close(plan.session)
+
+
+def _is_wanted(steering: MatrixSteering, place: CapturePlace, cell: PlannedCell) -> bool:
+    """Whether the matrix has the cell, which is named by the launch at its full size there."""
+    at = replace(coordinates_of(cell), launch=place.launch.label)
+    return steering.rules.is_wanted(at) and steering.rules.excluded(at) is None
