@@ -12,7 +12,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, cast
 
 from harness.values.errors import UsageError
-from harness.values.toolchain import PTX, TRITON, name_kind
+from harness.values.toolchain import NVCC, PTX, TRITON, name_kind
 
 if TYPE_CHECKING:
     from harness.bench.bench import Sessions
@@ -25,6 +25,7 @@ GROUP = "kernel_triage.front_ends"
 _OURS = {
     TRITON: "harness.frontends.triton.front_end:TRITON_FRONT_END",
     PTX: "harness.frontends.ptx.front_end:PTX_FRONT_END",
+    NVCC: "harness.frontends.cuda.front_end:CUDA_FRONT_END",
 }
 
 

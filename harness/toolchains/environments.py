@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from harness.values.environment import Environment
 
 __all__ = [
+    "compiler_in",
     "environments_of",
     "install_environment",
     "planned_environment",
@@ -77,7 +78,7 @@ def install_environment(declared: Environment) -> Compiler:
         ensure_folder(toolchain_folder(name), marker=MARKER, fill=fill)
         found = read_toolchain(name)
         assert found is not None, "its folder was just filled"
-    return _as_compiler(declared, shared, name)
+    return compiler_in(found)
 
 
 def planned_environment(declared: Environment) -> Compiler:
@@ -104,6 +105,18 @@ def environments_of(kind: str) -> list[Toolchain]:
             if each is not None and each.environment and each.kind == kind:
                 found.append(each)
     return found
+
+
+def compiler_in(found: Toolchain) -> Compiler:
+    """The compiler that lives in an installed environment."""
+    return Compiler(
+        kind=found.kind,
+        version=found.version,
+        origin=found.distribution,
+        sha256=found.sha256,
+        python=found.path / found.executable,
+        partners=(*found.dependencies, *found.shared),
+    )
 
 
 def _as_compiler(declared: Environment, shared: tuple[SharedPackage, ...], name: str) -> Compiler:

@@ -10,6 +10,7 @@ __all__ = [
     "EMULATOR",
     "GPU",
     "INSTALLED",
+    "NVCC",
     "PTX",
     "PTXAS",
     "TRITON",
@@ -38,6 +39,7 @@ INSTALLED = "installed"
 
 TRITON = "triton"
 PTX = "ptx"
+NVCC = "nvcc"
 """Kinds of compilers. PTX is one that passes on what it is given; it has no versions."""
 
 PTXAS = "ptxas"

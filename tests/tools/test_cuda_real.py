@@ -1,0 +1,99 @@
+"""CUDA C++ through a real nvcc of the package index, and any ptxas."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import HERE, Triage
+
+pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("nvcc")]
+
+NVCC = ("--compiler", "nvcc==13.0.88")
+
+
+@pytest.fixture(scope="module")
+def cuda(module_triage: Triage) -> Triage:
+    for name in ("scale.cu", "factor.h"):
+        shutil.copy(HERE / "kernels" / name, module_triage.folder)
+    sources = {
+        "rejected.cu": "__global__ void k(float *x) { x[0] = undefined_name; }\n",
+        "bogus.cu": '__global__ void k(float *x) { asm volatile("bogus.f32 %0;" :: "f"(x[0])); }\n',
+        "large.cu": "// config BYTES = 1024 400000\n__global__ void k(char *x) {\n"
+        "    __shared__ char s[BYTES]; s[threadIdx.x] = x[0];\n"
+        "    __syncthreads(); x[1] = s[BYTES / 2];\n}\n",
+        "none.cu": "int f() { return 1; }\n",
+    }
+    for name, text in sources.items():
+        (module_triage.folder / name).write_text(text)
+    return module_triage
+
+
+def test_every_kernel_of_a_file_with_every_config(cuda: Triage) -> None:
+    words = ("--kernel", "scale.cu", "--sm", "90a", *NVCC)
+    rows = cuda.compile(*words, code=0)["cells"]
+    assert [(row["kernel"], row["config"]["UNROLL"]) for row in rows] == [
+        ("scale.cu::scale", 1), ("scale.cu::zero", 1),
+        ("scale.cu::scale", 4), ("scale.cu::zero", 4),
+    ]  # fmt: skip
+    row = rows[0]
+    assert row["cell"] == "scale.cu::scale/file/UNROLL=1@sm_90a/nvcc-13.0.88/ptxas-13.0.88-bundled"
+    assert {each.partition("==")[0]: each.partition("==")[2] for each in row["partners"]} == {
+        "nvidia-nvvm": "13.0.88",
+        "nvidia-cuda-crt": "13.0.88",
+        "nvidia-cuda-runtime": "13.0.88",
+        "nvidia-cuda-cccl": "13.0.85",
+    }
+    assert (row["compiler"], row["triton"], row["ptx_version"]) == ("nvcc", None, "9.0")
+    # Four numbers for each thread take more instructions than one.
+    memory = {each["config"]["UNROLL"]: each["instructions"]["memory"] for each in rows[::2]}
+    assert memory[4] > memory[1]
+    assert all(each["cached"] for each in cuda.compile(*words, code=0)["cells"])
+    # A header of the user's is part of what is compiled.
+    (cuda.folder / "factor.h").write_text("#define FACTOR 2.0f\n")
+    assert not any(each["cached"] for each in cuda.compile(*words, code=0)["cells"][::2])
+    (one,) = cuda.compile(
+        "--kernel", "scale.cu::zero", "--sm", "100f", *NVCC, "--ptxas", "13.1.115", "--config",
+        "UNROLL=1", code=0,
+    )["cells"]  # fmt: skip
+    assert (one["target"], one["ptxas"], one["verdict"]) == ("sm_100f", "13.1.115", "ok")
+
+
+@pytest.mark.parametrize(
+    ("file", "verdict", "stage", "said"),
+    [
+        ("rejected.cu", "rejected", "nvcc", 'nvcc refuses it: identifier "undefined_name"'),
+        ("bogus.cu", "ptxas_error", "cubin", "Not a name of any known instruction: 'bogus'"),
+        ("large.cu", "out_of_resources", "cubin", "needs 400,000 B"),
+    ],
+)
+def test_failures_by_the_tool_at_fault(
+    cuda: Triage, file: str, verdict: str, stage: str, said: str
+) -> None:
+    row = cuda.compile("--kernel", file, "--sm", "90a", *NVCC, code=1)["cells"][-1]
+    assert (row["verdict"], row["stage"]) == (verdict, stage)
+    assert said in row["reason"]
+    assert "tmpxft" not in row["reason"]
+
+
+def test_the_ptx_of_one_kernel_is_reduced(cuda: Triage) -> None:
+    done = cuda("minimize", "--kernel", "bogus.cu", "--sm", "90a", *NVCC, "--out", "min")
+    assert done.returncode == 0, done.stderr
+    assert "bogus" in (cuda.folder / "min" / "min.ptx").read_text()
+
+
+def test_what_cannot_be_compiled_is_one_line(cuda: Triage, tmp_path: Path) -> None:
+    (cuda.folder / "binary.cu").write_bytes(b"\xff\xfe\x00")
+    for words, line in (
+        (("--kernel", "none.cu"), "none.cu: it defines no __global__ function"),
+        (("--kernel", "scale.cu::other"), "kernel 'other' is never launched; launched are scale"),
+        (("--kernel", "binary.cu"), "binary.cu: not CUDA C++: it holds binary data"),
+        (("--kernel", "absent.cu"), "absent.cu: no such file"),
+        (("--kernel", "scale.cu", "--triton", "3.6.0"), "--triton does not apply"),
+    ):
+        done = cuda("compile", *words, "--sm", "90a", *(NVCC if "--triton" not in words else ()))
+        assert done.returncode in (1, 2, 4), (words, done.stderr)
+        assert done.stdout == ""
+        assert line in done.stderr, (words, done.stderr)
+        assert "Traceback" not in done.stderr
