@@ -12,6 +12,7 @@ from report_cases import (
     GOLDEN,
     IN_PTXAS,
     IN_TRITON,
+    TRAP,
     VERSIONS,
     evidence,
 )
@@ -27,6 +28,7 @@ from harness.report.forms import REQUIRED, observed_words
 from harness.report.gate import Private, inspect_report
 from harness.report.impact import escaped
 from harness.report.issue import render_report
+from harness.values.run import OutputFacts, RunRow, RunVerdict
 from harness.values.verdict import VerdictKind
 
 
@@ -188,3 +190,59 @@ def test_a_traceback_has_no_frames_of_ours_and_names_packages_only() -> None:
         "Traceback (most recent call last):\n"
         '  File "triton/runtime/jit.py", line 2, in run\n    kernel = 1\nValueError: no\n'
     )
+
+
+def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
+    reason = "emulated: 12 of 64 elements of out differ from num_stages=1 on sm_80, emulated"
+    wrong = replace(
+        TRAP,
+        cell="scan/default/num_warps=4@sm_100a/triton-3.6.0/emulator",
+        verdict="wrong_result",
+        stage="run",
+        reason=reason,
+        ptxas="emulator",
+        ptxas_origin="emulator",
+        ptxas_flags=(),
+        tmem_size=None,
+    )
+    out = OutputFacts(
+        name="out",
+        dtype="float32",
+        elements=64,
+        differing=12,
+        max_abs=31.5,
+        where="[3, 0]",
+        expected=1.5,
+        actual=-30.0,
+    )
+    executed = RunRow(
+        cell="scan",
+        short="",
+        kernel="scan",
+        launch="default",
+        config=wrong.config,
+        target=wrong.target,
+        triton="3.6.0",
+        on="emulator",
+        run=RunVerdict.WRONG_RESULT,
+        run_reason=reason,
+        reference="num_stages=1 on sm_80, emulated",
+        schedule="first/late",
+        outputs=(out, replace(out, name="untouched", differing=0)),
+    )
+    dossier = replace(IN_TRITON, case=wrong, rows=(wrong,), executed=executed, along_triton=None)
+    issue = render_report(dossier, Upstream.TRITON)
+    title = "# _scan_kernel compiles to PTX that computes a wrong result on sm_100a"
+    assert issue.text.startswith(title)
+    assert "| `out` (float32) | 12 of 64 | 31.5 | `[3, 0]` | 1.5 | -30 |" in issue.text
+    assert "| `untouched` (float32) | 0 of 64 |  |  |  |  |" in issue.text
+    assert "Held to: num_stages=1 on sm_80, emulated. Seen under the schedule first/late" in (
+        issue.text
+    )
+    assert "Expected: the same result, whatever the number of stages and warps." in issue.text
+    files = {file.name: file.data for file in dossier.attachments}
+    trial = ClaimsTrial(files=files, stored={wrong.cell: wrong})
+    assert prove(issue.claims, trial, issue.text).false == ()
+    # What the table says is held to the stored run.
+    other = ClaimsTrial(files=files, stored={wrong.cell: replace(wrong, verdict="right")})
+    assert any("'right'" in each for each in prove(issue.claims, other, issue.text).false)
