@@ -42,8 +42,9 @@ class GlobalShadow:
         fits = count * len(members) * 6 <= _MOST_BYTES
         columns = len(members) if fits else 1
         self._column = np.zeros(agents.count, dtype=np.int64)
+        self._members = np.array(members) if fits else None
         if fits:
-            self._column[np.array(members)] = np.arange(len(members))
+            self._column[self._members] = np.arange(len(members))
         self._where = where
         self._races = races
         self._releases = releases
@@ -104,12 +105,7 @@ class GlobalShadow:
         if not len(pieces):
             return
         self._check_writers("write-write", pieces, rows, first, access, strength)
-        for column in range(self._read_at.shape[1]):
-            self._check(
-                "read-write", pieces, rows, first, access, self._reader_cta[pieces],
-                self._reader[pieces, column], self._read_at[pieces, column],
-                self._read_by[pieces, column],
-            )  # fmt: skip
+        self._check_readers(pieces, rows, first, access)
         self._check(
             "read-write", pieces, rows, first, access, self._other_cta[pieces],
             self._other[pieces], self._other_at[pieces], self._other_by[pieces],
@@ -120,6 +116,23 @@ class GlobalShadow:
         self._written_at[pieces] = access.known[rows, access.agent]
         self._written_by[pieces] = self._places.number(access.place)
         self._strength[pieces] = strength
+
+    def _check_readers(self, pieces: Array, rows: Array, first: int, access: Access) -> None:
+        """Report reads of before that may be unordered; mostly there are none."""
+        owners, readers = self._reader_cta[pieces], self._reader[pieces]
+        mine = owners == rows + first
+        asked = readers != NO_AGENT
+        if self._members is not None:
+            late = self._read_at[pieces] > access.known[:, self._members][rows]
+            late[:, self._column[access.agent]] = False
+            asked &= late | ~mine[:, None]
+        for column in np.nonzero(asked.any(axis=0))[0].tolist():
+            some = asked[:, column]
+            chosen = pieces[some]
+            self._check(
+                "read-write", chosen, rows[some], first, access, owners[some],
+                readers[some, column], self._read_at[chosen, column], self._read_by[chosen, column],
+            )  # fmt: skip
 
     def _check_writers(
         self, kind: RaceKind, pieces: Array, rows: Array, first: int, access: Access, strength: int

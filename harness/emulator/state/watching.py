@@ -214,7 +214,15 @@ def _meet(frame: Frame, index: Array, active: Array | None) -> bool:
     if frame.ctas == 1:
         return False
     spots = np.broadcast_to(index, frame.shape)
-    pairs = np.stack([np.broadcast_to(frame.rows, frame.shape), spots], axis=-1)
-    chosen = pairs.reshape(-1, 2) if active is None else pairs[np.broadcast_to(active, frame.shape)]
-    by_cta = np.unique(chosen, axis=0)
-    return len(np.unique(by_cta[:, 1])) < len(by_cta)
+    here = (
+        np.ones(frame.shape, np.bool_) if active is None else np.broadcast_to(active, frame.shape)
+    )
+    least = np.where(here, spots, np.iinfo(np.int64).max).min(axis=1)
+    most = np.where(here, spots, -1).max(axis=1)
+    order = np.argsort(least)
+    if (most[order][:-1] < least[order][1:]).all():
+        # As a rule each CTA has a stretch of its own.
+        return False
+    chosen = spots[here]
+    rows = np.broadcast_to(frame.rows, frame.shape)[here]
+    return len(np.unique(chosen)) < len(np.unique(chosen * frame.ctas + rows))
