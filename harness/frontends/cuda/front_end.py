@@ -22,7 +22,13 @@ from harness.frontends.cuda.nvcc import (
     only_its_check_failed,
     tool_of,
 )
-from harness.frontends.cuda.source import configs_of, display_name, read_source, sources_sha256
+from harness.frontends.cuda.source import (
+    configs_of,
+    display_name,
+    kernels_in,
+    read_source,
+    sources_sha256,
+)
 from harness.frontends.planning import cells_of
 from harness.frontends.ptxas_back_end import PTXAS_BACK_END
 from harness.frontends.readings import read_stored
@@ -322,11 +328,13 @@ def _planned(
         CaptureError: the file holds no kernel, or not the one that is meant.
     """
     file = selection.repro.file
+    # Of what nvcc refuses, the source names the kernels.
+    defined = kernels_in(read_source(file)) or [selection.repro.kernel or file.stem]
     entries: dict[str, str | None] = {}
     records: list[LaunchFacts] = []
     for config, kept in zip(configs, done, strict=True):
-        for name, entry in _kernels(bench, kept, selection.repro.kernel or file.stem):
-            record = content_key(file=kept.key, entry=entry)
+        for name, entry in _kernels(bench, kept, defined):
+            record = content_key(file=kept.key, kernel=name, entry=entry)
             entries[record] = entry
             records.append(
                 LaunchFacts(
@@ -358,12 +366,12 @@ def _planned(
 
 
 def _kernels(
-    bench: Workbench, kept: Kept[Lowering], otherwise: str
+    bench: Workbench, kept: Kept[Lowering], otherwise: list[str]
 ) -> list[tuple[str, str | None]]:
     """The kernels in what nvcc left, by the name that is shown and the one in the PTX."""
     sha256 = kept.artifacts.get("ptx")
     if sha256 is None:
-        return [(otherwise, None)]
+        return [(name, None) for name in otherwise]
     try:
         text = bench.store.artifacts.get(sha256).decode(errors="replace")
         entries = read_ptx(text).entries

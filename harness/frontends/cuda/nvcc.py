@@ -42,8 +42,8 @@ __all__ = [
 KIND = NVCC
 _NVCC, _NVVM, _CRT = "nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt"
 _RUNTIME, _CCCL = "nvidia-cuda-runtime", "nvidia-cuda-cccl"
-# Wheels of 12.x hold ptxas and no nvcc.
-_OLDEST = Version("13")
+# Wheels of 12.x hold ptxas and no nvcc; those of 13.0.48 put cicc where its nvcc does not look.
+_OLDEST = Version("13.0.88")
 # From 13.3 on cccl counts otherwise: 13.3.4.2.1 is that of 13.4.
 _CCCL_MINOR_AT = 2
 
@@ -54,6 +54,7 @@ _ERROR = re.compile(
 )
 _UNSUPPORTED = re.compile(r"nvcc fatal *: Unsupported gpu architecture")
 _NO_HOST = re.compile(r"nvcc fatal *: Failed to preprocess host compiler properties")
+_INCOMPLETE = re.compile(r"^sh: \d+: \S*?(\w+[+]*): not found", re.MULTILINE)
 _DIED = re.compile(r"nvcc (?:error|fatal) *: *'(\w+[+]*)' died due to signal")
 _CHECK = re.compile(r"^ptxas (?:fatal|\S+, line \d+; (?:error|fatal))", re.MULTILINE)
 _TEMPORARY = re.compile(r"\S*tmpxft_\w+-\w+[\w.-]*")
@@ -159,6 +160,9 @@ def judge_nvcc(lowering: Lowering) -> Verdict:
     if end.signal is not None:
         reason = f"nvcc {end.words}: {last}"
         return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=last)
+    if lacks := _INCOMPLETE.search(said):
+        reason = f"this nvcc has no {lacks[1]}: its packages do not go together"
+        return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
     if _NO_HOST.search(said):
         reason = f"nvcc cannot use the host's compiler: {last}"
         return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)

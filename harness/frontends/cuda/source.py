@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
     from harness.values.kernel import Scalar
 
-__all__ = ["configs_of", "display_name", "read_source", "sources_sha256"]
+__all__ = ["configs_of", "display_name", "kernels_in", "read_source", "sources_sha256"]
 
 _MOST_BYTES = 16 << 20
 _MOST_CONFIGS = 4096
 _CONFIG = re.compile(r"^\s*//\s*config\s+(\w+)\s*=\s*(.*?)\s*$", re.MULTILINE)
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 _MACRO = re.compile(r"[A-Za-z_]\w*")
+_BOUNDS = re.compile(r"__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\)")
+_KERNEL = re.compile(r"\b__global__\b[^;{()]*?\b(\w+)\s*(?:<[^;{()]*>)?\s*\(")
 _NUMBER = re.compile(r"-?\d+")
 # Itanium C++ ABI, 5.1.2: `_Z`, then names as length and letters; `N ... E` around nested ones.
 _MANGLED = re.compile(r"_Z(N?)(\d+)")
@@ -65,6 +67,11 @@ def configs_of(text: str, path: Path) -> list[dict[str, Scalar]]:
     if len(found) > _MOST_CONFIGS:
         raise UsageError(f"{path}: its configs have over {_MOST_CONFIGS:,} combinations")
     return found
+
+
+def kernels_in(text: str) -> list[str]:
+    """The names of the `__global__` functions that a text defines or instantiates, each once."""
+    return list(dict.fromkeys(_KERNEL.findall(_BOUNDS.sub("", text))))
 
 
 def sources_sha256(path: Path) -> str:

@@ -6,7 +6,7 @@ import pytest
 from packaging.version import Version
 
 from harness.frontends.cuda.nvcc import judge_nvcc, only_its_check_failed
-from harness.frontends.cuda.source import configs_of, display_name, sources_sha256
+from harness.frontends.cuda.source import configs_of, display_name, kernels_in, sources_sha256
 from harness.values.errors import UsageError
 from harness.values.outcome import Lowering, ProcessEnd
 
@@ -42,6 +42,17 @@ def test_names_without_arguments(mangled: str, name: str) -> None:
     assert display_name(mangled) == name
 
 
+def test_kernels_of_a_text_that_does_not_compile() -> None:
+    text = """
+template <int N> __global__ void __launch_bounds__(64, max(1, 2)) scale(float *x) {}
+template __global__ void scale<4>(float *);
+extern "C" __global__ void zero(float *x) {}
+__device__ int helper(int x) { return x; }
+"""
+    assert kernels_in(text) == ["scale", "zero"]
+    assert kernels_in("int f();") == []
+
+
 def test_headers_beside_the_file_count(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text('#include "a.h"\n#include <cuda_fp16.h>\n#include "no.h"\n')
     (tmp_path / "a.h").write_text('#include "b.h"\n#include "a.h"\n')
@@ -65,6 +76,7 @@ NO_GCC = """\
 gcc: No such file or directory
 nvcc fatal   : Failed to preprocess host compiler properties.
 """
+NO_CICC = "sh: 1: /c/nvidia/cu13/bin/../nvvm/bin/cicc: not found\n"
 DIED = "nvcc error   : 'cicc' died due to signal 11 (Invalid memory reference)\n"
 OLD = "nvcc fatal   : Unsupported gpu architecture 'sm_50'\n"
 
@@ -75,6 +87,7 @@ OLD = "nvcc fatal   : Unsupported gpu architecture 'sm_50'\n"
         (UNDEFINED, 1, "rejected", 'identifier "q" is undefined'),
         (OLD, 1, "unsupported", "Unsupported gpu architecture 'sm_50'"),
         (NO_GCC, 1, "infra", "Failed to preprocess"),
+        (NO_CICC, 127, "infra", "this nvcc has no cicc"),
         (DIED, 139, "compiler_crash", "cicc died by a signal"),
         ("something else\n", 2, "pass_failure", "something else"),
     ],
@@ -104,11 +117,11 @@ def test_partners_follow_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
     from harness.packages.index import Release
 
     offered = {
-        "nvidia-cuda-nvcc": ("12.9.86", "13.0.48", "13.0.88", "13.4.59", "13.5.1"),
-        "nvidia-nvvm": ("13.0.48", "13.0.88", "13.4.59"),
-        "nvidia-cuda-crt": ("13.0.48", "13.0.88", "13.4.59"),
-        "nvidia-cuda-runtime": ("13.0.48", "13.0.88", "13.0.96", "13.4.49"),
-        "nvidia-cuda-cccl": ("13.0.50", "13.0.85", "13.3.3.4.1", "13.3.4.2.1"),
+        "nvidia-cuda-nvcc": ("12.9.86", "13.0.48", "13.0.88", "13.1.80", "13.4.59", "13.5.1"),
+        "nvidia-nvvm": ("13.0.48", "13.0.88", "13.1.80", "13.4.59"),
+        "nvidia-cuda-crt": ("13.0.48", "13.0.88", "13.1.80", "13.4.59"),
+        "nvidia-cuda-runtime": ("13.0.48", "13.0.88", "13.0.96", "13.1.90", "13.4.49"),
+        "nvidia-cuda-cccl": ("13.0.50", "13.0.85", "13.1.78", "13.3.3.4.1", "13.3.4.2.1"),
     }
 
     def wheels(name: str, **_: object) -> list[Release]:
@@ -118,13 +131,13 @@ def test_partners_follow_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
 
     monkeypatch.setattr(nvcc, "wheels", wheels)
-    assert list(map(str, nvcc.available_nvcc())) == ["13.0.48", "13.0.88", "13.4.59"]
+    assert list(map(str, nvcc.available_nvcc())) == ["13.0.88", "13.1.80", "13.4.59"]
     for version, partners in (
-        ("13.0.48", ["13.0.48", "13.0.48", "13.0.48", "13.0.50"]),
+        ("13.1.80", ["13.1.80", "13.1.80", "13.1.90", "13.1.78"]),
         ("13.0.88", ["13.0.88", "13.0.88", "13.0.88", "13.0.85"]),
         ("13.4.59", ["13.4.59", "13.4.59", "13.4.49", "13.3.4.2.1"]),
     ):
         pins = nvcc.environment_of(version).pins
         assert [pin.version for pin in pins] == [version, *partners]
-    with pytest.raises(UsageError, match=r"there is no nvcc 13\.5\.1; there are 13\.0\.48"):
+    with pytest.raises(UsageError, match=r"there is no nvcc 13\.5\.1; there are 13\.0\.88"):
         nvcc.environment_of("13.5.1")
