@@ -78,7 +78,6 @@ class Acted(Toy):
     suffixes: tuple[str, ...] = (".acted",)
 
     def __init__(self) -> None:
-        self.versions: tuple[str, ...] = ("1.0", "1.1", "2.0")
         self.act: Callable[[str, Mapping[str, Any]], str] = _ok
         self.absent: set[str] = set()
         self.uncaptured: set[str] = set()
@@ -87,9 +86,6 @@ class Acted(Toy):
         self.revision = 0
         self.asked: list[str] = []
         self.lowering: Callable[[], None] = lambda: None
-
-    def available(self, *, prereleases: bool = False) -> list[Version]:
-        return [Version(version) for version in self.versions]
 
     def installed(self) -> list[Compiler]:
         return [self._known(each) for each in self.versions if each not in self.absent]
@@ -100,9 +96,6 @@ class Acted(Toy):
         return self._known(version)
 
     planned = install
-
-    def default(self) -> Compiler:
-        return self._known(self.versions[-1])
 
     def _known(self, version: Version | str) -> Compiler:
         if str(version) not in self.versions:

@@ -9,18 +9,17 @@ measures and more, 1.0 and 2.0 do not. No version of Brew has a cup for more tha
 from __future__ import annotations
 
 import hashlib
-import itertools
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from packaging.version import Version
+from toy_front_end import Toy
 
 from harness.bench.assemble import CODE, AssemblerRun, run_assembler
 from harness.bench.bench import Kept, content_key
-from harness.frontends.base import CapturedLaunch, LaunchCode
-from harness.frontends.planning import cells_of
+from harness.frontends.base import CapturedLaunch
 from harness.frontends.programs import run_program
 from harness.frontends.readings import PtxReading
 from harness.judging.failures import death_signal, failed
@@ -32,8 +31,7 @@ from harness.toolchains.environments import (
 )
 from harness.values.environment import Environment, PackagePin
 from harness.values.errors import InfrastructureError, UsageError
-from harness.values.kernel import Config, LaunchSpec, Repro
-from harness.values.outcome import Assembly, Capture, LaunchFacts, Lowering, RaisedError
+from harness.values.outcome import Assembly, LaunchFacts, Lowering, RaisedError
 from harness.values.resources import Resources
 from harness.values.toolchain import Assembler, Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
@@ -43,15 +41,13 @@ if TYPE_CHECKING:
 
     from harness.bench.assemble import Inspection
     from harness.bench.bench import Workbench
-    from harness.frontends.back_end import LoweredProgram
-    from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
+    from harness.frontends.back_end import BackEnd, LoweredProgram
     from harness.judging.judge import CellEvidence
-    from harness.values.target import Target
     from harness.values.toolchain import Tool
 
 HERE = Path(__file__).parent
 KETTLE = HERE / "kettle.py"
-VERSIONS = KETTLES = ("1.0", "1.1", "2.0")
+KETTLES = ("1.0", "1.1", "2.0")
 
 
 class Kettle:
@@ -113,47 +109,20 @@ class Kettle:
         return failed(kind, Stage.CUBIN, f"Kettle {end.words}: {last}", message=last)
 
 
-class _NothingOpen:
-    async def close(self, key: str) -> None:
-        """Each lowering is a process of its own."""
-
-
-class Brew:
+class Brew(Toy):
     kind = "brew"
     title = "Brew"
-    back_end = Kettle()
+    back_end: BackEnd = Kettle()
     suffixes: tuple[str, ...] = (".brew",)
     stages: tuple[str, ...] = ("beans", "steps")
     options: tuple[str, ...] = ("foam",)
-    levels: tuple[str, ...] = ()
-    interprets = False
-    patches = False
-
-    def read_file(self, path: Path, kernel: str | None) -> Repro:
-        name, _ = _read(path)
-        if kernel not in (None, name):
-            raise UsageError(f"{path}: it holds the cup {name!r}, not {kernel!r}")
-        launch = LaunchSpec(name="brew", function=None, file=path)
-        return Repro(
-            name=str(path),
-            kernel=name,
-            folder=path.parent,
-            file=path,
-            launches=(launch,),
-            compiler=self.kind,
-        )
-
-    def available(self, *, prereleases: bool = False) -> list[Version]:
-        return [Version(version) for version in VERSIONS]
-
-    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
-        return select(self.available(), spec, what=self.title, prereleases=prereleases)
+    names_by = "cup"
 
     def installed(self) -> list[Compiler]:
         return [self.install(each.version) for each in environments_of(self.kind)]
 
     def environment(self, version: str) -> Environment:
-        if version not in VERSIONS:
+        if version not in self.versions:
             raise UsageError(f"there is no Brew {version}")
         pins = PackagePin(name="brewc", version=version), PackagePin(name="beans", version="3.1")
         return Environment(kind=self.kind, version=version, pins=pins, imports=("brewc",))
@@ -163,61 +132,6 @@ class Brew:
 
     def planned(self, version: Version | str) -> Compiler:
         return planned_environment(self.environment(str(version)))
-
-    def default(self) -> Compiler:
-        return self.install(VERSIONS[-1])
-
-    def default_assembler(self) -> str:
-        return "latest"
-
-    def open_sessions(self, hub: object, *, timeout: float, memory: int) -> _NothingOpen:
-        return _NothingOpen()
-
-    async def plan(
-        self,
-        bench: Workbench,
-        selection: Selection,
-        target: Target,
-        compiler: Compiler,
-        launch: PlannedLaunch,
-        *,
-        adapt: Adapt | None = None,
-    ) -> Plan:
-        return self.stored_plan(bench, selection, target, compiler, launch, adapt=adapt)
-
-    def stored_plan(
-        self,
-        bench: Workbench,
-        selection: Selection,
-        target: Target,
-        compiler: Compiler,
-        launch: PlannedLaunch,
-        *,
-        adapt: Adapt | None = None,
-    ) -> Plan:
-        file = selection.repro.file
-        code = LaunchCode(
-            file=file, function=None, overrides={}, paths=(), bare=(), identity={"file": file.name}
-        )
-        name, configs = _read(file)
-        injected = (adapt(code) if adapt else code).injected
-        configs = [dict(config) for config in injected.get(name, configs)]
-        records = [
-            LaunchFacts(
-                key=content_key(file=file.read_text(), config=config),
-                kernel=name,
-                config=config,
-                autotuned=True,
-                arguments=[],
-                grid=[1],
-                file=str(file),
-            )
-            for config in configs
-        ]
-        capture = Capture(records=records, pruned={}, ptxas="", triton="")
-        kept = Kept(value=capture, key=file.read_text(), artifacts={}, cached=True)
-        captured = CapturedLaunch(capture=kept, compiler=compiler, request=target)
-        return cells_of(selection, target, launch, captured, is_own=adapt is None)
 
     async def lower(
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
@@ -255,44 +169,11 @@ class Brew:
         reading = PtxReading(facts=None, body_sha256=ptx, kernel=kernel)
         return bench.keep("ptx", content_key(steps=ptx), reading, {})
 
-    async def failing_pass(
-        self,
-        bench: Workbench,
-        launch: CapturedLaunch,
-        record: LaunchFacts,
-        *,
-        ptxas: Assembler,
-        traps: bool,
-    ) -> str | None:
-        return None
-
-    def built_with(self, compiler: Compiler) -> str | None:
-        return None
-
-    def judge(self, lowering: Lowering) -> Verdict:
-        said = lowering.error.message if lowering.error else "nothing"
-        stage = Stage(lowering.stage)
-        return failed(VerdictKind.REJECTED, stage, f"Brew refuses it: {said}", message=said)
-
     def install_line(self, version: str) -> str:
         return f"pip install brewc=={version}"
 
-    def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
-        return f"config {config.label} of {kernel}"
-
     def identity(self, compiler: Compiler) -> object:
         return compiler.identity
-
-
-def _read(path: Path) -> tuple[str, list[dict[str, Any]]]:
-    """The cup's name and its configs."""
-    words = [line.split() for line in path.read_text().splitlines() if line.strip()]
-    name = next((line[1] for line in words if line[0] == "cup"), None)
-    if name is None:
-        raise UsageError(f"{path}: no line says `cup NAME`")
-    choices = {line[1]: [int(word) for word in line[3:]] for line in words if line[0] == "config"}
-    product = itertools.product(*choices.values())
-    return name, [dict(zip(choices, values, strict=True)) for values in product]
 
 
 BREW = Brew()

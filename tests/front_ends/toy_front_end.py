@@ -30,12 +30,13 @@ from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from harness.bench.bench import Workbench
+    from harness.frontends.back_end import BackEnd
     from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
     from harness.frontends.readings import PtxReading
+    from harness.values.environment import Environment
     from harness.values.target import Target
     from harness.values.toolchain import Assembler
 
-VERSIONS = ("1.0", "1.1", "2.0")
 _WIDEST = 8
 
 
@@ -47,19 +48,22 @@ class _NothingOpen:
 class Toy:
     kind = "toy"
     title = "Toy"
-    back_end = PTXAS_BACK_END
+    back_end: BackEnd = PTXAS_BACK_END
     suffixes: tuple[str, ...] = (".toy",)
     stages: tuple[str, ...] = ("words", "ptx")
     options: tuple[str, ...] = ("unroll",)
     levels: tuple[str, ...] = ()
     interprets = False
     patches = False
+    versions: tuple[str, ...] = ("1.0", "1.1", "2.0")
+    # How a line of a file begins that names a kernel.
+    names_by = "kernel"
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
-        name, _ = _read(path)
+        name, _ = self._read(path)
         if kernel not in (None, name):
-            raise UsageError(f"{path}: it holds the kernel {name!r}, not {kernel!r}")
-        launch = LaunchSpec(name="toy", function=None, file=path)
+            raise UsageError(f"{path}: it holds the {self.names_by} {name!r}, not {kernel!r}")
+        launch = LaunchSpec(name=self.kind, function=None, file=path)
         return Repro(
             name=str(path),
             kernel=name,
@@ -70,26 +74,27 @@ class Toy:
         )
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
-        return [Version(version) for version in VERSIONS]
+        return [Version(version) for version in self.versions]
 
     def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
         return select(self.available(), spec, what=self.title, prereleases=prereleases)
 
     def installed(self) -> list[Compiler]:
-        return [self.install(version) for version in VERSIONS]
+        return [self.install(version) for version in self.versions]
 
     def install(self, version: Version | str) -> Compiler:
-        if str(version) not in VERSIONS:
-            raise UsageError(f"there is no Toy {version}")
+        if str(version) not in self.versions:
+            raise UsageError(f"there is no {self.title} {version}")
         return Compiler(kind=self.kind, version=str(version), origin="toy")
 
     planned = install
 
-    def environment(self, version: str) -> None:
-        """It has none: this file is the compiler."""
+    def environment(self, version: str) -> Environment | None:
+        """None: this file is the compiler."""
+        return None
 
     def default(self) -> Compiler:
-        return self.install(VERSIONS[-1])
+        return self.install(self.versions[-1])
 
     def default_assembler(self) -> str:
         return "latest"
@@ -123,7 +128,7 @@ class Toy:
         code = LaunchCode(
             file=file, function=None, overrides={}, paths=(), bare=(), identity={"file": file.name}
         )
-        name, configs = _read(file)
+        name, configs = self._read(file)
         injected = (adapt(code) if adapt else code).injected
         configs = [dict(config) for config in injected.get(name, configs)]
         records = [
@@ -197,16 +202,15 @@ class Toy:
     def identity(self, compiler: Compiler) -> object:
         return compiler.version
 
-
-def _read(path: Path) -> tuple[str, list[dict[str, Any]]]:
-    """The kernel's name and its configs."""
-    words = [line.split() for line in path.read_text().splitlines() if line.strip()]
-    name = next((line[1] for line in words if line[0] == "kernel"), None)
-    if name is None:
-        raise UsageError(f"{path}: no line says `kernel NAME`")
-    choices = {line[1]: [int(word) for word in line[3:]] for line in words if line[0] == "config"}
-    product = itertools.product(*choices.values())
-    return name, [dict(zip(choices, values, strict=True)) for values in product]
+    def _read(self, path: Path) -> tuple[str, list[dict[str, Any]]]:
+        """The kernel's name and its configs."""
+        lines = [line.split() for line in path.read_text().splitlines() if line.strip()]
+        name = next((line[1] for line in lines if line[0] == self.names_by), None)
+        if name is None:
+            raise UsageError(f"{path}: no line says `{self.names_by} NAME`")
+        tuned = {line[1]: [int(word) for word in line[3:]] for line in lines if line[0] == "config"}
+        product = itertools.product(*tuned.values())
+        return name, [dict(zip(tuned, values, strict=True)) for values in product]
 
 
 def _ptx(name: str, target: Target, width: int, version: str) -> str:

@@ -15,6 +15,8 @@ import pytest
 from conftest import HERE, Triage
 from local_index import LocalIndex, wheel
 
+FOLDERS = (HERE / "front_ends", HERE / "front_ends" / "registered", HERE.parent)
+
 pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("front-ends")]
 
 KERNEL = ("--kernel", "latte.brew", "--sm", "90a")
@@ -61,7 +63,7 @@ def brew(index: LocalIndex, tmp_path_factory: pytest.TempPathFactory) -> Triage:
         "UV_CACHE_DIR": str(folder / "uv"),
         "UV_DEFAULT_INDEX": index.url,
         "NO_PROXY": "127.0.0.1",
-        "PYTHONPATH": os.pathsep.join([str(HERE / "front_ends"), str(HERE.parent)]),
+        "PYTHONPATH": os.pathsep.join(map(str, FOLDERS)),
     }
     return Triage(folder=folder, env=env)
 
