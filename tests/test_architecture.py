@@ -158,7 +158,7 @@ ORCHESTRATES = {
     "bugs": {"rekey"},
     "history": {"run"},
     "check": {"run"},
-    "gpu": {"answers", "asking", "gathering", "run", "trip"},
+    "gpu": {"answers", "asking", "evaluating", "gathering", "gathering_launches", "run", "trip"},
     "runs": {"executing", "launching", "real_values", "references", "run", "same_inputs"},
     "nights": {"executing", "listing", "merge", "plan"},
 }

@@ -21,6 +21,7 @@ from harness.frontends.base import Selection
 from harness.judging.answers import VerdictAnswer
 from harness.processes.hub import Hub
 from harness.store.store import Store
+from harness.values.toolchain import GPU
 
 __all__ = ["BisectOptions", "bisect_versions"]
 
@@ -45,7 +46,8 @@ async def bisect_versions(
         EmptySelectionError: no config matches.
         TriageError: nothing could be tried at all.
     """
-    if options.run:
+    is_on_gpu = options.on == GPU
+    if options.run and not is_on_gpu:
         from harness.runs.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
 
         selection = SameInputs.small(selection)
@@ -54,7 +56,9 @@ async def bisect_versions(
         axis = version_axis(selection, options.axis)
         bench = open_bench(hub, store, how)
         search = BisectSearch.begin(bench, run_id, axis, options, log, tell)
-        if options.run:
+        if is_on_gpu:
+            search.evaluate = _launched(bench, selection, options, how, tell)
+        elif options.run:
             search.evaluate = _executed(bench, selection, tell)
         if options.script:
             await check_script(search.bench, options.script)
@@ -86,6 +90,28 @@ def _executed(bench: Workbench, selection: Selection, tell: Callable[[str, str],
     from harness.runs.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
 
     return SameInputs(bench=bench, selection=selection, tell=lambda text: tell(text, "")).evaluate
+
+
+def _launched(
+    bench: Workbench,
+    selection: Selection,
+    options: BisectOptions,
+    how: CompileOptions,
+    tell: Callable[[str, str], None],
+) -> Evaluate:
+    """Cubins are launched on a GPU, many in one trip."""
+    from harness.gpu.evaluating import OnGpu  # noqa: PLC0415 - the emulator: 0.2 s
+    from harness.gpu.places import place_of  # noqa: PLC0415
+    from harness.runs.raw_ptx import inputs_of  # noqa: PLC0415
+
+    return OnGpu(
+        bench=bench,
+        selection=selection,
+        inputs=inputs_of(selection.repro),
+        destination=place_of(options.runner),
+        tell=lambda text: tell("the GPU", text),
+        command=how.command,
+    ).evaluate
 
 
 async def _search(search: BisectSearch) -> str | None:

@@ -34,7 +34,7 @@ class BisectOptions:
     plus one of each minor release plus what two searches by halving take; with `sweep` every one
     is. `repeat` is how often both sides of a boundary are run, at least. `script` is the user's own
     predicate, see `harness.bisect.predicate`. With `run` the PTX is executed, and what comes out is
-    followed.
+    followed; with `on` gpu the cubins are launched, by the command `runner` where there is one.
     """
 
     axis: str = "ptxas"
@@ -47,6 +47,8 @@ class BisectOptions:
     repeat: int = 5
     script: str | None = None
     run: bool = False
+    on: str | None = None
+    runner: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)

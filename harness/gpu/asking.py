@@ -12,6 +12,7 @@ from harness.emulator.values import Budget
 from harness.frontends.base import Selection
 from harness.gpu.answers import Answers
 from harness.gpu.gathering import Gathering, gather_ptx
+from harness.gpu.gathering_launches import gather_launches
 from harness.gpu.measured import GpuFacts
 from harness.gpu.packing import write_pack
 from harness.gpu.places import Destination, head_of_file, read_results, travel
@@ -22,7 +23,7 @@ from harness.runs.executing import Executed
 from harness.runs.jobs import RunTrial
 from harness.runs.raw_ptx import RawInputs
 from harness.store.store import Store
-from harness.values.errors import EmptySelectionError, UsageError
+from harness.values.errors import EmptySelectionError
 from harness.values.kernel import Repro
 from harness.values.run import RunRow
 
@@ -119,7 +120,16 @@ async def _gather(
     gathering = Gathering(command=command, limit=question.limit)
     for selection in question.selections:
         if selection.repro.ptx is None:
-            raise UsageError(f"{selection.repro.name}: --on gpu takes files of PTX so far")
+            await gather_launches(
+                bench,
+                selection,
+                question.levels,
+                question.trials,
+                question.budget,
+                gathering,
+                tell,
+            )
+            continue
         await gather_ptx(
             bench,
             selection,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from harness.bench.bench import Workbench
@@ -18,10 +19,11 @@ from harness.runs.jobs import RunTrial
 from harness.runs.judging import Trusted
 from harness.runs.raw_ptx import RawInputs, raw_launch
 from harness.store.store import Store
+from harness.values.cell import CellId
 from harness.values.row import Row
 from harness.values.toolchain import GPU
 
-__all__ = ["Gathering", "gather_ptx", "kept", "leveled"]
+__all__ = ["Gathering", "add_cells", "gather_ptx", "kept", "leveled", "raw_trip_launch"]
 
 _PLAIN, _FULL = 0, 3
 
@@ -76,6 +78,42 @@ def kept(trusted: Trusted, store: Store) -> KeptTrusted:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawTripLaunch:
+    """What a file of PTX is launched with; `named` puts a name for the inputs into a cell."""
+
+    launch: TripLaunch
+    notes: tuple[str, ...]
+    named: Callable[[CellId], CellId]
+
+
+def raw_trip_launch(
+    bench: Workbench,
+    selection: Selection,
+    inputs: RawInputs,
+    trials: Sequence[RunTrial],
+    budget: Budget,
+) -> RawTripLaunch:
+    """The launch of a file of PTX.
+
+    Raises:
+        UsageError: the inputs do not fit the entry's parameters.
+    """
+    path = selection.repro.ptx
+    assert path is not None
+    raw = raw_launch(Path(path), selection.repro.kernel, inputs, bench.store)
+    emulation, notes = raw.prepare(trials, budget)
+    return RawTripLaunch(
+        launch=TripLaunch(
+            emulation=emulation,
+            tensors=tuple(raw.tensors),
+            trusted=tuple(kept(each, bench.store) for each in raw.trusted()),
+        ),
+        notes=tuple(notes),
+        named=partial(raw.inputs_named, emulation=emulation),
+    )
+
+
 async def gather_ptx(
     bench: Workbench,
     selection: Selection,
@@ -92,27 +130,17 @@ async def gather_ptx(
         UsageError: the inputs do not fit the entry's parameters.
         TriageError: a toolchain cannot be used.
     """
-    path, entry = selection.repro.ptx, selection.repro.kernel
-    assert path is not None
-    raw = raw_launch(Path(path), entry, inputs, bench.store)
-    emulation, notes = raw.prepare(trials, budget)
-    for note in notes:
+    raw = raw_trip_launch(bench, selection, inputs, trials, budget)
+    for note in raw.notes:
         tell(note)
-    launch = gathering.launch(
-        TripLaunch(
-            emulation=emulation,
-            tensors=tuple(raw.tensors),
-            trusted=tuple(kept(each, bench.store) for each in raw.trusted()),
-        )
-    )
+    launch = gathering.launch(raw.launch)
     cells: list[tuple[PlannedCell, bool]] = []
     for target in selection.targets:
         plan = await plan_launch(
             bench, selection, target, selection.compilers[0], selection.launches[0]
         )
         for cell in plan.cells:
-            named = replace(cell, cell=raw.inputs_named(cell.cell, emulation))
-            cells += leveled(named, levels)
+            cells += leveled(replace(cell, cell=raw.named(cell.cell)), levels)
     await add_cells(bench, gathering, cells, [launch] * len(cells))
 
 

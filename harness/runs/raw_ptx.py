@@ -28,17 +28,24 @@ from harness.runs.judging import RunEvidence, Trusted, judge
 from harness.runs.launching import effort_words
 from harness.runs.numbers.comparing import as_tensor
 from harness.runs.numbers.scalars import ELEMENTS
-from harness.runs.raw_inputs import BufferWords, RawArgument, assign, pack_scalar
+from harness.runs.raw_inputs import (
+    BufferWords,
+    RawArgument,
+    assign,
+    pack_scalar,
+    read_buffer,
+    read_sizes,
+)
 from harness.runs.rows import result_of, row_of
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.errors import UsageError
-from harness.values.kernel import Config
+from harness.values.kernel import Config, PtxInputs, Repro
 from harness.values.run import Argument, ArgumentKind, RunRow
 from harness.values.target import Target
 from harness.values.toolchain import PTX
 
-__all__ = ["RawInputs", "RawLaunch", "RawReport", "raw_launch", "run_ptx"]
+__all__ = ["RawInputs", "RawLaunch", "RawReport", "inputs_of", "raw_launch", "run_ptx"]
 
 _SEED = 20_261_121
 _LANES = 32
@@ -75,6 +82,29 @@ class RawReport:
     notes: tuple[str, ...]
     before: Mapping[str, Array]
     after: Mapping[str, Array]
+
+
+def inputs_of(repro: Repro) -> RawInputs:
+    """What a repro of PTX says of its launch.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    said = repro.inputs or PtxInputs()
+    return RawInputs(
+        buffers=tuple(map(read_buffer, said.buffers)),
+        scalars=tuple(_pair(text) for text in said.scalars),
+        expected=tuple(_pair(text) for text in said.expect),
+        grid=read_sizes("grid", said.grid) if said.grid else None,
+        block=read_sizes("block", said.block) if said.block else None,
+        shared=said.shared,
+        folder=repro.folder if repro.inputs else Path(),
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
 
 
 async def run_ptx(

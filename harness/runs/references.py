@@ -70,7 +70,7 @@ class References:
 
     async def of(self, target: Target, record: LaunchFacts, variant: LaunchVariant) -> Found:
         """The references for one config of a launch on a target."""
-        trusted = await self._own(variant)
+        trusted = await self.author(variant)
         is_clean = True
         for place, config in self._places(target, record):
             emulated = await self._emulated(place, record, config, variant)
@@ -94,7 +94,7 @@ class References:
             trusted.append(Trusted(words=f"the interpreter of {self.triton.name}", buffers=buffers))
         return Found(trusted=tuple(trusted), is_clean=is_clean)
 
-    async def _own(self, variant: LaunchVariant) -> list[Trusted]:
+    async def author(self, variant: LaunchVariant) -> list[Trusted]:
         """What the repro's own reference says, if it has one."""
         limits = limits_of(self.target.capability)
         if self.reference is None or limits is None:

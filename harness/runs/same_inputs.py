@@ -19,6 +19,7 @@ from harness.frontends.registry import front_end
 from harness.frontends.triton.lower import fetch_launch_code
 from harness.runs.executing import Executed, Execution, execute
 from harness.runs.jobs import RunTrial
+from harness.runs.judging import Trusted
 from harness.runs.matching import find_variant
 from harness.runs.real_values import PLAIN_TARGET, recorded
 from harness.runs.references import References, reference_of
@@ -100,6 +101,14 @@ class SameInputs:
         if found is None:
             raise UsageError(f"run with values, the launch never comes to {record.kernel}")
         return found
+
+    async def author(self, variant: LaunchVariant) -> list[Trusted]:
+        """What the repro's own reference says of a launch, if it has one."""
+        return await (await self._recorded()).references.author(variant)
+
+    def sessions(self) -> set[str]:
+        """The captures that references opened: to be closed when all is done."""
+        return self._held.references.sessions if self._held else set()
 
     async def evaluate(
         self,

@@ -36,7 +36,15 @@ from harness.repros.find import find_kernels
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.values.toolchain import EMULATOR, PTX, PTXAS, TRITON, assembler_words, compiler_words
+from harness.values.toolchain import (
+    EMULATOR,
+    GPU,
+    PTX,
+    PTXAS,
+    TRITON,
+    assembler_words,
+    compiler_words,
+)
 
 __all__ = ["command"]
 
@@ -73,6 +81,8 @@ _ASKED = (
     "repeat",
     "script",
     "run",
+    "on",
+    "runner",
 )
 
 
@@ -88,6 +98,17 @@ _ASKED = (
     "--run",
     is_flag=True,
     help="Execute the PTX on the emulator, as `triage run` does, and follow what comes out.",
+)
+@click.option(
+    "--on",
+    type=click.Choice(["emulator", "gpu"]),
+    help="With --run: what executes it. On a GPU the cubins of PTX are launched, along ptxas.",
+)
+@click.option(
+    "--runner",
+    type=Words(),
+    metavar="CMD",
+    help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
 )
 @click.option(
     "--bad", metavar="VERSION", help="A version that fails. Default: --ptxas or --triton."
@@ -151,8 +172,14 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
 
 def _check(options: dict[str, Any]) -> None:
     """Refuse a question that is none, before anything is downloaded or compiled."""
+    on_gpu = options["on"] == GPU or options["runner"] is not None
+    if on_gpu:
+        options["on"], options["run"] = GPU, True
+        if options["axis"] not in (None, PTXAS):
+            raise UsageError(f"--on gpu follows versions of ptxas, not --axis {options['axis']}")
+        options["axis"] = PTXAS
     options["axis"] = options["axis"] or _default_axis(options)
-    if options["run"] and options["axis"] in _OF_PTXAS:
+    if options["run"] and not on_gpu and options["axis"] in _OF_PTXAS:
         raise UsageError(
             f"--axis {options['axis']} does not apply to --run: the emulator executes the PTX, "
             "which ptxas has not seen; use --axis triton, target or config"
@@ -294,7 +321,10 @@ def _axis(report: BisectReport) -> str:
 
 def _command(report: BisectReport, selection: Selection, version: str, chosen: str) -> str:
     is_run = any(row.ptxas == EMULATOR for row in report.rows.values())
-    words = ["triage", "run" if is_run else "compile", "--kernel", selection.repro.name]
+    on_gpu = any(row.cell.rpartition("/")[2].startswith(f"{GPU}:") for row in report.rows.values())
+    verb = "run" if is_run or on_gpu else "compile"
+    words = ["triage", verb, "--kernel", selection.repro.name]
+    words += ["--on", GPU] if on_gpu else []
     words += ["--sm", str(selection.targets[0])]
     launch = selection.launches[0]
     if not selection.repro.ptx and launch.spec != selection.repro.launches[0]:
