@@ -25,6 +25,7 @@ _STAGE = "run"
 _TRAPS = frozenset({710, 715, 718, 719})
 _NO_BINARY = 209
 _OUT_OF_MEMORY = 2
+_WHOLE = 2.0**53
 
 
 def judge_measured(cases: Sequence[Measured], referee: Referee, gpu: GpuFacts) -> list[Judgement]:
@@ -188,8 +189,8 @@ class _Bench:
         worst = max(outputs, key=lambda each: each.differing or 0)
         said = (
             f"{worst.differing:,} of {worst.elements:,} elements of {worst.name} differ from "
-            f"{EMULATOR_WORDS}'s; first at {worst.where}: {worst.actual:.6g} in place of "
-            f"{worst.expected:.6g}"
+            f"{EMULATOR_WORDS}'s; first at {worst.where}: {_number(worst.actual)} in place of "
+            f"{_number(worst.expected)}"
         )
         agrees = self.referee.judgement.verdict is RunVerdict.RIGHT and author is not None
         if not witnesses and not agrees:
@@ -289,6 +290,13 @@ def _refused(run: GpuRun, gpu: GpuFacts) -> Judgement:
 
 def _not_run(reason: str, outputs: tuple[OutputFacts, ...] = ()) -> Judgement:
     return Judgement(verdict=RunVerdict.NOT_RUN, reason=reason, outputs=outputs)
+
+
+def _number(value: float | None) -> str:
+    """Integers in full: the last digit may be what differs."""
+    if value is not None and value.is_integer() and abs(value) < _WHOLE:
+        return str(int(value))
+    return f"{value:.6g}"
 
 
 def _names(outputs: Sequence[OutputFacts]) -> str:
