@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.emulator.numbers.arithmetic import flush, settle
-from harness.emulator.numbers.formats import FORMATS, Bits, Float64, from_float64, to_float64
+from harness.emulator.numbers.formats import Bits, Float64, from_float64, to_float64
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["BANDS", "Band", "approximate", "approximate_divide", "nudge"]
+__all__ = ["BANDS", "Band", "approximate", "approximate_divide"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,20 +121,3 @@ def approximate_divide(a: Bits, b: Bits, *, full: bool, ftz: bool = False) -> Bi
             lost = np.where(np.isinf(x), np.nan, np.copysign(0.0, x) * np.sign(y))
             quotient = np.where(large & ~np.isnan(x), lost, quotient)
     return settle(quotient, "f32", "rn", ftz=ftz)
-
-
-def nudge(name: str, bits: Bits, steps: Bits) -> Bits:
-    """Move finite results by whole units in the last place, to see what depends on them.
-
-    Args:
-        name: the format.
-        bits: results.
-        steps: signed integers, how many units away from zero; a result never changes its sign,
-            becomes infinite, or leaves zero.
-    """
-    form = FORMATS[name]
-    sign = bits.dtype.type(1 << form.sign_shift)
-    magnitude = bits & ~sign
-    movable = (magnitude > 0) & (magnitude <= form.top)
-    moved = np.clip(magnitude.astype(np.int64) + steps, 1, form.top).astype(bits.dtype)
-    return np.where(movable, moved | (bits & sign), bits)

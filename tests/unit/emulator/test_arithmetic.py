@@ -10,7 +10,7 @@ import pytest
 from exact_rounding import rounded
 
 from harness.emulator.numbers import arithmetic
-from harness.emulator.numbers.approximate import BANDS, approximate, approximate_divide, nudge
+from harness.emulator.numbers.approximate import BANDS, approximate, approximate_divide
 from harness.emulator.numbers.arithmetic import extremum, flush, fma, packed
 from harness.emulator.numbers.dot_products import dp2a, dp4a
 from harness.emulator.numbers.formats import FORMATS, from_float64, to_float64
@@ -249,12 +249,6 @@ def test_approximate_division_at_its_edges() -> None:
     assert approximate_divide(one, huge, full=False)[0] == 0
     assert approximate_divide(one, huge, full=True).view(np.float32)[0] == 2.0**-127
     assert np.isnan(approximate_divide(infinity, huge, full=False).view(np.float32)[0])
-
-
-def test_nudging_moves_whole_units_and_nothing_special() -> None:
-    bits = np.array([0x3F800000, 0xBF800000, 0, 0x7F800000, 0x7F7FFFFF], np.uint32)
-    moved = nudge("f32", bits, np.array([2, -1, 5, 5, 5]))
-    assert moved.tolist() == [0x3F800002, 0xBF7FFFFF, 0, 0x7F800000, 0x7F7FFFFF]
 
 
 def test_dot_products() -> None:
