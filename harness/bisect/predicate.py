@@ -14,7 +14,7 @@ from harness.judging.answers import VerdictAnswer
 from harness.processes.hub import scratch_disk
 from harness.values.errors import UsageError
 from harness.values.row import Row
-from harness.values.toolchain import Assembler
+from harness.values.toolchain import PTXAS, Assembler
 
 __all__ = ["check_script", "run_script"]
 
@@ -53,7 +53,8 @@ async def run_script(bench: Workbench, script: str, row: Row, ptxas: Assembler) 
     """Ask the user's command, run by the shell in the user's folder, what this cell is.
 
     It gets `TRIAGE_ROW` (a file: the row as JSON), `TRIAGE_PTX` and `TRIAGE_CUBIN` (files; unset
-    where there is none) and `TRIAGE_PTXAS` (the executable). Exit code 0 means that it works,
+    where there is none) and `TRIAGE_PTXAS` (the executable); of another assembler than ptxas,
+    `TRIAGE_PROGRAM` and `TRIAGE_ASSEMBLER`. Exit code 0 means that it works,
     125 that it cannot be tested; 126 and 127 (it cannot be run), 128 and above end the search; any
     other that it fails. Ended at the time limit, it cannot be tested.
 
@@ -63,10 +64,12 @@ async def run_script(bench: Workbench, script: str, row: Row, ptxas: Assembler) 
         UnusableArtifactError: what it would be shown is damaged.
     """
     folder = bench.hub.new_folder("script")
-    env = {**os.environ, "TRIAGE_ROW": str(folder / "row.json"), "TRIAGE_PTXAS": str(ptxas.path)}
+    tool = "TRIAGE_PTXAS" if ptxas.kind == PTXAS else "TRIAGE_ASSEMBLER"
+    env = {**os.environ, "TRIAGE_ROW": str(folder / "row.json"), tool: str(ptxas.path)}
+    files = {"ptx": row.ptx_sha256, "program": row.program_sha256, "cubin": row.cubin_sha256}
     with scratch_disk():
         (folder / "row.json").write_bytes(msgspec.json.encode(row))
-        for name, sha256 in (("ptx", row.ptx_sha256), ("cubin", row.cubin_sha256)):
+        for name, sha256 in files.items():
             if sha256:
                 (folder / f"kernel.{name}").write_bytes(bench.store.artifacts.get(sha256))
                 env[f"TRIAGE_{name.upper()}"] = str(folder / f"kernel.{name}")

@@ -136,6 +136,20 @@ def test_bisect_along_both(brew: Triage) -> None:
     assert "First bad: Kettle 1.1. Last good: 1.0. First fixed: 2.0." in done.stdout
     assert "--compiler brew==2.0 --assembler kettle==1.0" in done.stdout
     assert "ptx" not in done.stdout.lower()
+    ends = "grep -q done $TRIAGE_CUBIN && test -z $TRIAGE_PTX && grep -q pour $TRIAGE_PROGRAM"
+    found = document(
+        brew,
+        "bisect",
+        *one,
+        "--assembler",
+        "kettle==1.1",
+        "--repeat",
+        "1",
+        "--script",
+        ends,
+        code=0,
+    )
+    assert (found["last_good"], found["first_bad"], found["first_fixed"]) == versions
     other = (*KERNEL, "--config", "size=1,foam=2", "--compiler", "brew==1.1", "--axis", "compiler")
     found = document(brew, "bisect", *other, code=0)
     versions = found["last_good"], found["first_bad"], found["first_fixed"]

@@ -64,8 +64,9 @@ Where no failing version is named, the gravest failure that is seen is followed,
 listed with the command that follows them.
 
 The command of --script runs in this folder and finds $TRIAGE_ROW (a file: the row as JSON),
-$TRIAGE_PTX, $TRIAGE_CUBIN and $TRIAGE_PTXAS. It says by its exit code what the version is: 0 good,
-125 cannot be tested, 126 and 127 (it cannot be run) and 128 or more stop, any other bad."""
+$TRIAGE_PTX, $TRIAGE_CUBIN and $TRIAGE_PTXAS (of another assembler $TRIAGE_PROGRAM and
+$TRIAGE_ASSEMBLER). It says by its exit code what the version is: 0 good, 125 cannot be tested, 126
+and 127 (it cannot be run) and 128 or more stop, any other bad."""
 
 T = TypeVar("T")
 _OF_PTXAS = ("ptxas", "assembler", "flag")
