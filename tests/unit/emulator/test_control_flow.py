@@ -113,6 +113,12 @@ def test_unknown_instructions_that_nothing_reaches_do_not_matter() -> None:
     assert found.tolist() == [1]
 
 
+def test_a_constant_expression_is_refused_by_name() -> None:
+    ptx = kernel("add.s32 %r1, %r40, ((1 << 4) - 1);", 1)
+    result = outcome(ptx, np.zeros(1, "u4"))
+    assert "the constant expression ((1 << 4) - 1), which is not evaluated" in str(result.not_run)
+
+
 def test_mixed_precision_addition_is_no_addition_of_bf16() -> None:
     # The operand is bf16, the sum f32: 1 + 2^-20 is lost in bf16.
     ptx = kernel(
