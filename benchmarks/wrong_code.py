@@ -81,6 +81,18 @@ CASES = (
         ),
     ),
     Case(
+        name="running-state",
+        title="An output beside a running state: the pattern of the above in 13 lines",
+        upstream="triton-lang/triton#10993",
+        kernel="scaled_values",
+        tritons=_NEW,
+        columns=(
+            ("--sm", "100a", "--set", "stages=1"),
+            ("--sm", "100a", "--set", "stages=2"),
+            ("--sm", "100a", "--set", "stages=2", "--set", "warps=2"),
+        ),
+    ),
+    Case(
         name="mamba3-bulk-store",
         title="Mamba-3 forward: a bulk store, then a bulk load of the same memory",
         upstream="state-spaces/mamba#997",

@@ -31,3 +31,14 @@ def test_two_products_into_one_accumulator(module_triage: Triage) -> None:
     assert wrong["reference"] == "the repro's reference (torch, float64)"
     assert run(module_triage, "--triton", "3.6.0", "--set", "stages=1", code=0)["run"] == "right"
     assert run(module_triage, "--triton", "3.9.0", "--set", "stages=2", code=0)["run"] == "right"
+
+
+@pytest.mark.long
+def test_a_running_state_beside_an_output_is_wrong_in_the_newest(triage: Triage) -> None:
+    """Open: the accumulator is lost with two stages on tensor memory, up to Triton 3.9."""
+    words = ["run", "--kernel", "scaled_values", "--sm", "100a", "--triton", "3.9.0", "--json"]
+    for stages, code, verdict in ((2, 1, "wrong_result"), (1, 0, "right")):
+        done = triage(*words, "--set", f"stages={stages}")
+        assert done.returncode == code, done.stderr
+        [row] = json.loads(done.stdout)["runs"]
+        assert row["run"] == verdict
