@@ -72,6 +72,8 @@ async def judge_trip(
     found: dict[int, Executed] = {}
     for index, launch in enumerate(trip.launches):
         cases = [case for case in trip.carried if case.launch == index]
+        if not cases:
+            continue
         measured = [
             Measured(words=case.words, runs=tuple(answers.runs.get(numbers[id(case)], ())))
             for case in cases

@@ -105,7 +105,7 @@ def test_the_cubin_that_computes_something_else_is_accused(ask: Any, triage: Tri
     # It is kept as any failure: a bug with a signature, and a row in the cell's history.
     bugs = triage("bugs", "--json")
     assert row["run_signature"] in bugs.stdout, bugs.stdout + bugs.stderr
-    history = triage("history", row["cell"], "--json")
+    history = triage("history", "--kernel", "case.ptx", "--json")
     assert "wrong_result" in history.stdout, history.stdout + history.stderr
 
 
@@ -127,6 +127,25 @@ def test_faults_hangs_and_runs_that_disagree(ask: Any) -> None:
         "13.0.88 -O2": "hang",
         "13.0.88 -O3": "nondeterministic",
     }
+
+
+def test_a_kernel_is_launched_on_the_inputs_that_were_recorded(triage: Triage) -> None:
+    kernel = Path(__file__).parents[1] / "kernels" / "runnable.py"
+    runner = shlex.join([sys.executable, str(RUNNER)])
+    words = ["run", "--kernel", f"{kernel}::row_sum", "--sm", "90a", "--runner", runner, "--json"]
+    done = with_variables(triage, FAKE_RUNNER="")(*words)
+    assert done.returncode == 0, done.stderr
+    [row] = msgspec.json.decode(done.stdout)["runs"]
+    assert (row["run"], row["on"], row["reference"]) == ("right", "gpu", "the emulator")
+    assert row["config"]["BLOCK"] == 128
+    assert row["triton"]
+    assert "/gpu:ptxas-" in row["cell"]
+    assert [each["name"] for each in row["outputs"]] == ["out"]
+    # A fault of the cubin is none of the PTX's.
+    faulty = with_variables(triage, FAKE_RUNNER="fault=bundled")(*words)
+    assert faulty.returncode == 1, faulty.stderr
+    [row] = msgspec.json.decode(faulty.stdout)["runs"]
+    assert row["run"] == "memory_fault"
 
 
 def test_registers_that_nothing_wrote_accuse_nobody(ask: Any) -> None:
