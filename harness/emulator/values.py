@@ -187,7 +187,9 @@ class Race:
 
     `kind` is `write-write`, `write-read` or `read-write`, in the order of `first` and `second` as
     they ran; `parted` are threads of a warp that need not have met again since a branch. `formal`:
-    only the letter of the PTX ISA is broken, as where no proxy fence stands.
+    only the letter of the PTX ISA is broken, as where no proxy fence stands. `within_cta`: a read
+    and a write of global memory by two warps of one CTA, which change places with the order in
+    which warps run.
     """
 
     kind: RaceKind
@@ -196,6 +198,7 @@ class Race:
     first: Place
     second: Place
     what: str
+    within_cta: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

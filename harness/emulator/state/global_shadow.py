@@ -38,6 +38,7 @@ class GlobalShadow:
         count = -(-size // grain)
         self.grain = grain
         self._names = agents.names
+        self._warps = agents.warps
         members: Sequence[int] = agents.in_global
         fits = count * len(members) * 6 <= _MOST_BYTES
         columns = len(members) if fits else 1
@@ -183,8 +184,10 @@ class GlobalShadow:
             f" {self._names[access.agent]}{now} of {self._where(int(pieces[0]) * self.grain)}"
             f" ({len(pieces) * self.grain} bytes)"
         )
+        are_warps = max(agent, access.agent) < self._warps
         self._races.add(
-            kind, "global", self._places[number], access.place, what, formal=False
+            kind, "global", self._places[number], access.place, what, formal=False,
+            within_cta=not apart and are_warps and kind != "write-write",
         )  # fmt: skip
 
 

@@ -40,17 +40,18 @@ class Races:
     """Pairs of accesses that nothing orders, each pair of lines once, as it was first seen."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[frozenset[Place], bool], Race] = {}
+        self._found: dict[tuple[frozenset[Place], bool, bool], Race] = {}
 
     def add(
         self, kind: RaceKind, space: RaceSpace, first: Place, second: Place, what: str,
-        *, formal: bool,
+        *, formal: bool, within_cta: bool = False,
     ) -> None:  # fmt: skip
         """Remember a pair."""
-        key = (frozenset((first, second)), formal)
+        key = (frozenset((first, second)), formal, within_cta)
         if key not in self._found and len(self._found) < _MOST_EXAMPLES:
             self._found[key] = Race(
                 kind=kind, space=space, formal=formal, first=first, second=second, what=what,
+                within_cta=within_cta,
             )  # fmt: skip
 
     def all(self) -> tuple[Race, ...]:

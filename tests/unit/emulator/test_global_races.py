@@ -37,7 +37,7 @@ EXCHANGE = (
 def test_a_barrier_orders_global_memory_within_a_cta(schedule: Schedule) -> None:
     assert not races(EXCHANGE.format(between="bar.sync 0;"), schedule=schedule).races
     (race,) = races(EXCHANGE.format(between=""), schedule=schedule).races
-    assert (race.space, race.formal) == ("global", False)
+    assert (race.space, race.formal, race.within_cta) == ("global", False, True)
     assert "warp 0" in race.what
     assert "warp 1" in race.what
     assert "p0" in race.what
@@ -57,7 +57,7 @@ def test_no_barrier_orders_several_ctas() -> None:
     body = "add.u32 %r5, %r41, 1; st.global.u32 [%rd41], %r5; bar.sync 0; mov.u32 %r8, 0;" + OUT
     assert not races(body).races
     (race,) = races(body, grid=3).races
-    assert race.kind == "write-write"
+    assert (race.kind, race.within_cta) == ("write-write", False)
     assert "of CTA 0" in race.what
 
 

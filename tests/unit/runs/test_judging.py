@@ -221,6 +221,26 @@ def test_a_race_without_effect_is_a_race_and_a_formal_one_is_a_note() -> None:
     assert (found.verdict, len(found.races)) == (RunVerdict.WRONG_RESULT, 1)
 
 
+def test_a_read_that_shows_in_neither_order_of_the_warps_is_a_formal_race() -> None:
+    """As of copies of an element, which one thread updates and another one only reads."""
+    in_place = replace(RACE, space="global", within_cta=True)
+    last = Schedule(warps="last", completion="early")
+    trusted = {"reference": buffers()}
+    first: Any = (EARLY, buffers(), {"races": (in_place,)})
+    found = judge(evidence(first, (last, buffers(), {}), trusted=trusted))
+    assert found.verdict is RunVerdict.RIGHT
+    assert [race.formal for race in found.races] == [True]
+    # The other order was not executed, or is not what the race is of.
+    assert judge(evidence(first, trusted=trusted)).verdict is RunVerdict.RACE
+    other: Any = (EARLY, buffers(), {"races": (RACE,)})
+    found = judge(evidence(other, (last, buffers(), {}), trusted=trusted))
+    assert found.verdict is RunVerdict.RACE
+    # What was read shows.
+    found = judge(evidence(first, (last, buffers([9] * 4), {}), trusted=trusted))
+    assert found.verdict is not RunVerdict.RIGHT
+    assert [race.formal for race in found.races] == [False]
+
+
 def test_what_was_not_run_is_never_a_pass() -> None:
     said = "unknown instruction: foo.bar.b32"
     found = judge(evidence((EARLY, [], {"not_run": said})))
