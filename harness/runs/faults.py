@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from harness.values.run import RaceFacts
 
 if TYPE_CHECKING:
     from harness.emulator.values import Fault, Place, Race
 
-__all__ = ["family", "fault_identity", "fault_words", "race_words", "source_line"]
+__all__ = [
+    "family",
+    "fault_identity",
+    "fault_words",
+    "is_formal",
+    "race_facts",
+    "race_words",
+    "source_line",
+]
 
 
 def source_line(place: Place) -> str | None:
@@ -43,3 +54,33 @@ def race_words(race: Race) -> str:
     """What stays the same of a race in other configs and versions."""
     opcodes = [family(place.instruction) for place in (race.first, race.second)]
     return f"{race.kind} {race.space}: {' and '.join(opcodes)}"
+
+
+def is_formal(race: Race, *, is_alike: bool) -> bool:
+    """Whether only the letter of the memory model is broken.
+
+    `is_alike`: with the warps in either order every byte comes out the same, so what was read of a
+    warp beside it shows nowhere. So it is where threads that hold copies of an element read it, and
+    one of them updates it.
+    """
+    return race.formal or (is_alike and race.within_cta)
+
+
+def race_facts(races: Iterable[Race], *, is_alike: bool = False) -> tuple[RaceFacts, ...]:
+    """Each pair of lines once, those with effect first; `is_alike` as in `is_formal`."""
+    found: dict[object, RaceFacts] = {}
+    for race in races:
+        formal = is_formal(race, is_alike=is_alike)
+        key = (race.kind, formal, race.first.ptx_line, race.second.ptx_line)
+        found.setdefault(
+            key,
+            RaceFacts(
+                kind=race.kind,
+                space=race.space,
+                formal=formal,
+                ptx_lines=(race.first.ptx_line, race.second.ptx_line),
+                source_lines=(source_line(race.first), source_line(race.second)),
+                what=race.what,
+            ),
+        )
+    return tuple(sorted(found.values(), key=lambda each: each.formal))

@@ -11,10 +11,18 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.emulator.values import Schedule
+from harness.emulator.values import Race, Schedule
 from harness.judging.signature import RULE, template
 from harness.runs.arguments import tensors_of
-from harness.runs.faults import family, fault_identity, fault_words, race_words, source_line
+from harness.runs.faults import (
+    family,
+    fault_identity,
+    fault_words,
+    is_formal,
+    race_facts,
+    race_words,
+    source_line,
+)
 from harness.runs.jobs import Ran
 from harness.runs.numbers.comparing import Difference, as_tensor, compare
 from harness.runs.numbers.noise import tolerance_of
@@ -134,22 +142,15 @@ def judge(evidence: RunEvidence) -> Judgement:
 def _judge(evidence: RunEvidence) -> Judgement:
     early = _not_run(evidence) or _fault(evidence)
     if early:
-        return replace(early, races=_races(evidence))
+        return replace(early, races=race_facts(_races(evidence)))
     results = _results(evidence)
     found = _by_value(evidence, results)
     orders = {ran.trial.schedule.warps for ran in evidence.runs}
-    # With the warps in either order every byte is the same: what was read shows nowhere. So it is
-    # where threads that hold copies of an element read it, and one of them updates it.
     is_alike = len(results) == 1 and orders >= {"first", "last"}
-    races = _races(evidence, is_alike=is_alike)
+    races = race_facts(_races(evidence), is_alike=is_alike)
     if found.verdict.is_wrong:
         return replace(found, races=races)
-    serious = [
-        race
-        for ran in evidence.runs
-        for race in ran.races
-        if not (race.formal or (is_alike and race.within_cta))
-    ]
+    serious = [race for race in _races(evidence) if not is_formal(race, is_alike=is_alike)]
     if serious:
         found = replace(
             found,
@@ -370,26 +371,6 @@ def _disagreement(evidence: RunEvidence, results: Sequence[_Result]) -> Judgemen
     return None
 
 
-def _races(evidence: RunEvidence, *, is_alike: bool = False) -> tuple[RaceFacts, ...]:
-    found: dict[object, RaceFacts] = {}
-    for ran in (*evidence.runs, *evidence.garbage):
-        for race in ran.races:
-            formal = race.formal or (is_alike and race.within_cta)
-            key = (race.kind, formal, race.first.ptx_line, race.second.ptx_line)
-            found.setdefault(
-                key,
-                RaceFacts(
-                    kind=race.kind,
-                    space=race.space,
-                    formal=formal,
-                    ptx_lines=(race.first.ptx_line, race.second.ptx_line),
-                    source_lines=(source_line(race.first), source_line(race.second)),
-                    what=race.what,
-                ),
-            )
-    return tuple(sorted(found.values(), key=lambda race: race.formal))
-
-
 def schedule_words(schedule: Schedule) -> str:
     """As `--schedules` takes it."""
     seed = f":{schedule.seed}" if schedule.seed else ""
@@ -405,3 +386,7 @@ def _signature(verdict: RunVerdict, words: str) -> Signature:
         code=None,
         template=template(words),
     )
+
+
+def _races(evidence: RunEvidence) -> list[Race]:
+    return [race for ran in (*evidence.runs, *evidence.garbage) for race in ran.races]
