@@ -73,6 +73,7 @@ ORDER = (
     "report",
     "check",
     "nights",
+    "site",
     "cli",
     "cli/progress",
     "cli/kernels",
@@ -133,6 +134,7 @@ TOUCHES = {
     "gpu": {"inspecting", "packing", "places"},
     "runs": {"emulating", "raw_ptx", "recording", "referring", "worker"},
     "nights": {"run", "steering"},
+    "site": {"run"},
 }
 # These await what others do, and touch nothing themselves: of the world they may import asyncio.
 ORCHESTRATES = {

@@ -60,6 +60,7 @@ _COMMANDS = {
         "harness.cli.nights.bugs",
         "Failures by signature: versions, states, and who knows of them.",
     ),
+    "site": ("harness.cli.nights.site", "Write what is stored as static pages, to look at."),
     "export": ("harness.cli.nights.export", "Write results as JSON lines, CSV, Parquet, ..."),
     "kernels": ("harness.cli.kernels.kernels", "List the kernels that have a repro."),
     "import": ("harness.cli.kernels.import_", "Write repros from a Triton cache or dump folder."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,18 @@ _LONG = 4000
 
 def render_template(name: str, **values: Any) -> str:  # noqa: ANN401 - what a template takes
     """Fill in a template of the top-level folder `templates`."""
-    return _environment().get_template(name).render(**values)
-
-
-def _environment() -> jinja2.Environment:
     package = Path(harness.__file__).parent
     # The user's own come first.
     folders = [Path("templates"), package / "data" / "templates", package.parent / "templates"]
+    found = tuple(str(folder.absolute()) for folder in folders if folder.is_dir())
+    return _environment(found).get_template(name).render(**values)
+
+
+@lru_cache(maxsize=8)
+def _environment(folders: tuple[str, ...]) -> jinja2.Environment:
+    """One for the same folders: thousands of pages are rendered from a handful of templates."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([folder for folder in folders if folder.is_dir()]),
+        loader=jinja2.FileSystemLoader(folders),
         # Escapes of HTML are wrong in Markdown and scripts: those say `code`, `cell`, `quote`.
         autoescape=jinja2.select_autoescape(["html", "html.j2"]),
         undefined=jinja2.StrictUndefined,

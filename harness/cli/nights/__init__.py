@@ -1,1 +1,1 @@
-"""Commands about many results: matrix, diff, history, bugs, export."""
+"""Commands about many results: matrix, diff, history, bugs, site, export."""

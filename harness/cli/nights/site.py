@@ -1,0 +1,63 @@
+"""`triage site`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from harness.cli.main import CONTEXT
+from harness.cli.options import json_option
+from harness.cli.output import print_json, results_console, status_console
+from harness.cli.results import read_results
+from harness.site.run import write_site
+
+__all__ = ["command"]
+
+_EPILOG = """\b
+Example:
+  triage site
+  triage site --out public --cell-pages 1000
+
+The pages need no server and no network; open index.html. A folder that an earlier `triage site`
+wrote is replaced; any other that is not empty is refused."""
+
+
+@click.command("site", context_settings=CONTEXT, epilog=_EPILOG)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, readable=False),
+    default=Path("site"),
+    show_default=True,
+    metavar="DIR",
+    help="The folder of the pages.",
+)
+@click.option(
+    "--cell-pages",
+    type=click.IntRange(0, 100_000),
+    default=300,
+    show_default=True,
+    metavar="N",
+    help="The most cells that get a page of their own, with their artifacts.",
+)
+@json_option
+def command(*, out: Path, cell_pages: int, as_json: bool) -> None:
+    """Write what is stored as static pages: tonight, matrix, kernels, bugs, cells, toolchains."""
+    with read_results() as store, status_console().status("writing pages"):
+        report = write_site(store, out, cell_pages=cell_pages)
+    if as_json:
+        print_json({"schema": 1, **asdict(report), "path": str(out)})
+        return
+    results_console().print(
+        f"{report.pages:,} pages of {report.cells:,} cells, {report.bytes / 1e6:,.1f} MB; "
+        f"the largest has {report.largest / 1e6:,.1f} MB",
+        soft_wrap=True,
+    )
+    if report.failures_without_page:
+        results_console().print(
+            f"{report.failures_without_page:,} failing cells have a row and no page of their own; "
+            "--cell-pages N writes more",
+            soft_wrap=True,
+        )
+    results_console().print(f"open {out / 'index.html'}", soft_wrap=True)

@@ -1,0 +1,1 @@
+"""`triage site`: what the store knows, as static pages."""

@@ -1,0 +1,64 @@
+"""The page of a kernel on one target: what survives where, and its numbers over versions. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from harness.site.charts import Chart, charts_of
+from harness.site.squares import MOST_SQUARES, Square, SquareGrid, config_grid, letters_of
+from harness.values.bug import BugFacts
+from harness.values.limits import limits_of
+
+__all__ = ["KernelView", "kernel_view"]
+
+_MOST_LAUNCHES = 40
+_CAPABILITY = re.compile(r"sm_(\d+)[a-z]?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelView:
+    """A kernel on a target: for each launch its grid and its charts."""
+
+    kernel: str
+    target: str
+    cells: int
+    letters: tuple[Square, ...]
+    launches: tuple[tuple[SquareGrid, tuple[Chart, ...]], ...]
+    command: str
+    left_out: str = ""
+
+
+def kernel_view(
+    kernel: str,
+    target: str,
+    cells: Sequence[BugFacts],
+    href_of: Callable[[str], str],
+    most: int = MOST_SQUARES,
+) -> KernelView:
+    """All launches of one kernel on one target; they share what one page may hold."""
+    by_launch: dict[str, list[BugFacts]] = defaultdict(list)
+    for facts in cells:
+        by_launch[facts.launch].append(facts)
+    match = _CAPABILITY.fullmatch(target)
+    limits = limits_of(int(match[1])) if match else None
+    shown = list(by_launch.items())[:_MOST_LAUNCHES]
+    gone = len(by_launch) - len(shown)
+    return KernelView(
+        kernel=kernel,
+        target=target,
+        cells=len(cells),
+        letters=tuple(letters_of(facts.verdict for facts in cells)),
+        launches=tuple(
+            (
+                config_grid(launch, found, href_of, most // len(shown)),
+                tuple(charts_of(found, limits)),
+            )
+            for launch, found in shown
+        ),
+        command=shlex.join(["triage", "history", "--kernel", kernel, "--sm", target]),
+        left_out=f"{gone:,} of {len(by_launch):,} launches; the rows have all." if gone else "",
+    )

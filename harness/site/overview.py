@@ -1,0 +1,216 @@
+"""What pages over all kernels need, gathered while the cells go by one kernel at a time. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.judging.answers import COULD_NOT_TELL, is_failure, works
+from harness.packages.versions import version_order
+from harness.site.names import bug_page, kernel_page
+from harness.site.squares import ToolchainKey, toolchain_of_cell, toolchains_in_order
+from harness.values.bug import Bug, BugFacts, Seen
+from harness.values.toolchain import compiler_name
+from harness.values.verdict import VerdictKind
+
+__all__ = [
+    "MOST_CELLS",
+    "BugCells",
+    "LifeLine",
+    "LifeMark",
+    "Overview",
+    "SearchEntry",
+    "ToolchainView",
+    "life_lines",
+]
+
+MOST_CELLS = 2_000
+"""Cells that a bug's page lists; the page says how many there are."""
+
+_MOST_ENTRIES = 20_000
+_COULD_NOT_TELL = frozenset(kind.value for kind in COULD_NOT_TELL)
+_LETTERS = {Seen.HERE: "B", Seen.CLEAN: "G", Seen.OTHER: "X", Seen.UNTOLD: "?"}
+_TONES = {Seen.HERE: "bad", Seen.CLEAN: "good", Seen.OTHER: "poor", Seen.UNTOLD: "hole"}
+_WORDS = {
+    Seen.HERE: "has it",
+    Seen.CLEAN: "works",
+    Seen.OTHER: "fails in another way",
+    Seen.UNTOLD: "cannot be determined",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SearchEntry:
+    """One thing that the search finds."""
+
+    kind: str
+    text: str
+    href: str
+
+
+@dataclass(slots=True)
+class BugCells:
+    """The cells whose last result has a bug: how many, the first of them, and the life line.
+
+    `seen` counts, for each tool and version, what the cells at the places of the bug say.
+    """
+
+    count: int = 0
+    shown: list[tuple[BugFacts, str]] = field(default_factory=list)
+    seen: dict[str, dict[str, Counter[Seen]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(Counter))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LifeMark:
+    """One version on a life line."""
+
+    version: str
+    letter: str
+    tone: str
+    words: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class LifeLine:
+    """The versions of one tool, oldest first, and what they say of a bug."""
+
+    tool: str
+    marks: tuple[LifeMark, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolchainView:
+    """One toolchain: its cells by verdict, and its bugs with how many cells have them."""
+
+    toolchain: ToolchainKey
+    verdicts: Counter[str]
+    bugs: tuple[tuple[int, int], ...]
+
+    @property
+    def works(self) -> int:
+        """Cells that compile."""
+        return sum(n for verdict, n in self.verdicts.items() if VerdictKind(verdict).compiles)
+
+
+@dataclass(slots=True)
+class Overview:
+    """Counts over all cells; memory grows with kernels, toolchains and bugs, not with cells."""
+
+    matrix: dict[str, dict[str, dict[ToolchainKey, Counter[str]]]] = field(default_factory=dict)
+    verdicts: Counter[str] = field(default_factory=Counter)
+    by_toolchain: dict[ToolchainKey, Counter[str]] = field(
+        default_factory=lambda: defaultdict(Counter)
+    )
+    bugs_of: dict[ToolchainKey, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    bugs: dict[int, BugCells] = field(default_factory=lambda: defaultdict(BugCells))
+    entries: list[SearchEntry] = field(default_factory=list)
+    unlisted: int = 0
+
+    def add(
+        self,
+        kernel: str,
+        target: str,
+        cells: Sequence[tuple[BugFacts, int | None]],
+        href_of: Callable[[str], str],
+    ) -> None:
+        """Count the cells of a kernel on a target, each with the number of its bug."""
+        row = self.matrix.setdefault(target, {}).setdefault(kernel, {})
+        for facts, bug in cells:
+            toolchain = toolchain_of_cell(facts)
+            row.setdefault(toolchain, Counter())[facts.verdict] += 1
+            self.by_toolchain[toolchain][facts.verdict] += 1
+            self.verdicts[facts.verdict] += 1
+            if bug is not None:
+                self.bugs_of[toolchain][bug] += 1
+                held = self.bugs[bug]
+                held.count += 1
+                if len(held.shown) < MOST_CELLS:
+                    held.shown.append((facts, href_of(facts.cell)))
+            if is_failure(facts.verdict):
+                self._list(facts, href_of(facts.cell))
+        self._follow(cells)
+
+    def _list(self, facts: BugFacts, href: str) -> None:
+        if len(self.entries) >= _MOST_ENTRIES:
+            self.unlisted += 1
+            return
+        toolchain = toolchain_of_cell(facts).label.replace("\n", ", ")
+        words = f"{facts.short} {facts.verdict} {facts.code or ''} {facts.cell} {toolchain}"
+        self.entries.append(SearchEntry("cell", words, href))
+
+    def _follow(self, cells: Sequence[tuple[BugFacts, int | None]]) -> None:
+        """What the cells at each place of a bug say of it, version by version."""
+        places: dict[str, set[int]] = defaultdict(set)
+        for facts, bug in cells:
+            if bug is not None:
+                places[facts.place].add(bug)
+        for facts, bug in cells:
+            for number in places.get(facts.place, ()):
+                seen = Seen.HERE if bug == number else _seen(facts)
+                by_tool = self.bugs[number].seen
+                by_tool["ptxas"][facts.ptxas][seen] += 1
+                if facts.compiler_version:
+                    by_tool[compiler_name(facts.compiler)][facts.compiler_version][seen] += 1
+
+    def toolchains(self) -> list[ToolchainView]:
+        """Each toolchain, in order."""
+        return [
+            ToolchainView(each, self.by_toolchain[each], tuple(sorted(self.bugs_of[each].items())))
+            for each in toolchains_in_order(self.by_toolchain)
+        ]
+
+    def search(self, bugs: Sequence[Bug]) -> Iterator[SearchEntry]:
+        """All that the search finds: kernels, bugs, toolchains, and the cells that fail."""
+        for target, kernels in self.matrix.items():
+            for kernel in kernels:
+                yield SearchEntry("kernel", f"{kernel} on {target}", kernel_page(kernel, target))
+        for bug in bugs:
+            words = f"bug {bug.record.number} {bug.kind} {bug.code or ''} {bug.title}"
+            yield SearchEntry("bug", words, bug_page(bug.record.number))
+        for index, each in enumerate(toolchains_in_order(self.by_toolchain), start=1):
+            words = each.label.replace("\n", ", ")
+            yield SearchEntry("toolchain", words, f"toolchains.html#t{index}")
+        yield from self.entries
+
+
+def _seen(facts: BugFacts) -> Seen:
+    if facts.verdict in _COULD_NOT_TELL:
+        return Seen.UNTOLD
+    return Seen.CLEAN if works(VerdictKind(facts.verdict), facts.stage) else Seen.OTHER
+
+
+def life_lines(bug: Bug, seen: Mapping[str, Mapping[str, Counter[Seen]]]) -> list[LifeLine]:
+    """The life of a bug, a line a tool; the ends are those that `triage bugs` names."""
+    notes: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for each in bug.ranges:
+        ends = {
+            "last good": each.last_good,
+            "first bad": each.first_bad,
+            "last bad": each.last_bad,
+            "first fixed": each.first_fixed,
+        }
+        for words, version in ends.items():
+            if version:
+                notes[each.tool, version].append(words)
+    return [
+        LifeLine(
+            tool,
+            tuple(
+                _mark(version, versions[version], notes[tool, version])
+                for version in sorted(versions, key=version_order)
+            ),
+        )
+        for tool, versions in seen.items()
+    ]
+
+
+def _mark(version: str, counts: Counter[Seen], notes: Sequence[str]) -> LifeMark:
+    """A version has a bug if any cell says so; it works only if nothing says otherwise."""
+    order = (Seen.HERE, Seen.OTHER, Seen.CLEAN, Seen.UNTOLD)
+    worst = next(each for each in order if counts[each])
+    words = ", ".join(f"{counts[each]:,} cells: {_WORDS[each]}" for each in order if counts[each])
+    return LifeMark(version, _LETTERS[worst], _TONES[worst], words, ", ".join(notes))

@@ -1,0 +1,217 @@
+"""Squares by verdict: one cell, a line, a grid; each has a letter besides its colour. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from harness.judging.answers import is_failure
+from harness.packages.versions import toolchain_order
+from harness.site.names import LETTERS, kernel_page, tone_of
+from harness.values.bug import BugFacts
+from harness.values.kernel import Config
+from harness.values.toolchain import BUNDLED, compiler_name
+from harness.values.verdict import VerdictKind
+
+__all__ = [
+    "MOST_SQUARES",
+    "Square",
+    "SquareGrid",
+    "SquareLine",
+    "ToolchainKey",
+    "config_grid",
+    "letters_of",
+    "matrix_grid",
+    "toolchain_of_cell",
+    "toolchains_in_order",
+]
+
+MOST_SQUARES = 12_000
+"""Squares on one page: about 3 MB of HTML, which a phone still opens."""
+
+
+class ToolchainKey(NamedTuple):
+    """What compiled and assembled a cell: `flags` and `frozen` where they are not the default."""
+
+    compiler: str | None
+    version: str | None
+    ptxas: str
+    origin: str
+    flags: str
+    frozen: bool
+
+    @property
+    def label(self) -> str:
+        """For people; the parts stand on lines of their own."""
+        bundled = " (bundled)" if self.origin == BUNDLED else ""
+        more = (f" {self.flags}" if self.flags else "") + (" frozen" if self.frozen else "")
+        return f"{compiler_name(self.compiler, self.version)}\nptxas {self.ptxas}{bundled}{more}"
+
+
+def toolchain_of_cell(facts: BugFacts) -> ToolchainKey:
+    """The toolchain of a cell."""
+    return ToolchainKey(
+        compiler=facts.compiler,
+        version=facts.compiler_version,
+        ptxas=facts.ptxas,
+        origin=facts.ptxas_origin,
+        flags=facts.flags,
+        frozen=facts.frozen,
+    )
+
+
+def toolchains_in_order(found: Iterable[ToolchainKey]) -> list[ToolchainKey]:
+    """By compiler, its version, and the assembler's; each once."""
+    return sorted(
+        set(found),
+        key=lambda each: (
+            each.compiler or "",
+            toolchain_order(each.version, each.ptxas, each.origin),
+            each.frozen,
+            each.flags,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Square:
+    """One verdict: a letter, a tone, the words that a pointer or a screen reader gets, a link.
+
+    `count` is what stands beside the letter where the square is of several cells.
+    """
+
+    letter: str
+    tone: str
+    words: str
+    href: str
+    count: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SquareLine:
+    """Squares with one name, in the order of the columns; None where nothing was tried."""
+
+    label: str
+    squares: tuple[Square | None, ...]
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SquareGrid:
+    """Lines of squares under one title; `left_out` says what is not shown, "" for nothing."""
+
+    title: str
+    columns: tuple[str, ...]
+    lines: tuple[SquareLine, ...]
+    left_out: str = ""
+    row_title: str = "config"
+
+
+def letters_of(verdicts: Iterable[str]) -> list[Square]:
+    """The key to the letters: each verdict once, in the order of the verdicts."""
+    known = {VerdictKind(verdict) for verdict in verdicts}
+    return [
+        Square(LETTERS[kind], tone_of(kind.value).value, kind.value, "")
+        for kind in VerdictKind
+        if kind in known
+    ]
+
+
+def _square(facts: BugFacts, href: str) -> Square:
+    kind = VerdictKind(facts.verdict)
+    code = f" {facts.code}" if facts.code else ""
+    numbers = "" if facts.n_regs is None else f", {facts.n_regs} registers"
+    return Square(
+        LETTERS[kind], tone_of(facts.verdict).value, f"{facts.verdict}{code}{numbers}", href
+    )
+
+
+def config_grid(
+    title: str,
+    cells: Sequence[BugFacts],
+    href_of: Callable[[str], str],
+    most: int = MOST_SQUARES,
+) -> SquareGrid:
+    """Configs by toolchains. Where there are too many, configs that always compile go first."""
+    columns = toolchains_in_order(map(toolchain_of_cell, cells))
+    by_config: dict[str, dict[ToolchainKey, BugFacts]] = defaultdict(dict)
+    for facts in cells:
+        by_config[Config.of(dict(facts.config)).label][toolchain_of_cell(facts)] = facts
+    kept = _worst_first(by_config, max(1, most // max(1, len(columns))))
+    lines = tuple(
+        SquareLine(
+            label,
+            tuple(
+                _square(found[each], href_of(found[each].cell)) if each in found else None
+                for each in columns
+            ),
+        )
+        for label, found in by_config.items()
+        if label in kept
+    )
+    gone = len(by_config) - len(kept)
+    return SquareGrid(
+        title=title,
+        columns=tuple(each.label for each in columns),
+        lines=lines,
+        left_out=f"{gone:,} of {len(by_config):,} configs are left out, those with the fewest "
+        "failures first; the rows have them all." if gone else "",
+    )  # fmt: skip
+
+
+def _worst_first(by_config: Mapping[str, Mapping[ToolchainKey, BugFacts]], most: int) -> set[str]:
+    if len(by_config) <= most:
+        return set(by_config)
+    failures = {
+        label: sum(is_failure(facts.verdict) for facts in found.values())
+        for label, found in by_config.items()
+    }
+    return set(sorted(by_config, key=lambda label: -failures[label])[:most])
+
+
+def matrix_grid(
+    target: str,
+    kernels: Mapping[str, Mapping[ToolchainKey, Counter[str]]],
+    most: int = MOST_SQUARES,
+) -> SquareGrid:
+    """Kernels by toolchains on one target; the letter is that of the commonest failure."""
+    columns = toolchains_in_order(each for found in kernels.values() for each in found)
+    fits = max(1, most // max(1, len(columns)))
+    names = list(kernels)
+    lines = tuple(
+        SquareLine(
+            name,
+            tuple(
+                _square_of_many(kernels[name][each], kernel_page(name, target))
+                if each in kernels[name] else None
+                for each in columns
+            ),
+            kernel_page(name, target),
+        )
+        for name in names[:fits]
+    )  # fmt: skip
+    gone = len(names) - len(lines)
+    return SquareGrid(
+        title=target,
+        columns=tuple(each.label for each in columns),
+        lines=lines,
+        left_out=f"{gone:,} of {len(names):,} kernels are left out; the search has them all."
+        if gone else "",
+        row_title="kernel",
+    )  # fmt: skip
+
+
+def _square_of_many(verdicts: Counter[str], href: str) -> Square:
+    # A failure weighs more than what tells nothing, and that more than what compiles.
+    def weight(verdict: str) -> tuple[bool, bool, int]:
+        kind = VerdictKind(verdict)
+        return is_failure(verdict), kind.tells_nothing, verdicts[verdict]
+
+    worst = max(verdicts, key=weight)
+    works = sum(count for verdict, count in verdicts.items() if VerdictKind(verdict).compiles)
+    words = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
+    kind = VerdictKind(worst)
+    count = f"{works:,}/{verdicts.total():,}"
+    return Square(LETTERS[kind], tone_of(worst).value, words, href, count)

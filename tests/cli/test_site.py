@@ -1,0 +1,182 @@
+"""`triage site`, as a user runs it: pages are parsed, links followed, and names stay words."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pytest
+from conftest import HERE
+from nights import night, row
+
+if TYPE_CHECKING:
+    from conftest import Triage
+
+HOSTILE = """<img src=x onerror="document.title='taken'">'&</script><script>alert(1)</script>"""
+LOADING = {"img", "iframe", "object", "embed", "audio", "video", "source"}
+
+
+class PageParser(HTMLParser):
+    """What a page holds: tags, attributes, links, anchors, scripts, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.squares: list[tuple[str, str]] = []
+        self.scripts: list[str] = []
+        self.words = ""
+        self._inside: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append(tag)
+        self.attributes += found
+        self.ids += [str(found["id"])] if "id" in found else []
+        if "action" in found or (tag == "a" and "href" in found):
+            self.links.append(str(found.get("action") or found.get("href")))
+        if tag == "a" and str(found.get("class", "")).startswith("q "):
+            self.squares.append((str(found["class"])[2:], str(found["title"])))
+        self._inside.append(tag)
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._inside and self._inside.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if self._inside[-1:] == ["script"]:
+            self.scripts[-1] += data
+        elif self._inside[-1:] != ["style"]:
+            self.words += data
+
+
+def write(triage: Triage, *more: str) -> dict[str, PageParser]:
+    done = triage("site", "--out", "pages", *more)
+    assert done.returncode == 0, done.stderr
+    return read(triage.folder / "pages")
+
+
+def read(folder: Path) -> dict[str, PageParser]:
+    pages = {path.name: PageParser(path.read_text()) for path in folder.glob("*.html")}
+    assert {"index.html", "matrix.html", "bugs.html", "toolchains.html", "search.html"} <= set(
+        pages
+    )
+    links = [(name, link) for name, page in pages.items() for link in page.links]
+    assert len(links) >= 5 * len(pages)
+    for name, link in links:
+        file, _, anchor = unquote(link).partition("#")
+        target = pages.get(file or name)
+        assert target is not None, f"{name} leads to {link}"
+        assert not anchor or anchor in target.ids, f"{name} leads to {link}"
+    for name, page in pages.items():
+        assert len(page.ids) == len(set(page.ids)), name
+        assert page.tags.count("h1") == 1, name
+    return pages
+
+
+@pytest.fixture
+def home(triage: Triage) -> Path:
+    home = Path(triage.env["TRIAGE_HOME"])
+    versions = ("12.9.86", "13.0.88", "13.1.80", "13.3.33")
+    # 13.1.80 never gave an answer: a hole in the life of the bug.
+    hole = row("unsupported", kernel=HOSTILE, ptxas="13.1.80")
+    known = [row(kernel=HOSTILE, ptxas=each) for each in versions if each != hole.ptxas]
+    night(home, [*(row(kernel="a", ptxas=each) for each in versions), *known, hole])
+    night(
+        home,
+        [
+            *(row(kernel="a", ptxas=each) for each in versions),
+            row(kernel=HOSTILE, ptxas="12.9.86", n_regs=40),
+            row("ptxas_ice", "s1", kernel=HOSTILE, ptxas="13.0.88", reason=HOSTILE, code="C7907"),
+            hole,
+            row(kernel=HOSTILE, ptxas="13.3.33", n_regs=80, spill_stores=8, spill_loads=16),
+        ],
+    )
+    return home
+
+
+def test_pages_of_a_store_with_a_hostile_name(triage: Triage, home: Path) -> None:
+    pages = write(triage)
+    scripts = [(name, page.scripts) for name, page in pages.items() if page.scripts]
+    ours = (HERE.parent / "templates" / "site" / "search.js").read_text()
+    assert scripts == [("search.html", [ours])]
+    for name, page in pages.items():
+        assert not LOADING & set(page.tags), name
+        assert [each for each in page.attributes if each.startswith("on")] == [], name
+    assert sum(HOSTILE in page.words for page in pages.values()) >= 6
+    assert {tone for tone, _ in pages["matrix.html"].squares} == {"good", "bad", "faint"}
+    assert {words for _, words in pages["matrix.html"].squares} == {
+        "1 ok",
+        "1 ptxas_ice",
+        "1 unsupported",
+    }
+    bug = pages["bug-1.html"].words
+    life = "".join(bug[bug.index("ptxas") : bug.index("What is known")].split())
+    places = [life.index(each) for each in ("12.9.86", "13.0.88", "13.1.80", "13.3.33")]
+    assert places == sorted(places)
+    assert "lastgood" in life[places[0] : places[1]]
+    assert "firstbad" in life[places[1] : places[2]]
+    assert "firstfixed" in life[places[3] :]
+    tonight = pages["index.html"].words
+    assert "regressed" in tonight
+    assert "triage show" in tonight
+    assert "Bug 1" in tonight
+
+
+def test_a_site_is_replaced_and_nothing_else(triage: Triage, home: Path) -> None:
+    write(triage)
+    (triage.folder / "pages" / "left-over.html").write_text("old")
+    done = triage("site", "--out", "pages", "--json")
+    report = json.loads(done.stdout)
+    files = list((triage.folder / "pages").glob("*.html"))
+    assert not (triage.folder / "pages" / "left-over.html").exists()
+    assert report["pages"] == len(files)
+    assert report["bytes"] == sum(path.stat().st_size for path in files)
+    assert report["cells"] == 8
+    mine = triage.folder / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    refused = triage("site", "--out", "mine")
+    assert refused.returncode == 2
+    assert "mine" in refused.stderr
+    assert [path.name for path in mine.iterdir()] == ["thesis.txt"]
+    assert not list(triage.folder.glob(".draft-*"))
+
+
+def test_an_empty_store_makes_a_site(triage: Triage) -> None:
+    assert "no results yet" in write(triage)["index.html"].words
+    assert not Path(triage.env["TRIAGE_HOME"]).exists()
+
+
+def test_one_failing_cell_makes_a_site(triage: Triage) -> None:
+    failing = row("ptxas_ice", "s1", code="C7907")
+    night(Path(triage.env["TRIAGE_HOME"]), [failing])
+    pages = write(triage)
+    (cell,) = [name for name in pages if name.startswith("cell-")]
+    assert failing.short in pages[cell].words
+    assert "bug-1.html" in pages[cell].links
+    assert cell in pages["bug-1.html"].links
+    pages = write(triage, "--cell-pages", "0")
+    assert not [name for name in pages if name.startswith("cell-")]
+    assert any(link.startswith("rows-") for link in pages["bug-1.html"].links)
+
+
+def test_a_store_from_before_makes_a_site(triage: Triage) -> None:
+    home = Path(triage.env["TRIAGE_HOME"])
+    home.mkdir()
+    with sqlite3.connect(home / "triage.db") as db:
+        db.executescript((HERE / "data" / "stores" / "before_front_ends.sql").read_text())
+    pages = write(triage)
+    bugs = json.loads((HERE / "data" / "stores" / "before_front_ends.bugs.json").read_text())
+    assert len([name for name in pages if name.startswith("bug-")]) == len(bugs["bugs"])
+    assert "raw PTX" in pages["toolchains.html"].words

@@ -1,0 +1,108 @@
+"""Letters, grids and charts say what there is, and what they leave out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+from nights import row
+
+from harness.site.cells import CellPages, stage_text
+from harness.site.charts import charts_of
+from harness.site.names import LETTERS, cell_page, kernel_page
+from harness.site.squares import ToolchainKey, config_grid, matrix_grid
+from harness.values.bug import BugFacts
+from harness.values.limits import limits_of
+from harness.values.row import Row
+from harness.values.verdict import VerdictKind
+
+_decode = msgspec.json.Decoder(BugFacts).decode
+
+
+def facts(of: Row) -> BugFacts:
+    return _decode(msgspec.json.encode(of))
+
+
+def test_every_verdict_has_a_letter_of_its_own() -> None:
+    assert set(LETTERS) == set(VerdictKind)
+    assert len(set(LETTERS.values())) == len(LETTERS)
+
+
+def test_names_of_files_are_safe_and_different() -> None:
+    names = {
+        kernel_page(kernel, "sm_90a") for kernel in ("../../a", "a", "A", "a/b", "a-b", "é" * 300)
+    }
+    names |= {cell_page("a"), kernel_page("a-sm", "90a"), kernel_page("a", "sm-90a")}
+    assert len(names) == 9
+    for name in names:
+        assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
+        assert ".." not in name
+        assert len(name) < 100
+
+
+def test_a_grid_that_is_too_large_keeps_what_fails() -> None:
+    cells = [
+        facts(row(warps=warps, ptxas=ptxas)) for warps in range(1, 9) for ptxas in ("1.0", "2.0")
+    ]
+    cells[9] = facts(row("ptxas_ice", "s1", warps=5, ptxas="2.0"))
+    whole = config_grid("default", cells, lambda cell: cell)
+    assert (len(whole.lines), whole.left_out) == (8, "")
+    assert [square and square.letter for square in whole.lines[4].squares] == ["O", "I"]
+    cut = config_grid("default", cells, lambda cell: cell, most=6)
+    assert [line.label for line in cut.lines].count(whole.lines[4].label) == 1
+    assert len(cut.lines) == 3
+    assert cut.left_out.startswith("5 of 8 configs")
+
+
+def test_a_square_of_many_shows_the_failure_and_not_the_majority() -> None:
+    toolchain = ToolchainKey("triton", "3.6.0", "13.0.88", "bundled", "", False)
+    verdicts = Counter({"ok": 90, "timeout": 2, "infra": 8})
+    (line,) = matrix_grid("sm_90a", {"scan": {toolchain: verdicts}}).lines
+    (square,) = line.squares
+    assert square is not None
+    assert (square.letter, square.count) == (LETTERS[VerdictKind.TIMEOUT], "90/100")
+    assert square.words == "90 ok, 8 infra, 2 timeout"
+
+
+def test_a_chart_breaks_where_nothing_compiles_and_draws_a_near_limit() -> None:
+    cells = [
+        facts(row(ptxas="12.9", n_regs=100)),
+        facts(row(ptxas="12.9", warps=8, n_regs=200)),
+        facts(row("ptxas_ice", "s1", ptxas="13.0")),
+        facts(row(ptxas="13.1", n_regs=255)),
+    ]
+    registers, occupancy = charts_of(cells, limits_of(90))
+    assert (registers.title, occupancy.title) == ("registers", "occupancy")
+    assert [[point.high for point in stretch] for stretch in registers.stretches] == [[200], [255]]
+    (first,), (last,) = registers.stretches
+    assert (first.low, first.middle) == (100, 100)
+    assert first.low_y > first.high_y > last.high_y == registers.limit_y
+    assert len(registers.gaps) == 1
+    assert "13.0" in registers.gaps[0]
+    # Nothing is drawn of a limit that is not known.
+    assert charts_of(cells, None)[0].limit is None
+
+
+def test_pages_go_to_each_failure_before_more_of_the_same() -> None:
+    chosen = CellPages(most=5, wanted=frozenset({str(row(warps=16).cell)}))
+    same = [facts(row("ptxas_ice", "s1", warps=warps)) for warps in range(1, 9)]
+    assert [chosen.takes(each) for each in same] == [True] * 3 + [False] * 5
+    assert chosen.takes(facts(row("ptxas_error", "s2")))
+    assert chosen.takes(facts(row(warps=16)))
+    assert not chosen.takes(facts(row("ptxas_error", "s3")))
+    assert (chosen.pages, chosen.passed_over) == (5, 6)
+
+
+def test_local_loads_and_stores_are_marked_and_long_texts_cut() -> None:
+    sass = b"  LDL.64 R2, [R1] ;\n  IMAD R0 ;\n  STL [R1], R2 ;\n  STLX ;\n"
+    text = stage_text("sass", lambda: sass)
+    assert text is not None
+    assert [is_marked for _, is_marked in text.lines] == [True, False, True, False]
+    other = stage_text("ptx", lambda: sass)
+    assert other is not None
+    assert (other.marked, other.note) == (0, "")
+    long = stage_text("ptx", lambda: b"x\n" * 5000)
+    assert long is not None
+    assert len(long.lines) == 4000
+    assert "4,000 of 5,00" in long.note
+    assert stage_text("ptx", lambda: None) is None
