@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from harness.cells.run import CompileOptions, open_bench
 from harness.frontends.base import FrontEnd, Selection
 from harness.frontends.registry import front_end
-from harness.minimize.executing import minimize_executed
 from harness.minimize.levels import (
     minimize_config,
     minimize_source,
@@ -19,7 +18,6 @@ from harness.minimize.reduction.progress import MinimizeOptions, Reducing, Watch
 from harness.minimize.reduction.result import Minimization, Uninteresting
 from harness.minimize.reduction.subject import Subject, SubjectSearch, find_subject, is_before_ptxas
 from harness.processes.hub import Hub
-from harness.runs.same_inputs import SameInputs
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.toolchain import PTX
@@ -69,6 +67,8 @@ async def minimize(
         bench = open_bench(hub, store, how)
         same = None
         if options.run:
+            from harness.runs.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
+
             selection = SameInputs.small(selection)
             same = SameInputs(bench=bench, selection=selection, tell=watch.tell)
         subject = await find_subject(
@@ -97,6 +97,8 @@ async def minimize(
             )
             level = _level(options.level, subject, selection)
             if same:
+                from harness.minimize.executing import minimize_executed  # noqa: PLC0415 - as above
+
                 result = await minimize_executed(reducing, same)
             elif level == "ptx" and subject.text is None:
                 result = _without_ptx(subject, selection)

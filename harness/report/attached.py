@@ -13,7 +13,6 @@ from harness.cells.selection import SelectionOptions, select
 from harness.frontends.base import Selection
 from harness.judging.conditions import Condition
 from harness.report.claims import AttachedPlace
-from harness.report.executed import executed_rows
 from harness.store.store import Store
 from harness.values.errors import TriageError
 from harness.values.kernel import Config
@@ -88,6 +87,8 @@ async def _compiled(bench: Bench, group: Sequence[AttachedPlace]) -> dict[Attach
         return {place: row for place, label in labels.items() if (row := rows.get(label))}
     selection = _selection(bench, first, first.target)
     if bench.case.ptxas == EMULATOR:
+        from harness.report.executed import executed_rows  # noqa: PLC0415 - the emulator: 0.2 s
+
         done = await executed_rows(selection, bench.store, bench.how, lambda _: None)
         return dict.fromkeys(group, _meant([each.done.row for each in done], bench.case))
     report = await compile_selections([selection], bench.store, bench.how, RunProgress())

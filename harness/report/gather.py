@@ -8,14 +8,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from harness.bisect.contrast import Contrast
 from harness.bisect.log import Asked, BisectLog
 from harness.bisect.neighbours import contrast
 from harness.bisect.report import BisectReport
 from harness.bisect.run import BisectOptions, bisect_versions
-from harness.blame.executed import find_run_blame
 from harness.blame.run import BlameOptions, find_blame
 from harness.blame.words import Blame
 from harness.cells.compile import CompileOptions, RunProgress, compile_selections
@@ -32,7 +31,6 @@ from harness.minimize.reduction.progress import MinimizeOptions, Watch
 from harness.minimize.reduction.result import Minimization, Uninteresting
 from harness.minimize.run import can_be_reduced, minimize
 from harness.report.dossier import Dossier, KnownWorkaround, Missing, Upstream
-from harness.report.executed import executed_rows
 from harness.report.facts import environment_of, log_of, origin_of, ptxas_facts, version_on_axis
 from harness.store.store import Store
 from harness.values.errors import (
@@ -48,6 +46,9 @@ from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_nam
 from harness.values.verdict import Stage, VerdictKind
 from harness.workarounds.result import Candidate, WorkaroundReport
 from harness.workarounds.run import WorkaroundOptions, find_workarounds
+
+if TYPE_CHECKING:
+    from harness.runs.executing import Executed
 
 __all__ = ["GatherOptions", "gather"]
 
@@ -126,7 +127,11 @@ async def gather(
     )
     tell("every config")
     every = selection if options.run else replace(selection, config=ConfigFilter())
-    executed = await executed_rows(selection, store, how, tell) if options.run else ()
+    executed: tuple[Executed, ...] = ()
+    if options.run:
+        from harness.report.executed import executed_rows  # noqa: PLC0415 - the emulator: 0.2 s
+
+        executed = await executed_rows(selection, store, how, tell)
     rows = tuple(each.done.row for each in executed)
     if not options.run:
         rows = (await compile_selections([every], store, how, RunProgress())).rows
@@ -347,7 +352,9 @@ async def _collapse(work: _Gathering, every: Selection, case: Row) -> CollapseEv
 async def _blame(work: _Gathering, mine: Selection, case: Row) -> Blame:
     condition = work.options.condition
     options = BlameOptions(signature=None if condition else case.signature, condition=condition)
-    find = find_run_blame if work.options.run else find_blame
+    find = find_blame
+    if work.options.run:
+        from harness.blame.executed import find_run_blame as find  # noqa: PLC0415 - as above
     report = await find(mine, work.store, work.how, options, _silent)
     return report.blame
 

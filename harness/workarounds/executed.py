@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluated
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.registry import front_end
-from harness.runs.same_inputs import SameInputs
 from harness.values.outcome import LaunchFacts
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 from harness.workarounds.result import Equivalence, Numerics
 from harness.workarounds.settings import SettingKind
+
+if TYPE_CHECKING:
+    from harness.runs.same_inputs import SameInputs
 
 __all__ = ["EXECUTED_KINDS", "Executions", "emulated_numerics"]
 
@@ -40,6 +43,8 @@ class Executions:
         Raises:
             TriageError: the launch code cannot be run with values.
         """
+        from harness.runs.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
+
         assert cell.launch is not None, "a file of PTX has no inputs that are recorded"
         assert cell.record is not None, "what is launched was captured"
         overrides = dict(cell.launch.request.overrides)

@@ -77,7 +77,9 @@ def test_the_history_follows_the_cases_own_version_where_the_axis_has_it(
 
     monkeypatch.setenv("TRIAGE_HOME", str(tmp_path / "results"))
     monkeypatch.setattr(gather, "bisect_versions", bisect)
-    work: Any = SimpleNamespace(store=None, how=None, options=SimpleNamespace(signature="5" * 12))
+    work: Any = SimpleNamespace(
+        store=None, how=None, options=SimpleNamespace(signature="5" * 12, run=False)
+    )
     dossier: Any = SimpleNamespace(case=case, condition=None)
     found: Any = asyncio.run(gather._bisect(work, selection(), dossier, axis))
     assert found == "the history"
