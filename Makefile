@@ -21,10 +21,10 @@ demo: $(VENV)/installed
 	$(BIN)/triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a || $(FOUND)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not gpu"
 
 test-long: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu" --hypothesis-profile=searching
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not gpu" --hypothesis-profile=searching
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check

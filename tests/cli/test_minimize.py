@@ -352,7 +352,10 @@ def test_the_same_seed_and_jobs_make_the_same(fakes: FakeCache) -> None:
     assert best(fakes, runs[0]) == best(fakes, runs[1])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL],
+)
 def test_what_is_stopped_keeps_the_best_and_can_go_on(
     fakes: FakeCache, number: signal.Signals
 ) -> None:

@@ -17,7 +17,7 @@ from local_index import LocalIndex, wheel
 
 FOLDERS = (HERE / "front_ends", HERE / "front_ends" / "registered", HERE.parent)
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("front-ends")]
+pytestmark = pytest.mark.tools
 
 KERNEL = ("--kernel", "latte.brew", "--sm", "90a")
 SOURCE = "cup latte\nconfig size = 1 2 4 16\nconfig foam = 1 2\n"

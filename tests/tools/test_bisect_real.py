@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from conftest import Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("main-kernel")]
+pytestmark = pytest.mark.tools
 
 KERNEL = ["--kernel", "mamba3_siso_bwd_dqkv", "--sm", "100a"]
 CRASHING = [*KERNEL, "--set", "chunk_size=32"]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from conftest import HERE, Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("main-kernel")]
+pytestmark = pytest.mark.tools
 
 KERNEL = ["--kernel", "mamba3_siso_bwd_dqkv", "--sm", "100a"]
 ICE = [*KERNEL, "--set", "chunk_size=32", "--config", "num_warps=8,num_stages=1,maxnreg=none"]

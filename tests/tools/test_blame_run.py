@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from conftest import HERE, Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("run")]
+pytestmark = pytest.mark.tools
 
 REACHING = ["--kernel", str(HERE / "kernels" / "reaching.py"), "--sm", "80"]
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from conftest import HERE, Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("check")]
+pytestmark = pytest.mark.tools
 
 FILE = HERE / "kernels" / "checkable.py"
 TRITON = ["--triton", "3.6.0", "--sm", "90a"]

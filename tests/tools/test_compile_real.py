@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conftest import Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("main-kernel")]
+pytestmark = pytest.mark.tools
 
 KERNEL = ["--kernel", "mamba3_siso_bwd_dqkv"]
 

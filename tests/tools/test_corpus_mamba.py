@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conftest import Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("mamba")]
+pytestmark = pytest.mark.tools
 
 # Kernel -> configs that fit / that ask for too much shared memory / trap stubs, on each target, as
 # measured by hand before this program was written; without `maxnreg`, which upstream added later.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from conftest import Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("others")]
+pytestmark = pytest.mark.tools
 
 # One launch function each: those of a folder share the capture.
 CAPTURED = {

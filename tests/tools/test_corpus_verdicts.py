@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("corpus-verdicts")]
+pytestmark = pytest.mark.tools
 
 REPROS = Path(__file__).parents[2] / "repros"
 QUICK = ("--timeout", "5")

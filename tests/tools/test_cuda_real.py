@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import HERE, Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("nvcc")]
+pytestmark = pytest.mark.tools
 
 NVCC = ("--compiler", "nvcc==13.0.88")
 

@@ -9,7 +9,7 @@ from conftest import Triage
 
 from harness.minimize.ptx.defined import count_unwritten
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("report")]
+pytestmark = pytest.mark.tools
 
 INPUTS = Path(__file__).parent.parent.parent / "reports" / "c7907-newest" / "ablation"
 GOOD, BROKEN, FIXED, NEWEST = VERSIONS = "13.0.88", "13.1.115", "13.3.33", "13.5.37"

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from conftest import Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("run")]
+pytestmark = pytest.mark.tools
 
 HERE = Path(__file__).parents[1]
 RECORDED = HERE / "data" / "gpu" / "h200.json"

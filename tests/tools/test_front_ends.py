@@ -16,7 +16,7 @@ from conftest import HERE, Triage
 from harness.frontends.registry import front_end, front_ends, kinds
 from harness.values.toolchain import PTX, TRITON
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("front-ends")]
+pytestmark = pytest.mark.tools
 
 TARGET = ("--sm", "90a", "--ptxas", "12.9.86")
 FAILING = ("--kernel", "scale.toy", *TARGET, "--compiler", "toy==1.1", "--config")

@@ -22,7 +22,7 @@ from harness.cli.main import cli
 from harness.processes.hub import Hub
 from harness.store.store import Store
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("matrix")]
+pytestmark = pytest.mark.tools
 
 MATRIX = """\
 version: 1

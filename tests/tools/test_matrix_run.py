@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import HERE, Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("run")]
+pytestmark = pytest.mark.tools
 
 MATRIX = """\
 version: 1

@@ -33,7 +33,7 @@ from harness.store.store import Store
 from harness.toolchains.bundled import installed_triton
 from harness.toolchains.install import install_triton
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("minimize-levels")]
+pytestmark = pytest.mark.tools
 
 KERNELS = HERE / "kernels"
 LATE = "3.6.0"

@@ -144,7 +144,6 @@ def test_a_trap_stub_at_the_levels_above_ptx(
 
 
 @pytest.mark.long
-@pytest.mark.xdist_group("main-kernel")
 @pytest.mark.parametrize(
     ("more", "instructions", "size"), [([], 45, 1500), (["--defined"], 90, None)]
 )

@@ -25,7 +25,7 @@ from harness.runs.same_inputs import SameInputs
 from harness.runs.schedules import read_schedules, trials_of
 from harness.store.store import Store
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("run")]
+pytestmark = pytest.mark.tools
 
 REACHING = str(HERE / "kernels" / "reaching.py")
 LARGE = ["--kernel", REACHING, "--sm", "80", "--config", "BLOCK=64,num_warps=1"]

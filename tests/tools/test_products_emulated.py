@@ -20,7 +20,7 @@ from harness.emulator.machine.launching import run
 from harness.emulator.numbers.formats import from_float64, to_float64
 from harness.emulator.values import Allocation, Budget, Checks, Launch, Pointer, Schedule
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("run")]
+pytestmark = pytest.mark.tools
 
 RNG = np.random.default_rng(0)
 TYPES = {

@@ -17,7 +17,7 @@ from conftest import Triage
 from harness.store.store import Store
 from harness.values.outcome import Assembly
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("report")]
+pytestmark = pytest.mark.tools
 
 # ptxas divides the least integer by -1 itself, and dies by SIGFPE: all that were ever released.
 CRASH = """\

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from conftest import HERE, Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.long, pytest.mark.xdist_group("reported-bugs")]
+pytestmark = [pytest.mark.tools, pytest.mark.long]
 
 KERNELS = HERE / "kernels" / "reported"
 # Kernel, target, a Triton that fails, and how.

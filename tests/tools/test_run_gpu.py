@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from conftest import Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("run")]
+pytestmark = pytest.mark.tools
 
 RUNNER = Path(__file__).parents[1] / "fakes" / "gpu_runner"
 PTX = """

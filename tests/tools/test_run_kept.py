@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from conftest import Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("run")]
+pytestmark = pytest.mark.tools
 
 PTX = """
 .version 8.0

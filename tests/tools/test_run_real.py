@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from conftest import HERE, Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("run")]
+pytestmark = pytest.mark.tools
 
 RUNNABLE = HERE / "kernels" / "runnable.py"
 FAULTY = HERE / "kernels" / "faulty.py"

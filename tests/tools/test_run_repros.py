@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("run")]
+pytestmark = pytest.mark.tools
 
 LAUNCH = """
 import torch, triton, triton.language as tl

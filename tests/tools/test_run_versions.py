@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from conftest import HERE, Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.long, pytest.mark.xdist_group("run")]
+pytestmark = [pytest.mark.tools, pytest.mark.long]
 
 RUNNABLE = HERE / "kernels" / "runnable.py"
 DESCRIPTORS = HERE / "kernels" / "described.py"

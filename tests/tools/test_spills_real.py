@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from conftest import HERE, Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.long, pytest.mark.xdist_group("spills")]
+pytestmark = [pytest.mark.tools, pytest.mark.long]
 
 CASE = ["--kernel", "spilling.py", "--sm", "90a"]
 

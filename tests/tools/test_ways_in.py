@@ -15,7 +15,7 @@ from conftest import HERE, Triage
 from harness.store.store import Store
 from harness.toolchains.install import install_triton
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("ways-in")]
+pytestmark = pytest.mark.tools
 
 SMALL = ["--kernel", str(HERE / "kernels" / "small.py") + "::add"]
 TRITON = ["--triton", "3.6.0"]

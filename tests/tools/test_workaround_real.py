@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from conftest import HERE, Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("workaround")]
+pytestmark = pytest.mark.tools
 
 FILE = HERE / "kernels" / "workable.py"
 TRITON = ["--triton", "3.6.0"]

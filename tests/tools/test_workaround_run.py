@@ -7,7 +7,7 @@ import json
 import pytest
 from conftest import HERE, Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("run")]
+pytestmark = pytest.mark.tools
 
 REACHING = ["--kernel", str(HERE / "kernels" / "reaching.py"), "--sm", "80", "--triton", "3.6.0"]
 

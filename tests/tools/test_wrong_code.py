@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Triage
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("wrong-code")]
+pytestmark = pytest.mark.tools
 
 
 def run(triage: Triage, *words: str, code: int) -> dict[str, Any]:

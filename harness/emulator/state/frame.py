@@ -27,7 +27,7 @@ class Hold:
     place: Place | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Parting:
     """Threads that parted from others of their warp, and have not come to where all meet again.
 
