@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import zipfile
+import zlib
 from typing import Any
 
 __all__ = ["MANIFEST", "Contents", "PackError", "blob_name"]
@@ -111,12 +112,8 @@ class Contents:
                 raise PackError(f"{self.path}: {name} is larger than {most >> 20} MiB")
             with self._archive.open(member) as file:
                 data = file.read(most + 1)
-        except (KeyError, zipfile.BadZipFile, OSError, EOFError, RuntimeError) as error:
+        except (KeyError, zipfile.BadZipFile, OSError, EOFError, RuntimeError, zlib.error) as error:
             raise PackError(f"{self.path}: {name} cannot be read: {error}") from error
-        except Exception as error:  # zlib.error, which is no subclass of the others
-            if type(error).__module__ != "zlib":
-                raise
-            raise PackError(f"{self.path}: {name} is damaged: {error}") from error
         if len(data) > most:
             raise PackError(f"{self.path}: {name} is larger than it says")
         return data
