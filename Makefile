@@ -9,7 +9,7 @@ FOUND = [ $$? -eq 1 ]
 # Tests start a thousand processes, and each would compile our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long docs-check lint benchmark clean
+.PHONY: demo test test-long docs-check site-check lint benchmark clean
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -21,10 +21,10 @@ demo: $(VENV)/installed
 	$(BIN)/triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a || $(FOUND)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not gpu and not browser"
 
 test-long: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not gpu" --hypothesis-profile=searching
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not gpu and not browser" --hypothesis-profile=searching
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check
@@ -35,6 +35,10 @@ lint: $(VENV)/installed
 # Every command that is shown can be given, and the first one prints what README.md says.
 docs-check: $(VENV)/installed
 	$(BIN)/python -m pytest tests/test_docs.py tests/tools/test_readme_real.py
+
+# In a headless Chromium, which has to be there (Debian: chromium and chromium-driver).
+site-check: $(VENV)/installed
+	$(BIN)/python -m pytest -m browser tests/browser
 
 benchmark: $(VENV)/installed
 	$(BIN)/python benchmarks/compile.py

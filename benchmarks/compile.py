@@ -29,7 +29,7 @@ from typing import Any
 
 import msgspec
 
-from harness.frontends.triton.lower import fetch_launch_code
+from harness.frontends.launch_code import fetch_launch_code
 from harness.repros.find import find_kernel
 from harness.toolchains.install import install_triton
 from harness.values.outcome import Capture

@@ -1,26 +1,34 @@
 """Measures `triage run` against `triage compile`, everything in one run on one machine: ratios.
 
-    python benchmarks/run.py [--kernel K ...] [--sm SM] [--triton X]
+    python benchmarks/run.py [--kernel K ...] [--sm SM ...] [--triton X] [--time SECONDS] [--again]
 
-Each kernel's first config at the small size of its repro is compiled (Triton and ptxas), executed
-under four schedules with a value check, and executed once with the race check and without it. CPU
-seconds are compared, so that what else the machine does counts little.
+Each kernel's first config at the small size of its repro is lowered by Triton to PTX (ptxas not
+counted), executed under the four schedules of `triage run` with what it compares values by, and
+executed once with the race check and once without it. CPU seconds are compared, so that what else
+the machine does counts little. Rows are kept in `run-speed.jsonl` of the results folder as they are
+found: a second call goes on where the first one ended, at most `--time` seconds; `--again` starts
+over. The medians at the end are of all rows that were selected.
 
-value   four schedules, over compiling
-races   the first schedule with the race check, over the same without it
-memory  peak of this process, which executes, in MiB
+value    four schedules, over lowering
+races    the first schedule with the race check, over the same without it
+mamba-2  seconds of the four schedules of all `mamba2_*_fwd`, a whole forward, by target
+memory   peak of this process, which executes, in MiB
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import resource
 import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +38,10 @@ from harness.cells.run import CompileOptions, open_bench
 from harness.cells.selection import SelectionOptions, select_all, small_launch
 from harness.emulator.machine.launching import run
 from harness.emulator.values import Allocation, Budget, Checks, Launch, Schedule
+from harness.files.locations import home_dir
 from harness.frontends.base import Selection
+from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end
-from harness.frontends.triton.lower import fetch_launch_code
 from harness.processes.hub import Hub
 from harness.runs.emulating import Emulation
 from harness.runs.jobs import JobBuffer
@@ -42,8 +51,11 @@ from harness.runs.real_values import PLAIN_TARGET, recorded
 from harness.runs.schedules import DEFAULT, read_schedules
 from harness.store.files.artifacts import ArtifactStore
 from harness.store.store import Store
+from harness.values.errors import TriageError
 
-KERNELS = ("liger_rms_norm_fwd", "mamba2_bmm_chunk_fwd", "mamba2_chunk_scan_fwd", "two_dots")
+ROWS = "run-speed.jsonl"
+FORWARD = "mamba2_*_fwd"
+Row = dict[str, Any]
 
 
 async def prepared(bench: Workbench, selection: Selection) -> tuple[Emulation, float]:
@@ -87,17 +99,25 @@ def as_launch(artifacts: ArtifactStore, emulation: Emulation) -> Launch:
 
 
 def seconds(launch: Launch, schedules: Sequence[Schedule], checks: Checks) -> tuple[float, int]:
-    """CPU seconds of a run under each schedule, and instructions of threads."""
+    """CPU seconds of a run under each schedule, and instructions of threads.
+
+    As in `triage run` one run stands for every order of warps where none matters.
+    """
     started, executed = time.process_time(), 0
+    settled: set[Schedule] = set()
     for schedule in schedules:
+        if replace(schedule, warps="lockstep") in settled:
+            continue
         outcome = run(launch, schedule, None, checks)
         assert outcome.not_run is None, outcome.not_run
         executed += outcome.executed
+        if outcome.is_ordered:
+            settled.add(replace(schedule, warps="lockstep"))
     return time.process_time() - started, executed
 
 
-async def measure(selection: Selection, store: Store) -> tuple[float, float]:
-    """The two ratios of one kernel, printed with what they are made of."""
+async def measure(selection: Selection, store: Store) -> Row:
+    """What one kernel costs."""
     schedules = read_schedules(DEFAULT)
     async with Hub() as hub:
         how = CompileOptions(jobs=1, use_cache=False, command="benchmarks/run.py")
@@ -106,31 +126,99 @@ async def measure(selection: Selection, store: Store) -> tuple[float, float]:
     value, executed = seconds(launch, schedules, Checks())
     plain, _ = seconds(launch, schedules[:1], Checks())
     races, _ = seconds(launch, schedules[:1], Checks(races=True))
-    print(
-        f"{selection.repro.name} {selection.targets[0]}: compile {compiling:.2f} s, four schedules "
-        f"{value:.2f} s ({executed / value / 1e6:.1f} million instructions a second), one "
-        f"{plain:.2f} s, with the race check {races:.2f} s",
-        flush=True,
+    return {
+        "compile": compiling, "value": value, "plain": plain, "races": races, "executed": executed,
+    }  # fmt: skip
+
+
+def place_of(selection: Selection) -> list[str]:
+    """Kernel, target and Triton."""
+    return [selection.repro.name, str(selection.targets[0]), selection.compilers[0].version]
+
+
+def rows_of(path: Path) -> dict[tuple[str, ...], Row]:
+    """The last row of each place."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return {tuple(row["place"]): row for row in map(json.loads, lines)}
+
+
+def fill(path: Path, selections: Sequence[Selection], limit: float) -> None:
+    """Measure what has no row yet, as long as there is time."""
+    ends, known = time.monotonic() + limit, rows_of(path)
+    left = [one for one in selections if tuple(place_of(one)) not in known]
+    for number, one in enumerate(left):
+        if time.monotonic() > ends:
+            print(f"no time left: {len(left) - number} of {len(selections)} are to be done")
+            return
+        place = place_of(one)
+        with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder)) as store:
+            try:
+                row = asyncio.run(measure(one, store))
+            except (TriageError, AssertionError, IndexError) as error:
+                row = {"not_run": str(error) or type(error).__name__}
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        row = {"place": place, **row, "memory": memory}
+        with path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(f"[{number + 1}/{len(left)}] {' '.join(place)}: {words(row)}", flush=True)
+
+
+def words(row: Row) -> str:
+    """A row as a line."""
+    if "not_run" in row:
+        return f"not measured: {row['not_run'].splitlines()[0]}"
+    rate = row["executed"] / max(row["value"], 1e-9) / 1e6
+    return (
+        f"lowered in {row['compile']:.2f} s, four schedules {row['value']:.2f} s"
+        f" ({rate:.1f} million instructions a second), one {row['plain']:.2f} s,"
+        f" with the race check {row['races']:.2f} s"
     )
-    return value / compiling, races / plain
+
+
+def summary(rows: Sequence[Row]) -> None:
+    """Print the medians, and the outer tenths."""
+    done = [row for row in rows if "not_run" not in row]
+    if not done:
+        return
+    for name, over in (("value", "compile"), ("races", "plain")):
+        ratios = sorted(row[name] / max(row[over], 1e-9) for row in done)
+        tenth = len(ratios) // 10
+        print(
+            f"{name}: median {statistics.median(ratios):.2f}, nine of ten at most"
+            f" {ratios[-1 - tenth]:.2f}, most {ratios[-1]:.2f} ({len(done)} cells)"
+        )
+    for target in dict.fromkeys(row["place"][1] for row in done):
+        forward = [row for row in done if fnmatchcase(row["place"][0], FORWARD)]
+        found = [row["value"] for row in forward if row["place"][1] == target]
+        if found:
+            print(f"mamba-2 forward, {target}: {sum(found):.1f} s ({len(found)} kernels)")
+    print(f"memory: {max(row['memory'] for row in done):.0f} MiB")
 
 
 def main() -> None:
-    """Print the medians."""
+    """Measure what is missing, then print the medians."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--kernel", nargs="+", default=KERNELS)
-    parser.add_argument("--sm", nargs="+", default=["80", "100a"])
+    parser.add_argument("--kernel", nargs="+", default=["*"])
+    parser.add_argument("--sm", nargs="+", default=["80", "90a", "100a", "120a"])
     parser.add_argument("--triton", default="3.9.0")
+    parser.add_argument("--time", type=float, default=600.0)
+    parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
-    ratios = []
-    with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder)) as store:
-        for kernel in options.kernel:
-            for sm in options.sm:
-                words = SelectionOptions(kernel=kernel, sm=[sm], triton=[options.triton])
-                ratios += [asyncio.run(measure(one, store)) for one in select_all(words)]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    value, races = (statistics.median(each) for each in zip(*ratios, strict=True))
-    print(f"value {value:.2f}   races {races:.2f}   memory {peak:.0f}   (medians, ratios, MiB)")
+    path = home_dir() / ROWS
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if options.again:
+        path.unlink(missing_ok=True)
+    selections = [
+        one
+        for kernel in options.kernel
+        for sm in options.sm
+        for one in select_all(SelectionOptions(kernel=kernel, sm=[sm], triton=[options.triton]))
+        # Those of the corpus that are made to fail, one of them by its memory.
+        if not one.repro.name.startswith("verdict_")
+    ]
+    fill(path, selections, options.time)
+    chosen = {tuple(place_of(one)) for one in selections}
+    summary([row for place, row in rows_of(path).items() if place in chosen])
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """The corpus, executed on the emulator: writes docs/run-corpus.md.
 
-    python benchmarks/run_corpus.py [--kernel K] [--sm SM] [--triton X] [--again VERDICT] [--page]
+    python benchmarks/run_corpus.py [--kernel K] [--sm SM] [--triton X] [--again VERDICT]
+                                    [--older] [--time SECONDS] [--page]
 
 Each kernel of the corpus on each target with each Triton, at the small sizes of its repro, with
-the first of its configs that compiles. Rows are kept in `run-corpus.jsonl` of the results folder
-as they are found: a second call goes on where the first one ended, `--again` repeats those with a
-verdict, and `--page` only writes the page. Nothing in that page is typed in, apart from what
-`FOLLOWED` says of an alarm that was followed to its end.
+the first of its configs that compiles. Rows are kept in `run_corpus.jsonl` beside this file as they
+are found, so that a later call goes on where an earlier one ended, on another machine too.
+`--again` repeats those with a verdict, `--older` those that another emulator executed, `--time`
+bounds a call, and `--page` only writes the page. Nothing in that page is typed in, apart from what
+`FOLLOWED` says of an alarm that was followed to its end, and `NO_GPU` of what no GPU could execute.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +33,7 @@ from harness.emulator.values import Budget
 from harness.files.locations import home_dir
 from harness.frontends.base import Selection
 from harness.repros.find import find_kernels
+from harness.runs.emulating import emulator_sha256
 from harness.runs.rows import as_document
 from harness.runs.run import run_selections
 from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
@@ -39,11 +43,17 @@ from harness.values.kernel import Config, ConfigFilter
 from harness.values.run import RunRow
 
 PAGE = Path(__file__).parents[1] / "docs" / "run-corpus.md"
-ROWS = "run-corpus.jsonl"
+ROWS = Path(__file__).with_name("run_corpus.jsonl")
+KEPT = (
+    "kernel", "target", "triton", "run", "run_reason", "run_signature", "reference", "seconds",
+    "instructions_run",
+)  # fmt: skip
 TARGETS = ("80", "90a", "100a", "120a")
 TRITONS = ("3.9.0", "3.6.0")
 CONFIGS = 3
 """So many configs are tried where the first ones do not compile."""
+TOGETHER = 8
+"""So many kernels share processes, and the time is looked at between them."""
 EXECUTED = ("right", "ran")
 
 FOLLOWED: tuple[tuple[str, str, str, str, str], ...] = (
@@ -53,6 +63,12 @@ FOLLOWED: tuple[tuple[str, str, str, str, str], ...] = (
     ),
 )  # fmt: skip
 """Patterns of kernel, target, Triton and verdict, and what an alarm came to in the end."""
+
+NO_GPU = {
+    "verdict_compiler_crash_ptxas": "ptxas crashes on its PTX",
+    "verdict_out_of_resources_threads": "its blocks have 2,048 threads",
+}
+"""Kernels of the corpus whose PTX no GPU can be given, and why."""
 
 Row = dict[str, Any]
 Place = tuple[str, str, str]
@@ -84,25 +100,34 @@ class Nth(ConfigFilter):
 
 
 def fill(path: Path, options: argparse.Namespace) -> None:
-    """Execute what has no row yet, and keep each row as it comes.
+    """Execute what has no row yet, and keep each row as it comes, as long as there is time.
 
     Where a config does not compile, the next one is tried.
     """
-    known = read_rows(path)
+    known, ends = read_rows(path), time.monotonic() + options.time
     for triton in options.triton:
         for sm in options.sm:
             words = SelectionOptions(kernel=options.kernel, sm=[sm], triton=[triton])
-            left = [one for one in select_all(words) if is_wanted(known, one, options.again)]
-            for number in range(CONFIGS):
-                chosen = [replace(one, config=Nth(number=number)) for one in left]
-                rows = execute(path, chosen) if chosen else {}
-                left = [one for one in left if is_refused(rows.get(one.repro.name))]
+            wanted = [one for one in select_all(words) if is_wanted(known, one, options)]
+            for first in range(0, len(wanted), TOGETHER):
+                left = wanted[first : first + TOGETHER]
+                if time.monotonic() > ends:
+                    return
+                for number in range(CONFIGS):
+                    chosen = [replace(one, config=Nth(number=number)) for one in left]
+                    rows = execute(path, chosen) if chosen else {}
+                    left = [one for one in left if is_refused(rows.get(one.repro.name))]
 
 
-def is_wanted(known: dict[Place, Row], one: Selection, again: Sequence[str]) -> bool:
+def is_wanted(known: dict[Place, Row], one: Selection, options: argparse.Namespace) -> bool:
     """Whether there is no row of this kernel, target and Triton yet, or one that is to be again."""
     row = known.get((one.repro.name, str(one.targets[0]), one.compilers[0].version))
-    return row is None or row["run"] in again
+    return row is None or row["run"] in options.again or (options.older and is_older(row))
+
+
+def is_older(row: Row) -> bool:
+    """Whether another emulator than this one executed it."""
+    return bool(row["emulator"] != emulator_sha256()[:12])
 
 
 def execute(path: Path, selections: Sequence[Selection]) -> dict[str, Row]:
@@ -118,8 +143,11 @@ def execute(path: Path, selections: Sequence[Selection]) -> dict[str, Row]:
             # It is launched several times: what is wrong with one of them counts.
             return
         found[row["kernel"]] = row
+        kept = {name: row.get(name) for name in KEPT}
+        kept |= {"run_reason": row["run_reason"][:400], "rel_err": error_of(row)}
+        kept |= {"wall": round(wall, 1), "emulator": emulator_sha256()[:12]}
         with path.open("ab") as file:
-            file.write(msgspec.json.encode({**row, "wall": round(wall, 1)}) + b"\n")
+            file.write(msgspec.json.encode(kept) + b"\n")
         words = [*place_of(row), row["run"], f"{wall:.1f} s", row["run_reason"][:150]]
         print(*words, flush=True)
 
@@ -194,7 +222,7 @@ def cell(row: Row | None, references: list[str]) -> str:
         if row["reference"] not in references:
             references.append(row["reference"])
         mark = f" [{references.index(row['reference']) + 1}]"
-    return f"{verdict} {error_of(row)}{mark}, {row['seconds']:.1f} s"
+    return f"{verdict} {row['rel_err']}{mark}, {row['seconds']:.1f} s"
 
 
 def alarms(rows: dict[Place, Row]) -> Iterator[str]:
@@ -216,7 +244,9 @@ def page(rows: dict[Place, Row]) -> str:
     rows = dict(sorted(rows.items(), key=lambda each: each[0][0]))
     count = Counter(row["run"] for row in rows.values())
     compiled = [row for row in rows.values() if not is_refused(row)]
-    ran = [row for row in compiled if row["run"] != "not_run"]
+    meant = [row for row in compiled if row["kernel"] not in NO_GPU]
+    ran = [row for row in meant if row["run"] != "not_run"]
+    older = sum(is_older(row) for row in rows.values())
     seconds = sorted(row["seconds"] or 0.0 for row in ran)
     references: list[str] = []
     tables = [
@@ -225,7 +255,7 @@ def page(rows: dict[Place, Row]) -> str:
         for line in (f"## Triton {triton}", "", *table(rows, triton, references), "")
     ]
     median = seconds[len(seconds) // 2] if seconds else 0.0
-    total = sum(row["instructions_run"] or 0 for row in ran)
+    no_gpu = "; ".join(f"`{name}`: {why}" for name, why in NO_GPU.items())
     verdicts = ", ".join(f"{n} {verdict}" for verdict, n in count.most_common())
     head = f"""# The corpus, executed without a GPU
 
@@ -234,9 +264,10 @@ its configs that compiles: lowered by Triton, its PTX executed on the emulator u
 schedules, held to a reference ([run.md](run.md)).
 `python benchmarks/run_corpus.py` generates this page.
 
-Of {len(rows)} cells {len(compiled)} compile, and {len(ran)} of these
-({len(ran) / max(len(compiled), 1):.1%}) were executed: {total:,} instructions of threads, median
-{median:.2f} s for all runs of a cell. {verdicts}.
+Of {len(rows)} cells {len(compiled)} compile to PTX. Without {len(compiled) - len(meant)} that no
+GPU could be given ({no_gpu}) that is {len(meant)},
+and {len(ran)} of these ({len(ran) / max(len(meant), 1):.1%}) were executed, in {median:.1f} s
+a cell (median of all its runs). {verdicts}. {older} rows are of an earlier state of the emulator.
 
 A `-` is a cell that has not been tried yet. Any other is the verdict, the largest relative error of
 an output, what it was compared with, and the seconds of all its runs (five, the first with the race
@@ -254,13 +285,14 @@ def main() -> None:
     parser.add_argument("--sm", nargs="+", default=TARGETS)
     parser.add_argument("--triton", nargs="+", default=TRITONS)
     parser.add_argument("--again", nargs="+", default=())
+    parser.add_argument("--older", action="store_true")
+    parser.add_argument("--time", type=float, default=math.inf)
     parser.add_argument("--page", action="store_true")
     options = parser.parse_args()
-    path = home_dir() / ROWS
     if not options.page:
-        fill(path, options)
+        fill(ROWS, options)
     known = {repro.name for repro in find_kernels("*")}
-    rows = {place: row for place, row in read_rows(path).items() if place[0] in known}
+    rows = {place: row for place, row in read_rows(ROWS).items() if place[0] in known}
     PAGE.write_text(page(rows))
 
 

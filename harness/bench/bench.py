@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class TimeIsUpError(Exception):
-    """The time that a run was given is over: nothing new is begun. Says nothing of the cell."""
+    """The time that a run was given is over: nothing new is started. Says nothing of the cell."""
 
 
 class Sessions(Protocol):

@@ -12,11 +12,11 @@ from packaging.version import Version
 from harness.bench.bench import Workbench
 from harness.cells.plan import plan_launch
 from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
-from harness.frontends.registry import front_end
+from harness.frontends.no_assembler import unassembled
+from harness.frontends.registry import back_end, front_end
 from harness.packages.versions import newest_of_minor
 from harness.values.errors import UsageError
-from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, PTXAS, Assembler
+from harness.values.toolchain import BUNDLED, NO_ASSEMBLER, PTXAS, Assembler
 
 __all__ = [
     "VERSION_AXES",
@@ -71,7 +71,7 @@ class AssemblerAxis:
 
     async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
         """See `Axis`."""
-        back = front_end(self.selection.repro.front_end).back_end
+        back = back_end(self.selection.repro.front_end, self.selection.targets[0])
         ptxas = await asyncio.to_thread(back.install, version)
         async with self._planning:
             if self._plan is None:
@@ -106,7 +106,6 @@ async def plan_cells(
     selection: Selection,
     ptxas: Assembler | None,
     *,
-    target: Target | None = None,
     launch: PlannedLaunch | None = None,
 ) -> Plan:
     """The cells of a selection's one launch; `ptxas` is one to have for PTX that names none.
@@ -114,11 +113,12 @@ async def plan_cells(
     Raises:
         TriageError: as `plan_launch`.
     """
-    launch, target = launch or selection.launches[0], target or selection.targets[0]
+    target = selection.targets[0]
     if ptxas is not None:
         # What a compiler generates for the ptxas that it brings along goes to the others too.
-        own = front_end(selection.repro.front_end).default_assembler() == BUNDLED
+        own = back_end(selection.repro.front_end, target).default == BUNDLED
         selection = replace(selection, ptxas=(None if own else ptxas,))
+    launch = launch or selection.launches[0]
     return await plan_launch(bench, selection, target, selection.compilers[0], launch)
 
 
@@ -137,7 +137,9 @@ def version_axis(selection: Selection, name: str) -> Axis:
         InfrastructureError: what versions there are cannot be found out.
     """
     end = front_end(selection.repro.front_end)
-    back = end.back_end
+    back = end.back_end(selection.targets[0])
+    if back.kind == NO_ASSEMBLER and name in ("assembler", PTXAS):
+        raise UsageError(f"{selection.repro.name}: {unassembled(end)}; use --axis compiler")
     if name in ("assembler", back.kind):
         versions = back.available()
         named = selection.ptxas[0] if len(selection.ptxas) == 1 else None

@@ -11,9 +11,10 @@ from harness.bisect.axes import plan_cells
 from harness.bisect.contrast import Contrast, Point
 from harness.cells.evaluate import Evaluate, evaluate, with_flags
 from harness.cells.run import CompileOptions, open_bench, record_of
-from harness.cells.selection import SUFFIX_SINCE
+from harness.cells.selection import SUFFIX_SINCE, for_target
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
-from harness.frontends.registry import front_end
+from harness.frontends.no_assembler import unassembled
+from harness.frontends.registry import back_end, front_end
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank
@@ -25,7 +26,7 @@ from harness.values.kernel import ConfigFilter
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import PTXAS
+from harness.values.toolchain import NO_ASSEMBLER, PTXAS
 
 __all__ = ["CONTRAST_AXES", "contrast"]
 
@@ -62,9 +63,12 @@ async def contrast(
         UsageError: nothing that was selected fails, or fails as `signature` says.
         TriageError: nothing could be tried at all.
     """
-    back = front_end(selection.repro.front_end).back_end
+    back = back_end(selection.repro.front_end, selection.targets[0])
     if axis == "flag" and back.kind != PTXAS:
-        raise UsageError(f"{selection.repro.name}: flags of {back.title} are not known")
+        end = front_end(selection.repro.front_end)
+        known = f"flags of {back.title} are not known"
+        said = unassembled(end) if back.kind == NO_ASSEMBLER else known
+        raise UsageError(f"{selection.repro.name}: {said}")
     if run:
         from harness.runs.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
 
@@ -166,7 +170,8 @@ async def _on_target(
         header = {**launch.overrides, "target": str(target)}
         launch = PlannedLaunch(spec=launch.spec, overrides=header)
     try:
-        plan = await plan_cells(bench, selection, None, target=target, launch=launch)
+        there = await asyncio.to_thread(for_target, selection, target)
+        plan = await plan_cells(bench, there, None, launch=launch)
     except CaptureError as error:
         return _Neighbour(label=str(target), cell=None, reason=str(error))
     same = [cell for cell in plan.cells if cell.cell.config == origin.cell.config]

@@ -13,7 +13,7 @@ from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer
 from harness.judging.followed import Followed, is_followable
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.values.toolchain import PTXAS
+from harness.values.toolchain import NO_ASSEMBLER, PTXAS
 from harness.values.verdict import VerdictKind
 
 __all__ = ["BisectReport", "ProbeEvidence", "Span", "spans"]
@@ -140,6 +140,9 @@ class BisectReport:
         """Whose failure it is, as far as this axis alone can say."""
         if self.boundary is None:
             return None
+        rows = self.rows.values()
+        if self.axis in {row.compiler for row in rows if row.assembler == NO_ASSEMBLER}:
+            return self.axis  # nothing else takes part
         return self.axis if self.ptx_identical is self.along_assembler else None
 
 

@@ -55,7 +55,7 @@ class BisectOptions:
 class BisectSearch:
     """What is known so far: probes by index, how often each was run, and the cells behind them.
 
-    `tell` hears each version as it is begun, with no word, and then what it did. `followed` is
+    `tell` hears each version as it is started, with no word, and then what it did. `followed` is
     derived from the rows, see `relearn`.
     """
 

@@ -12,10 +12,10 @@ from harness.bisect.axes import version_axis
 from harness.blame.choices import order_for_the_first, worth_trying
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import Selection
-from harness.frontends.registry import front_end
+from harness.frontends.registry import back_end, front_end
 from harness.packages.versions import newest_of_minor
 from harness.values.errors import InfrastructureError, TriageError
-from harness.values.toolchain import BUNDLED, TRITON, Assembler, Compiler
+from harness.values.toolchain import BUNDLED, NO_ASSEMBLER, TRITON, Assembler, Compiler
 
 __all__ = ["Columns", "choose_columns", "choose_tritons", "known_versions"]
 
@@ -66,8 +66,13 @@ def choose_tritons(selection: Selection, case: Compiler | None, troubles: list[s
 def choose_columns(
     selection: Selection, case: Assembler, bundled: Iterable[Assembler], troubles: list[str]
 ) -> Columns:
-    """The ptxas to try: those that were named, else the bundled, all installed, each minor."""
-    back = front_end(selection.repro.front_end).back_end
+    """The ptxas to try: those that were named, else the bundled, all installed, each minor.
+
+    None where nothing assembles.
+    """
+    back = back_end(selection.repro.front_end, selection.targets[0])
+    if back.kind == NO_ASSEMBLER:
+        return Columns(wanted=[], chosen=True, troubles=troubles, back_end=back)
     at_hand = {ptxas.version: _as_such(ptxas) for ptxas in (*bundled, case)}
     named = [ptxas.version if ptxas else case.version for ptxas in selection.ptxas]
     if len(named) > 1:
@@ -98,8 +103,9 @@ def known_versions(selection: Selection, kind: str, troubles: list[str]) -> list
         return list(map(Version, version_axis(selection, kind).versions))
     except InfrastructureError as error:
         end = front_end(selection.repro.front_end)
+        back = end.back_end(selection.targets[0])
         is_assembler = kind == "assembler"
-        what = end.back_end.kind if is_assembler else end.kind
+        what = back.kind if is_assembler else end.kind
         troubles.append(f"what versions of {what} there are: {error}")
         own = sorted({Version(each.version) for each in end.installed()})
-        return end.back_end.installed() if is_assembler else own
+        return back.installed() if is_assembler else own

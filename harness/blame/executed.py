@@ -19,10 +19,11 @@ from harness.bisect.variations import other_options, other_targets
 from harness.blame.crossed import cross
 from harness.blame.grid import Contrasted, Grid, Line, PairTrial, Varied
 from harness.blame.lines import Made, Study, followed, lines_of, make_all
-from harness.blame.run import BlameOptions, BlameReport, find_case
-from harness.blame.words import blame
+from harness.blame.run import BlameOptions, find_case
+from harness.blame.words import BlameReport, blame
 from harness.cells.evaluate import Evaluated
 from harness.cells.run import CompileOptions, open_bench
+from harness.cells.selection import for_target
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.registry import front_end
 from harness.judging.answers import VerdictAnswer
@@ -126,6 +127,7 @@ async def find_run_blame(
         remedy=(),
         troubles=tuple(dict.fromkeys(study.troubles)),
         notes=tuple(dict.fromkeys(study.notes)),
+        executed=tuple(each.row for each in done.values()),
     )
 
 
@@ -209,13 +211,13 @@ async def _vary_targets(case: _Case) -> None:
     every = replace(study.selection, compilers=(cell.compiler,))
     for target in other_targets(cell.cell.target):
         try:
-            plan = await plan_cells(study.bench, every, None, target=target)
+            plan = await plan_cells(study.bench, for_target(every, target), None)
         except CaptureError:
             continue
         found = next((each for each in plan.cells if followed(each) == followed(cell)), None)
         if found:
-            row = (await case.same.evaluate(study.bench, found)).row
-            case.keep(str(target), Varied.TARGET, cell.compiler.version, row)
+            done = case.done[found.cell] = await case.same.evaluate(study.bench, found)
+            case.keep(str(target), Varied.TARGET, cell.compiler.version, done.row)
         if plan.session:
             await study.bench.sessions.close(plan.session)
 

@@ -36,11 +36,14 @@ def _by_version(grid: Grid) -> Iterator[str]:
     yield f"{grid.focus.kind.value}, on the same inputs: {_programs(grid, grid.failing)}."
     if good := grid.working:
         yield f"The same source and config is {_verdicts(good)}: {_programs(grid, good)}."
+    silent: dict[str, list[str]] = {}
     for line in grid.by_triton():
         cells = line.all_cells()
         if cells and not any(cell.outcome.moves_a_bound for cell in cells):
-            who = compiler_names(grid.title, line.tritons)
-            yield f"Says nothing of it: {who} ({cells[0].verdict}: {cells[0].reason})."
+            why = f"{cells[0].verdict}: {cells[0].reason}"
+            silent.setdefault(why, []).extend(line.tritons)
+    for why, tritons in silent.items():
+        yield f"Says nothing of it: {compiler_names(grid.title, tritons)} ({why})."
 
 
 def _programs(grid: Grid, lines: Sequence[Line]) -> str:

@@ -16,7 +16,14 @@ from harness.bisect.ir_difference import StageDifference
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed
 from harness.values.row import Row
-from harness.values.toolchain import EMULATOR, PTXAS, TRITON, compiler_name
+from harness.values.toolchain import (
+    EMULATOR,
+    NO_ASSEMBLER,
+    PTXAS,
+    TRITON,
+    assembler_name,
+    compiler_name,
+)
 from harness.values.verdict import VerdictKind
 
 __all__ = ["Cell", "Grid", "Line", "PairTrial", "Varied", "fold"]
@@ -140,6 +147,16 @@ class Grid:
     def tool(self) -> str:
         """What people call the assembler."""
         return self.lines[0].tool if self.lines else PTXAS
+
+    @property
+    def is_assembled(self) -> bool:
+        """There is an assembler that what the compiler writes goes through."""
+        return self.tool != assembler_name(NO_ASSEMBLER)
+
+    @property
+    def early(self) -> str:
+        """Where something happens that no assembler has a part in."""
+        return f"before {self.tool}" if self.is_assembled else f"in {self.title}"
 
     @property
     def code(self) -> str:

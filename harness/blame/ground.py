@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum
 
 from harness.blame.grid import Grid, PairTrial, Varied
-from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer
+from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer, works
 from harness.judging.messages import PTXAS_NOT_ON_TARGET
 from harness.values.verdict import VerdictKind
 
@@ -140,7 +140,7 @@ def _before_ptxas(grid: Grid) -> Ground:
     kind = grid.focus.kind
     if grid.is_raw:
         return Ground.RAW_PTX
-    if kind in _STUBS:
+    if kind in _STUBS and not works(kind, grid.focus.stage):
         # Code that breaks its own promises (`tl.assume`) may be a trap to every compiler.
         is_known = grid.working or grid.focus.is_over_limit
         return Ground.STUB if is_known else Ground.STUB_BY_ALL

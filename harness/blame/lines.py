@@ -17,7 +17,7 @@ from harness.cells.evaluate import Evaluate, evaluate
 from harness.cells.plan import plan_launch
 from harness.cells.run import record_of
 from harness.frontends.base import Plan, PlannedCell, Selection
-from harness.frontends.registry import front_end
+from harness.frontends.registry import back_end, front_end
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, toolchain_of
 from harness.values.errors import CaptureError, InfrastructureError, TriageError
@@ -84,9 +84,9 @@ class Study:
 
         Triton is pointed at each of `ptxas`, and writes its PTX for that one.
         """
-        own = front_end(triton.kind).default_assembler() == BUNDLED
         selection = self.selection
-        if bundled and own:
+        back = back_end(triton.kind, selection.targets[0])
+        if bundled and back.default == BUNDLED:
             selection = replace(selection, ptxas=(None,))
         if ptxas:
             selection = replace(selection, ptxas=ptxas, freeze_ptx=False)

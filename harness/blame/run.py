@@ -22,7 +22,7 @@ from harness.blame.lines import (
 )
 from harness.blame.pairs import as_users_pair, remedy_of
 from harness.blame.trials import Pair, run_trials
-from harness.blame.words import Blame, blame
+from harness.blame.words import BlameReport, blame
 from harness.cells.run import CompileOptions, open_bench
 from harness.collapse.lifting import lift_collapse
 from harness.frontends.base import PlannedCell, Selection
@@ -42,7 +42,7 @@ from harness.values.row import Row
 from harness.values.toolchain import Compiler, compiler_name
 from harness.values.verdict import VerdictKind
 
-__all__ = ["BlameOptions", "BlameReport", "find_blame", "find_case"]
+__all__ = ["BlameOptions", "find_blame", "find_case"]
 
 # The rank from which on a row does not show what is asked about.
 _NOT_MEANT = 3
@@ -62,25 +62,6 @@ class BlameOptions:
     condition: Condition | None = None
     budget: int = 60
     looks_further: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlameReport:
-    """The grid and what it says; `case` is the cell that the question begins with.
-
-    `others` stand for the configs that were not followed. `remedy` are lines for a shell: they set
-    up the combination that works, where the versions that were asked for do not go together.
-    `troubles` are the toolchains that are not available, `notes` say what was left out.
-    """
-
-    case: Row
-    cell: CellId
-    grid: Grid
-    blame: Blame
-    others: tuple[CellId, ...]
-    remedy: tuple[str, ...]
-    troubles: tuple[str, ...]
-    notes: tuple[str, ...]
 
 
 async def find_blame(
@@ -214,6 +195,8 @@ async def _pairs(
 
     The neighbour is the same PTX on the nearest ptxas that takes it, else other PTX on this one.
     """
+    if not programs:
+        return None, None
     ordered = columns.ordered
     found = _first(programs, VerdictAnswer.SAME, focus, [columns.wanted[0], *ordered[::-1]])
     if found is None:

@@ -138,7 +138,7 @@ def _way_around(grid: Grid) -> Iterator[str]:
 
 def _another_triton(grid: Grid) -> Iterator[str]:
     yield (
-        f"It happens before {grid.tool} (stage {grid.focus.stage}), with "
+        f"It happens {grid.early} (stage {grid.focus.stage}), with "
         f"{_compiled_by(grid.failing)}. The same source compiles with {_compiled_by(grid.working)}."
     )
 
@@ -194,7 +194,7 @@ def _unsupported(grid: Grid) -> Iterator[str]:
 def _refusals(grid: Grid, line: Line) -> Iterator[str]:
     """What each ptxas says of a line that it does not support."""
     if line.stopped:
-        yield f"It happens before {grid.tool}, with {line_name(line)}: {line.stopped.reason}."
+        yield f"It happens {grid.early}, with {line_name(line)}: {line.stopped.reason}."
     refused: dict[str, list[str]] = {}
     for version, cell in line.cells.items():
         if cell.outcome in (VerdictAnswer.SAME, VerdictAnswer.UNTESTABLE):
@@ -221,7 +221,7 @@ def _setting(line: Line) -> str:
 
 def _pointed(grid: Grid) -> Iterator[str]:
     names = "; ".join(line_name(line) for line in grid.failing)
-    yield f"It happens before {grid.tool} (stage {grid.focus.stage}), with {names}."
+    yield f"It happens {grid.early} (stage {grid.focus.stage}), with {names}."
     yield f"It takes both: the same {grid.title} works with the {grid.tool} that it bundles."
 
 
@@ -274,7 +274,7 @@ def _out_of_bounds(grid: Grid) -> Iterator[str]:
 
 def _no_triton(grid: Grid) -> Iterator[str]:
     yield (
-        f"It happens before {grid.tool} (stage {grid.focus.stage}), with "
+        f"It happens {grid.early} (stage {grid.focus.stage}), with "
         f"{_compiled_by(grid.failing)}. No {grid.title} that was tried compiles it, and not all "
         f"refuse the source: it may be {grid.title}, or a kernel that asks for something "
         "impossible."

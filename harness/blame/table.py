@@ -1,11 +1,13 @@
-"""A blame as text: the small grid, and what it says."""
+"""A blame as text, the small grid and what it says, and as a document."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from harness.blame.grid import Cell, Grid, Line
-from harness.blame.words import Blame
+from harness.blame.ground import Culprit
+from harness.blame.words import Blame, BlameReport
 from harness.judging.answers import VerdictAnswer
 from harness.tables.said import (
     BLANK,
@@ -17,9 +19,10 @@ from harness.tables.said import (
     say,
     verdict_said,
 )
-from harness.values.toolchain import PTXAS
+from harness.values.row import SCHEMA
+from harness.values.toolchain import PTXAS, TRITON
 
-__all__ = ["blame_said", "grid_said"]
+__all__ = ["blame_document", "blame_said", "grid_said"]
 
 _UNTRIED = "-"
 
@@ -36,24 +39,21 @@ def grid_said(grid: Grid) -> SaidGrid:
     lines = grid.by_triton()
     columns = _folded(lines, grid.ptxas)
     has_version = grid.tool == PTXAS
-    titles = [grid.title, *(["PTX"] if has_version else []), "program"]
+    titles = [grid.title, *(["PTX"] if has_version else [])]
+    titles += ["program"] if grid.is_assembled else []
     titles += ["\n- ".join(dict.fromkeys((run[0], run[-1]))) for run in columns]
     stops = any(each.stopped for each in lines)
     rows = []
     for each in lines:
         cells = [say(", ".join(each.tritons) or "raw PTX")]
         cells += [say(_ptx_words(each))] if has_version else []
-        cells.append(say((each.body or _UNTRIED)[:8]))
+        cells += [say((each.body or _UNTRIED)[:8])] if grid.is_assembled else []
         cells += [_run_said(each, run, grid) for run in columns]
         if stops:
             cells.append(_cell_said(each.stopped, grid) if each.stopped else BLANK)
         rows.append(tuple(cells))
-    return SaidGrid(
-        columns=tuple(
-            GridColumn(title=each) for each in [*titles, *([f"before {grid.tool}"] * stops)]
-        ),
-        rows=tuple(rows),
-    )
+    titles += [grid.early if grid.is_assembled else "result"] * stops
+    return SaidGrid(columns=tuple(GridColumn(title=each) for each in titles), rows=tuple(rows))
 
 
 def _ptx_words(line: Line) -> str:
@@ -96,3 +96,68 @@ def _cell_said(cell: Cell | None, grid: Grid) -> SaidLine:
     if cell.outcome is VerdictAnswer.OTHER and cell.verdict == grid.focus.kind.value:
         said += say(" (another)", Tone.FAINT)
     return said
+
+
+def blame_document(report: BlameReport, would_tell: list[str]) -> dict[str, Any]:
+    """As `--json` prints it; `would_tell` are the commands that would determine more."""
+    grid, blame = report.grid, report.blame
+    return {
+        "schema": SCHEMA,
+        "blame": _component(report),
+        "ground": blame.ground.value,
+        "reasons": list(blame.reasons),
+        "cell": report.case.cell,
+        "config": report.cell.config.as_dict(),
+        "signature": report.case.signature,
+        "followed": grid.focus.words,
+        "verdict": report.case.verdict,
+        "reason": report.case.reason,
+        "grid": [entry for line in grid.lines for entry in _entries(line)],
+        "probes": [
+            {
+                "probe": trial.what,
+                "triton": trial.triton,
+                "ptxas": trial.ptxas,
+                "before": trial.before.value,
+                "outcome": trial.after.value,
+                "verdict": trial.verdict,
+                "changed": trial.changed,
+            }
+            for trial in grid.trials
+        ],
+        "remedy": list(report.remedy),
+        "would_tell": would_tell,
+        "notes": list(report.notes),
+        "troubles": list(report.troubles),
+    }
+
+
+def _component(report: BlameReport) -> str | None:
+    """Who is at fault: a compiler and an assembler by their kinds."""
+    culprit = report.blame.culprit
+    if culprit is Culprit.TRITON:
+        return report.case.compiler or TRITON
+    if culprit is Culprit.PTXAS:
+        return report.case.assembler
+    return culprit.value if culprit else None
+
+
+def _entries(line: Line) -> Iterator[dict[str, Any]]:
+    """One entry for each Triton and ptxas; what came to no PTX has no ptxas."""
+    cells: list[tuple[str | None, Cell]] = list(line.cells.items())
+    if line.stopped:
+        cells.append((None, line.stopped))
+    for triton in line.tritons or (None,):
+        for ptxas, cell in cells:
+            yield {
+                "triton": triton,
+                "made_for": line.made_for,
+                "ptx_body_sha256": line.body,
+                "ptx_version": line.version,
+                "ptxas_flags": list(line.flags),
+                "ptxas": ptxas,
+                "verdict": cell.verdict or None,
+                "reason": cell.reason,
+                "signature": cell.signature,
+                "outcome": cell.outcome.value,
+            }

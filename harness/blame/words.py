@@ -9,9 +9,11 @@ from harness.blame.executed_sentences import executed_sentences
 from harness.blame.grid import Grid
 from harness.blame.ground import Culprit, Ground, culprit_of, ground_of
 from harness.blame.sentences import sentences
+from harness.values.cell import CellId
+from harness.values.row import Row
 from harness.values.toolchain import TRITON, compiler_name
 
-__all__ = ["Blame", "Wanted", "blame"]
+__all__ = ["Blame", "BlameReport", "Wanted", "blame"]
 
 
 class Wanted(str, Enum):
@@ -83,3 +85,24 @@ def blame(grid: Grid) -> Blame:
         reasons=tuple(dict.fromkeys(said(grid, ground))) if culprit else (),
         wanted=_WANTED.get(ground),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlameReport:
+    """The grid and what it says; `case` is the cell that the question begins with.
+
+    `others` stand for the configs that were not followed. `remedy` are lines for a shell: they set
+    up the combination that works, where the versions that were asked for do not go together.
+    `troubles` are the toolchains that are not available, `notes` say what was left out. `executed`
+    are the cells whose PTX was executed, where that is what was looked at.
+    """
+
+    case: Row
+    cell: CellId
+    grid: Grid
+    blame: Blame
+    others: tuple[CellId, ...]
+    remedy: tuple[str, ...]
+    troubles: tuple[str, ...]
+    notes: tuple[str, ...]
+    executed: tuple[Row, ...] = ()

@@ -143,7 +143,7 @@ class _Result(NamedTuple):
 
     run: int
     triton: str | None
-    ptxas: str
+    ptxas: str | None
     bundled: bool
     frozen: bool
     works: bool
@@ -174,10 +174,11 @@ class _Result(NamedTuple):
             line = (place, self.triton or "", frozen, self.flags)
             # Nor has what the emulator executes, unless nothing else distinguishes them.
             is_apart = self.bundled or (self.ptxas == EMULATOR and self.triton)
-            return None if is_apart else (line, self.ptxas)
+            return None if is_apart or self.ptxas is None else (line, self.ptxas)
         if self.triton is None:
             return None
-        return (place, BUNDLED if self.bundled else self.ptxas, frozen, self.flags), self.triton
+        tool = BUNDLED if self.bundled else self.ptxas or ""
+        return (place, tool, frozen, self.flags), self.triton
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +204,7 @@ class Chronicle:
     _cells: dict[int, dict[str, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))
     _last: dict[str, int | None] = field(default_factory=dict)
     _examples: dict[int, BugFacts] = field(default_factory=dict)
+    _assemblers: dict[int, str] = field(default_factory=dict)
     _words: dict[str, str] = field(default_factory=dict)
     _runs: dict[int, int] = field(default_factory=dict)
 
@@ -216,7 +218,7 @@ class Chronicle:
         result = _Result(
             run=run,
             triton=facts.compiler_version and once(facts.compiler_version, facts.compiler_version),
-            ptxas=once(facts.ptxas, facts.ptxas),
+            ptxas=facts.ptxas and once(facts.ptxas, facts.ptxas),
             bundled=facts.ptxas_origin == BUNDLED,
             frozen=facts.frozen,
             works=works(VerdictKind(facts.verdict), facts.stage),
@@ -233,6 +235,8 @@ class Chronicle:
             self._places[bug][place] = None
             self._cells[bug][facts.cell] = facts.kernel, facts.target
             self._examples[bug] = facts
+            if facts.ptxas:
+                self._assemblers[bug] = facts.assembler
             self._last[facts.cell] = bug
         elif (last := self._last.get(facts.cell)) is not None and self._tells(result, last):
             self._last[facts.cell] = None
@@ -249,7 +253,7 @@ class Chronicle:
         ranges = (self._range(bug, tool) for tool in (_TRITON, _PTXAS))
         names = {
             _TRITON: compiler_name(example.compiler or TRITON),
-            _PTXAS: assembler_name(example.assembler),
+            _PTXAS: assembler_name(self._assemblers.get(bug, example.assembler)),
         }
         return Story(
             life=life,

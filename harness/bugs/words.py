@@ -15,6 +15,7 @@ from harness.values.workaround import KeptWorkaround
 __all__ = [
     "bug_document",
     "bug_said",
+    "bug_title",
     "bugs_document",
     "bugs_said",
     "command_of",
@@ -248,6 +249,11 @@ def _machine(bug: Bug) -> SaidLine:
 def _failure(bug: Bug) -> str:
     code = f" {bug.code}" if bug.code else ""
     return f"{bug.stage or '-'} {bug.kind}{code}"
+
+
+def bug_title(bug: Bug) -> str:
+    """What failed, and how, in one line."""
+    return f"{_failure(bug)}: {_title(bug)}"
 
 
 def _title(bug: Bug) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from harness.cells.document import CompileReport
 from harness.cells.run import (
     CompileOptions,
     Run,
@@ -21,22 +21,7 @@ from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.row import Row
 
-__all__ = ["CompileOptions", "CompileReport", "RunProgress", "compile_selections"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileReport:
-    """The rows in plan order, and what else a reader should know.
-
-    `failures` are the captures that failed where others succeeded. `cpu_seconds` is what the
-    compilers used in this run, `wall_seconds` the run as a whole.
-    """
-
-    rows: tuple[Row, ...]
-    failures: tuple[str, ...]
-    notes: tuple[str, ...]
-    wall_seconds: float
-    cpu_seconds: float
+__all__ = ["CompileOptions", "RunProgress", "compile_selections"]
 
 
 async def compile_selections(

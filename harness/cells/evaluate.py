@@ -10,7 +10,7 @@ from harness.bench.bench import Kept, Workbench
 from harness.frontends.back_end import LoweredProgram
 from harness.frontends.base import CapturedLaunch, PlannedCell
 from harness.frontends.readings import PtxReading, read_stored
-from harness.frontends.registry import front_end
+from harness.frontends.registry import back_end, front_end
 from harness.judging.judge import CellEvidence, judge
 from harness.ptxas.flags import FlagChange
 from harness.ptxas.log import parse_ptxas_log
@@ -22,8 +22,8 @@ from harness.values.outcome import Assembly, LaunchFacts, Lowering, ProcessEnd
 from harness.values.resources import Resources
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import PTX, PTXAS, TRITON, compiler_name
-from harness.values.verdict import Signature, Verdict, VerdictKind
+from harness.values.toolchain import NO_ASSEMBLER, PTX, PTXAS, TRITON, compiler_name
+from harness.values.verdict import Signature, Stage, Verdict, VerdictKind
 
 __all__ = [
     "Evaluate",
@@ -122,7 +122,7 @@ async def _follow(bench: Workbench, trail: _Trail) -> None:
         flags=trail.flags,
         target=_other_target(plan.cell.target, trail) if plan.launch else None,
     )
-    end = front_end(plan.compiler.kind).back_end
+    end = back_end(plan.compiler.kind, plan.cell.target)
     trail.assembly = await end.assemble(bench, source, plan.ptxas)
     code = trail.assembly.artifacts.get("cubin")
     if code:
@@ -136,15 +136,16 @@ async def _lower(
     plan = trail.plan
     bundled = plan.bundled or plan.ptxas
     end = front_end(launch.compiler.kind)
+    takes = end.back_end(plan.cell.target).takes
     trail.lowering = await end.lower(bench, launch, record, ptxas=plan.seen_ptxas)
-    program = trail.lowering.artifacts.get(end.back_end.takes)
+    program = trail.lowering.artifacts.get(takes)
     if not trail.lowering.value.end.ok or trail.lowering.value.error or program is None:
         return None
     trail.reading = end.read(bench, trail.lowering, program)
     trail.same_as_bundled = True if plan.bundled else None
     if plan.seen_ptxas.version != bundled.version:
         other = await end.lower(bench, launch, record, ptxas=bundled)
-        twin = other.artifacts.get(end.back_end.takes)
+        twin = other.artifacts.get(takes)
         trail.same_as_bundled = None
         if twin is not None:
             body = end.read(bench, other, twin).value.body_sha256
@@ -216,7 +217,7 @@ def cell_evidence(
     `kind` is the compiler's.
     """
     end = front_end(kind)
-    back = end.back_end
+    back = end.back_end(target)
     facts = reading.facts if reading else None
     # Each stream is parsed whole: a line that its end cuts off must not run into the other stream.
     log = None
@@ -239,6 +240,8 @@ def cell_evidence(
         compiler=compiler_name(kind),
         judge_lowering=end.judge,
         code=back.code,
+        takes=Stage(back.takes),
+        is_assembled=back.kind != NO_ASSEMBLER,
         judge_code=back.judge,
         kernel=reading.kernel if reading else None,
     )
@@ -282,7 +285,7 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
     stub = verdict.kind is VerdictKind.TRAP_STUB
     occupancy = None if stub else evidence.occupancy
     mixes = trail.inspection.value.mixes if trail.inspection else {}
-    takes = front_end(plan.compiler.kind).back_end.takes
+    back = back_end(plan.compiler.kind, cell.target)
     body = trail.reading.value.body_sha256 if trail.reading else None
     artifacts = trail.lowering.artifacts if trail.lowering else {PTX: plan.raw_ptx}
     steps = [step for step in (trail.lowering, trail.assembly) if step]
@@ -294,8 +297,8 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
         config=cell.config.as_dict(),
         target=str(cell.target),
         triton=plan.compiler.version if plan.compiler.kind == TRITON else None,
-        ptxas=plan.ptxas.version,
-        ptxas_origin=plan.ptxas.origin,
+        ptxas=plan.ptxas.version or None,
+        ptxas_origin=plan.ptxas.origin if plan.ptxas.version else None,
         verdict=verdict.kind.value,
         reason=verdict.reason,
         stage=verdict.stage.value if verdict.stage else None,
@@ -318,7 +321,7 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
         instructions=asdict(mixes[evidence.entry]) if evidence.entry in mixes else None,
         ptx_version=facts.version if facts else None,
         ptx_sha256=artifacts.get(PTX),
-        ptx_body_sha256=body if takes == PTX else None,
+        ptx_body_sha256=body if back.takes == PTX else None,
         ptx_same_as_bundled=trail.same_as_bundled,
         frozen=plan.freeze_ptx,
         ptxas_flags=trail.flags,
@@ -331,5 +334,7 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
         compiler_version=plan.compiler.version or None,
         partners=plan.compiler.partners,
         assembler=plan.ptxas.kind,
-        program_sha256=None if takes == PTX else artifacts.get(takes),
+        program_sha256=None
+        if back.takes == PTX or back.kind == NO_ASSEMBLER
+        else artifacts.get(back.takes),
     )

@@ -19,7 +19,7 @@ from harness.values.verdict import Stage, VerdictKind
 __all__ = ["next_steps"]
 
 # What goes into each stage of Triton's.
-_SHOWN = {"ttir": "source", "ttgir": "ttir", "llir": "ttgir", "ptx": "llir"}
+_SHOWN = {"ttir": "source", "glir": "source", "ttgir": "ttir", "llir": "ttgir", "ptx": "llir"}
 
 
 def next_steps(rows: Sequence[Row], selection: Sequence[str]) -> list[tuple[str, str]]:
@@ -45,6 +45,8 @@ def next_steps(rows: Sequence[Row], selection: Sequence[str]) -> list[tuple[str,
 
 def _steps_for(row: Row, kind: VerdictKind, selection: Sequence[str]) -> list[tuple[str, str]]:
     if kind is VerdictKind.SICK:
+        if row.instructions is None:
+            return [(_show(row, "meta"), "what it asks of the target")]
         why = "where it spills (LDL, STL)" if row.spill_stores else "its instructions"
         return [(_show(row, "sass"), why)]
     if kind in (VerdictKind.REJECTED, VerdictKind.UNSUPPORTED, VerdictKind.INFRA):

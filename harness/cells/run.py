@@ -179,11 +179,11 @@ class Steering:
         """This cell is done and stored, or was left."""
 
     def is_time_up(self) -> bool:
-        """Whether nothing new is to be begun."""
+        """Whether nothing new is to be started."""
         return False
 
     def left(self, cells: Sequence[PlannedCell] | None) -> None:
-        """These were not begun, as the time was up; None: a capture, whose cells are not known."""
+        """Not started, as the time was up; None: a capture, whose cells are not known."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -373,7 +373,7 @@ def record_of(done: Evaluated) -> ResultRecord:
         config=row.config,
         target=row.target,
         triton=row.compiler_version or "",
-        ptxas=row.ptxas,
+        ptxas=row.ptxas or "",
         verdict=row.verdict,
         signature_key=row.signature,
         row=msgspec.json.encode(row),

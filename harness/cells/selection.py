@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd, PlannedLaunch, Selection
-from harness.frontends.registry import front_end
+from harness.frontends.no_assembler import unassembled
+from harness.frontends.registry import back_end, front_end, kinds
 from harness.packages.versions import LATEST
 from harness.ptx.facts import PtxError, header_value
 from harness.repros.find import find_kernels
@@ -17,13 +19,23 @@ from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import ConfigFilter, LaunchSpec, Repro, Scalar
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, INSTALLED, PTXAS, TRITON, Assembler, Compiler, Tool
+from harness.values.toolchain import (
+    BUNDLED,
+    INSTALLED,
+    NO_ASSEMBLER,
+    PTXAS,
+    TRITON,
+    Assembler,
+    Compiler,
+    Tool,
+)
 
 __all__ = [
     "SUFFIX_SINCE",
     "SelectionOptions",
     "choose_launches",
     "choose_targets",
+    "for_target",
     "select",
     "select_all",
     "small_launch",
@@ -64,15 +76,19 @@ def select(options: SelectionOptions) -> Selection:
     if len(found) > 1:
         names = ", ".join(repro.name for repro in found[:8])
         raise UsageError(f"--kernel {options.kernel}: this command takes one; name one of {names}")
-    selection = _select(options, found[0])
-    tool, notes = front_end(found[0].front_end).back_end.disassembler()
-    return replace(selection, nvdisasm=tool, notes=notes)
+    first, *others = _select(options, found[0])
+    if others:
+        kinds = " and ".join(_back_end(each).title for each in (first, *others))
+        raise UsageError(f"--sm: {first.repro.name} goes through {kinds}; name targets of one")
+    tool, notes = _back_end(first).disassembler()
+    return replace(first, nvdisasm=tool, notes=notes)
 
 
 def select_all(options: SelectionOptions) -> tuple[Selection, ...]:
     """Resolve the options for every kernel that `--kernel` means, installing the toolchains.
 
-    Of several kernels, those to which the options do not apply are left out, and a note says so.
+    Targets that do not share an assembler are selections of their own. Of several kernels, those to
+    which the options do not apply are left out, and a note says so.
 
     Raises:
         UsageError: something named does not exist; the message has the nearest that does.
@@ -82,38 +98,72 @@ def select_all(options: SelectionOptions) -> tuple[Selection, ...]:
     refusals: list[UsageError] = []
     tools: dict[str, tuple[Tool | None, tuple[str, ...]]] = {}
     for repro in find_kernels(options.kernel):
-        back = front_end(repro.front_end).back_end
-        if back.kind not in tools:
-            tools[back.kind] = back.disassembler()
-        tool, notes = tools[back.kind]
         try:
-            selections.append(replace(_select(options, repro), nvdisasm=tool, notes=notes))
+            found = _select(options, repro)
         except UsageError as error:
             refusals.append(error)
+            continue
+        for selection in found:
+            back = _back_end(selection)
+            if back.kind not in tools:
+                tools[back.kind] = back.disassembler()
+            tool, notes = tools[back.kind]
+            selections.append(replace(selection, nvdisasm=tool, notes=notes))
     if not selections:
         raise refusals[0]
     left_out = tuple(dict.fromkeys(f"left out: {error}" for error in refusals))
     return (replace(selections[0], notes=(*selections[0].notes, *left_out)), *selections[1:])
 
 
-def _select(options: SelectionOptions, repro: Repro) -> Selection:
+def _back_end(selection: Selection) -> BackEnd:
+    return back_end(selection.repro.front_end, selection.targets[0])
+
+
+def _select(options: SelectionOptions, repro: Repro) -> list[Selection]:
+    """One for each assembler that the targets go through."""
     config = ConfigFilter.parse(options.config)
-    repro = _narrowed(repro, options)
+    repro = _narrowed(_in_language(repro, options), options)
     if options.freeze_ptx and not (options.ptxas or options.assembler):
         raise UsageError("--freeze-ptx gives one PTX to several ptxas; name them with --ptxas")
     targets = choose_targets(options, repro)
     launches = choose_launches(options, repro)
-    return Selection(
-        repro=repro,
-        launches=launches,
-        targets=targets,
-        compilers=_compilers(options, repro),
-        ptxas=_assemblers(options, repro),
-        config=config,
-        freeze_ptx=options.freeze_ptx,
-        nvdisasm=None,
-        is_compiler_named=bool(options.triton or options.compiler),
-    )
+    compilers = _compilers(options, repro)
+    end = front_end(repro.front_end)
+    shared: dict[str, list[Target]] = {}
+    for target in targets:
+        shared.setdefault(end.back_end(target).kind, []).append(target)
+    backs = [end.back_end(mine[0]) for mine in shared.values()]
+    named = _assembler_words(options, repro, end, backs)
+    return [
+        Selection(
+            repro=repro,
+            launches=launches,
+            targets=tuple(shared[back.kind]),
+            compilers=compilers,
+            ptxas=_assemblers(repro, back, named[back.kind]),
+            config=config,
+            freeze_ptx=options.freeze_ptx,
+            nvdisasm=None,
+            is_compiler_named=bool(options.triton or options.compiler),
+        )
+        for back in backs
+    ]
+
+
+def _in_language(repro: Repro, options: SelectionOptions) -> Repro:
+    """A file may be read by several compilers: `--compiler` says which one is meant."""
+    for text in options.compiler:
+        kind = _KIND.match(text)
+        if not repro.group and kind and kind[0] in kinds() and _takes(kind[0], repro.file.suffix):
+            return replace(repro, compiler=kind[0])
+    return repro
+
+
+def _takes(kind: str, suffix: str) -> bool:
+    end = front_end(kind)
+    if suffix == ".py":
+        return kind == TRITON or bool(end.modules)
+    return kind != TRITON and suffix in end.suffixes
 
 
 def _narrowed(repro: Repro, options: SelectionOptions) -> Repro:
@@ -260,45 +310,69 @@ def _option_of(end: FrontEnd) -> str:
     return "--triton" if end.kind == TRITON else "--compiler"
 
 
-def _assemblers(options: SelectionOptions, repro: Repro) -> tuple[Assembler | None, ...]:
+def _assembler_words(
+    options: SelectionOptions, repro: Repro, end: FrontEnd, backs: Sequence[BackEnd]
+) -> dict[str, list[str]]:
+    """For each of `backs` the versions that `--ptxas` and `--assembler` name, by kind.
+
+    Raises:
+        UsageError: what they name assembles none of the targets.
+    """
+    defaults = {back.kind: back.default for back in backs}
+    words: dict[str, list[str]] = {kind: [] for kind in defaults}
+    real = [back for back in backs if back.kind != NO_ASSEMBLER]
+    who = " or ".join(back.title for back in real)
+    if options.ptxas:
+        if PTXAS not in words:
+            said = f"it is assembled by {who}" if who else unassembled(end)
+            hint = "".join(f", write --assembler {back.kind}==VERSION" for back in real[:1])
+            raise UsageError(f"{repro.name}: {said}; --ptxas does not apply{hint}")
+        words[PTXAS] += options.ptxas
+    for text in options.assembler:
+        kind, spec = _kind_and_spec("--assembler", text, (BUNDLED, LATEST), "ptxas==13.1.115")
+        if kind not in [back.kind for back in real]:
+            kinds = ", ".join(back.kind for back in real)
+            said = f"{repro.name} is assembled by {who} ({kinds})" if who else unassembled(end)
+            raise UsageError(f"--assembler {text}: {said}")
+        words[kind].append(spec or defaults[kind])
+    return {kind: found or [defaults[kind]] for kind, found in words.items()}
+
+
+def _assemblers(repro: Repro, back: BackEnd, words: Sequence[str]) -> tuple[Assembler | None, ...]:
+    """The versions of one assembler; None for the bundled one."""
     found: list[Assembler | None] = []
-    end = front_end(repro.front_end)
-    option = "--ptxas" if end.back_end.kind == PTXAS else "--assembler"
-    for word in _assembler_words(options, repro, end) or [end.default_assembler()]:
-        if word == BUNDLED:
-            if end.default_assembler() != BUNDLED:
-                raise UsageError(
-                    f"{repro.name}: {option} bundled needs a compiler that brings one along; name "
-                    "a version, or `latest`"
-                )
-            found.append(None)
-            continue
-        versions = end.back_end.select(word)
-        if not versions:
-            raise EmptySelectionError(
-                f"{option} {word}: the package index has no such {end.back_end.title}"
+    option = "--ptxas" if back.kind == PTXAS else "--assembler"
+    for word in words:
+        if word == NO_ASSEMBLER:
+            found.append(back.install(word))
+        elif word == BUNDLED and back.default != BUNDLED:
+            raise UsageError(
+                f"{repro.name}: {option} bundled needs a compiler that brings one along; name "
+                "a version, or `latest`"
             )
-        found.extend(end.back_end.install(version) for version in versions)
+        elif word == BUNDLED:
+            found.append(None)
+        else:
+            versions = back.select(word)
+            if not versions:
+                raise EmptySelectionError(
+                    f"{option} {word}: the package index has no such {back.title}"
+                )
+            found.extend(back.install(version) for version in versions)
     return tuple(dict.fromkeys(found))
 
 
-def _assembler_words(options: SelectionOptions, repro: Repro, end: FrontEnd) -> list[str]:
-    """The versions that `--ptxas` and `--assembler` name."""
-    back = end.back_end
-    if options.ptxas and back.kind != PTXAS:
-        raise UsageError(
-            f"{repro.name}: it is assembled by {back.title}; --ptxas does not apply, "
-            f"write --assembler {back.kind}==VERSION"
-        )
-    words = list(options.ptxas)
-    for text in options.assembler:
-        kind, spec = _kind_and_spec("--assembler", text, (BUNDLED, LATEST), "ptxas==13.1.115")
-        if kind != back.kind:
-            raise UsageError(
-                f"--assembler {text}: {repro.name} is assembled by {back.title} ({back.kind})"
-            )
-        words.append(spec or end.default_assembler())
-    return words
+def for_target(selection: Selection, target: Target) -> Selection:
+    """The same on another GPU; where that has another assembler, with the default of that one.
+
+    Raises:
+        UsageError, InfrastructureError: that is not available.
+    """
+    back = back_end(selection.repro.front_end, target)
+    mine = selection.ptxas
+    if back.kind != _back_end(selection).kind:
+        mine = _assemblers(selection.repro, back, [back.default])
+    return replace(selection, targets=(target,), ptxas=mine)
 
 
 def small_launch(selection: Selection, launch: PlannedLaunch) -> PlannedLaunch:

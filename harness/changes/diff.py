@@ -18,7 +18,15 @@ from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Expectation
 from harness.workarounds.expiry import broken, expired
 
-__all__ = ["all_runs", "choose_runs", "compare_runs", "expectations_of", "find_run", "previous_run"]
+__all__ = [
+    "all_runs",
+    "choose_runs",
+    "compare_runs",
+    "expectations_of",
+    "find_run",
+    "last_night",
+    "previous_run",
+]
 
 _LAST = re.compile(r"last(?:~(\d+))?")
 _SILENT_OPTIONS = {
@@ -81,6 +89,23 @@ def previous_run(store: Store, run: int) -> RunRecord | None:
         StorageError: the runs cannot be read.
     """
     return _before(all_runs(store), run, steps=1)
+
+
+def last_night(store: Store) -> tuple[RunRecord | None, RunRecord | None, Changes | None]:
+    """The last run that finished, of a matrix if there is one; the one before it; what changed.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    finished = [run for run in all_runs(store) if run.finished is not None]
+    nights = [run for run in finished if run.command.startswith("triage matrix")] or finished
+    if not nights:
+        return None, None, None
+    run = nights[-1]
+    older = previous_run(store, run.id)
+    if older is None:
+        return run, None, None
+    return run, older, compare_runs(store, older.id, run.id, expectations_of(run))
 
 
 def choose_runs(store: Store, words: Sequence[str]) -> tuple[RunRecord, RunRecord]:

@@ -153,20 +153,29 @@ def _span(metric: str, values: Sequence[object]) -> str:
 
 def _where(cells: Sequence[Facts]) -> str:
     """The coordinates that the cells share, or how many there are; configs where they are few."""
-    ptxas = [
-        f"{each.ptxas} (bundled)" if each.ptxas_origin == BUNDLED else each.ptxas for each in cells
-    ]
-    tool = _some([assembler_name(each.assembler) for each in cells], "assemblers")
     labels = [Config.of(dict(each.config)).label for each in cells]
     parts = [
         _some([each.kernel for each in cells], "kernels"),
         _some([each.launch for each in cells], "launches"),
         _some([each.target for each in cells], "targets"),
         _some([each.compiler_name if each.compiler else "PTX" for each in cells], "Tritons"),
-        f"{tool} {_some(ptxas, 'versions')}",
+        _tools(cells),
         _some(labels, "configs", shown=1),
     ]
     return " · ".join(parts)
+
+
+def _tools(cells: Sequence[Facts]) -> str:
+    """The assembler with its versions; of several, each with its own."""
+    kinds = list({assembler_name(each.assembler) for each in cells})
+    if len(kinds) > 1:
+        return _some([each.tool for each in cells], "assemblers")
+    versions = [
+        f"{each.ptxas} (bundled)" if each.ptxas_origin == BUNDLED else each.ptxas
+        for each in cells
+        if each.ptxas
+    ]
+    return f"{kinds[0]} {_some(versions, 'versions')}" if versions else kinds[0]
 
 
 def _some(words: Sequence[str], what: str, shown: int = _SHOWN) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.values.change import MetricStep, Severity
+from harness.values.timing import Faster, compare_times
 from harness.values.verdict import VerdictKind
 
 if TYPE_CHECKING:
@@ -54,10 +55,12 @@ def metric_steps(
     cell is sick now, or no longer.
     """
     if older.cubin_sha256 and _program(older) == _program(newer):
+        # What the same code takes on another day says nothing of the code.
         return ()
     found = [*_health(older, newer)] if health else []
     found += [*_spills(older, newer, rules), *_occupancy(older, newer)]
     found += [*_registers(older, newer, rules), *_others(older, newer)]
+    found += _times(older, newer)
     return tuple(sorted(found, key=lambda step: -step.severity))
 
 
@@ -123,6 +126,22 @@ def _registers(older: Facts, newer: Facts, rules: StepRules) -> Iterator[MetricS
         severity=Severity.REGISTERS if is_step else Severity.INFORMATIONAL,
         worse=after > before,
     )
+
+
+def _times(older: Facts, newer: Facts) -> Iterator[MetricStep]:
+    """A noisy metric: only intervals that are apart are a step, whatever their medians are."""
+    before, after = older.time_ms, newer.time_ms
+    if before is None or after is None:
+        return
+    faster = compare_times(before, after)
+    if faster is not Faster.AMBIGUOUS:
+        yield MetricStep(
+            metric="time_ms",
+            older=before.median,
+            newer=after.median,
+            severity=Severity.TIME,
+            worse=faster is Faster.FIRST,
+        )
 
 
 def _others(older: Facts, newer: Facts) -> Iterator[MetricStep]:

@@ -167,8 +167,8 @@ class ChangedCell:
     config: Mapping[str, Scalar]
     target: str
     triton: str | None
-    ptxas: str
-    ptxas_origin: str
+    ptxas: str | None
+    ptxas_origin: str | None
     older: _Side | None
     newer: _Side | None
     steps: tuple[_Step, ...]

@@ -12,9 +12,9 @@ from harness.cells.plan import plan_launch
 from harness.cells.run import open_bench
 from harness.cells.selection import small_launch
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
+from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end
 from harness.frontends.triton.interpreter import interpret
-from harness.frontends.triton.lower import fetch_launch_code
 from harness.processes.hub import Hub
 from harness.store.store import Store
 from harness.values.check import Agreement, CheckRow, Interpretation, LaunchComparison, SameProgram

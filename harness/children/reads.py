@@ -96,17 +96,19 @@ class ReadsWatch:
     """What is read from `start` to `stop`.
 
     What lies below the folders of `own` is no input: the sources that the capture is keyed by, and
-    folders that exist for this capture alone. Nor is the launch's own `file`.
+    folders that exist for this capture alone. Nor is the launch's own `file`, nor what lies in the
+    `packages` of the compiler.
     """
 
-    def __init__(self, own: Sequence[str], file: str) -> None:
+    def __init__(self, own: Sequence[str], file: str, *, packages: Sequence[str] = ()) -> None:
         paths = sysconfig.get_paths()
         self._standard = _below([paths["stdlib"], paths["platstdlib"]])
         # Without a virtual environment, installed packages lie below the standard library.
         self._site = _below([paths["purelib"], paths["platlib"]])
         beside_torch = [str(Path(folder).parent) for folder in _folders_of("torch")]
         needs = [f"{folder}/{name}" for folder in beside_torch for name in _TORCH_NEEDS]
-        self._packages = _below([*_folders_of("torch"), *_folders_of("triton"), *needs])
+        known = [folder for name in ("torch", "triton", *packages) for folder in _folders_of(name)]
+        self._packages = _below([*known, *needs])
         # What these ask of the environment and look for is keyed, or is no matter of the launch.
         self._silent = (*self._packages, *_below([str(Path(__file__).parent.parent)]))
         self._own = _below(own)

@@ -12,6 +12,7 @@ import click
 import harness
 from harness.cli import streams
 from harness.values.errors import OutputError, TriageError
+from harness.values.toolchain import name_kinds_with
 
 __all__ = ["cli", "main"]
 
@@ -45,6 +46,10 @@ _COMMANDS = {
         "harness.cli.diagnosis.workaround",
         "Find what can be done today, and prove it.",
     ),
+    "rank": (
+        "harness.cli.kernels.rank",
+        "Order the configs of a kernel by their expected time.",
+    ),
     "check": (
         "harness.cli.kernels.check",
         "Find configs that compute something else than the others.",
@@ -61,6 +66,7 @@ _COMMANDS = {
         "Failures by signature: versions, states, and who knows of them.",
     ),
     "site": ("harness.cli.nights.site", "Write what is stored as static pages, to look at."),
+    "watch": ("harness.cli.nights.watch", "Send what a night changed, one message each."),
     "export": ("harness.cli.nights.export", "Write results as JSON lines, CSV, Parquet, ..."),
     "kernels": ("harness.cli.kernels.kernels", "List the kernels that have a repro."),
     "import": ("harness.cli.kernels.import_", "Write repros from a Triton cache or dump folder."),
@@ -113,12 +119,18 @@ def cli() -> None:
 def main() -> NoReturn:
     """Run the command line; our errors become one line and their exit code."""
     streams.take_over()
+    name_kinds_with(_name_registered)
     try:
         code = _run()
         streams.finish()
     except OutputError as error:
         code = _tell(error)
     sys.exit(code)
+
+
+def _name_registered() -> None:
+    """For rows of a compiler that the command itself has no need of."""
+    importlib.import_module("harness.frontends.registry").name_registered()
 
 
 def _run() -> int:

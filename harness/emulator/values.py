@@ -18,6 +18,7 @@ __all__ = [
     "Budget",
     "Bytes",
     "Checks",
+    "Element",
     "Fault",
     "FaultKind",
     "Launch",
@@ -31,6 +32,8 @@ __all__ = [
     "Schedule",
     "TensorMap",
     "TensorMapArgument",
+    "Trace",
+    "TraceLink",
     "Uninitialised",
 ]
 
@@ -212,6 +215,41 @@ class Uninitialised:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Element:
+    """Bytes of an allocation: its number in the launch, the first of them, and how many."""
+
+    allocation: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceLink:
+    """An instruction that hands a difference on, and its value in either run.
+
+    `thread` is its number in its block, None where a warp acts as one.
+    """
+
+    place: Place
+    thread: int | None
+    warp: int
+    values: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """The way of a difference, from where it begins to an element. `why` says how it begins.
+
+    `program` is the CTA (x, y, z). `not_run`: it cannot be traced, and why.
+    """
+
+    links: tuple[TraceLink, ...] = ()
+    why: str = ""
+    program: tuple[int, int, int] | None = None
+    not_run: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What came of a run.
 
@@ -230,4 +268,5 @@ class Outcome:
     ctas: int = 0
     ctas_of: int = 0
     is_sample: bool = False
+    is_ordered: bool = False
     unknown: tuple[str, ...] = ()

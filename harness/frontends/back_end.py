@@ -1,7 +1,8 @@
 """What an assembler is to the rest of the program: it ends what a front end begins.
 
 ptxas is one, and what takes another compiler's own code is another. A back end knows its versions,
-runs one of them on one program, and says what that means and needs. A front end names its own.
+runs one of them on one program, and says what that means and needs. A front end names its own for
+each target; `no_assembler` stands for none.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class BackEnd(Protocol):
 
     `kind` names it in ids and options, `title` for people. `takes` is the stage of the front end
     that it takes, and the name of the artifact that holds it; `code` is what people call that.
+    `default` is what is used where none is named: `bundled` where the compiler brings it along, a
+    version, or `latest`.
     What is done to PTX as text (reduced, executed, varied) is done where `takes` is `ptx`.
     """
 
@@ -50,6 +53,7 @@ class BackEnd(Protocol):
     title: str
     takes: str
     code: str
+    default: str
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
         """The versions that can be installed here, oldest first.

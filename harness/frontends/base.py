@@ -167,22 +167,27 @@ class FrontEnd(Protocol):
     """One kernel language and its compiler.
 
     `kind` names it in ids and options, `title` for people. `suffixes` are those of files that
-    `--kernel` takes. `stages` are what it lowers a kernel through, in order; the last is what the
-    assembler takes. `options` of a config leave the kernel's meaning alone. `levels` are those at
-    which a kernel can be reduced besides what the assembler takes. `interprets`: its launches can
-    be run without its compiler, and compared. `patches`: its kernels are Python with a tuner, whose
-    source a patch can change. `back_end` is the assembler that takes the last of its stages.
+    `--kernel` takes; Python files are taken that import one of `modules`. `stages` are what it
+    lowers a kernel through, in order, whatever the target. `options` of a config leave the kernel's
+    meaning alone. `levels` are those at which a kernel can be reduced besides what the assembler
+    takes. `interprets`: its launches can be run without its compiler, and compared. `patches`: its
+    kernels are Python with a tuner, whose source a patch can change. `back_ends` are all that
+    `back_end` may name.
     """
 
     kind: str
     title: str
-    back_end: BackEnd
+    back_ends: tuple[BackEnd, ...]
     suffixes: tuple[str, ...]
+    modules: tuple[str, ...]
     stages: tuple[str, ...]
     options: tuple[str, ...]
     levels: tuple[str, ...]
     interprets: bool
     patches: bool
+
+    def back_end(self, target: Target) -> BackEnd:
+        """What assembles for a target: it takes the last of the stages there."""
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         """The kernel of a file, or one of its kernels.
@@ -227,9 +232,6 @@ class FrontEnd(Protocol):
         Raises:
             InfrastructureError: there is none.
         """
-
-    def default_assembler(self) -> str:
-        """`bundled` where the compiler brings an assembler along; else a version, or `latest`."""
 
     def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:
         """What keeps captures alive between their lowerings; limits are those of launch code."""

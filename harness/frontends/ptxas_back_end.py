@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.bench.assemble import PtxInput, assemble, inspect_cubin
 from harness.judging.judge import judge_ptxas
+from harness.packages.versions import LATEST
 from harness.ptxas.resources import combine
 from harness.toolchains.install import (
     find_nvdisasm,
@@ -18,7 +19,7 @@ from harness.toolchains.installed import installed_versions
 from harness.toolchains.offered import available_ptxas
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.resources import Resources
-from harness.values.toolchain import PTX, PTXAS
+from harness.values.toolchain import BUNDLED, PTX, PTXAS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from harness.values.toolchain import Assembler, Tool
     from harness.values.verdict import Verdict
 
-__all__ = ["PTXAS_BACK_END"]
+__all__ = ["BUNDLED_BACK_END", "PTXAS_BACK_END"]
 
 
 class _PtxasBackEnd:
@@ -41,6 +42,9 @@ class _PtxasBackEnd:
     title = PTXAS
     takes = PTX
     code = "PTX"
+
+    def __init__(self, default: str) -> None:
+        self.default = default
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
         return [version for version, _ in available_ptxas(prereleases=prereleases)]
@@ -98,4 +102,6 @@ class _PtxasBackEnd:
         return judge_ptxas(evidence)
 
 
-PTXAS_BACK_END: BackEnd = _PtxasBackEnd()
+PTXAS_BACK_END: BackEnd = _PtxasBackEnd(LATEST)
+BUNDLED_BACK_END: BackEnd = _PtxasBackEnd(BUNDLED)
+"""ptxas by itself, and as a compiler brings it along."""

@@ -16,16 +16,28 @@ from harness.values.toolchain import NVCC, PTX, TRITON, name_kind
 
 if TYPE_CHECKING:
     from harness.bench.bench import Sessions
+    from harness.frontends.back_end import BackEnd
     from harness.frontends.base import FrontEnd
     from harness.processes.hub import Hub
+    from harness.values.target import Target
 
-__all__ = ["OpenSessions", "front_end", "front_ends", "kinds", "stages_of"]
+__all__ = [
+    "OpenSessions",
+    "back_end",
+    "front_end",
+    "front_ends",
+    "kinds",
+    "name_registered",
+    "stages_of",
+]
 
 GROUP = "kernel_triage.front_ends"
 _OURS = {
     TRITON: "harness.frontends.triton.front_end:TRITON_FRONT_END",
     PTX: "harness.frontends.ptx.front_end:PTX_FRONT_END",
     NVCC: "harness.frontends.cuda.front_end:CUDA_FRONT_END",
+    "nvrtc": "harness.frontends.cuda.front_end:NVRTC_FRONT_END",
+    "tilelang": "harness.frontends.tilelang.front_end:TILELANG_FRONT_END",
 }
 
 
@@ -48,19 +60,33 @@ def front_end(kind: str) -> FrontEnd:
     """
     if kind in _OURS:
         module, _, name = _OURS[kind].partition(":")
-        return cast("FrontEnd", getattr(importlib.import_module(module), name))
+        ours = cast("FrontEnd", getattr(importlib.import_module(module), name))
+        name_kind(kind, ours.title)
+        return ours
     point = _registered().get(kind)
     if point is None:
         raise UsageError(f"no compiler of the kind {kind!r}; there are {', '.join(kinds())}")
     end = cast("FrontEnd", point.load())
     name_kind(kind, end.title)
-    name_kind(end.back_end.kind, end.back_end.title)
+    for back in end.back_ends:
+        name_kind(back.kind, back.title)
     return end
+
+
+def back_end(kind: str, target: Target) -> BackEnd:
+    """What assembles for a target what a kind of compiler generates."""
+    return front_end(kind).back_end(target)
 
 
 def stages_of(kind: str) -> tuple[str, ...]:
     """The stages of a kind of compiler; none where its package is not installed any more."""
     return front_end(kind).stages if kind in kinds() else ()
+
+
+def name_registered() -> None:
+    """Load the front ends of other packages, which names their kinds for people."""
+    for kind in _registered():
+        front_end(kind)
 
 
 def front_ends() -> list[FrontEnd]:

@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from harness.gpu.measured import GpuFacts, GpuRun
+from harness.gpu.measured import GpuFacts, GpuRun, GpuTimes
 from harness.gpu.trip import Trip, TripLaunch
 
 __all__ = ["Answers", "AnswersError", "head_of", "read_answers"]
 
 _VERSION = 1
+_TIMES = ("timed", "untimed")
+# Milliseconds and megahertz that no run and no GPU has.
+_LONGEST, _FASTEST = 1e8, 1e5
 
 
 class AnswersError(ValueError):
@@ -45,15 +48,20 @@ class _Line(msgspec.Struct, frozen=True):
 
     blob: str | None = None
     case: int | None = None
+    status: str = ""
     end: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class Answers:
-    """The runs of each case, and bytes by sha256; `is_whole`: everything has been executed."""
+    """The runs and times of each case, and bytes by sha256.
+
+    `is_whole`: everything has been executed.
+    """
 
     gpu: GpuFacts
     runs: dict[int, list[GpuRun]] = field(default_factory=dict)
+    times: dict[int, GpuTimes] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
     is_whole: bool = False
 
@@ -112,6 +120,8 @@ class _Reader:
             raise AnswersError("something follows the last line")
         if kind.blob is not None:
             self._blob(msgspec.json.decode(line, type=_Blob))
+        elif kind.case is not None and kind.status in _TIMES:
+            self._time(msgspec.json.decode(line, type=GpuTimes))
         elif kind.case is not None:
             self._run(msgspec.json.decode(line, type=GpuRun))
         elif kind.end:
@@ -129,7 +139,7 @@ class _Reader:
 
     def _blob(self, blob: _Blob) -> None:
         assert self.answers is not None
-        most = max((size for each in self.trip.launches for size in _sizes(each)), default=0)
+        most = max((n for each in self.trip.launches for n in _sent_sizes(each)), default=0)
         if not 0 <= blob.size <= most:
             raise AnswersError(f"{blob.size} bytes; the largest buffer has {most}")
         unpacker = zlib.decompressobj()
@@ -137,6 +147,19 @@ class _Reader:
         if len(data) != blob.size or hashlib.sha256(data).hexdigest() != blob.blob:
             raise AnswersError("the bytes are not those that the line names")
         self.answers.blobs[blob.blob] = data
+
+    def _time(self, times: GpuTimes) -> None:
+        assert self.answers is not None
+        case = times.case
+        if not 0 <= case < len(self.trip.carried):
+            raise AnswersError(f"no case {case}")
+        if case in self.answers.times:
+            raise AnswersError(f"case {case} has been timed already")
+        if len(times.ms) > self.trip.samples or not all(0 <= each < _LONGEST for each in times.ms):
+            raise AnswersError(f"case {case}: no times of {self.trip.samples} runs")
+        if not all(0 < each < _FASTEST for each in times.sm_mhz):
+            raise AnswersError(f"case {case}: no clock has these frequencies")
+        self.answers.times[case] = times
 
     def _run(self, run: GpuRun) -> None:
         assert self.answers is not None
@@ -149,17 +172,20 @@ class _Reader:
         if (run.run is None) == (run.status == "ended"):
             raise AnswersError(f"case {run.case}: {run.status}, and which run it was does not fit")
         if run.status == "ended":
-            self._check(run, _sizes(launch))
+            self._check(run, launch)
         before.append(run)
 
-    def _check(self, run: GpuRun, sizes: list[int]) -> None:
+    def _check(self, run: GpuRun, launch: TripLaunch) -> None:
         assert self.answers is not None
+        sizes = _sizes(launch)
         if run.run is None or not 0 <= run.run < self.trip.repeats:
             raise AnswersError(f"case {run.case} has no run {run.run}")
         if len(run.buffers) != len(sizes):
             raise AnswersError(f"{len(run.buffers)} buffers; the launch has {len(sizes)}")
         if any(not 0 <= guard.buffer < len(sizes) for guard in run.guards):
             raise AnswersError("a guard of no buffer")
+        if launch.digest:
+            return
         for sha256, size in zip(run.buffers, sizes, strict=True):
             data = self.answers.blobs.get(sha256)
             found = self.known.get(sha256) if data is None else len(data)
@@ -169,3 +195,8 @@ class _Reader:
 
 def _sizes(launch: TripLaunch) -> list[int]:
     return [each.size for each in launch.emulation.buffers]
+
+
+def _sent_sizes(launch: TripLaunch) -> list[int]:
+    """Of the buffers whose bytes come back."""
+    return [] if launch.digest else _sizes(launch)

@@ -13,6 +13,7 @@ from harness.frontends.base import Selection
 from harness.gpu.answers import Answers
 from harness.gpu.gathering import Gathering, gather_ptx
 from harness.gpu.gathering_launches import gather_launches
+from harness.gpu.gathering_shapes import gather_shapes
 from harness.gpu.measured import GpuFacts
 from harness.gpu.packing import write_pack
 from harness.gpu.places import Destination, head_of_file, read_results, travel
@@ -23,7 +24,7 @@ from harness.runs.executing import Executed
 from harness.runs.jobs import RunTrial
 from harness.runs.raw_ptx import RawInputs
 from harness.store.store import Store
-from harness.values.errors import EmptySelectionError
+from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.kernel import Repro
 from harness.values.run import RunRow
 
@@ -35,7 +36,8 @@ class GpuQuestion:
     """What is to be launched: cells, at which -O levels, on which inputs.
 
     `inputs` gives those of a repro of raw PTX. `trials` and `budget` are of the emulator, which is
-    the referee.
+    the referee. `measure`: how long it takes; kernels are then launched at their own shapes, where
+    nothing is emulated.
     """
 
     selections: Sequence[Selection]
@@ -44,6 +46,7 @@ class GpuQuestion:
     trials: tuple[RunTrial, ...]
     budget: Budget
     limit: float
+    measure: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,14 @@ async def _gather(
 ) -> Trip:
     gathering = Gathering(command=command, limit=question.limit)
     for selection in question.selections:
+        if selection.repro.ptx is None and question.measure:
+            try:
+                await gather_shapes(bench, selection, question.levels, gathering, tell)
+            except TriageError as error:
+                if len(question.selections) == 1:
+                    raise
+                tell(f"{selection.repro.name}: left out: {error}")
+            continue
         if selection.repro.ptx is None:
             await gather_launches(
                 bench,
@@ -140,6 +151,8 @@ async def _gather(
             gathering,
             tell,
         )
+        if question.measure:
+            gathering.time_new()
     trip = gathering.trip()
     if not trip.carried:
         why = next((case.problem for case in trip.cases if case.problem), "nothing is selected")

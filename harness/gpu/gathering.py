@@ -36,6 +36,12 @@ class Gathering:
     limit: float
     launches: list[TripLaunch] = field(default_factory=list)
     cases: list[TripCase] = field(default_factory=list)
+    timings: list[tuple[int, ...]] = field(default_factory=list)
+
+    def time_new(self) -> None:
+        """Have the cases that were added since the last time timed in turns."""
+        first = max((number + 1 for group in self.timings for number in group), default=0)
+        self.timings.append(tuple(range(first, len(self.cases))))
 
     def launch(self, launch: TripLaunch) -> int:
         """The number of a launch; one that is there already is not taken twice."""
@@ -50,6 +56,7 @@ class Gathering:
             cases=tuple(self.cases),
             command=self.command,
             limit=self.limit,
+            timings=tuple(self.timings),
         )
 
 

@@ -96,7 +96,7 @@ async def _launch(
     except (NotRunError, TriageError) as error:
         return str(error)
     text = bench.store.artifacts.get(emulation.ptx).decode(errors="replace")
-    known = run_evidence(bench.store, variant, (), Found(), text, None)
+    known = run_evidence(bench.store.artifacts.get, variant, (), Found(), text, None)
     return gathering.launch(
         TripLaunch(
             emulation=emulation,

@@ -18,7 +18,7 @@ from harness.runs.judging import Judgement, Trusted
 from harness.values.run import OutputFacts, RunVerdict
 from harness.values.verdict import Signature
 
-__all__ = ["judge_measured"]
+__all__ = ["judge_end", "judge_measured"]
 
 _STAGE = "run"
 # CUDA driver API, CUresult: what a kernel that was started may end with.
@@ -32,6 +32,25 @@ def judge_measured(cases: Sequence[Measured], referee: Referee, gpu: GpuFacts) -
     """Say what each cubin of one launch did; each is a witness of the others."""
     bench = _Bench(cases=cases, referee=referee, gpu=gpu)
     return [bench.judge(case) for case in cases]
+
+
+def judge_end(case: Measured, names: Sequence[str], gpu: GpuFacts) -> Judgement | None:
+    """What went wrong before there were values, by what its machine saw; `names` of the buffers."""
+    if not case.runs:
+        return _not_run("the GPU's machine gave no result for it: the run was cut off")
+    last = case.runs[-1]
+    if last.status == "refused":
+        return _refused(last, gpu)
+    verdict, words = _end_of(last)
+    if verdict is None:
+        guard = next((each for run in case.runs for each in run.guards), None)
+        if guard is None:
+            return None
+        verdict = RunVerdict.MEMORY_FAULT
+        words = f"{guard.bytes} bytes {guard.side} {names[guard.buffer]} were written"
+    return Judgement(
+        verdict=verdict, reason=f"measured: {words}", signature=_signature(verdict, words)
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,38 +77,28 @@ class _Bench:
 
     def _not_ended(self, case: Measured) -> Judgement | None:
         """What went wrong before there were values."""
-        if not case.runs:
-            return _not_run("the GPU's machine gave no result for it: the run was cut off")
-        last = case.runs[-1]
-        if last.status == "refused":
-            return _refused(last, self.gpu)
-        verdict, words = _end_of(last)
-        if verdict is None:
-            guard = next(((run, each) for run in case.runs for each in run.guards), None)
-            if guard is None:
-                return None
-            name = self.referee.names[guard[1].buffer]
-            verdict = RunVerdict.MEMORY_FAULT
-            words = f"{guard[1].bytes} bytes {guard[1].side} {name} were written"
-        return self._accused(case, verdict, f"measured: {words}", words)
+        found = judge_end(case, self.referee.names, self.gpu)
+        if found is None or found.verdict is RunVerdict.NOT_RUN or _is_refused(case):
+            return found
+        return self._accused(case, found)
 
-    def _accused(self, case: Measured, verdict: RunVerdict, reason: str, words: str) -> Judgement:
+    def _accused(self, case: Measured, found: Judgement) -> Judgement:
         """A fault: the PTX's own where the emulator says so, else the cubin's."""
         of_ptx = self._fault_of_ptx()
         if of_ptx is not None:
-            return Judgement(
-                verdict=verdict,
-                reason=f"{reason}; {of_ptx}",
+            return replace(
+                found,
+                reason=f"{found.reason}; {of_ptx}",
                 reference=EMULATOR_WORDS,
-                signature=self.referee.judgement.signature or _signature(verdict, words),
+                signature=self.referee.judgement.signature or found.signature,
             )
         unspecified = self._unspecified()
         if unspecified:
-            return replace(unspecified, reason=f"{reason}; {unspecified.reason}")
+            return replace(unspecified, reason=f"{found.reason}; {unspecified.reason}")
         alike = [each.words for each in self._others(case) if self.referee.agrees(each)]
-        if self.referee.emulated is not None and alike:
-            reason += f"; {alike[0]} ends as the emulator does"
-        return Judgement(verdict=verdict, reason=reason, signature=_signature(verdict, words))
+        if self.referee.emulated is None or not alike:
+            return found
+        return replace(found, reason=f"{found.reason}; {alike[0]} ends as the emulator does")
 
     def _fault_of_ptx(self) -> str | None:
         """What is wrong with the program itself, with every compiler."""
@@ -249,6 +258,10 @@ class _Bench:
             verdict=RunVerdict.RAN,
             reason=f"measured: {alike}; there is nothing to compare it with: {why}",
         )
+
+
+def _is_refused(case: Measured) -> bool:
+    return case.runs[-1].status == "refused"
 
 
 def _went_wrong(case: Measured) -> bool:

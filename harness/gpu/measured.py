@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["GpuFacts", "GpuRun", "GuardWrite", "Measured"]
+__all__ = ["GpuFacts", "GpuRun", "GpuTimes", "GuardWrite", "Measured"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,8 @@ class GuardWrite:
 class GpuRun:
     """One run of one case; `case` is its number in the manifest.
 
-    `buffers` are the sha256 of what they held afterwards. Of what was refused, or faulted, `call`,
+    `buffers` are the sha256 of what they held afterwards, `glimpses` some of their bytes where the
+    others do not come back, in hexadecimal digits. Of what was refused, or faulted, `call`,
     `code`, `name` and `words` are the driver's; `needs` is what it says of the entry.
     """
 
@@ -45,6 +46,7 @@ class GpuRun:
     status: Literal["ended", "fault", "refused", "hang", "died"]
     buffers: tuple[str, ...] = ()
     guards: tuple[GuardWrite, ...] = ()
+    glimpses: tuple[str, ...] = ()
     seconds: float | None = None
     needs: dict[str, int] = field(default_factory=dict)
     call: str = ""
@@ -55,11 +57,26 @@ class GpuRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTimes:
+    """Times of one case in the order of its runs; `words` say why there are none.
+
+    `ms` are milliseconds, `sm_mhz` the clock beside each where it could be read.
+    """
+
+    case: int
+    status: Literal["timed", "untimed"]
+    ms: tuple[float, ...] = ()
+    sm_mhz: tuple[int, ...] = ()
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """The runs of one cubin; `words` name its ptxas and flags."""
 
     words: str
     runs: tuple[GpuRun, ...]
+    times: GpuTimes | None = None
     is_asked: bool = True
 
     @property

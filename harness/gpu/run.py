@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from harness.emulator.values import Checks
 from harness.gpu.answers import Answers
 from harness.gpu.freedom import filled_variants, moved_variants, read_freedom
 from harness.gpu.judging import judge_measured
+from harness.gpu.judging_digests import judge_digests
 from harness.gpu.measured import GpuFacts, Measured
 from harness.gpu.packing import manifest_bytes
 from harness.gpu.referee import Referee, Variant
@@ -25,6 +27,7 @@ from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.row import Row
 from harness.values.run import RunRow, RunVerdict
+from harness.values.timing import time_of
 from harness.values.toolchain import GPU
 from harness.values.verdict import Stage, VerdictKind
 
@@ -69,25 +72,44 @@ async def judge_trip(
 ) -> list[Executed]:
     """Judge every case that was asked for, in their order."""
     numbers = {id(case): number for number, case in enumerate(trip.carried)}
-    found: dict[int, Executed] = {}
-    for index, launch in enumerate(trip.launches):
+
+    async def judged(index: int, launch: TripLaunch) -> dict[int, Executed]:
         cases = [case for case in trip.carried if case.launch == index]
-        if not cases:
-            continue
-        measured = [
-            Measured(words=case.words, runs=tuple(answers.runs.get(numbers[id(case)], ())))
-            for case in cases
-        ]
-        referee = await _referee(bench, launch, answers, measured, tell)
-        for case, each, judgement in zip(
-            cases, measured, judge_measured(measured, referee, answers.gpu), strict=True
-        ):
-            found[id(case)] = _executed(case, judgement, answers.gpu, each)
+        measured = [_measured(case, numbers[id(case)], answers) for case in cases]
+        judgements = await _judgements(bench, launch, answers, measured, tell) if cases else []
+        return {
+            id(case): _executed(case, judgement, answers.gpu, each)
+            for case, each, judgement in zip(cases, measured, judgements, strict=True)
+        }
+
+    found: dict[int, Executed] = {}
+    for part in await asyncio.gather(*(judged(*pair) for pair in enumerate(trip.launches))):
+        found |= part
     for case in trip.cases:
         if case.problem:
             judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=case.problem)
             found[id(case)] = _executed(case, judgement, answers.gpu, None)
     return [found[id(case)] for case in trip.cases if not case.is_witness]
+
+
+def _measured(case: TripCase, number: int, answers: Answers) -> Measured:
+    runs = tuple(answers.runs.get(number, ()))
+    return Measured(words=case.words, runs=runs, times=answers.times.get(number))
+
+
+async def _judgements(
+    bench: Workbench,
+    launch: TripLaunch,
+    answers: Answers,
+    measured: Sequence[Measured],
+    tell: Callable[[str], None],
+) -> list[Judgement]:
+    if launch.digest:
+        text = bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
+        buffers = launch.emulation.buffers
+        return [judge_digests(each, buffers, text, answers.gpu) for each in measured]
+    referee = await _referee(bench, launch, answers, measured, tell)
+    return judge_measured(measured, referee, answers.gpu)
 
 
 async def _referee(
@@ -162,6 +184,7 @@ def _executed(
     case: TripCase, judgement: Judgement, gpu: GpuFacts, measured: Measured | None
 ) -> Executed:
     seconds = [run.seconds for run in measured.runs if run.seconds] if measured else []
+    times = measured.times if measured and measured.times else None
     compiled = case.compiled
     row = RunRow(
         cell=str(case.cell),
@@ -179,6 +202,9 @@ def _executed(
         reference=judgement.reference,
         outputs=judgement.outputs,
         seconds=round(sum(seconds), 6) if seconds else None,
+        time_ms=time_of(times.ms, times.sm_mhz) if times else None,
+        time_samples=times.ms if times else (),
+        sm_mhz=times.sm_mhz if times else (),
         compiled=compiled,
     )
     return Executed(
@@ -201,6 +227,7 @@ def _result(row: RunRow, compiled: Row) -> Row:
         signature=row.run_signature,
         code=None,
         seconds=row.seconds,
+        time_ms=row.time_ms,
     )
 
 

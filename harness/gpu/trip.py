@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from harness.emulator.values import TensorMap
 from harness.runs.emulating import Emulation
@@ -13,13 +13,25 @@ from harness.values.cell import CellId
 from harness.values.row import Row
 from harness.values.run import Argument
 
-__all__ = ["LIMIT", "REPEATS", "KeptTrusted", "Trip", "TripCase", "TripLaunch", "manifest"]
+__all__ = [
+    "LIMIT",
+    "REPEATS",
+    "SAMPLES",
+    "KeptTrusted",
+    "Trip",
+    "TripCase",
+    "TripLaunch",
+    "manifest",
+]
 
 REPEATS = 2
 """Runs of each cubin: it is compared with another one only where it agrees with itself."""
 
 LIMIT = 10.0
 """Seconds that one run may take until it counts as a hang; small launches take microseconds."""
+
+SAMPLES = 30
+"""Timed runs of each cubin; fewer of one that takes long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +48,8 @@ class TripLaunch:
     """One PTX and what it is launched with, as the emulator takes it.
 
     `tensors` are the arguments that are compared afterwards; `types`, `unwritten` and `is_clean`
-    are as in `RunEvidence`.
+    are as in `RunEvidence`. With a `digest`, what the buffers hold afterwards does not come back,
+    but a digest of all of it or of windows; nothing is emulated then.
     """
 
     emulation: Emulation
@@ -45,6 +58,7 @@ class TripLaunch:
     types: tuple[str, ...] = ()
     unwritten: tuple[int, ...] = ()
     is_clean: bool = True
+    digest: Literal["whole", "windows"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +89,18 @@ class TripCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trip:
-    """What goes to a GPU together, and the command that asked for it."""
+    """What goes to a GPU together, and the command that asked for it.
+
+    `timings` are numbers of `cases` that are timed in turns, `samples` times each.
+    """
 
     launches: tuple[TripLaunch, ...]
     cases: tuple[TripCase, ...]
     command: str
     limit: float = LIMIT
     repeats: int = REPEATS
+    timings: tuple[tuple[int, ...], ...] = ()
+    samples: int = SAMPLES
 
     @property
     def carried(self) -> list[TripCase]:
@@ -101,11 +120,17 @@ class Trip:
 
 def manifest(trip: Trip) -> dict[str, Any]:
     """What `pack.json` says: all that the runner needs, and no more."""
+    place = {id(case): number for number, case in enumerate(trip.carried)}
+    timings = [
+        [place[id(trip.cases[n])] for n in group if trip.cases[n].cubin] for group in trip.timings
+    ]
     return {
         "pack": 1,
         "limit": trip.limit,
         "repeats": trip.repeats,
-        "launches": [_launch(each.emulation) for each in trip.launches],
+        "samples": trip.samples,
+        "timings": [group for group in timings if group],
+        "launches": [{**_launch(each.emulation), "digest": each.digest} for each in trip.launches],
         "cases": [
             {
                 "name": str(case.cell),

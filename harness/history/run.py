@@ -10,14 +10,16 @@ from fnmatch import fnmatchcase
 import msgspec
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from harness.matrix.selectors import read_tool
 from harness.packages.versions import toolchain_order
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.launch_label import LaunchLabel
-from harness.values.matrix import Coordinates, Selector
+from harness.values.matrix import Coordinates, Selector, ToolRange
 from harness.values.row import Row
 from harness.values.target import Target
+from harness.values.toolchain import PTX, PTXAS, TRITON
 
 __all__ = ["HistoryOptions", "read_history"]
 
@@ -26,7 +28,10 @@ _decode = msgspec.json.Decoder(Row).decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryOptions:
-    """The options as the user wrote them; `triton` and `ptxas` are specifiers of versions."""
+    """The options as the user wrote them.
+
+    `triton` and `ptxas` are specifiers of versions, `compiler` and `assembler` kinds with those.
+    """
 
     kernel: str
     sm: Sequence[str] = ()
@@ -35,6 +40,8 @@ class HistoryOptions:
     launch: str | None = None
     set: Sequence[str] = ()
     config: str = ""
+    compiler: str | None = None
+    assembler: str | None = None
 
 
 def read_history(store: Store, options: HistoryOptions) -> list[Row]:
@@ -49,8 +56,8 @@ def read_history(store: Store, options: HistoryOptions) -> list[Row]:
     """
     selector = Selector(
         launch=options.launch,
-        triton=_specifiers("--triton", options.triton),
-        ptxas=_specifiers("--ptxas", options.ptxas),
+        compilers=_ranges("--triton", TRITON, options.triton, options.compiler),
+        assemblers=_ranges("--ptxas", PTXAS, options.ptxas, options.assembler),
         config=ConfigFilter.parse(options.config),
     )
     targets = {str(Target.parse(word)) for word in options.sm}
@@ -98,6 +105,13 @@ def _specifiers(option: str, text: str | None) -> SpecifierSet | None:
         ) from None
 
 
+def _ranges(
+    option: str, kind: str, versions: str | None, tool: str | None
+) -> tuple[ToolRange, ...]:
+    own = [ToolRange(kind=kind, versions=_specifiers(option, versions))] if versions else []
+    return (*own, *([read_tool(tool)] if tool else []))
+
+
 def _coordinates(row: Row) -> Coordinates:
     return Coordinates(
         cell=row.cell,
@@ -105,7 +119,9 @@ def _coordinates(row: Row) -> Coordinates:
         launch=row.launch,
         config=Config.of(row.config),
         target=row.target,
-        triton=row.compiler_version,
+        compiler=row.compiler or PTX,
+        version=row.compiler_version,
+        assembler=row.assembler,
         ptxas=row.ptxas,
         ptxas_origin=row.ptxas_origin,
     )

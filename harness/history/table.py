@@ -13,7 +13,7 @@ from harness.judging.followed import Followed
 from harness.tables.said import Block, GridColumn, SaidGrid, SaidLine, Tone, say, verdict_said
 from harness.values.kernel import Config
 from harness.values.row import SCHEMA, Row
-from harness.values.toolchain import BUNDLED
+from harness.values.toolchain import BUNDLED, TRITON, assembler_name, compiler_name
 from harness.values.verdict import VerdictKind
 
 __all__ = ["history_document", "history_said", "sparkline"]
@@ -40,11 +40,16 @@ def _stretch(found: Stretch) -> dict[str, Any]:
         "launch": first.launch,
         "config": first.config,
         "target": first.target,
-        "first": {"triton": first.triton, "ptxas": first.ptxas},
-        "last": {"triton": last.triton, "ptxas": last.ptxas},
+        "first": _toolchain(first),
+        "last": _toolchain(last),
         "cells": [row.cell for row in found.rows],
         "words": found.words,
     }
+
+
+def _toolchain(row: Row) -> dict[str, str | None]:
+    names = ("triton", "ptxas", "compiler", "compiler_version", "assembler")
+    return {name: getattr(row, name) for name in names}
 
 
 def history_said(rows: Sequence[Row], condition: Condition | None = None) -> list[Block]:
@@ -116,23 +121,32 @@ def _sparklines(rows: Sequence[Row]) -> Iterator[SaidLine]:
 
 
 def _grid(rows: Sequence[Row], condition: Condition | None) -> SaidGrid:
-    columns = [GridColumn(title=title) for title in ("cell", "Triton", "ptxas", "verdict")]
+    names = {compiler_name(row.compiler or TRITON) for row in rows}
+    tools = {assembler_name(row.assembler) for row in rows if row.ptxas}
+    titles = ("cell", _only(names, "compiler"), _only(tools, "assembler"), "verdict")
+    columns = [GridColumn(title=title) for title in titles]
     columns += [
         GridColumn(title=title, is_number=True)
         for title in ("regs", "spill st", "spill ld", "occupancy")
     ]
     if condition:
         columns.append(GridColumn(title="--while"))
-    return SaidGrid(columns=tuple(columns), rows=tuple(_line(row, condition) for row in rows))
+    lines = (_line(row, condition, is_mixed=len(tools) > 1) for row in rows)
+    return SaidGrid(columns=tuple(columns), rows=tuple(lines))
 
 
-def _line(row: Row, condition: Condition | None) -> tuple[SaidLine, ...]:
+def _only(names: set[str], otherwise: str) -> str:
+    return next(iter(names)) if len(names) == 1 else otherwise
+
+
+def _line(row: Row, condition: Condition | None, *, is_mixed: bool) -> tuple[SaidLine, ...]:
     origin = " (bundled)" if row.ptxas_origin == BUNDLED else ""
     frozen = " frozen" if row.frozen else ""
+    tool = row.tool if is_mixed else row.ptxas or "none"
     return (
         say(row.short),
         say(row.compiler_version or "-"),
-        say(f"{row.ptxas}{origin}{frozen}"),
+        say(f"{tool}{origin}{frozen}"),
         verdict_said(row.verdict, [say(f" {row.code}")] if row.code else ()),
         *(say(_number(each)) for each in (row.n_regs, row.spill_stores, row.spill_loads)),
         say("-" if row.occupancy is None else f"{row.occupancy:.1%}"),

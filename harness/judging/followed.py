@@ -292,7 +292,7 @@ def toolchain_of(row: Row) -> str:
 
 def _measure_of(row: Row, thresholds: Thresholds) -> str | None:
     """The number by which a row is sick."""
-    if row.verdict != VerdictKind.SICK.value or row.stage not in _PTXAS_STAGES:
+    if row.verdict != VerdictKind.SICK.value or not works(VerdictKind.SICK, row.stage):
         return None
     stores, loads = row.spill_stores or 0, row.spill_loads or 0
     if stores + loads >= thresholds.spill_bytes:

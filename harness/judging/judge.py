@@ -49,8 +49,9 @@ class CellEvidence:
     instructions of its inline assembly that the PTX has not. `trouble` says why our own side
     failed. `compiler` is what people call the compiler; `judge_lowering` is its front end's verdict
     on a lowering that raised or did not end well. `code` is what people call the program that the
-    assembler takes, and `judge_code` its back end's verdict on a run that left no machine code.
-    `kernel` is the kernel's name in a program that is no PTX.
+    assembler `takes` (the last stage, where it is not `is_assembled`), and `judge_code` its back
+    end's verdict on a run that left no machine code. `kernel` is the kernel's name in a program
+    that is no PTX.
     """
 
     target: Target
@@ -69,6 +70,8 @@ class CellEvidence:
     compiler: str = compiler_name(TRITON)
     judge_lowering: Callable[[Lowering], Verdict] = judge_lowering
     code: str = "PTX"
+    takes: Stage = Stage.PTX
+    is_assembled: bool = True
     judge_code: Callable[[CellEvidence], Verdict] = judge_ptxas
     kernel: str | None = None
 
@@ -92,12 +95,14 @@ def judge(evidence: CellEvidence, thresholds: Thresholds = DEFAULT_THRESHOLDS) -
         reason = f"LLVM reported an error, and {went_on}: {said}"
         return failed(VerdictKind.PASS_FAILURE, Stage.PTX, reason, message=said)
     if assembly is None:
-        reason = "nothing was assembled: " + (
+        reason = (
             f"{evidence.compiler} ended well and left no {evidence.code}"
             if lowering
             else f"there is no {evidence.code}"
         )
-        return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=Stage.PTX)
+        if evidence.is_assembled:
+            reason = f"nothing was assembled: {reason}"
+        return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=evidence.takes)
     if not (assembly.end.ok and assembly.has_cubin):
         return evidence.judge_code(evidence)
     return (
@@ -212,7 +217,7 @@ def _judge_health(evidence: CellEvidence, thresholds: Thresholds) -> Verdict | N
         return None
     return failed(
         VerdictKind.SICK,
-        Stage.CUBIN,
+        Stage.CUBIN if evidence.is_assembled else evidence.takes,
         "; ".join(said for _, said in complaints) + _caveats(evidence),
         message=_of_this_kernel(evidence, ", ".join(what for what, _ in complaints)),
     )

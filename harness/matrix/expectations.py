@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.matrix import Coordinates, Expectation
-from harness.values.toolchain import EMULATOR
+from harness.values.toolchain import EMULATOR, PTX
 from harness.values.verdict import VerdictKind
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class Expectations:
         return next((each for each in found if happened(facts, each)), next(iter(found), None))
 
     def _candidates_for(self, facts: Facts) -> list[Expectation]:
-        toolchain = (facts.compiler_version, facts.ptxas, facts.ptxas_origin)
+        compiler = (facts.compiler, facts.compiler_version)
+        toolchain = (*compiler, facts.assembler, facts.ptxas, facts.ptxas_origin)
         key = (facts.kernel, facts.launch, facts.target, *toolchain)
         if key not in self._candidates:
             place = Coordinates(
@@ -56,7 +57,9 @@ class Expectations:
                 launch=facts.launch,
                 config=Config(),
                 target=facts.target,
-                triton=facts.compiler_version,
+                compiler=facts.compiler or PTX,
+                version=facts.compiler_version,
+                assembler=facts.assembler,
                 ptxas=facts.ptxas,
                 ptxas_origin=facts.ptxas_origin,
             )

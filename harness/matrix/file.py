@@ -13,7 +13,7 @@ from msgspec import Meta
 
 import harness
 from harness.files.yaml_files import FieldError, read_located
-from harness.matrix.selectors import make_selector, parse_selector, read_specifiers
+from harness.matrix.selectors import make_selector, parse_selector, read_specifiers, read_tool
 from harness.packages.versions import LATEST
 from harness.values.errors import UsageError
 from harness.values.kernel import ConfigFilter
@@ -24,10 +24,11 @@ from harness.values.matrix import (
     Matrix,
     Override,
     Selector,
+    ToolChoice,
     VersionChoice,
 )
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, INSTALLED
+from harness.values.toolchain import BUNDLED, INSTALLED, PTXAS, TRITON
 from harness.values.verdict import VerdictKind
 
 __all__ = ["find_matrix_file", "matrix_schema", "read_matrix"]
@@ -50,6 +51,8 @@ _SELECTORS: dict[str, Callable[[str], object]] = {
     "target": lambda text: make_selector(target=text),
     "triton": lambda text: make_selector(triton=text),
     "ptxas": lambda text: make_selector(ptxas=text),
+    "compiler": lambda text: make_selector(compiler=text),
+    "assembler": lambda text: make_selector(assembler=text),
     "config": lambda text: make_selector(config=text),
 }
 
@@ -72,13 +75,18 @@ class _Toolchains(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _When(msgspec.Struct, forbid_unknown_fields=True):
-    """All that is given must hold; patterns as in a shell, specifiers of versions."""
+    """All that is given must hold; patterns as in a shell, specifiers of versions.
+
+    `compiler` and `assembler` are a kind, alone or with versions: `nvcc`, `nvcc>=13`.
+    """
 
     cell: _Text | None = None
     launch: _Text | None = None
     target: _Text | None = None
     triton: _Text | None = None
     ptxas: _Text | None = None
+    compiler: _Text | None = None
+    assembler: _Text | None = None
     config: str = ""
 
 
@@ -97,6 +105,8 @@ class _Include(msgspec.Struct, forbid_unknown_fields=True):
     target: _Texts = []
     triton: _Text | None = None
     ptxas: _Text | None = None
+    compiler: _Text | None = None
+    assembler: _Text | None = None
 
 
 class _Override(msgspec.Struct, forbid_unknown_fields=True):
@@ -252,8 +262,8 @@ class _Meaning:
             targets=tuple(
                 _meant(f"{where}.target", Target.parse, text) for text in _several(one.target)
             ),
-            triton=one.triton,
-            ptxas=one.ptxas,
+            compiler=_chosen(f"{where}.compiler", TRITON, one.triton, one.compiler),
+            assembler=_chosen(f"{where}.assembler", PTXAS, one.ptxas, one.assembler),
             line=self.line(where),
         )
 
@@ -294,6 +304,8 @@ class _Meaning:
             "target": target,
             "triton": one.triton,
             "ptxas": one.ptxas,
+            "compiler": one.compiler,
+            "assembler": one.assembler,
             "config": one.config,
         }
         for name, text in parts.items():
@@ -307,8 +319,22 @@ class _Meaning:
             target=target,
             triton=one.triton,
             ptxas=one.ptxas,
+            compiler=one.compiler,
+            assembler=one.assembler,
             config=one.config,
         )
+
+
+def _chosen(where: str, kind: str, versions: str | None, tool: str | None) -> ToolChoice | None:
+    """The versions of `kind`, or those of another `tool`."""
+    if versions and tool:
+        raise FieldError(where, f"give {kind} or this, not both")
+    if versions:
+        return ToolChoice(kind=kind, spec=versions)
+    named = _meant(where, read_tool, tool) if tool else None
+    if named and named.versions is None:
+        raise FieldError(where, f"say which version of {named.kind}")
+    return ToolChoice(kind=named.kind, spec=str(named.versions)) if named else None
 
 
 def _several(texts: str | list[str]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from harness.values.matrix import (
     Excluded,
     Expectation,
     Matrix,
+    MatrixPlace,
     Override,
     Selector,
 )
@@ -71,20 +72,18 @@ class Rules:
     only: Sequence[Selector] = ()
     _matched: set[int] = field(default_factory=set)
 
-    def excluded_early(
-        self, kernel: str, launch: str, target: str, triton: str | None
-    ) -> str | None:
+    def excluded_early(self, place: MatrixPlace) -> str | None:
         """Why a whole place is left out, before anything is installed or captured."""
         reason = None
         for rule in self.matrix.exclude:
             if not rule.selector.is_known_early:
                 continue
-            if rule.selector.matches_early(kernel, launch, target, triton):
+            if rule.selector.matches_early(place):
                 self._matched.add(id(rule))
                 reason = reason or rule.reason
         if reason is not None:
             # Rules that speak of single cells never see those of this place.
-            self.unseen(kernel, launch, target, triton)
+            self.unseen(place)
         return reason
 
     def excluded(self, cell: Coordinates) -> str | None:
@@ -96,11 +95,10 @@ class Rules:
                 reason = reason or rule.reason
         return reason
 
-    def is_wanted_early(self, kernel: str, launch: str, target: str, triton: str | None) -> bool:
+    def is_wanted_early(self, place: MatrixPlace) -> bool:
         """Whether `--only` may mean cells of this place."""
         return not self.only or any(
-            each.matches_early(kernel, launch, target, triton) and _may_mean(each.cell, kernel)
-            for each in self.only
+            each.matches_early(place) and _may_mean(each.cell, place.kernel) for each in self.only
         )
 
     def is_wanted(self, cell: Coordinates) -> bool:
@@ -130,11 +128,11 @@ class Rules:
         """Whether this cell is known to fail."""
         return any(rule.selector.matches(cell) for rule in self.matrix.expect)
 
-    def unseen(self, kernel: str, launch: str, target: str, triton: str | None) -> None:
+    def unseen(self, place: MatrixPlace) -> None:
         """The cells of this place stay unknown: what may speak of them is not called useless."""
         every: list[_Rule] = [*self.matrix.exclude, *self.matrix.overrides, *self.matrix.expect]
         for rule in every:
-            if rule.selector.matches_early(kernel, launch, target, triton):
+            if rule.selector.matches_early(place):
                 self._matched.add(id(rule))
 
     def unmatched_only(self) -> list[int]:
@@ -169,11 +167,11 @@ def _may_mean(pattern: str | None, kernel: str) -> bool:
 
 
 def _hints(selector: Selector, versions: Mapping[str, Sequence[Version]]) -> str:
-    specs = {"triton": selector.triton, "ptxas": selector.ptxas}
     said = [
-        f"; {tool} {hint}"
-        for tool, spec in specs.items()
-        if spec is not None and (hint := spec_hint(str(spec), versions.get(tool, ())))
+        f"; {each.kind} {hint}"
+        for each in (*selector.compilers, *selector.assemblers)
+        if each.versions is not None
+        and (hint := spec_hint(str(each.versions), versions.get(each.kind, ())))
     ]
     return "".join(said)
 
@@ -208,7 +206,7 @@ def by_information(
     ranks = []
     for index, (cell, verdict) in enumerate(zip(cells, last, strict=True)):
         known = 0 if verdict is None else _FAILED if not _compiles(verdict) else 2
-        newest = tuple(-part for part in (*_release(cell.triton), *_release(cell.ptxas)))
+        newest = tuple(-part for part in (*_release(cell.version), *_release(cell.ptxas)))
         ranks.append(((known, index not in boundary, newest, index), index))
     return sorted(ranks)
 
@@ -220,7 +218,7 @@ def _compiles(verdict: str) -> bool:
 def _boundaries(cells: Sequence[Coordinates], last: Sequence[str | None]) -> set[int]:
     rows: dict[tuple[object, ...], list[int]] = {}
     for index, cell in enumerate(cells):
-        config = (cell.kernel, cell.launch, cell.config, cell.target, cell.triton)
+        config = (cell.kernel, cell.launch, cell.config, cell.target, cell.compiler, cell.version)
         rows.setdefault(config, []).append(index)
     found: set[int] = set()
     for row in rows.values():

@@ -9,13 +9,15 @@ from packaging.version import InvalidVersion, Version
 
 from harness.values.errors import UsageError
 from harness.values.kernel import ConfigFilter
-from harness.values.matrix import Selector
+from harness.values.matrix import Selector, ToolRange
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED
+from harness.values.toolchain import BUNDLED, PTXAS, TRITON
 
-__all__ = ["make_selector", "parse_selector", "read_specifiers"]
+__all__ = ["make_selector", "parse_selector", "read_specifiers", "read_tool"]
 
-_WORDS = ("cell", "kernel", "launch", "target", "triton", "ptxas", "config")
+_VERSIONED = ("triton", "ptxas", "compiler", "assembler")
+_WORDS = ("cell", "kernel", "launch", "target", *_VERSIONED, "config")
+_TOOL = re.compile(r"([a-z][a-z0-9_]*)\s*([<>=!~].*|)")
 _WILD = re.compile(r"[*?\[]")
 _MORE_OF_A_SPECIFIER = re.compile(r"\s*[<>=!~]")
 
@@ -39,6 +41,18 @@ def read_specifiers(text: str) -> SpecifierSet:
         ) from error
 
 
+def read_tool(text: str) -> ToolRange:
+    """A kind of compiler or assembler, alone or with versions: `kettle`, `kettle>=1,<2`.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    match = _TOOL.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text[:80]!r} names no kind; write KIND or KIND==VERSION")
+    return ToolRange(kind=match[1], versions=read_specifiers(match[2]) if match[2] else None)
+
+
 def make_selector(
     *,
     cell: str | None = None,
@@ -47,9 +61,13 @@ def make_selector(
     target: str | None = None,
     triton: str | None = None,
     ptxas: str | None = None,
+    compiler: str | None = None,
+    assembler: str | None = None,
     config: str = "",
 ) -> Selector:
     """The selector with these parts; `ptxas` may also be `bundled`.
+
+    `triton` and `ptxas` are versions of these, `compiler` and `assembler` a kind with versions.
 
     Raises:
         UsageError: one of them makes no sense.
@@ -63,11 +81,16 @@ def make_selector(
         kernel=kernel,
         launch=launch,
         target=target,
-        triton=None if triton is None else read_specifiers(triton),
-        ptxas=None if ptxas is None or bundled else read_specifiers(ptxas),
+        compilers=_ranges(TRITON, triton, compiler),
+        assemblers=_ranges(PTXAS, None if bundled else ptxas, assembler),
         bundled=True if bundled else None,
         config=ConfigFilter.parse(config),
     )
+
+
+def _ranges(kind: str, versions: str | None, tool: str | None) -> tuple[ToolRange, ...]:
+    own = [] if versions is None else [ToolRange(kind=kind, versions=read_specifiers(versions))]
+    return (*own, *([] if tool is None else [read_tool(tool)]))
 
 
 def parse_selector(text: str) -> Selector:
@@ -86,7 +109,7 @@ def parse_selector(text: str) -> Selector:
     last = ""
     for part in text.split(","):
         name, equals, value = part.partition("=")
-        if last in ("triton", "ptxas") and _MORE_OF_A_SPECIFIER.match(part):
+        if last in _VERSIONED and _MORE_OF_A_SPECIFIER.match(part):
             words[last] += f",{part}"
             continue
         last = name.strip()

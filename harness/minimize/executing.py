@@ -1,18 +1,20 @@
-"""`triage minimize --run`: the least source whose PTX computes the wrong thing, and its launch."""
+"""`triage minimize --run`: the level, and the least source whose PTX computes the wrong thing."""
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-import numpy as np
+from packaging.version import Version
 
+from harness.bench.bench import Workbench
 from harness.bisect.axes import plan_cells
 from harness.bisect.variations import other_targets
-from harness.cells.selection import SelectionOptions, select
-from harness.frontends.base import CapturedLaunch, PlannedCell
+from harness.cells.evaluate import Evaluate
+from harness.cells.selection import SelectionOptions, for_target, select
+from harness.frontends.base import Selection
+from harness.frontends.registry import front_end
 from harness.frontends.triton.one_file import read_standalone, render
 from harness.minimize.executed.launch_file import (
     NoLaunchFileError,
@@ -20,18 +22,73 @@ from harness.minimize.executed.launch_file import (
     recorded_name,
 )
 from harness.minimize.executed.oracle import ExecutedOracle
+from harness.minimize.executing_ptx import (
+    RawCase,
+    as_npy,
+    executed_case,
+    minimize_executed_ptx,
+)
 from harness.minimize.levels import Level, minimize_level
 from harness.minimize.python.run import export_source, size_of_source, source_driver
 from harness.minimize.reduction.folder import MinimizedFolder
-from harness.minimize.reduction.progress import Reducing
+from harness.minimize.reduction.progress import MinimizeOptions, Reducing, Watch
 from harness.minimize.reduction.result import LAUNCH_FILE, Minimization, Uninteresting
+from harness.runs.raw_ptx import RawInputs
 from harness.runs.same_inputs import SameInputs
 from harness.runs.schedules import read_schedules, trials_of
-from harness.values.errors import TriageError
-from harness.values.run import LaunchVariant, RunVerdict
+from harness.values.errors import TriageError, UsageError
+from harness.values.run import LaunchVariant, RunRow, RunVerdict
 from harness.values.verdict import VerdictKind
 
-__all__ = ["minimize_executed"]
+__all__ = ["Executing", "minimize_executed"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Executing:
+    """What is reduced when candidates are executed: a kernel's launch, or a file of PTX."""
+
+    selection: Selection
+    options: MinimizeOptions
+    evaluate: Evaluate
+    same: SameInputs | None = None
+    raw: RawCase | None = None
+
+    @classmethod
+    def of(
+        cls, bench: Workbench, selection: Selection, options: MinimizeOptions, watch: Watch
+    ) -> Executing:
+        """For a selection.
+
+        Raises:
+            UsageError: it cannot be executed, or not reduced at this level.
+        """
+        if selection.repro.ptx:
+            if options.level not in ("auto", "ptx"):
+                raise UsageError(f"--level {options.level}: a file of PTX is reduced at ptx")
+            raw = RawCase.of(bench, selection, options.inputs or RawInputs())
+            return cls(selection=selection, options=options, evaluate=raw.evaluate, raw=raw)
+        selection = SameInputs.small(selection)
+        same = SameInputs(bench=bench, selection=selection, tell=watch.tell)
+        return cls(selection=selection, options=options, evaluate=same.evaluate, same=same)
+
+    async def minimize(self, reducing: Reducing) -> Minimization | Uninteresting:
+        """Reduce the subject.
+
+        Raises:
+            UsageError: the folder is taken, or it cannot be reduced at this level.
+            TriageError: the machine failed before the reduction began.
+        """
+        if self.raw:
+            assert self.raw.case is not None, "it was executed to be the subject"
+            found = await minimize_executed_ptx(reducing, self.raw.case)
+            if isinstance(found, Minimization):
+                found = replace(found, notes=(*found.notes, *self.raw.notes))
+            return found
+        assert self.same is not None
+        if self.options.level == "ptx":
+            case = await executed_case(reducing.bench, reducing.subject.cell, self.same)
+            return await minimize_executed_ptx(reducing, case)
+        return await minimize_executed(reducing, self.same)
 
 
 async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimization | Uninteresting:
@@ -60,10 +117,10 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
     )
     text = render(standalone)
     if verdict is RunVerdict.WRONG_RESULT:
-        reducing.watch.stage("looking for a target for which the same file is right")
-        held = await _held_to(reducing, oracle, text)
+        reducing.watch.stage("looking for a target, or a Triton, with which the same file is right")
+        held = await _held_to(reducing, same, oracle, text)
         if held is None:
-            reason = "the same file is right for no other target: nothing says what is right"
+            reason = "it is right for no other target and with no installed Triton: what is right?"
             return Uninteresting(reason=f"{reducing.subject.row.reason}; {reason}")
         oracle = held
     first = await oracle.react(text, cell.compiler)
@@ -84,62 +141,98 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
     found = await minimize_level(reducing, folder, level)
     if isinstance(found, Uninteresting):
         return found
-    return await _with_launch(reducing, folder, found, variant)
+    return await _with_launch(reducing, folder, found, oracle)
 
 
-async def _held_to(reducing: Reducing, oracle: ExecutedOracle, text: str) -> ExecutedOracle | None:
-    """The oracle that compares with the first target for which the file shows what is meant."""
-    subject = reducing.subject
-    for target in other_targets(subject.cell.cell.target):
+async def _held_to(
+    reducing: Reducing, same: SameInputs, oracle: ExecutedOracle, text: str
+) -> ExecutedOracle | None:
+    """The oracle that compares with the first place where the cell is right and the file shows it.
+
+    That is another target, or else another Triton, the newest first.
+    """
+    cell, selection = reducing.subject.cell, reducing.selection
+    mine = cell.compiler
+    tritons = sorted(
+        front_end(mine.kind).installed(), key=lambda each: Version(each.version), reverse=True
+    )
+    places = [(target, mine) for target in other_targets(cell.cell.target)]
+    places += [(cell.cell.target, each) for each in tritons if each.version != mine.version]
+    for target, triton in places:
+        there = replace(selection, compilers=(triton,))
         try:
-            plan = await plan_cells(reducing.bench, reducing.selection, None, target=target)
+            plan = await plan_cells(reducing.bench, for_target(there, target), None)
+            beside = next((c for c in plan.cells if c.cell.config == cell.cell.config), None)
+            if beside is None or not (await same.execute(reducing.bench, beside)).row.run.is_fine:
+                continue
         except TriageError:
             continue
-        beside = _same_config(plan.cells, subject.cell)
-        if beside is None:
-            continue
-        words = f"what it computes for {target}, emulated"
-        held = replace(oracle, beside=beside, words=words)
-        reaction = await held.react(text, subject.cell.compiler)
+        is_mine = triton == mine
+        held = replace(
+            oracle,
+            beside=beside.launch,
+            beside_compiler=None if is_mine else triton,
+            words=f"what it computes {f'for {target}' if is_mine else f'with {triton.name}'}",
+        )
+        reaction = await held.react(text, mine)
         if reaction.verdict is VerdictKind.WRONG_RESULT:
             return held
     return None
 
 
-def _same_config(cells: tuple[PlannedCell, ...], cell: PlannedCell) -> CapturedLaunch | None:
-    return next((each.launch for each in cells if each.cell.config == cell.cell.config), None)
-
-
 async def _with_launch(
-    reducing: Reducing, folder: MinimizedFolder, found: Minimization, variant: LaunchVariant
+    reducing: Reducing, folder: MinimizedFolder, found: Minimization, oracle: ExecutedOracle
 ) -> Minimization:
     """The result with a launch file beside it, if one shows the same when it is run."""
     reducing.watch.stage("writing a launch, and running it")
+    compares = await _is_right_in_one_stage(oracle, found.text)
     why = ""
     for exact in (False, True):
         try:
-            files = _launch_files(reducing, found, variant, exact=exact)
-            why = await _try_launch(reducing, folder, found, files)
+            files = _launch_files(reducing, found, oracle.variant, exact=exact, compares=compares)
+            shown = await _try_launch(reducing, folder, found, files)
         except (NoLaunchFileError, TriageError) as error:
             why = str(error)
-        if not why:
+            continue
+        if isinstance(shown, RunRow):
             words = f"triage run --kernel {LAUNCH_FILE} --sm {found.target} --triton {found.triton}"
-            return replace(found, run_command=words, run_files=files)
+            return replace(
+                found, run_command=words, run_files=files, shown=shown, is_comparing=compares
+            )
+        why = shown
     return replace(found, notes=(*found.notes, f"no launch of it shows the same: {why}"))
 
 
+async def _is_right_in_one_stage(oracle: ExecutedOracle, text: str) -> bool:
+    """Whether the same kernel without a pipeline does what it should: something to compare with."""
+    standalone = read_standalone(text)
+    options = {**standalone.launch.options, "num_stages": "1"}
+    if options == standalone.launch.options:
+        return False
+    plain = replace(standalone, launch=replace(standalone.launch, options=options))
+    return (await oracle.react(render(plain), oracle.cell.compiler)).is_accepted
+
+
 def _launch_files(
-    reducing: Reducing, found: Minimization, variant: LaunchVariant, *, exact: bool
+    reducing: Reducing,
+    found: Minimization,
+    variant: LaunchVariant,
+    *,
+    exact: bool,
+    compares: bool,
 ) -> dict[str, bytes]:
     """The launch file, and the recorded values that it reads."""
     artifacts = reducing.bench.store.artifacts
     contents = {each.sha256: artifacts.get(each.sha256) for each in variant.buffers}
     standalone = read_standalone(found.text)
     name = standalone.launch.kernel
-    header = f"{name} for {found.target} by Triton {found.triton} is wrong: {found.reason}"
-    text = launch_text(standalone, variant, contents, exact=exact, header=_wrapped(header))
+    verdict = found.reaction.verdict.value.replace("_", " ") if found.reaction else "wrong"
+    header = f"{name} by Triton {found.triton} for {found.target}, its PTX executed: {verdict}."
+    text = launch_text(
+        standalone, variant, contents, exact=exact, compares=compares, header=_wrapped(header)
+    )
     read = {
-        recorded_name(number): _as_npy(contents[each.sha256])
+        recorded_name(number): as_npy(contents[each.sha256])
         for number, each in enumerate(variant.buffers)
         if f'"{recorded_name(number)}"' in text
     }
@@ -148,8 +241,8 @@ def _launch_files(
 
 async def _try_launch(
     reducing: Reducing, folder: MinimizedFolder, found: Minimization, files: Mapping[str, bytes]
-) -> str:
-    """Write a launch file and run it; why it does not show what it should, empty if it does."""
+) -> RunRow | str:
+    """Write a launch file and run it; what it shows, or why that is not what it should be."""
     for name, data in files.items():
         folder.write_bytes(name, data)
     asked = SelectionOptions(
@@ -159,9 +252,8 @@ async def _try_launch(
     same = SameInputs(bench=reducing.bench, selection=selection, tell=reducing.watch.tell)
     plan = await plan_cells(reducing.bench, selection, None)
     rows = [(await same.execute(reducing.bench, cell)).row for cell in plan.cells]
-    if any(row.run_signature == found.fingerprint.signature for row in rows):
-        return ""
-    return "; ".join(_said(row.run, row.run_reason) for row in rows)
+    shown = next((each for each in rows if each.run_signature == found.fingerprint.signature), None)
+    return shown or "; ".join(_said(row.run, row.run_reason) for row in rows)
 
 
 def _wrapped(text: str) -> str:
@@ -170,9 +262,3 @@ def _wrapped(text: str) -> str:
 
 def _said(verdict: RunVerdict, reason: str) -> str:
     return f"{verdict.value}: {reason}"
-
-
-def _as_npy(data: bytes) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, np.frombuffer(data, np.uint8), allow_pickle=False)
-    return stream.getvalue()

@@ -181,14 +181,14 @@ async def minimize_level(
 async def _look_around(
     reducing: Reducing, level: Level, triton: Compiler, fingerprint: Fingerprint
 ) -> AtHand[Compiler]:
-    """What every Triton at hand does with the original; more of the index until both sides accept.
+    """What every installed Triton does with the original; more of the index until both accept.
 
     Raises:
         InfrastructureError: this Triton cannot be started.
     """
     watch, limits = reducing.watch, reducing.bench.limits
     shelf = compiler_shelf(triton.kind)
-    watch.stage(f"asking every {shelf.name} at hand about the original")
+    watch.stage(f"asking every installed {shelf.name} about the original")
     found = await ask_installed(level.oracle, shelf, level.original, triton, limits)
     if fingerprint.condition is None and fingerprint.shows(found.reactions[triton.version]):
         await walk_the_index(level.oracle, shelf, found, fingerprint, limits, watch.stage)

@@ -20,6 +20,7 @@ from harness.minimize.reduction.subject import Subject, SubjectSearch, find_subj
 from harness.processes.hub import Hub
 from harness.store.store import Store
 from harness.values.errors import UsageError
+from harness.values.target import Target
 from harness.values.toolchain import PTX
 from harness.values.verdict import Stage
 
@@ -34,9 +35,9 @@ _LEVELS: Mapping[str, Callable[[Reducing], Awaitable[Minimization | Uninterestin
 LEVELS = ("auto", *_LEVELS)
 
 
-def can_be_reduced(end: FrontEnd) -> bool:
-    """Whether there is a level at which kernels of a compiler can be reduced."""
-    return bool(end.levels) or end.back_end.takes == PTX
+def can_be_reduced(end: FrontEnd, target: Target) -> bool:
+    """Whether there is a level at which what a compiler generates there can be reduced."""
+    return bool(end.levels) or end.back_end(target).takes == PTX
 
 
 async def minimize(
@@ -57,7 +58,7 @@ async def minimize(
     """
     started = time.monotonic()
     end = front_end(selection.repro.front_end)
-    if not can_be_reduced(end):
+    if not can_be_reduced(end, selection.targets[0]):
         raise UsageError(
             f"{selection.repro.name}: what {end.title} generates is no PTX, which is all that can "
             "be reduced of it"
@@ -65,12 +66,13 @@ async def minimize(
     run = store.begin_run(how.command)
     async with Hub() as hub:
         bench = open_bench(hub, store, how)
-        same = None
         if options.run:
-            from harness.runs.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
+            from harness.minimize.executing import Executing  # noqa: PLC0415 - the emulator: 0.2 s
 
-            selection = SameInputs.small(selection)
-            same = SameInputs(bench=bench, selection=selection, tell=watch.tell)
+            executing = Executing.of(bench, selection, options, watch)
+            selection = executing.selection
+        else:
+            executing = None
         subject = await find_subject(
             bench,
             selection,
@@ -78,10 +80,10 @@ async def minimize(
             SubjectSearch(
                 condition=options.condition,
                 any_will_do=options.script is not None,
-                at_ptxas=options.level == "ptx" or options.script is not None,
+                at_ptxas=executing is None and (options.level == "ptx" or bool(options.script)),
             ),
             watch.tell,
-            same.evaluate if same else None,
+            executing.evaluate if executing else None,
         )
         if isinstance(subject, Uninteresting):
             result: Minimization | Uninteresting = subject
@@ -95,15 +97,14 @@ async def minimize(
                 watch=watch,
                 started=started,
             )
-            level = _level(options.level, subject, selection)
-            if same:
-                from harness.minimize.executing import minimize_executed  # noqa: PLC0415 - as above
-
-                result = await minimize_executed(reducing, same)
-            elif level == "ptx" and subject.text is None:
-                result = _without_ptx(subject, selection)
+            if executing:
+                result = await executing.minimize(reducing)
             else:
-                result = await _LEVELS[level](reducing)
+                level = _level(options.level, subject, selection)
+                if level == "ptx" and subject.text is None:
+                    result = _without_ptx(subject, selection)
+                else:
+                    result = await _LEVELS[level](reducing)
     store.finish_run(run)
     return result
 

@@ -18,18 +18,19 @@ from harness.cells.selection import (
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import PlannedLaunch, Selection
 from harness.frontends.ptxas_back_end import PTXAS_BACK_END
-from harness.frontends.registry import front_end, front_ends
+from harness.frontends.registry import back_end, front_end, front_ends
 from harness.matrix.rules import Rules, Shard, spec_hint
 from harness.packages.versions import LATEST, exact_version, newest_of_minor, select
 from harness.repros.find import find_kernels, list_repros
 from harness.toolchains.installed import installed_versions
 from harness.values.errors import InfrastructureError, OfflineError, UsageError
 from harness.values.kernel import ConfigFilter, Repro
-from harness.values.matrix import Extra, Matrix, VersionChoice
+from harness.values.matrix import Extra, Matrix, MatrixPlace, VersionChoice
 from harness.values.target import Target
 from harness.values.toolchain import (
     BUNDLED,
     INSTALLED,
+    NO_ASSEMBLER,
     PTX,
     PTXAS,
     TRITON,
@@ -49,15 +50,13 @@ T = TypeVar("T")
 class Dropped:
     """A place whose cells are all left out."""
 
-    kernel: str
-    launch: str
-    target: str
-    triton: str | None
+    place: MatrixPlace
     reason: str
 
     def __str__(self) -> str:
-        triton = f"triton-{self.triton}" if self.triton else "ptx"
-        return f"{self.kernel}/{self.launch}/*@{self.target}/{triton}/*"
+        at = self.place
+        compiler = f"{at.compiler}-{at.version}" if at.version else at.compiler
+        return f"{at.kernel}/{at.launch}/*@{at.target}/{compiler}/*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +160,7 @@ class _Planner:
         """Versions and words, in order, each once; versions are sorted within the specs."""
         found: list[str] = []
         for spec in choice.specs:
-            if spec in (INSTALLED, BUNDLED):
+            if spec in (INSTALLED, BUNDLED, NO_ASSEMBLER):
                 found.append(spec)
                 continue
             chosen = self._chosen(tool, spec, prereleases=choice.prereleases)
@@ -196,26 +195,25 @@ class _Planner:
             self._words[kind] = self._versions(kind, choice) if choice else [INSTALLED]
         return self._words[kind]
 
-    def _assembler_words(self, repro: Repro, ptxas: list[str]) -> list[str]:
+    def _assembler_words(self, back: BackEnd, ptxas: list[str]) -> list[str]:
         """As `_words_for`, of the assembler; `ptxas` where that is what it is."""
-        end = front_end(repro.front_end)
-        kind = end.back_end.kind
+        kind = back.kind
         if kind == PTXAS:
             return ptxas
         if kind not in self._words:
-            self._assemblers[kind] = end.back_end
-            default = VersionChoice(specs=(end.default_assembler(),))
+            self._assemblers[kind] = back
+            default = VersionChoice(specs=(back.default,))
             self._words[kind] = self._versions(kind, self.matrix.assemblers.get(kind, default))
         return self._words[kind]
 
     def _product(self, repro: Repro, ptxas: list[str]) -> None:
-        ptxas = self._assembler_words(repro, ptxas)
         launches = self._launches(repro)
         targets = tuple(str(target) for target in self.matrix.targets)
         for target in choose_targets(SelectionOptions(kernel=repro.name, sm=targets), repro):
+            mine = self._assembler_words(back_end(repro.front_end, target), ptxas)
             for launch in launches:
                 for word in self._words_for(repro, launch):
-                    self._place(repro, launch, target, word, ptxas, ConfigFilter())
+                    self._place(repro, launch, target, word, mine, ConfigFilter())
 
     def _launches(self, repro: Repro) -> tuple[PlannedLaunch, ...]:
         options = SelectionOptions(kernel=repro.name)
@@ -249,18 +247,25 @@ class _Planner:
         options: SelectionOptions,
         ptxas: list[str],
     ) -> None:
-        named = extra.triton and self._versions(
-            repro.front_end, VersionChoice(specs=(extra.triton,))
+        end = front_end(repro.front_end)
+        if extra.compiler and end.kind not in (extra.compiler.kind, PTX):
+            raise UsageError(f"{repro.name} is compiled by {end.title} ({end.kind})")
+        named = (
+            self._versions(end.kind, VersionChoice(specs=(extra.compiler.spec,)))
+            if extra.compiler and end.kind == extra.compiler.kind
+            else None
         )
-        ptxas = self._assembler_words(repro, ptxas)
-        if extra.ptxas:
-            kind = front_end(repro.front_end).back_end.kind
-            ptxas = self._versions(kind, VersionChoice(specs=(extra.ptxas,)))
         for target in choose_targets(options, repro):
+            back = back_end(repro.front_end, target)
+            mine = self._assembler_words(back, ptxas)
+            if extra.assembler and extra.assembler.kind != back.kind:
+                raise UsageError(f"{repro.name} on {target} goes through {back.title}")
+            if extra.assembler:
+                mine = self._versions(back.kind, VersionChoice(specs=(extra.assembler.spec,)))
             for launch in choose_launches(options, repro):
                 words = self._words_for(repro, launch)
                 for word in words if launch.spec.from_ptx or not named else named:
-                    self._place(repro, launch, target, word, ptxas, extra.config, extra=extra)
+                    self._place(repro, launch, target, word, mine, extra.config, extra=extra)
 
     def _place(
         self,
@@ -276,28 +281,29 @@ class _Planner:
         """Add one place, unless it is excluded, of another shard, or not available."""
         kind = _kind_of(repro, launch)
         version = self._version_of(kind, word)
-        label = launch.label
-        at = (repro.name, label, str(target), version)
-        if not self.rules.is_wanted_early(*at):
+        at = MatrixPlace(
+            kernel=repro.name,
+            launch=launch.label,
+            target=str(target),
+            compiler=kind,
+            version=version,
+        )
+        if not self.rules.is_wanted_early(at):
             return
-        reason = None if extra else self.rules.excluded_early(*at)
+        reason = None if extra else self.rules.excluded_early(at)
         if reason is not None:
-            self.dropped.append(
-                Dropped(kernel=at[0], launch=label, target=at[2], triton=version, reason=reason)
-            )
+            self.dropped.append(Dropped(place=at, reason=reason))
             return
         # Kernels that share a capture are in the same shard.
-        if not self.shard.has(f"{repro.group or repro.name}/{label}@{target}/{version}"):
+        if not self.shard.has(f"{repro.group or repro.name}/{launch.label}@{target}/{version}"):
             return
         compiler = self._compiler(kind, word)
-        end = front_end(kind)
-        bundles = end.default_assembler() == BUNDLED
-        chosen = [
-            self._assembler(end.back_end, name) for name in ptxas if bundles or name != BUNDLED
-        ]
+        back = back_end(kind, target)
+        bundles = back.default == BUNDLED
+        chosen = [self._assembler(back, name) for name in ptxas if bundles or name != BUNDLED]
         tools = tuple(tool for known, tool in chosen if known)
         if compiler is None or not tools:
-            self.rules.unseen(*at)
+            self.rules.unseen(at)
             return
         if compiler.version:
             self.versions.setdefault(kind, set()).add(Version(compiler.version))
@@ -313,7 +319,7 @@ class _Planner:
                     ptxas=tools,
                     config=config,
                     freeze_ptx=self.matrix.freeze_ptx and kind != PTX,
-                    nvdisasm=self._disassembler(end.back_end),
+                    nvdisasm=self._disassembler(back),
                 ),
                 target=target,
                 compiler=compiler,

@@ -73,7 +73,7 @@ class MatrixReport:
     """The result of a run.
 
     `verdicts` counts its cells; `unexpected` those that fail and no expectation says so; `carried`
-    those that needed no work. `skipped` cells and `skipped_captures` were not begun, for lack of
+    those that needed no work. `skipped` cells and `skipped_captures` were not started, for lack of
     time. `changes` is None where the run did not come to its end.
     """
 

@@ -17,7 +17,7 @@ from harness.matrix.rules import Rules, by_information
 from harness.nights.plan import MatrixPlan
 from harness.processes.hub import ResourceLimits
 from harness.store.store import ResultRecord
-from harness.values.matrix import Coordinates
+from harness.values.matrix import Coordinates, MatrixPlace
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
@@ -42,7 +42,7 @@ class MatrixSteering(Steering):
 
     `run` is None where nothing is to be stored. `excluded` has the cells that were left out, with
     the reason, `settled` those that are done; `skipped` cells and `skipped_captures` were not
-    begun, as the time was up. `versions` are those of every ptxas, the bundled ones too.
+    started, as the time was up. `versions` are those of every ptxas, the bundled ones too.
     """
 
     bench: Workbench
@@ -89,7 +89,7 @@ class MatrixSteering(Steering):
     def look(self, place: CapturePlace, plan: Plan) -> Chosen:
         """Take over what needs no work, and say what is left; asking twice does no harm."""
         if not plan.cells:
-            self.rules.unseen(*_at(place))
+            self.rules.unseen(_at(place))
         wanted = self._wanted(place, plan.cells)
         left = self._carry_over(wanted) if self.use_cache else wanted
         found = [self.last.get(at.cell) for _, at in left]
@@ -113,7 +113,7 @@ class MatrixSteering(Steering):
         for cell in cells:
             at = coordinates_of(cell)
             self.rules.expected(at)
-            self.versions.add(at.ptxas)
+            self.versions.update(filter(None, [at.ptxas]))
             reason = None if id(place) in self._extras else self.rules.excluded(at)
             if not self.rules.is_wanted(at) or at.cell in self.settled:
                 continue
@@ -206,18 +206,21 @@ def coordinates_of(cell: PlannedCell) -> Coordinates:
         launch=known.launch,
         config=known.config,
         target=str(known.target),
-        triton=cell.compiler.version or None,
-        ptxas=cell.ptxas.version,
+        compiler=cell.compiler.kind,
+        version=cell.compiler.version or None,
+        assembler=cell.ptxas.kind,
+        ptxas=cell.ptxas.version or None,
         ptxas_origin=cell.ptxas.origin,
     )
 
 
-def _at(place: CapturePlace) -> tuple[str, str, str, str | None]:
-    return (
-        place.selection.repro.name,
-        place.launch.label,
-        str(place.target),
-        place.compiler.version or None,
+def _at(place: CapturePlace) -> MatrixPlace:
+    return MatrixPlace(
+        kernel=place.selection.repro.name,
+        launch=place.launch.label,
+        target=str(place.target),
+        compiler=place.compiler.kind,
+        version=place.compiler.version or None,
     )
 
 

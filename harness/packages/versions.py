@@ -115,7 +115,9 @@ def parse_banner(text: str) -> tuple[str, str] | None:
     return release[1], build[1] if build else ""
 
 
-def toolchain_order(triton: str | None, ptxas: str, origin: str) -> tuple[object, ...]:
+def toolchain_order(
+    triton: str | None, ptxas: str | None, origin: str | None
+) -> tuple[object, ...]:
     """A key that sorts toolchains as versions: by Triton, then the bundled ptxas, then the others.
 
     What is no version comes first, by its text; so does raw PTX, which has no Triton.

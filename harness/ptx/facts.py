@@ -34,6 +34,8 @@ MAX_BYTES = 32 << 20
 # No pattern here repeats a group without a bound, or has two ways to match the same blanks: that
 # keeps them linear.
 _OPAQUE = re.compile(r'"|//|/\*')
+_STRING_ENDS = re.compile(r'["\n]')
+_LINE_ENDS = re.compile(r"\n")
 _VERSION = re.compile(r"\s*\.version\s+([0-9]{1,4}\.[0-9]{1,4})")
 _TARGET = re.compile(r"\s*\.target\s+([A-Za-z]\w{0,31})")
 _TOP_LEVEL = re.compile(r"\.entry\s+([A-Za-z_$%][A-Za-z0-9_$]*)|\{|;")
@@ -228,12 +230,12 @@ def _end_of_opaque(text: str, opening: re.Match[str]) -> int:
     if opening[0] == "/*":
         closing = text.find("*/", opening.end())
         return closing + 2 if closing >= 0 else len(text)
-    newline = text.find("\n", opening.end())
-    newline = newline if newline >= 0 else len(text)
-    if opening[0] == "//":
-        return newline
-    quote = text.find('"', opening.end(), newline)
-    return quote + 1 if quote >= 0 else newline
+    # The nearer of the two at once: to look for each alone reads the rest again for every quote.
+    ends = _STRING_ENDS if opening[0] == '"' else _LINE_ENDS
+    found = ends.search(text, opening.end())
+    if not found:
+        return len(text)
+    return found.end() if found[0] == '"' else found.start()
 
 
 def _blank(opaque: str) -> str:

@@ -1,7 +1,8 @@
-"""What the files of a report do: compiled again, from nothing, into results of their own."""
+"""What the files of a report do: compiled or executed again, from nothing."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ from harness.store.store import Store
 from harness.values.errors import TriageError
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.values.toolchain import BUNDLED, EMULATOR
+from harness.values.run import RunRow
+from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
 
-__all__ = ["Bench", "compile_places"]
+__all__ = ["Bench", "compile_places", "execute_places", "execute_rows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +88,54 @@ async def _compiled(bench: Bench, group: Sequence[AttachedPlace]) -> dict[Attach
         labels = {place: place.flag or place.target for place in group}
         return {place: row for place, label in labels.items() if (row := rows.get(label))}
     selection = _selection(bench, first, first.target)
-    if bench.case.ptxas == EMULATOR:
-        from harness.report.executed import executed_rows  # noqa: PLC0415 - the emulator: 0.2 s
-
-        done = await executed_rows(selection, bench.store, bench.how, lambda _: None)
-        return dict.fromkeys(group, _meant([each.done.row for each in done], bench.case))
     report = await compile_selections([selection], bench.store, bench.how, RunProgress())
     return dict.fromkeys(group, _meant(report.rows, bench.case))
+
+
+async def execute_places(
+    bench: Bench, places: Sequence[AttachedPlace]
+) -> dict[AttachedPlace, tuple[Row, RunRow]]:
+    """What each file computes there; what cannot be tried, or not in time, is left out.
+
+    Every version gets the inputs that are recorded with the one of the case.
+    """
+    from harness.report.again import Retrial, execute_again  # noqa: PLC0415 - the emulator: 0.2 s
+
+    case = bench.case
+    found: dict[AttachedPlace, tuple[Row, RunRow]] = {}
+    for file in dict.fromkeys(place.file for place in places):
+        words = SelectionOptions(
+            kernel=str(bench.folder / file),
+            sm=[case.target],
+            compiler=[f"{case.compiler}=={case.compiler_version}"],
+        )
+        like = Config.of(case.config)
+        points = {
+            place: Retrial(compiler=place.version, target=place.target, like=like)
+            for place in places
+            if place.file == file
+        }
+        with contextlib.suppress(TriageError):
+            done = await execute_again(
+                select(words), points.values(), bench.store, bench.how, seconds=bench.seconds
+            )
+            ran = {place: done[point] for place, point in points.items() if point in done}
+            found |= {place: (each.done.row, each.row) for place, each in ran.items()}
+    return found
+
+
+async def execute_rows(
+    bench: Bench, selection: Selection, rows: Sequence[Row]
+) -> dict[str, tuple[Row, RunRow]]:
+    """What the kernel itself computes, cell by cell; what cannot be tried in time is left out."""
+    from harness.report.again import execute_again, retrial_of  # noqa: PLC0415 - as above
+
+    points = {row.cell: retrial_of(row) for row in rows}
+    done = await execute_again(
+        selection, points.values(), bench.store, bench.how, seconds=bench.seconds
+    )
+    ran = {cell: done[point] for cell, point in points.items() if point in done}
+    return {cell: (each.done.row, each.row) for cell, each in ran.items()}
 
 
 def _meant(rows: Sequence[Row], case: Row) -> Row:
@@ -105,7 +148,7 @@ def _selection(bench: Bench, place: AttachedPlace, target: str) -> Selection:
     """The file on this version; for the target as the command line names it."""
     case = bench.case
     is_ptx = place.file.endswith(".ptx")
-    names_ptxas = place.tool == "ptxas" or case.ptxas_origin not in (BUNDLED, EMULATOR)
+    names_ptxas = place.tool == "ptxas" or case.ptxas_origin != BUNDLED
     ptxas = place.version if place.tool == "ptxas" else case.ptxas
     version = case.compiler_version if place.tool == "ptxas" else place.version
     return select(
@@ -113,7 +156,7 @@ def _selection(bench: Bench, place: AttachedPlace, target: str) -> Selection:
             kernel=str(bench.folder / place.file),
             sm=[target],
             compiler=[] if is_ptx or version is None else [f"{case.compiler}=={version}"],
-            ptxas=[ptxas] if names_ptxas else [],
+            ptxas=[ptxas] if names_ptxas and ptxas else [],
         )
     )
 

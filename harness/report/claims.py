@@ -16,6 +16,8 @@ from enum import Enum
 from harness.judging.answers import VerdictAnswer
 from harness.report.gate import without_folders
 from harness.values.row import Row
+from harness.values.run import OutputFacts, RunRow
+from harness.values.toolchain import EMULATOR
 
 __all__ = [
     "AttachedPlace",
@@ -30,6 +32,8 @@ __all__ = [
     "figures",
     "gives",
     "has_figures",
+    "has_output",
+    "is_seen",
     "prove",
 ]
 
@@ -43,8 +47,11 @@ class ClaimKind(str, Enum):
     SHA256 = "sha256"
     BYTES = "bytes"
     INSTRUCTIONS = "instructions"
+    LINES = "lines"  # of functions, in a file of source
     UNWRITTEN = "unwritten"  # registers that may be read before anything wrote them
     FIGURES = "figures"  # verdict and numbers of one stored cell
+    OUTPUT = "output"  # what one tensor holds after a run, and must hold
+    SEEN = "seen"  # what a run was held to, and under which schedules it goes wrong
     TEXT = "text"  # a line that only has to be there as it was computed
 
 
@@ -124,31 +131,64 @@ class ClaimsTrial:
     """What was found when the claims were put to the test.
 
     `rows` are the attached files, compiled, and `outcomes` what these say of the failure; `stored`
-    the cells by id as their evidence is judged today; `files` the attached bytes. `instructions`
+    the cells by id as their evidence is judged today, or as they came out when they were executed
+    again; `runs` what was executed, by place or by cell; `files` the attached bytes. `instructions`
     counts those of the attached PTX, `unwritten` its registers that may be read before anything
-    wrote them. What could not be tried is not in them.
+    wrote them, `lines` those of functions in attached source. What could not be tried is not in
+    them.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     rows: Mapping[AttachedPlace, Row] = field(default_factory=dict)
     outcomes: Mapping[AttachedPlace, VerdictAnswer] = field(default_factory=dict)
     stored: Mapping[str, Row] = field(default_factory=dict)
+    runs: Mapping[AttachedPlace | str, RunRow] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict)
     instructions: Mapping[str, int] = field(default_factory=dict)
     unwritten: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimsProof:
-    """How many claims there are, how many could be checked, and what is false, in words."""
+    """How many claims there are, how many could be checked, and what is false, in words.
+
+    `unchecked` are the sentences of which something could not be tried.
+    """
 
     claims: int
     checked: int
     false: tuple[str, ...]
+    unchecked: tuple[str, ...] = ()
+
+
+def has_output(place: AttachedPlace | None, row: RunRow, facts: OutputFacts) -> Claim:
+    """That a tensor comes out so, of the attached file or, with no place, of the cell."""
+    cell = None if place else row.cell
+    return Claim(kind=ClaimKind.OUTPUT, place=place, cell=cell, expected=_values(facts))
+
+
+def is_seen(place: AttachedPlace | None, row: RunRow) -> Claim:
+    """What it was held to, and when it goes wrong."""
+    cell = None if place else row.cell
+    return Claim(kind=ClaimKind.SEEN, place=place, cell=cell, expected=_seen(row))
+
+
+def _values(facts: OutputFacts) -> tuple[object, ...]:
+    numbers = (facts.differing, facts.elements, facts.max_abs, facts.expected, facts.actual)
+    return (facts.name, facts.dtype, facts.where, *numbers)
+
+
+def _seen(row: RunRow) -> tuple[object, ...]:
+    return (row.reference, row.schedule)
 
 
 def figures(row: Row) -> tuple[object, ...]:
-    """What a report states of a cell: its verdict, and the numbers in its tables."""
+    """What a report states of a cell: its verdict, and the numbers in its tables.
+
+    What was executed is one program: its PTX.
+    """
     return (
+        row.ptx_body_sha256 if row.ptxas == EMULATOR else None,
         row.verdict,
         row.signature,
         row.reason,
@@ -172,6 +212,7 @@ def prove(claims: Sequence[Claim], trial: ClaimsTrial, issue: str) -> ClaimsProo
     text = _plain(issue)
     distinct = list(dict.fromkeys(claims))
     checked = 0
+    unchecked: list[str] = []
     false: list[str] = []
     false += [
         f"{said!r} follows from the evidence, and the text does not say it"
@@ -181,9 +222,15 @@ def prove(claims: Sequence[Claim], trial: ClaimsTrial, issue: str) -> ClaimsProo
     for claim in distinct:
         found = [claim.expected] if claim.kind is ClaimKind.TEXT else list(_found(claim, trial))
         checked += bool(found)
+        unchecked += [] if found else [claim.said]
         differences = (_differs(claim, each) for each in found)
         false += [f"{claim.said!r} is not so: {each}" for each in differences if each]
-    return ClaimsProof(claims=len(distinct), checked=checked, false=tuple(dict.fromkeys(false)))
+    return ClaimsProof(
+        claims=len(distinct),
+        checked=checked,
+        false=tuple(dict.fromkeys(false)),
+        unchecked=tuple(dict.fromkeys(unchecked)),
+    )
 
 
 def _plain(text: str) -> str:
@@ -194,7 +241,10 @@ def _plain(text: str) -> str:
 def _found(claim: Claim, trial: ClaimsTrial) -> Iterator[object]:
     """What came of a claim; nothing where it could not be tried."""
     place, file, cell = claim.place, claim.file, claim.cell
-    if place and place in trial.rows:
+    if claim.kind in (ClaimKind.OUTPUT, ClaimKind.SEEN):
+        run = trial.runs.get(place or cell or "")
+        yield from _shown(claim, run) if run else ()
+    elif place and place in trial.rows:
         row = trial.rows[place]
         yield {
             ClaimKind.OUTCOME: trial.outcomes[place].value,
@@ -209,10 +259,22 @@ def _found(claim: Claim, trial: ClaimsTrial) -> Iterator[object]:
         yield hashlib.sha256(trial.files[file]).hexdigest()
     elif file and claim.kind is ClaimKind.BYTES:
         yield len(trial.files[file])
+    elif file and claim.kind is ClaimKind.LINES and file in trial.lines:
+        yield trial.lines[file]
     elif file and claim.kind is ClaimKind.UNWRITTEN and file in trial.unwritten:
         yield trial.unwritten[file]
     elif file and claim.kind is ClaimKind.INSTRUCTIONS and file in trial.instructions:
         yield trial.instructions[file]
+
+
+def _shown(claim: Claim, run: RunRow) -> Iterator[object]:
+    """What a run shows of a claim on one of its tensors, or on the run."""
+    if claim.kind is ClaimKind.SEEN:
+        yield _seen(run)
+        return
+    assert isinstance(claim.expected, tuple)
+    name = claim.expected[0]
+    yield next((_values(each) for each in run.outputs if each.name == name), "no such output")
 
 
 def _differs(claim: Claim, found: object) -> str | None:
@@ -220,9 +282,7 @@ def _differs(claim: Claim, found: object) -> str | None:
     if found == claim.expected:
         return None
     where = claim.place or claim.file or claim.cell
-    if claim.kind is ClaimKind.FIGURES:
-        assert isinstance(found, tuple)
-        assert isinstance(claim.expected, tuple)
+    if isinstance(found, tuple) and isinstance(claim.expected, tuple):
         parts = [
             f"{ours!r} is stored, its evidence gives {theirs!r}"
             for ours, theirs in zip(claim.expected, found, strict=True)

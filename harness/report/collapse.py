@@ -51,7 +51,7 @@ def collapse_lines(ledger: Ledger, d: Dossier) -> list[str]:
     if found.best and found.versions:
         words = found.best.words
         lines += ["", f"The same PTX on other ptxas, without and with `{words}`:", ""]
-        versions = [(each.before.ptxas, each) for each in found.versions]
+        versions = [(each.before.ptxas or "", each) for each in found.versions]
         lines += _pairs(ledger, "ptxas", versions)
     if found.best and found.configs:
         words = found.best.words

@@ -100,7 +100,8 @@ class Dossier:
     workarounds first, as changes of `ways_from`, `patch` is one for the kernel's source. `collapse`
     is there where ptxas keeps every block resident and spills for it. `condition` is what is
     reported in the place of a failure, where the user gave one. `executed` is the case as it came
-    out on the emulator, where that is what is reported.
+    out on the emulator, where that is what is reported; `tried` are the cells that `blame` executed
+    beside it.
     """
 
     case: Row
@@ -130,6 +131,7 @@ class Dossier:
     ways_from: Row | None = None
     patch: str | None = None
     executed: RunRow | None = None
+    tried: tuple[Row, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     missing: tuple[Missing, ...] = ()
 
@@ -202,6 +204,25 @@ class Dossier:
         return tuple(row for row in self.rows if self.outcome(row) is VerdictAnswer.SAME)
 
     @property
+    def executed_rows(self) -> list[Row]:
+        """All cells that were executed and that the report names; the case first, each once."""
+        histories = self.history.rows.values() if self.history else ()
+        ways = [way.row for way in self.ways or ()]
+        rows = (self.case, *self.rows, *histories, *self.tried, *ways)
+        return list({row.cell: row for row in rows}.values())
+
+    @property
+    def shown_run(self) -> tuple[AttachedPlace | None, RunRow] | None:
+        """What a reader sees when it is executed: the attached file, else the case itself."""
+        found, name = self.minimized, self.minimized.shown_file if self.minimized else ""
+        if found and found.shown and any(file.name == name for file in self.attachments):
+            place = AttachedPlace(
+                file=name, tool=self.tool, version=self.version, target=self.case.target
+            )
+            return place, found.shown
+        return (None, self.executed) if self.executed else None
+
+    @property
     def smallest(self) -> dict[str, tuple[VerdictAnswer, str]]:
         """What the reduced file does: for each version that tried it, the outcome and its words."""
         found = self.minimized
@@ -220,7 +241,8 @@ class Dossier:
     def version(self) -> str:
         """The failing version of the tool in which it goes wrong."""
         case = self.case
-        return case.ptxas if self.history_axis == case.assembler else case.compiler_version or ""
+        is_assembler = self.history_axis == case.assembler
+        return (case.ptxas if is_assembler else case.compiler_version) or ""
 
     def places(self, version: str) -> list[AttachedPlace]:
         """The attached inputs on one version of that tool, the smallest first.

@@ -10,32 +10,36 @@ import msgspec
 
 import harness
 from harness.frontends.base import Selection
-from harness.frontends.registry import front_end
+from harness.frontends.registry import back_end, front_end
 from harness.frontends.triton.tracebacks import as_the_user_sees_it
 from harness.packages.metadata import package_license
 from harness.processes.hub import run_tool
 from harness.report.dossier import SourceOrigin
 from harness.store.store import ResultRecord, Store
 from harness.toolchains.install import install_ptxas
-from harness.toolchains.offered import available_ptxas
+from harness.values.errors import OfflineError, UsageError
 from harness.values.kernel import Repro
 from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
-from harness.values.toolchain import EMULATOR, PTX, TRITON, assembler_name, compiler_name
+from harness.values.target import Target
+from harness.values.toolchain import EMULATOR, PTX, PTXAS, TRITON, assembler_name, compiler_name
 
 __all__ = ["environment_of", "log_of", "origin_of", "ptxas_facts", "version_on_axis"]
 
 
 def ptxas_facts(selection: Selection, case: Row) -> tuple[str, str | None]:
-    """What the failing ptxas says of its version, and the distribution that carries it."""
-    if not case.ptxas_flags:
+    """What the failing ptxas says of its version, and the distribution that carries it.
+
+    Of the one that a compiler bundles, its twin of the package index says so, where there is one.
+    """
+    if not case.ptxas_flags or case.assembler != PTXAS or case.ptxas in (None, EMULATOR):
         return "", None  # it never ran
-    carried = {str(version): name for version, name in available_ptxas()}
-    tools = [each for each in selection.ptxas if each and each.version == case.ptxas]
-    if not tools and case.ptxas in carried:
-        tools = [install_ptxas(case.ptxas)]
-    banner = run_tool([tools[0].path, "--version"], timeout=30).stdout if tools else ""
-    return banner, carried.get(case.ptxas)
+    tools = (each for each in selection.ptxas if each and each.version == case.ptxas)
+    try:
+        tool = next(tools, None) or install_ptxas(case.ptxas)
+    except (UsageError, OfflineError):
+        return "", None
+    return run_tool([tool.path, "--version"], timeout=30).stdout, tool.origin
 
 
 def origin_of(repro: Repro) -> SourceOrigin | None:
@@ -55,6 +59,8 @@ def origin_of(repro: Repro) -> SourceOrigin | None:
 
 def log_of(store: Store, record: ResultRecord) -> str:
     """What the compiler that failed printed: ptxas where it was run, else Triton."""
+    if record.evidence.get("run"):
+        return ""  # what Triton warns of says nothing of what its PTX computes
     kept = store.get_evidence("assemble", record.evidence.get("assemble", ""))
     if kept:
         assembly = msgspec.json.decode(kept.body, type=Assembly)
@@ -95,6 +101,6 @@ def version_on_axis(case: Row, axis: str) -> str | None:
     if axis != case.assembler:
         mine, known = case.compiler_version, [str(each) for each in front_end(axis).available()]
     else:
-        back = front_end(case.compiler or PTX).back_end
+        back = back_end(case.compiler or PTX, Target.parse(case.target))
         mine, known = case.ptxas, [str(version) for version in back.available()]
     return mine if mine in known else None

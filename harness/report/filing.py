@@ -12,18 +12,22 @@ from pathlib import Path
 
 from harness.bugs.rekey import row_of_evidence
 from harness.cells.compile import CompileOptions
+from harness.frontends.base import Selection
+from harness.frontends.triton.one_file import StandaloneError
 from harness.frontends.triton.tracebacks import as_the_user_sees_it
 from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.order import count_instructions
+from harness.minimize.python.run import size_of_source
 from harness.packages.tarballs import pack, unpack
 from harness.processes.hub import ResourceLimits, ToolResult
 from harness.ptx.facts import PtxError
-from harness.report.attached import Bench, compile_places
+from harness.report.attached import Bench, compile_places, execute_places, execute_rows
 from harness.report.claims import AttachedPlace, Claim, ClaimsProof, ClaimsTrial, Issue, prove
 from harness.report.dossier import Dossier
 from harness.report.gate import Defect
 from harness.report.run import inspect_dossier, run_script, script_defects, with_log
 from harness.store.store import Store
+from harness.values.run import RunRow
 
 __all__ = ["Filed", "Filing", "file_report"]
 
@@ -37,13 +41,15 @@ _TIMES = re.compile(r"^[^\n]*Compile time = [\d.]+ ms\n", re.MULTILINE)
 class Filing:
     """How to file: `render` writes the issue, `required` are the headings that it must have.
 
-    The attached files are compiled for at most `seconds`; `tell` hears what is being checked.
+    The attached files are compiled for at most `seconds`; `tell` hears what is being checked. What
+    was executed is executed again: the cells of `selection`.
     """
 
     render: Callable[[Dossier], Issue]
     required: tuple[str, ...]
     bundle: Path
     folder: str
+    selection: Selection
     store: Store
     how: CompileOptions
     tell: Callable[[str], None]
@@ -71,7 +77,10 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
         if any(file.name == "repro.sh" for file in dossier.attachments):
             filing.tell("running the bundle's command in a clean folder")
             inside = _unpacked(dossier, filing, Path(place) / "command")
-            done = await asyncio.to_thread(run_script, inside, _limits(filing))
+            has_triage = dossier.executed is not None
+            done = await asyncio.to_thread(
+                run_script, inside, _limits(filing), has_triage=has_triage
+            )
             defects += script_defects(done)
             if not defects:
                 dossier = replace(dossier, log=_shown(done))
@@ -112,7 +121,9 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
     stored = {cell: row_of_evidence(filing.store, cell) for cell in cells}
     places = _in_order(dossier, issue.claims)
     if places:
-        filing.tell(f"compiling the attached files in {len(places)} ways")
+        does = "executing" if dossier.executed else "compiling"
+        filing.tell(f"{does} the attached files in {len(places)} ways")
+    runs: dict[AttachedPlace | str, RunRow] = {}
     home = inside.parent / "results"
     with Store.open(home) as store:
         bench = Bench(
@@ -123,14 +134,26 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
             how=replace(filing.how, use_cache=False),
             seconds=filing.seconds,
         )
-        rows = await compile_places(bench, places)
+        if dossier.executed:
+            there = await execute_places(bench, places)
+            rows = {place: row for place, (row, _) in there.items()}
+            named = [row for row in dossier.executed_rows if row.cell in cells]
+            filing.tell(f"executing {len(named)} cells again")
+            here = await execute_rows(bench, filing.selection, named)
+            stored |= {cell: row for cell, (row, _) in here.items()}
+            runs |= {place: run for place, (_, run) in there.items()}
+            runs |= {cell: run for cell, (_, run) in here.items()}
+        else:
+            rows = await compile_places(bench, places)
     return ClaimsTrial(
         files=files,
         rows=rows,
         outcomes={place: dossier.outcome(row) for place, row in rows.items()},
         stored={cell: row for cell, row in stored.items() if row},
-        instructions=_counted(files, count_instructions),
-        unwritten=_counted(files, count_unwritten),
+        runs=runs,
+        instructions=_counted(files, ".ptx", count_instructions),
+        unwritten=_counted(files, ".ptx", count_unwritten),
+        lines=_counted(files, ".py", lambda text: size_of_source(text).lines),
     )
 
 
@@ -146,11 +169,13 @@ def _in_order(dossier: Dossier, claims: Sequence[Claim]) -> list[AttachedPlace]:
     return sorted(places, key=lambda place: (place.version not in first, bool(place.flag)))
 
 
-def _counted(files: Mapping[str, bytes], count: Callable[[str], int]) -> dict[str, int]:
-    """What is counted in each PTX file that can be read."""
+def _counted(
+    files: Mapping[str, bytes], suffix: str, count: Callable[[str], int]
+) -> dict[str, int]:
+    """What is counted in each file of a kind that can be read."""
     found = {}
     for name, data in files.items():
-        if name.endswith(".ptx"):
-            with contextlib.suppress(PtxError):
+        if name.endswith(suffix):
+            with contextlib.suppress(PtxError, StandaloneError):
                 found[name] = count(data.decode(errors="replace"))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,7 +16,7 @@ from harness.bisect.neighbours import contrast
 from harness.bisect.report import BisectReport
 from harness.bisect.run import BisectOptions, bisect_versions
 from harness.blame.run import BlameOptions, find_blame
-from harness.blame.words import Blame
+from harness.blame.words import BlameReport
 from harness.cells.compile import CompileOptions, RunProgress, compile_selections
 from harness.collapse.evidence import CollapseEvidence
 from harness.collapse.facts import collapse_of
@@ -24,12 +24,11 @@ from harness.collapse.lifting import study_collapse
 from harness.files.locations import home_dir
 from harness.frontends.base import Selection
 from harness.frontends.registry import front_end
-from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
-from harness.judging.followed import Followed, follow
 from harness.minimize.reduction.progress import MinimizeOptions, Watch
 from harness.minimize.reduction.result import Minimization, Uninteresting
 from harness.minimize.run import can_be_reduced, minimize
+from harness.report.case import check_upstream, find_case, only
 from harness.report.dossier import Dossier, KnownWorkaround, Missing, Upstream
 from harness.report.facts import environment_of, log_of, origin_of, ptxas_facts, version_on_axis
 from harness.store.store import Store
@@ -40,10 +39,10 @@ from harness.values.errors import (
     TriageError,
     UsageError,
 )
-from harness.values.kernel import Config, ConfigFilter
+from harness.values.kernel import ConfigFilter
 from harness.values.row import Row
 from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
-from harness.values.verdict import Stage, VerdictKind
+from harness.values.verdict import VerdictKind
 from harness.workarounds.result import Candidate, WorkaroundReport
 from harness.workarounds.run import WorkaroundOptions, find_workarounds
 
@@ -54,6 +53,8 @@ __all__ = ["GatherOptions", "gather"]
 
 T = TypeVar("T")
 _GLANCE = 1.0
+# Of what is executed, the gate executes all again: a report is to be there within ten minutes.
+_REDUCE_EXECUTED, _SEARCH_EXECUTED = 240.0, 90.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,27 +136,30 @@ async def gather(
     rows = tuple(each.done.row for each in executed)
     if not options.run:
         rows = (await compile_selections([every], store, how, RunProgress())).rows
-    case = _case(selection, rows, options)
-    _check_upstream(selection, case, options)
-    mine = replace(selection, config=_only(case, rows))
+    signature, condition = options.signature, options.condition
+    case = find_case(selection, rows, signature=signature, condition=condition)
+    check_upstream(selection, case, options.upstream, condition)
+    mine = replace(selection, config=only(case, rows))
     begun = _begin(work, case, rows)
     shown = next((each.row for each in executed if each.done.row is case), None)
     dossier = await _histories(work, mine, replace(begun, executed=shown))
     found = None
     if not selection.repro.ptx:
         found = await work.piece("workarounds", "workaround", lambda: _workarounds(work, every))
+    blamed = await work.piece("whose fault it is", "blame", lambda: _blame(work, mine, case))
     return replace(
         dossier,
         elsewhere=await _elsewhere(work, every, dossier),
-        ways=tuple(map(_way, found.candidates)) if found else None,
-        ways_from=found.baseline if found else None,
+        ways=_ways(work, case, found, blamed),
+        ways_from=case if work.options.run else found.baseline if found else None,
         patch=found.patch.diff if found and found.patch and found.patch.is_proved else None,
         collapse=await _collapse(work, every, case),
-        blame=await work.piece("whose fault it is", "blame", lambda: _blame(work, mine, case)),
+        blame=blamed.blame if blamed else None,
+        tried=blamed.executed if blamed else (),
         minimized=await work.piece(
             "the smallest input", "minimize", lambda: _minimize(work, mine, case)
         )
-        if can_be_reduced(front_end(selection.repro.front_end))
+        if can_be_reduced(front_end(selection.repro.front_end), selection.targets[0])
         else None,
         missing=tuple(work.missing),
     )
@@ -194,67 +198,6 @@ async def _histories(work: _Gathering, mine: Selection, dossier: Dossier) -> Dos
         )
         dossier = replace(dossier, along_triton=along_triton)
     return dossier
-
-
-def _case(selection: Selection, rows: tuple[Row, ...], options: GatherOptions) -> Row:
-    """The first failing row of those that were selected, or the first that meets the condition."""
-    condition, signature = options.condition, options.signature
-    found = [row for row in rows if _selected(selection, row)]
-    if not found:
-        raise EmptySelectionError("--config matches none of the configs")
-    if condition:
-        followed = Followed(condition=condition)
-        held = [row for row in found if followed.of(row) is VerdictAnswer.SAME]
-        if not held:
-            raise UsageError(f"--while holds for none of the {len(found)} selected cells")
-        return held[0]
-    failing = [row for row in found if row.signature and not VerdictKind(row.verdict).tells_nothing]
-    for row in failing:
-        if signature in (None, row.signature):
-            return row
-    meant = f" with signature {signature}" if signature else ""
-    raise UsageError(f"none of the {len(found)} cells that were selected fails{meant}")
-
-
-def _check_upstream(selection: Selection, case: Row, options: GatherOptions) -> None:
-    """Refuse a report to somebody whose program never ran, or did what it should.
-
-    Raises:
-        UsageError: it says to whom to report instead.
-    """
-    stage = follow(case, condition=options.condition).stage
-    maintainers = "triton" if case.compiler == TRITON else "project"
-    if options.upstream is Upstream.NVIDIA and stage != Stage.CUBIN.value:
-        raise UsageError(
-            f"--for nvidia: this is no failure of ptxas: {case.verdict} in stage {case.stage}, "
-            f"before ptxas has the kernel; report it with --for {maintainers}"
-        )
-    if options.upstream is Upstream.NVIDIA and case.assembler != PTXAS:
-        raise UsageError(
-            f"--for nvidia: {selection.repro.name} is assembled by {case.tool}; report it with "
-            "--for project"
-        )
-    if options.upstream is Upstream.TRITON and case.compiler not in (None, TRITON):
-        raise UsageError(
-            f"--for triton: {selection.repro.name} is compiled by {case.compiler_name}; report it "
-            "with --for project"
-        )
-    if options.upstream is Upstream.TRITON and selection.repro.ptx:
-        raise UsageError(
-            f"--for triton: Triton has no part in it: {selection.repro.name} is PTX, and "
-            f"ptxas {case.ptxas} fails on it; report it with --for nvidia"
-        )
-
-
-def _selected(selection: Selection, row: Row) -> bool:
-    return selection.config.matches(Config.of(row.config))
-
-
-def _only(case: Row, rows: tuple[Row, ...]) -> ConfigFilter:
-    """The filter that means this config and no other."""
-    names = dict.fromkeys(name for row in rows for name in row.config)
-    words = {name: str(case.config.get(name, "none")).lower() for name in names}
-    return ConfigFilter(wanted=tuple((name, (word,)) for name, word in words.items()))
 
 
 def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
@@ -314,10 +257,10 @@ async def _elsewhere(
     for version in dict.fromkeys((*versions, *filter(None, (dossier.newest,)))):
         end = front_end(every.repro.front_end)
         if dossier.history_axis == dossier.case.assembler:
-            there = replace(every, ptxas=(end.back_end.install(version),))
+            there = replace(every, ptxas=(end.back_end(every.targets[0]).install(version),))
         else:
             there = replace(every, compilers=(end.install(version),))
-        failing = [replace(there, config=_only(row, dossier.rows)) for row in dossier.failing]
+        failing = [replace(there, config=only(row, dossier.rows)) for row in dossier.failing]
         with contextlib.suppress(CaptureError, EmptySelectionError):
             work.tell(f"the configs that fail, with {dossier.tool} {version}")
             compiled = await compile_selections(failing, work.store, work.how, RunProgress())
@@ -349,21 +292,22 @@ async def _collapse(work: _Gathering, every: Selection, case: Row) -> CollapseEv
     )
 
 
-async def _blame(work: _Gathering, mine: Selection, case: Row) -> Blame:
+async def _blame(work: _Gathering, mine: Selection, case: Row) -> BlameReport:
     condition = work.options.condition
     options = BlameOptions(signature=None if condition else case.signature, condition=condition)
     find = find_blame
     if work.options.run:
         from harness.blame.executed import find_run_blame as find  # noqa: PLC0415 - as above
-    report = await find(mine, work.store, work.how, options, _silent)
-    return report.blame
+    return await find(mine, work.store, work.how, options, _silent)
 
 
 async def _minimize(work: _Gathering, mine: Selection, case: Row) -> Minimization:
     folder = work.options.minimized(case)
     resume = (folder / "log.jsonl").exists()
     # Each step of one that is executed takes seconds: what was reduced before stays as it is.
-    seconds = _GLANCE if resume and work.options.run else work.options.seconds
+    seconds = work.options.seconds
+    if work.options.run:
+        seconds = _GLANCE if resume else min(seconds, _REDUCE_EXECUTED)
     options = MinimizeOptions(
         folder_of=lambda _: folder,
         resume=resume,
@@ -381,8 +325,39 @@ async def _workarounds(work: _Gathering, every: Selection) -> WorkaroundReport:
     def silent(_said: str) -> None:
         """As `_silent`."""
 
-    options = WorkaroundOptions(at_most=5, run=work.options.run)
+    options = WorkaroundOptions(at_most=5)
+    if work.options.run:
+        options = replace(options, run=True, budget=_SEARCH_EXECUTED)
     return await find_workarounds(every, work.store, work.how, options, silent)
+
+
+def _ways(
+    work: _Gathering, case: Row, found: WorkaroundReport | None, blamed: BlameReport | None
+) -> tuple[KnownWorkaround, ...] | None:
+    """What was found; of what is executed also single options with which blame saw it right."""
+    ways = tuple(map(_way, found.candidates)) if found else ()
+    if not ways and blamed:
+        ways = tuple(_options_that_work(case, blamed.executed))
+    if found and not ways and found.is_time_up:
+        why = "the search was not at its end when its time was up"
+        words = shlex.join(["triage", "workaround", *work.options.words])
+        work.missing.append(Missing(what="workarounds", why=why, command=words))
+        return None
+    return ways if found or ways else None
+
+
+def _options_that_work(case: Row, rows: Sequence[Row]) -> Iterator[KnownWorkaround]:
+    for row in rows:
+        new = {n: value for n, value in row.config.items() if value != case.config.get(n)}
+        is_elsewhere = (row.target, row.triton) != (case.target, case.triton)
+        if is_elsewhere or len(new) != 1 or not VerdictKind(row.verdict).is_fine_run:
+            continue
+        [(name, value)] = new.items()
+        yield KnownWorkaround(
+            change=f"{name} {case.config.get(name, 'unset')} -> {value}",
+            row=row,
+            evidence=f"{row.reason.replace(':', ' on these inputs:', 1)}",
+        )
 
 
 def _way(found: Candidate) -> KnownWorkaround:

@@ -13,7 +13,16 @@ from harness.bisect.words import report_line, stage_lines
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import spell
 from harness.minimize.ptx.defined import count_unwritten
-from harness.report.claims import Claim, ClaimKind, Issue, Ledger, ends_so, gives, has_figures
+from harness.report.claims import (
+    Claim,
+    ClaimKind,
+    Issue,
+    Ledger,
+    ends_so,
+    gives,
+    has_figures,
+    is_seen,
+)
 from harness.report.collapse import collapse_lines, collapse_title
 from harness.report.dossier import Attachment, Dossier, Upstream
 from harness.report.forms import observed_words
@@ -27,7 +36,7 @@ from harness.report.tables import (
     version_lines,
     way_lines,
 )
-from harness.tables.templates import config_label, render_template
+from harness.tables.templates import config_label, markdown_cell, render_template
 from harness.values.verdict import VerdictKind
 
 __all__ = ["render_report"]
@@ -98,6 +107,10 @@ class View:
             elif newest and (found := self.d.lifted(newest)) and found[1]:
                 number = f"{len(found[1])} of {len(self.d.failing)} failing configs"
                 parts.append(f"{number} still fail in {newest}")
+        if ended is None and newest and self.d.executed:
+            row = report.rows[newest]
+            if self.d.outcome(row) is VerdictAnswer.SAME:
+                parts.append(self.ledger.say(f"still in {newest}", has_figures(row)))
         return f" ({', '.join(parts)})" if parts else ""
 
     def _all_work(self, version: str) -> bool:
@@ -123,9 +136,10 @@ class View:
     def observed(self) -> str:
         """What happens, in one sentence."""
         case, d = self.d.case, self.d
+        where = ", executed on an emulator" if d.executed else ""
         said = (
-            f"`{d.function}` for {case.target} with {_compilers(d)} "
-            f"{observed_words(d.kind)}: {escaped(self.message)}."
+            f"`{d.function}` for {case.target} with {_compilers(d)} {observed_words(d.kind)}"
+            f"{where}: {escaped(self.message.removeprefix('emulated: '))}."
         )
         return self.ledger.say(said, has_figures(case))
 
@@ -203,7 +217,11 @@ class View:
             ptxas = "$(find wheel -name ptxas)" if package else "ptxas"
             return "\n".join([*get, f"{ptxas} {flags} {self.minimal_name} -o kernel.cubin"])
         if d.executed and d.minimized and d.minimized.run_command:
-            return f"pip install kernel-triage\n{d.minimized.run_command}"
+            says = "what it computes"
+            if d.minimized.is_comparing:
+                says = "how far its results are from those with num_stages=1"
+            needs = f"pip install torch triton=={case.compiler_version}"
+            return f"{needs}\npython {self.minimal_name}  # prints {says}"
         if self.minimal_name in self.names and self.minimal_name.endswith(".py"):
             return f"pip install triton=={case.compiler_version}\npython {self.minimal_name}"
         return "" if self.has_script else d.shown_by
@@ -240,7 +258,13 @@ class View:
             ]
         else:
             before, after = found.original.lines, found.minimized.lines
-            sizes = f"{before:,} lines of functions reduced to {after:,} ({size:,} bytes)"
+            change = f"reduced to {after:,}" if after < before else "as they were given"
+            sizes = f"{before:,} lines of functions {change} ({size:,} bytes)"
+            claims += [
+                Claim(kind=ClaimKind.LINES, file=f"{name}{found.suffix}", expected=lines)
+                for name, lines in (("original", before), ("min", after))
+                if f"{name}{found.suffix}" in self.names and found.suffix == ".py"
+            ]
         checked = "; nothing more can go alone" if found.is_minimal else ""
         undefined = ""
         if found.undefined[1] > found.undefined[0]:
@@ -262,6 +286,8 @@ class View:
     def stage_words(self) -> str:
         """Where it goes wrong."""
         case, signature = self.d.case, self.d.signature
+        if self.d.executed:
+            return "It compiles without a word: what goes wrong is what the PTX computes."
         words = f"Stage: {case.stage}." if case.stage else "The stage is not known."
         if signature and signature.failing_pass:
             words += f" Pass: `{signature.failing_pass}`."
@@ -316,11 +342,25 @@ class View:
     @property
     def schedule_words(self) -> str:
         """Under which schedules it goes wrong, and what it is held to."""
-        row = self.d.executed
-        if row is None:
+        shown = self.d.shown_run
+        if shown is None:
             return ""
-        said = f"Held to: {row.reference}. Seen under the schedule {row.schedule}"
-        return self.ledger.say(f"{said} (order of warps / completion of asynchronous operations).")
+        place, row = shown
+        what = f"`{place.file}`" if place else f"`{self.d.function}`"
+        held = f", held to {row.reference}" if row.reference else ""
+        said = f"What {what} computes{held}; it goes wrong under the schedule {row.schedule}"
+        said += " (order of warps / completion of asynchronous operations)."
+        return self.ledger.say(said, is_seen(place, row))
+
+    @property
+    def blame_lines(self) -> list[str]:
+        """Whose fault it is, and the evidence: of what was executed, all cells count."""
+        found = self.d.blame
+        if found is None:
+            return []
+        rests_on = [has_figures(row) for row in self.d.tried]
+        reasons = [self.ledger.say(markdown_cell(reason)) for reason in found.reasons]
+        return [self.ledger.say(markdown_cell(found.headline), *rests_on), *reasons]
 
     @property
     def config_lines(self) -> list[str]:

@@ -6,6 +6,8 @@ import getpass
 import hashlib
 import os
 import platform
+import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +28,10 @@ _SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "PROXY
 _SHORTEST = 4
 _TRIAL_SECONDS = 900.0
 # What the run needs to reach the package index that this machine uses, and nothing else of it.
-_PASSED_ON = ("UV_", "PIP_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE")
+_PASSED_ON = (
+    *("UV_", "PIP_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+    *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+)
 
 
 def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str], given: bytes) -> Dossier:
@@ -55,7 +60,8 @@ def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str], given: by
         files[f"original{found.suffix}"] = (found.original_text.encode(), what)
     for script in ("repro.sh", "test.sh"):
         if script in scripts:
-            files[script] = (scripts[script].encode(), _SCRIPTS[script])
+            what = _EXECUTES if dossier.executed else _SCRIPTS[script]
+            files[script] = (scripts[script].encode(), what)
     return _with(dossier, files)
 
 
@@ -65,7 +71,7 @@ def _followed_ptx(dossier: Dossier) -> str | None:
     For another ptxas, Triton writes another `.version`, which older ones refuse.
     """
     history = dossier.along_ptxas
-    row = history.rows.get(dossier.case.ptxas) if history else None
+    row = history.rows.get(dossier.case.ptxas or "") if history else None
     return row.ptx_sha256 if row else dossier.case.ptx_sha256
 
 
@@ -88,6 +94,9 @@ _SCRIPTS = {
     "repro.sh": "installs the compiler into a temporary folder and shows it",
     "test.sh": "says whether a file still shows it (creduce, cvise)",
 }
+
+
+_EXECUTES = "executes kernel.py without a GPU, and checks that it goes wrong in this way"
 
 
 def inspect_dossier(dossier: Dossier, issue: str, required: tuple[str, ...]) -> list[Defect]:
@@ -132,18 +141,20 @@ def _secret_values() -> Iterator[str]:
             yield value
 
 
-def run_script(folder: Path, limits: ResourceLimits) -> ToolResult:
+def run_script(folder: Path, limits: ResourceLimits, *, has_triage: bool = False) -> ToolResult:
     """Run the bundle's one command where it was unpacked, with a fresh toolchain.
 
     It runs a stranger's kernel: within `limits`, and nothing of it stays behind. It has the
-    network, since it installs that toolchain.
+    network, since it installs that toolchain. With `has_triage` it finds this very program on its
+    `PATH`, and no result of it.
     """
     place = str(folder.parent)
+    path = [_own_command(folder.parent / "bin")] if has_triage else []
     passed = {
         name: value for name, value in os.environ.items() if name.upper().startswith(_PASSED_ON)
     }
     environment = {
-        "PATH": os.environ.get("PATH", ""),
+        "PATH": os.pathsep.join([*path, os.environ.get("PATH", "")]),
         "HOME": place,
         "TMPDIR": place,
         # What pip says of itself is no part of what the command shows.
@@ -154,6 +165,17 @@ def run_script(folder: Path, limits: ResourceLimits) -> ToolResult:
     return run_tool(
         ["sh", folder / "repro.sh"], timeout=_TRIAL_SECONDS, env=environment, limits=limits
     )
+
+
+def _own_command(folder: Path) -> str:
+    """A folder with a `triage` that is the program that runs now."""
+    root = Path(harness.__file__).parent.parent
+    folder.mkdir()
+    command = folder / "triage"
+    words = shlex.join(["env", f"PYTHONPATH={root}", sys.executable, "-m", "harness"])
+    command.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    command.chmod(0o755)
+    return str(folder)
 
 
 def script_defects(done: ToolResult) -> list[Defect]:

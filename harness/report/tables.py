@@ -10,7 +10,15 @@ from harness.bisect.report import BisectReport
 from harness.bisect.words import tool_title
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import measured
-from harness.report.claims import AttachedPlace, Claim, ClaimKind, Ledger, gives, has_figures
+from harness.report.claims import (
+    AttachedPlace,
+    Claim,
+    ClaimKind,
+    Ledger,
+    gives,
+    has_figures,
+    has_output,
+)
 from harness.report.dossier import Dossier
 from harness.tables.templates import config_label, markdown_cell
 from harness.values.row import Row
@@ -114,7 +122,9 @@ def _words(d: Dossier, row: Row) -> str:
         return markdown_cell(f"{row.verdict}{same}: {numbers or row.reason}")
     if kind is VerdictKind.OK:
         return "compiles"
-    return markdown_cell(f"{row.verdict}{same}: {row.reason}")
+    if kind is VerdictKind.RIGHT:
+        return "is right"
+    return markdown_cell(f"{row.verdict}{same}: {row.reason.removeprefix('emulated: ')}")
 
 
 def _spans(
@@ -166,21 +176,29 @@ def _contrast_place(d: Dossier, axis: str, label: str) -> AttachedPlace | None:
     case = d.case
     if axis == "flag":
         return AttachedPlace(
-            file="original.ptx", tool="ptxas", version=case.ptxas, target=case.target, flag=label
+            file="original.ptx",
+            tool="ptxas",
+            version=case.ptxas or "",
+            target=case.target,
+            flag=label,
         )
     if axis == "target" and d.is_ptx:
-        return AttachedPlace(file="original.ptx", tool="ptxas", version=case.ptxas, target=label)
+        return AttachedPlace(
+            file="original.ptx", tool="ptxas", version=case.ptxas or "", target=label
+        )
     return None
 
 
 def way_lines(ledger: Ledger, d: Dossier) -> list[str]:
     """The table of workarounds: what changes, and the result."""
-    names = ("change", "verdict", "registers", "spill stores (B a thread)", "tensor memory")
-    lines = [_line((*names, "what is known of its results")), _line(["---"] * 6)]
+    # What is executed has not seen ptxas: it has none of these.
+    measures = () if d.executed else ("registers", "spill stores (B a thread)", "tensor memory")
+    names = ("change", "verdict", *measures, "what is known of its results")
+    lines = [_line(names), _line(["---"] * len(names))]
     for way in d.ways or ():
         numbers = (way.row.n_regs, way.row.spill_stores, way.row.tmem_size)
         words = [markdown_cell(way.change), markdown_cell(way.row.verdict)]
-        words += ["" if number is None else f"{number:,}" for number in numbers]
+        words += ["" if n is None else f"{n:,}" for n in numbers if not d.executed]
         said = _line([*words, markdown_cell(way.evidence)])
         lines.append(ledger.say(said, has_figures(way.row)))
     return lines
@@ -198,11 +216,13 @@ def attachment_lines(ledger: Ledger, d: Dossier) -> list[str]:
 
 def output_lines(ledger: Ledger, d: Dossier) -> list[str]:
     """What each output must hold and holds, where they differ first."""
-    if d.executed is None:
+    shown = d.shown_run
+    if shown is None:
         return []
+    place, row = shown
     names = ("output", "elements that differ", "by up to", "first at", "expected", "actual")
     lines = [_line(names), _line(["---"] * len(names))]
-    for each in d.executed.outputs:
+    for each in row.outputs:
         if each.differing is None:
             continue
         words = [f"`{each.name}` ({each.dtype})", f"{each.differing:,} of {each.elements:,}"]
@@ -211,7 +231,7 @@ def output_lines(ledger: Ledger, d: Dossier) -> list[str]:
             words += ["" if n is None else f"{n:.6g}" for n in (each.expected, each.actual)]
         else:
             words += [""] * 4
-        lines.append(ledger.say(_line(words), has_figures(d.case)))
+        lines.append(ledger.say(_line(words), has_output(place, row, each)))
     return lines
 
 

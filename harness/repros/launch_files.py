@@ -12,7 +12,7 @@ from harness.values.kernel import LaunchParameter, LaunchSpec
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["launches_of_repro", "launches_of_script"]
+__all__ = ["imported_modules", "launches_of_repro", "launches_of_script"]
 
 _MAX_BYTES = 4 << 20
 
@@ -54,6 +54,21 @@ def launches_of_script(path: Path) -> tuple[LaunchSpec, ...]:
         f"{path}: launches nothing: it has no launch() function and no code under "
         '`if __name__ == "__main__"`'
     )
+
+
+def imported_modules(path: Path) -> set[str]:
+    """The modules that a file imports, in functions too, by their dotted names.
+
+    Raises:
+        UsageError: not Python.
+    """
+    found: set[str] = set()
+    for node in ast.walk(_parse(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
 
 
 def _parse(path: Path) -> ast.Module:

@@ -7,21 +7,48 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 import harness
 from harness.bench.bench import Kept, Workbench, content_key
-from harness.emulator.values import Budget
+from harness.emulator.values import Budget, Element, Trace
 from harness.files.own_code import code_sha256
-from harness.processes.hub import FILE_SIZE, ResourceLimits, scratch_disk
-from harness.runs.jobs import PROGRESS, EmulatorJob, JobBuffer, Passed, Ran, RunTrial
+from harness.processes.hub import (
+    FILE_SIZE,
+    Hub,
+    Peer,
+    PeerGoneError,
+    ResourceLimits,
+    is_lost,
+    scratch_disk,
+)
+from harness.runs.jobs import (
+    EMULATE,
+    PROGRESS,
+    TRACE,
+    EmulatorJob,
+    JobBuffer,
+    Passed,
+    Ran,
+    RunTrial,
+)
+from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 
-__all__ = ["Emulated", "Emulation", "emulate", "emulator_sha256"]
+__all__ = [
+    "Emulated",
+    "Emulation",
+    "Once",
+    "emulate",
+    "emulate_once",
+    "emulator_sha256",
+    "trace_once",
+]
 
 _LARGEST_RESULT = 1 << 30
 _PATIENCE = 10.0
@@ -55,10 +82,18 @@ class Emulated:
     problem: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Once:
+    """What was found and is not kept; `contents` are the bytes of all buffers by their sha256."""
+
+    emulated: Emulated
+    contents: Mapping[str, bytes]
+
+
 @functools.cache
 def emulator_sha256() -> str:
     """Hash of the code that executes: part of the key of everything that it made."""
-    return code_sha256("emulator", "ptx", "runs/jobs.py", "runs/worker.py")
+    return code_sha256("emulator", "ptx", "runs/jobs.py", "runs/child/worker.py")
 
 
 async def emulate(
@@ -72,7 +107,7 @@ async def emulate(
     it takes long.
 
     Raises:
-        InfrastructureError: the worker cannot be started.
+        InfrastructureError: the emulator cannot be started.
         UnusableArtifactError: the PTX or a buffer is damaged.
     """
     key = content_key(job=msgspec.to_builtins(wanted), emulator=emulator_sha256())
@@ -80,28 +115,111 @@ async def emulate(
         kept = bench.find("run", key, Emulated)
         if kept:
             return kept
-        folder = bench.hub.new_folder("run")
-        try:
-            with scratch_disk():
-                _prepare(bench, wanted, folder)
-            limits = ResourceLimits(
-                timeout=bench.limits.timeout,
-                memory=bench.limits.memory,
-                file_size=max(FILE_SIZE, _LARGEST_RESULT),
-            )
-            argv = [sys.executable, "-m", "harness.runs.worker", str(folder)]
-            async with bench.slot():
-                telling = asyncio.ensure_future(_tell(folder / PROGRESS, tell))
-                try:
-                    end = await bench.hub.execute(
-                        argv, folder=folder, limits=limits, env=_environment()
-                    )
-                finally:
+        artifacts = bench.store.artifacts
+        async with _worked(bench, wanted, artifacts.get(wanted.ptx), artifacts.get, tell) as done:
+            folder, found = done
+            names = {sha256 for ran in found.runs for sha256 in ran.buffers}
+            for sha256 in names:
+                artifacts.put_file(folder / f"{sha256}.bin")
+        if found.problem:
+            return Kept(value=found, key=key, artifacts={}, cached=False)
+        return bench.keep("run", key, found, {sha256: sha256 for sha256 in names})
+
+
+async def emulate_once(
+    bench: Workbench, wanted: Emulation, ptx: str, contents: Mapping[str, bytes]
+) -> Once:
+    """As `emulate`, of PTX that is in no store; nothing is kept. `contents` are the buffers' bytes.
+
+    So candidates of a reduction are executed: there are thousands, and none is asked for again.
+
+    Raises:
+        InfrastructureError: the emulator cannot be started.
+    """
+    async with _worked(bench, wanted, ptx.encode(), contents.__getitem__) as (folder, found):
+        names = {sha256 for ran in found.runs for sha256 in ran.buffers}
+        after = {sha256: (folder / f"{sha256}.bin").read_bytes() for sha256 in names}
+    return Once(emulated=found, contents={**contents, **after})
+
+
+async def trace_once(
+    bench: Workbench,
+    wanted: Emulation,
+    ptx: str,
+    contents: Mapping[str, bytes],
+    element: Element,
+) -> Trace:
+    """Follow an element back to where the two runs of a launch first differ; nothing is kept.
+
+    Raises:
+        InfrastructureError: the emulator cannot be started.
+    """
+    get = contents.__getitem__
+    async with _worked(bench, wanted, ptx.encode(), get, element=element) as (folder, found):
+        path = folder / TRACE
+        if not path.is_file():
+            return Trace(not_run=found.problem or "the emulator left no trace")
+        return msgspec.json.decode(path.read_bytes(), type=Trace)
+
+
+@contextlib.asynccontextmanager
+async def _worked(
+    bench: Workbench,
+    wanted: Emulation,
+    ptx: bytes,
+    get: Callable[[str], bytes],
+    tell: Callable[[str], None] | None = None,
+    element: Element | None = None,
+) -> AsyncIterator[tuple[Path, Emulated]]:
+    """The folder that a job was done in, and what came of it."""
+    folder = bench.hub.new_folder("run")
+    try:
+        with scratch_disk():
+            _prepare(wanted, ptx, get, folder, element)
+        limits = ResourceLimits(
+            timeout=bench.limits.timeout,
+            memory=bench.limits.memory,
+            file_size=max(FILE_SIZE, _LARGEST_RESULT),
+        )
+        async with bench.slot():
+            telling = asyncio.ensure_future(_tell(folder / PROGRESS, tell)) if tell else None
+            try:
+                end = await _run(bench.hub, folder, limits)
+            finally:
+                if telling:
                     telling.cancel()
-            bench.cpu_seconds += end.cpu
-            return _collect(bench, key, wanted, folder, end)
-        finally:
-            bench.hub.drop_folder(folder)
+        bench.cpu_seconds += end.cpu
+        yield folder, _collect(wanted, folder, end)
+    finally:
+        bench.hub.drop_folder(folder)
+
+
+_SERVERS: WeakKeyDictionary[Hub, asyncio.Task[Peer]] = WeakKeyDictionary()
+"""The process of each hub that has the emulator loaded."""
+
+
+async def _run(hub: Hub, folder: Path, limits: ResourceLimits) -> ProcessEnd:
+    """Have the job in a folder done by a fork of the emulator's process."""
+    message = {"op": EMULATE, "folder": str(folder), "limits": limits.message()}
+    for _ in range(2):
+        task = _SERVERS.get(hub)
+        if task is None or is_lost(task):
+            task = _SERVERS[hub] = asyncio.create_task(_serve(hub))
+            # One that is ended while it starts is no error of ours.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            end, start_error = await (await asyncio.shield(task)).run(message)
+        except PeerGoneError:
+            continue
+        if start_error:
+            raise InfrastructureError(f"the emulator cannot be started: {start_error}")
+        return end
+    raise InfrastructureError("the emulator's process was killed twice")
+
+
+async def _serve(hub: Hub) -> Peer:
+    argv = [sys.executable, "-m", "harness.runs.child.serving"]
+    return await hub.spawn(argv, env=_environment(), log=hub.scratch / "emulator.log")
 
 
 async def _tell(path: Path, tell: Callable[[str], None]) -> None:
@@ -124,16 +242,21 @@ def _environment() -> Mapping[str, str]:
     }
 
 
-def _prepare(bench: Workbench, wanted: Emulation, folder: Path) -> None:
-    artifacts = bench.store.artifacts
-    (folder / "kernel.ptx").write_bytes(artifacts.get(wanted.ptx))
+def _prepare(
+    wanted: Emulation,
+    ptx: bytes,
+    get: Callable[[str], bytes],
+    folder: Path,
+    element: Element | None = None,
+) -> None:
+    (folder / "kernel.ptx").write_bytes(ptx)
     buffers = []
     for buffer in wanted.buffers:
         name = None
         if buffer.file is not None:
             name = f"{buffer.file}.bin"
             if not (folder / name).exists():
-                (folder / name).write_bytes(artifacts.get(buffer.file))
+                (folder / name).write_bytes(get(buffer.file))
         buffers.append(replace(buffer, file=name))
     job = EmulatorJob(
         ptx="kernel.ptx",
@@ -146,26 +269,19 @@ def _prepare(bench: Workbench, wanted: Emulation, folder: Path) -> None:
         arguments=wanted.arguments,
         trials=wanted.trials,
         budget=wanted.budget,
+        element=element,
     )
     (folder / "job.json").write_bytes(msgspec.json.encode(job))
 
 
-def _collect(
-    bench: Workbench, key: str, wanted: Emulation, folder: Path, end: ProcessEnd
-) -> Kept[Emulated]:
+def _collect(wanted: Emulation, folder: Path, end: ProcessEnd) -> Emulated:
     runs = []
     for number in range(len(wanted.trials)):
         path = folder / f"run-{number}.json"
         if not path.is_file():
             break
         runs.append(msgspec.json.decode(path.read_bytes(), type=Ran))
-    names = {sha256 for ran in runs for sha256 in ran.buffers}
-    for sha256 in names:
-        bench.store.artifacts.put_file(folder / f"{sha256}.bin")
-    found = Emulated(runs=tuple(runs), problem=None if end.ok else _how_it_ended(folder, end))
-    if found.problem:
-        return Kept(value=found, key=key, artifacts={}, cached=False)
-    return bench.keep("run", key, found, {sha256: sha256 for sha256 in names})
+    return Emulated(runs=tuple(runs), problem=None if end.ok else _how_it_ended(folder, end))
 
 
 def _how_it_ended(folder: Path, end: ProcessEnd) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
 from harness.bench.bench import Kept, Workbench
 from harness.cells.evaluate import Evaluated, cell_evidence
@@ -13,7 +13,7 @@ from harness.emulator.values import Budget
 from harness.frontends.base import PlannedCell
 from harness.frontends.registry import front_end
 from harness.judging.judge import judge as judge_compilation
-from harness.runs.emulating import Emulated, emulate
+from harness.runs.emulating import Emulated, Emulation, emulate
 from harness.runs.jobs import Ran, RunTrial
 from harness.runs.judging import Judgement, RunEvidence, judge
 from harness.runs.launching import NotRunError, effort_words, emulation_of
@@ -23,10 +23,10 @@ from harness.runs.rows import result_of, row_of
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import LaunchFacts, Lowering
-from harness.values.run import Inputs, LaunchVariant, RunRow, RunVerdict
+from harness.values.run import Inputs, LaunchVariant, RunRow, RunVerdict, TraceFacts
 from harness.values.verdict import Signature
 
-__all__ = ["Executed", "Execution", "execute", "keep_execution", "run_evidence"]
+__all__ = ["Executed", "Execution", "Follow", "execute", "keep_execution", "run_evidence"]
 
 _TYPES = {
     "bfloat16": re.compile(r"\.bf16"),
@@ -37,11 +37,15 @@ _TYPES = {
     "float32": re.compile(r"\.f32"),
 }
 
+Follow = Callable[[Workbench, Emulation, str, RunEvidence], Awaitable[TraceFacts]]
+"""Follows a value of what was executed back to where two runs first differ."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     """How cells are executed; `tell` hears what is done next, in words.
 
+    `follow`, where a value is to be followed, gets what was executed and how it is judged.
     `lowering` is a bench of its own for the compiler, where it is to work afresh.
     """
 
@@ -50,6 +54,7 @@ class Execution:
     budget: Budget
     tell: Callable[[str], None]
     lowering: Workbench | None = None
+    follow: Follow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +98,7 @@ class _Trail:
     lowering: Kept[Lowering] | None = None
     emulated: Kept[Emulated] | None = None
     trouble: str | None = None
+    trace: TraceFacts | None = None
 
     @property
     def runs(self) -> tuple[Ran, ...]:
@@ -129,6 +135,7 @@ async def execute(
         triton=cell.compiler.version,
         ptx_sha256=trail.lowering.artifacts.get("ptx") if trail.lowering else None,
     )
+    row = replace(row, trace=trail.trace)
     return Executed(row=row, done=_result(how.bench, cell, row, judgement.signature, trail))
 
 
@@ -156,7 +163,10 @@ async def _evidence(how: Execution, cell: PlannedCell, given: _Given, trail: _Tr
     found = Found()
     if not problem and not any(each.not_run or each.faults for each in trail.runs):
         found = await given.references.of(cell.cell.target, cell.record, variant)
-    return run_evidence(bench.store, variant, trail.runs, found, ptx, problem)
+    evidence = run_evidence(bench.store.artifacts.get, variant, trail.runs, found, ptx, problem)
+    if how.follow:
+        trail.trace = await how.follow(bench, wanted, ptx, evidence)
+    return evidence
 
 
 async def _lowered(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:
@@ -183,14 +193,14 @@ async def _lowered(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:
 
 
 def run_evidence(
-    store: Store,
+    get: Callable[[str], bytes],
     variant: LaunchVariant,
     ran: Sequence[Ran],
     found: Found,
     ptx: str,
     problem: str | None,
 ) -> RunEvidence:
-    """Runs of a launch and what they are compared with, as they are judged."""
+    """Runs of a launch and what they are compared with; `get` has a buffer's bytes by sha256."""
     before = tuple(each.sha256 for each in variant.buffers)
     names = {*before, *(name for each in ran for name in each.buffers)}
     return RunEvidence(
@@ -198,7 +208,7 @@ def run_evidence(
         before=before,
         runs=tuple(each for each in ran if not each.trial.schedule.garbage),
         garbage=tuple(each for each in ran if each.trial.schedule.garbage),
-        contents={name: store.artifacts.get(name) for name in names},
+        contents={name: get(name) for name in names},
         trusted=found.trusted,
         is_clean=found.is_clean,
         types=frozenset(name for name, pattern in _TYPES.items() if pattern.search(ptx)),

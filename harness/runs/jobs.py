@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from harness.emulator.values import (
     Budget,
     Checks,
+    Element,
     Fault,
     Null,
     Pointer,
@@ -17,7 +18,23 @@ from harness.emulator.values import (
     Uninitialised,
 )
 
-__all__ = ["PROGRESS", "EmulatorJob", "Given", "JobBuffer", "Passed", "Ran", "RunTrial"]
+__all__ = [
+    "EMULATE",
+    "PROGRESS",
+    "TRACE",
+    "EmulatorJob",
+    "Given",
+    "JobBuffer",
+    "Passed",
+    "Ran",
+    "RunTrial",
+]
+
+EMULATE = "emulate"
+"""The message that asks the emulator's process for a job: its `folder` and `limits`."""
+
+TRACE = "trace.json"
+"""The file with the way of an element that was followed."""
 
 PROGRESS = "progress"
 """The file in which a worker says how far it is."""
@@ -73,7 +90,10 @@ class RunTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatorJob:
-    """One launch, and the runs that it is to have; files are names in the worker's folder."""
+    """One launch, and the runs that it is to have; files are names in the worker's folder.
+
+    With an `element`, it is followed back to where the two runs first differ, and no more.
+    """
 
     ptx: str
     entry: str
@@ -85,6 +105,7 @@ class EmulatorJob:
     arguments: tuple[Passed, ...] = ()
     trials: tuple[RunTrial, ...] = ()
     budget: Budget = field(default_factory=Budget)
+    element: Element | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from harness.bench.bench import Kept, Workbench
 from harness.emulator.values import Budget
@@ -16,7 +17,7 @@ from harness.runs.jobs import JobBuffer, Passed, RunTrial
 from harness.values.outcome import Lowering
 from harness.values.run import LaunchVariant
 
-__all__ = ["NotRunError", "effort_words", "emulation_of"]
+__all__ = ["NotRunError", "effort_words", "emulation_of", "emulation_of_text"]
 
 _LANES = 32
 _LARGEST_BLOCK = 1024
@@ -38,11 +39,26 @@ def emulation_of(
     Raises:
         NotRunError: arguments and entry do not fit, or the launch is none.
     """
-    metadata = lowering.value.metadata
     ptx = lowering.artifacts.get("ptx")
     if ptx is None:
         raise NotRunError("Triton generated no PTX for it")
     text = bench.store.artifacts.get(ptx).decode(errors="replace")
+    found = emulation_of_text(text, lowering.value.metadata, variant, trials, budget)
+    return replace(found, ptx=ptx)
+
+
+def emulation_of_text(
+    text: str,
+    metadata: Mapping[str, object],
+    variant: LaunchVariant,
+    trials: Sequence[RunTrial],
+    budget: Budget,
+) -> Emulation:
+    """The same for PTX that is in no store, with what Triton says of it.
+
+    Raises:
+        NotRunError: arguments and entry do not fit, or the launch is none.
+    """
     name = metadata.get("name")
     try:
         entry = read_entry(text, name if isinstance(name, str) else None)
@@ -56,7 +72,7 @@ def emulation_of(
     names = named_buffers(variant.arguments, len(variant.buffers))
     scratch = (f"scratch memory {n}" for n in range(1, len(bound.scratch) + 1))
     return Emulation(
-        ptx=ptx,
+        ptx="",
         entry=entry.name,
         grid=(x * cluster[0], y * cluster[1], z * cluster[2]),
         block=_block(metadata.get("num_warps"), entry.block),

@@ -22,12 +22,13 @@ from harness.frontends.triton.ir_inputs import read_file
 from harness.processes.hub import Hub
 from harness.runs.emulating import Emulation, emulate
 from harness.runs.entry import Entry, EntryError, read_entry
-from harness.runs.executing import Executed, keep_execution
+from harness.runs.executing import Executed, Follow, keep_execution
 from harness.runs.jobs import Given, JobBuffer, Passed, Ran, RunTrial
 from harness.runs.judging import RunEvidence, Trusted, judge
 from harness.runs.launching import effort_words
 from harness.runs.numbers.comparing import as_tensor
 from harness.runs.numbers.scalars import ELEMENTS
+from harness.runs.ptx_launch import PtxLaunch
 from harness.runs.raw_inputs import (
     BufferWords,
     RawArgument,
@@ -62,7 +63,8 @@ class RawInputs:
     """What the user says of a launch; None or nothing is guessed.
 
     `shared` is the size of the dynamic shared memory in bytes. `expected` are `.npy` files with
-    what buffers must hold afterwards, by name.
+    what buffers must hold afterwards, by name. `launch` says all of this, and takes the place of
+    everything else; its files are in `folder`.
     """
 
     buffers: tuple[BufferWords, ...] = ()
@@ -72,6 +74,7 @@ class RawInputs:
     shared: int | None = None
     expected: tuple[tuple[str, str], ...] = ()
     folder: Path = field(default_factory=Path)
+    launch: PtxLaunch | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +119,9 @@ async def run_ptx(
     trials: Sequence[RunTrial],
     budget: Budget,
     tell: Callable[[str], None],
+    follow: Follow | None = None,
 ) -> RawReport:
-    """Execute one entry of a PTX file.
+    """Execute one entry of a PTX file; `follow` follows a value of it.
 
     Raises:
         UsageError: the file is no PTX, or the inputs do not fit its parameters.
@@ -131,11 +135,14 @@ async def run_ptx(
     async with Hub() as hub:
         bench = open_bench(hub, store, options)
         kept = await emulate(bench, emulation, tell)
-    emulated = kept.value
-    evidence, contents = raw.evidence(emulated.runs, emulated.problem)
+        emulated = kept.value
+        evidence, contents = raw.evidence(emulated.runs, emulated.problem)
+        text = path.read_text()
+        trace = await follow(bench, emulation, text, evidence) if follow else None
     judgement = judge(evidence)
     last = emulated.runs[0].buffers if emulated.runs else ()
     row = row_of(raw.cell(entry), judgement, emulated.runs, ptx_sha256=emulation.ptx)
+    row = replace(row, trace=trace)
     result = result_of(
         row,
         raw.inputs_named(raw.cell(entry), emulation),
@@ -205,7 +212,13 @@ class RawLaunch:
         return replace(cell, launch=f"ptx:inputs={key[:8]}")
 
     def prepare(self, trials: Sequence[RunTrial], budget: Budget) -> tuple[Emulation, list[str]]:
-        """What the emulator gets, and what was guessed."""
+        """What the emulator gets, and what was guessed.
+
+        Raises:
+            UsageError: the inputs do not fit the entry's parameters.
+        """
+        if self.inputs.launch:
+            return self._as_launched(self.inputs.launch, trials, budget), []
         notes = []
         text = self.path.read_bytes().decode()
         if self.inputs.block and self.found.block not in (None, self.inputs.block):
@@ -246,6 +259,22 @@ class RawLaunch:
         )
         return emulation, notes
 
+    def _as_launched(
+        self, launch: PtxLaunch, trials: Sequence[RunTrial], budget: Budget
+    ) -> Emulation:
+        """The launch that was written down, for this entry."""
+        if not launch.fits(self.found):
+            wanted = ", ".join(f".{each}" for each in launch.parameters) or "none"
+            raise UsageError(f"--inputs: {self.found.name} must have the parameters {wanted}")
+        self.tensors = list(launch.tensors)
+        files: list[str | None] = []
+        for each in launch.buffers:
+            words = BufferWords(name=each.name, type="u8", count=each.size, fill=each.file or "")
+            self.data.append(_values(words, len(self.data), self.inputs.folder).tobytes())
+            files.append(self.store.artifacts.put(self.data[-1]) if each.file else None)
+        emulation = launch.emulation(self.found.name, files, trials, budget)
+        return replace(emulation, ptx=self.store.artifacts.put(self.path.read_bytes()))
+
     def _given(self, argument: RawArgument) -> Given:
         if argument.buffer is None:
             if argument.scalar == "null":
@@ -274,6 +303,8 @@ class RawLaunch:
         for ran in runs:
             for sha256 in ran.buffers:
                 contents.setdefault(sha256, self.store.artifacts.get(sha256))
+        if self.inputs.launch:
+            return self.inputs.launch.evidence(before, runs, contents, problem), contents
         plain = tuple(ran for ran in runs if not ran.trial.schedule.garbage)
         found = RunEvidence(
             arguments=tuple(self.tensors),

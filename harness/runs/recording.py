@@ -18,9 +18,10 @@ import msgspec
 
 from harness.bench.bench import Kept, Workbench
 from harness.frontends.base import LaunchCode
+from harness.frontends.launch_code import capture_request
+from harness.frontends.reads import is_unchanged
 from harness.frontends.triton.environment import child_environment
-from harness.frontends.triton.lower import capture_request, launch_key
-from harness.frontends.triton.reads import is_unchanged
+from harness.frontends.triton.lower import launch_key
 from harness.processes.confinement import require_confinement
 from harness.processes.hub import ResourceLimits, scratch_disk
 from harness.runs.emulating import emulator_sha256

@@ -12,8 +12,8 @@ import msgspec
 
 from harness.bench.bench import Workbench, content_key
 from harness.frontends.base import LaunchCode
+from harness.frontends.launch_code import capture_request
 from harness.frontends.triton.environment import child_environment
-from harness.frontends.triton.lower import capture_request
 from harness.processes.confinement import require_confinement
 from harness.processes.hub import scratch_disk
 from harness.runs.judging import Trusted

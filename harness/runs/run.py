@@ -13,9 +13,9 @@ from harness.cells.run import CompileOptions, open_bench
 from harness.cells.selection import small_launch
 from harness.emulator.values import Budget
 from harness.frontends.base import LaunchCode, PlannedCell, PlannedLaunch, Selection
-from harness.frontends.triton.lower import fetch_launch_code
+from harness.frontends.launch_code import fetch_launch_code
 from harness.processes.hub import Hub
-from harness.runs.executing import Execution, execute, keep_execution
+from harness.runs.executing import Execution, Follow, execute, keep_execution
 from harness.runs.jobs import RunTrial
 from harness.runs.matching import find_variant
 from harness.runs.real_values import PLAIN_TARGET, recorded
@@ -49,6 +49,7 @@ class _Runs:
     tell: Callable[[str], None]
     together: dict[object, list[str]]
     number: int
+    follow: Follow | None = None
     notes: list[str] = field(default_factory=list)
     _inputs: dict[object, Inputs] = field(default_factory=dict)
 
@@ -111,10 +112,12 @@ async def run_selections(
     budget: Budget,
     tell: Callable[[str], None],
     heard: Callable[[RunRow], None] = lambda row: None,  # noqa: ARG005
+    follow: Follow | None = None,
 ) -> RunReport:
     """Execute every cell of the selections on the emulator, on small real inputs.
 
-    `tell` hears what is done next, in words; `heard` each row as soon as it is known.
+    `tell` hears what is done next, in words; `heard` each row as soon as it is known. `follow`
+    follows a value of each.
 
     Raises:
         EmptySelectionError: no config matches the filter.
@@ -137,6 +140,7 @@ async def run_selections(
             tell=tell,
             together=together,
             number=number,
+            follow=follow,
         )
         for selection in selections:
             for launch in selection.launches:
@@ -181,7 +185,13 @@ async def _place(
     )
     try:
         inputs = await runs.inputs_of(selection, small, code, target, plan.cells)
-        how = Execution(bench=runs.bench, trials=runs.trials, budget=runs.budget, tell=runs.tell)
+        how = Execution(
+            bench=runs.bench,
+            trials=runs.trials,
+            budget=runs.budget,
+            tell=runs.tell,
+            follow=runs.follow,
+        )
         jobs = [
             execute(how, cell, given, references)
             for cell, given in zip(plan.cells, inputs, strict=True)

@@ -15,14 +15,14 @@ from harness.cells.plan import plan_launch
 from harness.cells.selection import small_launch
 from harness.emulator.values import Budget
 from harness.frontends.base import LaunchCode, PlannedCell, Selection
+from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end
-from harness.frontends.triton.lower import fetch_launch_code
 from harness.runs.executing import Executed, Execution, execute
 from harness.runs.jobs import RunTrial
 from harness.runs.judging import Trusted
 from harness.runs.matching import find_variant
 from harness.runs.real_values import PLAIN_TARGET, recorded
-from harness.runs.references import References, reference_of
+from harness.runs.references import Found, References, reference_of
 from harness.runs.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
 from harness.values.errors import UsageError
 from harness.values.kernel import ConfigFilter
@@ -106,6 +106,23 @@ class SameInputs:
         """What the repro's own reference says of a launch, if it has one."""
         return await (await self._recorded()).references.author(variant)
 
+    async def trusted(self, cell: PlannedCell, variant: LaunchVariant) -> Found:
+        """What a cell is compared with.
+
+        Raises:
+            TriageError: the launch code cannot be run with values.
+        """
+        assert cell.record is not None, "only a launch is executed"
+        references = await self._references_of(cell)
+        return await references.of(cell.cell.target, cell.record, variant)
+
+    async def _references_of(self, cell: PlannedCell) -> References:
+        held = await self._recorded()
+        references = held.references
+        if cell.record and cell.record.config not in [each.config for each in references.records]:
+            return self._references(held.code, [cell.record])
+        return references
+
     def sessions(self) -> set[str]:
         """The captures that references opened: to be closed when all is done."""
         return self._held.references.sessions if self._held else set()
@@ -137,9 +154,7 @@ class SameInputs:
             TriageError: the launch code cannot be run with values.
         """
         held = await self._recorded()
-        references = held.references
-        if cell.record and cell.record.config not in [each.config for each in references.records]:
-            references = self._references(held.code, [cell.record])
+        references = await self._references_of(cell)
         how = Execution(
             bench=self.bench,
             lowering=bench,

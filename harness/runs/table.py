@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from harness.runs.rows import as_document
 from harness.tables.said import BLANK, Block, Counted, SaidLine, Tone, say
 from harness.tables.survivors import common_ground
-from harness.values.run import RunRow, RunVerdict
+from harness.values.row import SCHEMA
+from harness.values.run import RunRow, RunVerdict, TraceFacts, TraceStep
 
-__all__ = ["runs_said", "values_said"]
+__all__ = ["runs_document", "runs_said", "traces_said", "values_said"]
 
 _TONES = {
     RunVerdict.RIGHT: Tone.GOOD,
@@ -21,6 +24,7 @@ _TONES = {
 }
 _RACES = 3
 _SHOWN = 16
+_STEPS = 12
 
 
 def runs_said(rows: Sequence[RunRow]) -> list[Block]:
@@ -100,3 +104,39 @@ def _spelled(value: Any) -> str:  # noqa: ANN401 - an element of any array
         bits = int(value) % (1 << 8 * kind.itemsize)
         return f"{int(value)} (0x{bits:0{2 * kind.itemsize}x})"
     return f"{float(value):.8g}" if kind.kind != "b" else str(bool(value))
+
+
+def traces_said(rows: Sequence[RunRow]) -> list[Block]:
+    """The way of each value that was followed, from where two runs first differ."""
+    return [line for row in rows if row.trace for line in _trace(row.trace)]
+
+
+def _trace(found: TraceFacts) -> list[Block]:
+    if found.reason or not found.runs or not found.values:
+        return [say(f"{found.element}: {found.reason}", Tone.FAINT)]
+    (one, other), (left, right) = found.runs, found.values
+    program = f", program {found.program}" if found.program else ""
+    heading = f"{found.element}: {left} under {one}, {right} under {other}{program}"
+    lines: list[Block] = [say(heading, Tone.HEAD), say(f"begins: {found.begins}")]
+    steps = [say(_step(each)) for each in found.steps]
+    if len(steps) > 2 * _STEPS:
+        left_out = say(f"... {len(steps) - 2 * _STEPS} more (--json)", Tone.FAINT)
+        steps = [*steps[:_STEPS], left_out, *steps[-_STEPS:]]
+    return [*lines, *steps, BLANK]
+
+
+def _step(step: TraceStep) -> str:
+    source = f" ({step.source_line})" if step.source_line else ""
+    who = f"warp {step.warp}" if step.thread is None else f"thread {step.thread}"
+    values = f": {step.values[0]} / {step.values[1]}" if any(step.values) else ""
+    return f"PTX line {step.ptx_line}, {who}: {step.instruction.rstrip(';')}{source}{values}"
+
+
+def runs_document(rows: Sequence[RunRow], **summary: object) -> dict[str, Any]:
+    """As `--json` prints it; `summary` is said of all of them, beside their verdicts."""
+    verdicts = Counter(row.run.value for row in rows)
+    return {
+        "schema": SCHEMA,
+        "runs": [as_document(row) for row in rows],
+        "summary": {"verdicts": verdicts, **summary},
+    }

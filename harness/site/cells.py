@@ -1,10 +1,10 @@
-"""Cells on their pages: lines of a table, which of them get a page, and what that shows. Pure."""
+"""Cells as lines of a table, and which of them get a page of their own. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -16,15 +16,12 @@ from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-__all__ = ["ROWS", "Addresses", "CellPages", "RowLine", "StageText", "row_fields", "stage_text"]
+__all__ = ["ROWS", "Addresses", "CellPages", "RowLine", "resource_words", "row_fields"]
 
 ROWS = 1_000
 """Rows on one page of them."""
 
-_MOST_LINES = 4_000
-_MOST_BYTES = 200_000
 _EACH = 3
-_LOCAL = re.compile(r"\b(?:LDL|STL)(?=[.\s])")
 _NO_ANCHOR = re.compile(r"[^A-Za-z0-9]+")
 _LONGEST_REASON = 400
 
@@ -105,7 +102,9 @@ class RowLine:
         """The line of a cell."""
         kind = VerdictKind(facts.verdict)
         reason = facts.reason
-        spills = f"{_number(facts.spill_stores)}, {_number(facts.spill_loads)}"
+        spills = "-"
+        if facts.spill_stores is not None or facts.spill_loads is not None:
+            spills = f"{_number(facts.spill_stores)}, {_number(facts.spill_loads)}"
         return cls(
             anchor=_anchor(facts),
             page=page,
@@ -127,6 +126,22 @@ def _number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
+def resource_words(row: Row) -> str:
+    """What is known of registers, memory and occupancy, in words; "" where nothing is."""
+    found = [
+        (row.n_regs, "registers"),
+        (row.spill_stores, "bytes of spill stores"),
+        (row.spill_loads, "bytes of spill loads"),
+        (row.shared, "bytes of shared memory"),
+        (row.tmem_size, "columns of tensor memory"),
+    ]
+    words = [f"{value:,} {name}" for value, name in found if value is not None]
+    if row.occupancy is not None:
+        limiter = f", limited by {row.occupancy_limiter}" if row.occupancy_limiter else ""
+        words.append(f"occupancy {row.occupancy:.1%}{limiter}")
+    return ", ".join(words)
+
+
 def row_fields(row: Row) -> list[tuple[str, str]]:
     """The whole row by name; what is not known is `-`."""
     return [(each.name, _value(getattr(row, each.name))) for each in fields(row)]
@@ -140,39 +155,3 @@ def _value(value: Any) -> str:  # noqa: ANN401 - whatever a row holds
     if isinstance(value, tuple):
         return " ".join(map(str, value))
     return str(value)
-
-
-@dataclass(frozen=True, slots=True)
-class StageText:
-    """An artifact as lines, each with whether it is marked; `note` says what is not shown."""
-
-    name: str
-    lines: tuple[tuple[str, bool], ...]
-    note: str = ""
-
-    @property
-    def marked(self) -> int:
-        """How many lines are marked."""
-        return sum(is_marked for _, is_marked in self.lines)
-
-
-def stage_text(name: str, read: Callable[[], bytes | None]) -> StageText | None:
-    """An artifact that `read` gives, cut to what a page holds; loads and stores of spills marked.
-
-    Returns:
-        None where there is none.
-    """
-    data = read()
-    if data is None:
-        return None
-    lines = data[:_MOST_BYTES].decode("utf-8", "replace").splitlines()
-    is_cut = len(data) > _MOST_BYTES or len(lines) > _MOST_LINES
-    note = ""
-    if is_cut:
-        total = data.count(b"\n") + 1
-        shown = min(len(lines), _MOST_LINES)
-        note = f"The first {shown:,} of {total:,} lines; `triage show` prints all."
-    marks = _LOCAL.search if name == "sass" else (lambda _: None)
-    return StageText(
-        name, tuple((line, marks(line) is not None) for line in lines[:_MOST_LINES]), note
-    )

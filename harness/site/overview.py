@@ -11,7 +11,7 @@ from harness.packages.versions import version_order
 from harness.site.names import bug_page, kernel_page
 from harness.site.squares import ToolchainKey, toolchain_of_cell, toolchains_in_order
 from harness.values.bug import Bug, BugFacts, Seen
-from harness.values.toolchain import compiler_name
+from harness.values.toolchain import assembler_name, compiler_name
 from harness.values.verdict import VerdictKind
 
 __all__ = [
@@ -152,7 +152,8 @@ class Overview:
             for number in places.get(facts.place, ()):
                 seen = Seen.HERE if bug == number else _seen(facts)
                 by_tool = self.bugs[number].seen
-                by_tool["ptxas"][facts.ptxas][seen] += 1
+                if facts.ptxas:
+                    by_tool[assembler_name(facts.assembler)][facts.ptxas][seen] += 1
                 if facts.compiler_version:
                     by_tool[compiler_name(facts.compiler)][facts.compiler_version][seen] += 1
 

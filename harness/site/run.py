@@ -7,23 +7,24 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from harness.bugs.list import list_bugs, workarounds_of
-from harness.bugs.words import bug_said
-from harness.changes.diff import all_runs, compare_runs, expectations_of, previous_run
+from harness.bugs.words import bug_said, bug_title
+from harness.changes.diff import last_night
 from harness.changes.groups import ChangeGroup, group_changes
 from harness.changes.words import changes_said
 from harness.files.output_folders import write_output_folder
 from harness.judging.answers import is_failure
-from harness.site.cells import ROWS, Addresses, CellPages, RowLine, row_fields, stage_text
+from harness.site.cells import ROWS, Addresses, CellPages, RowLine, resource_words, row_fields
 from harness.site.kernel import kernel_view
 from harness.site.names import bug_page, cell_page, kernel_page, rows_page, tone_of
 from harness.site.overview import Overview, life_lines
+from harness.site.panes import PANES, anchors_of, panes_of
 from harness.site.squares import MOST_SQUARES, letters_of, matrix_grid, toolchain_of_cell
 from harness.store.files.artifacts import UnusableArtifactError
 from harness.store.history.bug_identity import bug_key
@@ -32,6 +33,7 @@ from harness.store.store import ResultRecord, RunRecord, Store
 from harness.tables.templates import render_template
 from harness.values.bug import Bug, BugFacts
 from harness.values.change import Changes
+from harness.values.kernel import Config
 from harness.values.row import Row
 
 __all__ = ["MARKER", "SiteReport", "write_site"]
@@ -39,7 +41,6 @@ __all__ = ["MARKER", "SiteReport", "write_site"]
 MARKER = ".triage-site"
 """The file that says that a folder is ours, to be replaced by the next site."""
 
-_STAGES = ("source", "ttir", "ttgir", "ptx", "sass", "log")
 _MOST_GROUPS = 300
 
 _REPEATED = ("kernel", "launch", "target", "triton", "compiler_version", "ptxas", "ptxas_origin",
@@ -96,7 +97,7 @@ class _Writer:
 
     def write(self) -> SiteReport:
         self.bugs = list_bugs(self.store)
-        run, older, changes = _tonight(self.store)
+        run, older, changes = last_night(self.store)
         groups = group_changes(changes.changes)[:_MOST_GROUPS] if changes else []
         examples = {group.changes[0].facts.cell for group in groups}
         examples |= {bug.example.cell for bug in self.bugs}
@@ -192,19 +193,26 @@ class _Writer:
             except UnusableArtifactError:
                 return None
 
-        found = [stage_text(stage, partial(read, stage)) for stage in _STAGES]
-        stages = [text for text in found if text is not None]
+        found = {stage: read(stage) for stage in (*PANES, "cubin")}
+        panes = panes_of({stage: data for stage, data in found.items() if data})
+        script, script_hash = _script("cell")
         self._page(
             cell_page(row.cell),
             "cell",
             row=row,
             bug=bug,
             home=kernel_page(row.kernel, row.target),
+            place=f"{row.launch}, {Config.of(dict(row.config)).label}",
             toolchain=toolchain_of_cell(facts).label.replace("\n", ", "),
+            numbers=resource_words(row),
             tone=tone_of(row.verdict).value,
             fields=row_fields(row),
-            stages=stages,
-            spills=sum(each.marked for each in stages),
+            panes=panes,
+            linked=any(pane.is_linked for pane in panes),
+            anchors=anchors_of(panes),
+            spills=sum(each.spills for each in panes),
+            script=script,
+            script_hash=script_hash,
         )
 
     # --- all kernels ----------------------------------------------------------------------------
@@ -231,6 +239,7 @@ class _Writer:
             groups=shown,
             left_out=total - len(groups),
             remarks=said[1 + 3 * total :],
+            titles=self._titles(),
             new_bugs=[bug for bug in self.bugs if run and bug.first_seen == run.id],
             cells=self.overview.verdicts.total(),
             verdicts=[(each, self.overview.verdicts[each.words]) for each in letters],
@@ -254,7 +263,7 @@ class _Writer:
         self._page("matrix.html", "matrix", grids=grids, letters=letters)
 
     def _write_bugs(self) -> None:
-        self._page("bugs.html", "bugs", bugs=self.bugs)
+        self._page("bugs.html", "bugs", bugs=self.bugs, titles=self._titles())
         for bug in self.bugs:
             held = self.overview.bugs[bug.record.number]
             url = bug.record.url or ""
@@ -272,27 +281,24 @@ class _Writer:
                 left_out=held.count - len(held.shown),
             )
 
+    def _titles(self) -> dict[int, str]:
+        return {bug.record.number: bug_title(bug) for bug in self.bugs}
+
     def _write_search(self) -> None:
-        script = render_template("site/search.js")
-        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        script, script_hash = _script("search")
         self._page(
             "search.html",
             "search",
             entries=list(self.overview.search(self.bugs)),
             left_out=self.overview.unlisted,
             script=script,
-            script_hash=f"'sha256-{digest}'",
+            script_hash=script_hash,
         )
 
 
-def _tonight(store: Store) -> tuple[RunRecord | None, RunRecord | None, Changes | None]:
-    """The last run that finished, of a matrix if there is one; the one before it; what changed."""
-    finished = [run for run in all_runs(store) if run.finished is not None]
-    nights = [run for run in finished if run.command.startswith("triage matrix")] or finished
-    if not nights:
-        return None, None, None
-    run = nights[-1]
-    older = previous_run(store, run.id)
-    if older is None:
-        return run, None, None
-    return run, older, compare_runs(store, older.id, run.id, expectations_of(run))
+@cache
+def _script(name: str) -> tuple[str, str]:
+    """A script of ours, and the hash by which a page's policy lets it run."""
+    script = render_template(f"site/{name}.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return script, f"'sha256-{digest}'"

@@ -12,7 +12,7 @@ from harness.packages.versions import toolchain_order
 from harness.site.names import LETTERS, kernel_page, tone_of
 from harness.values.bug import BugFacts
 from harness.values.kernel import Config
-from harness.values.toolchain import BUNDLED, compiler_name
+from harness.values.toolchain import BUNDLED, PTXAS, assembler_name, compiler_name
 from harness.values.verdict import VerdictKind
 
 __all__ = [
@@ -37,17 +37,19 @@ class ToolchainKey(NamedTuple):
 
     compiler: str | None
     version: str | None
-    ptxas: str
-    origin: str
+    ptxas: str | None
+    origin: str | None
     flags: str
     frozen: bool
+    assembler: str = PTXAS
 
     @property
     def label(self) -> str:
         """For people; the parts stand on lines of their own."""
+        tool = assembler_name(self.assembler, self.ptxas)
         bundled = " (bundled)" if self.origin == BUNDLED else ""
         more = (f" {self.flags}" if self.flags else "") + (" frozen" if self.frozen else "")
-        return f"{compiler_name(self.compiler, self.version)}\nptxas {self.ptxas}{bundled}{more}"
+        return f"{compiler_name(self.compiler, self.version)}\n{tool}{bundled}{more}"
 
 
 def toolchain_of_cell(facts: BugFacts) -> ToolchainKey:
@@ -55,6 +57,7 @@ def toolchain_of_cell(facts: BugFacts) -> ToolchainKey:
     return ToolchainKey(
         compiler=facts.compiler,
         version=facts.compiler_version,
+        assembler=facts.assembler,
         ptxas=facts.ptxas,
         origin=facts.ptxas_origin,
         flags=facts.flags,

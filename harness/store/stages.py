@@ -10,8 +10,21 @@ from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_nam
 
 __all__ = ["STAGES", "stage_bytes"]
 
-STAGES = ("source", "ttir", "ttgir", "llir", "ptx", "cubin", "sass", "log", "meta")
-"""What can be shown of a cell; `log` is what the compilers printed, `meta` Triton's metadata."""
+STAGES = (
+    "python",
+    "source",
+    "ttir",
+    "glir",
+    "ttgir",
+    "llir",
+    "ptx",
+    "cubin",
+    "sass",
+    "log",
+    "meta",
+)
+"""What can be shown of a cell; `python` is the file that holds the kernel, `log` what
+the compilers printed, `meta` Triton's metadata."""
 
 
 def stage_bytes(store: Store, record: ResultRecord, stage: str) -> bytes | None:

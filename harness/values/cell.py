@@ -20,7 +20,8 @@ class CellId:
     (`default:chunk_size=32`), `compiler` kind and version (`triton-3.6.0`; `ptx` for raw PTX),
     `ptxas` the origin where it matters (`12.9.86-bundled`), and `-frozen` where the PTX is the one
     generated for the bundled ptxas. Another `assembler` than ptxas is named by its kind in ptxas'
-    place, and so is the emulator, where the PTX is executed:
+    place: alone where nothing assembles (`none`; `ptxas` is empty). The emulator stands there too,
+    where the PTX is executed:
     `KERNEL/LAUNCH/CONFIG@TARGET/triton-X/emulator`. Where the cubin is launched, `on` is `gpu`, and
     the last part is `gpu:ptxas-Y`.
     """
@@ -35,7 +36,8 @@ class CellId:
     assembler: str = PTXAS
 
     def __str__(self) -> str:
-        tool = self.ptxas if self.ptxas == EMULATOR else f"{self.assembler}-{self.ptxas}"
+        tool = f"{self.assembler}-{self.ptxas}" if self.ptxas else self.assembler
+        tool = EMULATOR if self.ptxas == EMULATOR else tool
         tool = f"{self.on}:{tool}" if self.on else tool
         return (
             f"{self.kernel}/{self.launch}/{self.config.label}@{self.target}/{self.compiler}/{tool}"

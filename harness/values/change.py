@@ -8,7 +8,8 @@ from enum import Enum, IntEnum
 
 from harness.values.kernel import Scalar
 from harness.values.matrix import Expectation
-from harness.values.toolchain import PTXAS, TRITON, compiler_name
+from harness.values.timing import TimeMs
+from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
 
 __all__ = ["Change", "ChangeKind", "Changes", "Facts", "MetricStep", "Severity", "Surprise"]
 
@@ -65,7 +66,8 @@ class Severity(IntEnum):
     SPILLS = 2
     LIMIT = 3
     SPILLS_BEGIN = 4
-    HEALTH = 5
+    TIME = 5
+    HEALTH = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +81,8 @@ class Facts:
     config: Mapping[str, Scalar]
     target: str
     triton: str | None
-    ptxas: str
-    ptxas_origin: str
+    ptxas: str | None
+    ptxas_origin: str | None
     verdict: str
     reason: str = ""
     stage: str | None = None
@@ -101,6 +103,7 @@ class Facts:
     compiler: str | None = None
     compiler_version: str | None = None
     assembler: str = PTXAS
+    time_ms: TimeMs | None = None
 
     def __post_init__(self) -> None:
         """Of Triton, `triton` decides: rows that were written before name no other compiler."""
@@ -112,6 +115,11 @@ class Facts:
     def compiler_name(self) -> str:
         """For people: `Triton 3.6.0`, or `raw PTX`."""
         return compiler_name(self.compiler, self.compiler_version)
+
+    @property
+    def tool(self) -> str:
+        """What took the program, for people: `ptxas 13.1.115`, or `emulator`."""
+        return assembler_name(self.assembler, self.ptxas)
 
     @property
     def place(self) -> str:

@@ -24,70 +24,96 @@ __all__ = [
     "Expectation",
     "Extra",
     "Matrix",
+    "MatrixPlace",
     "MatrixVariant",
     "Override",
     "Selector",
+    "ToolChoice",
+    "ToolRange",
     "VersionChoice",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coordinates:
-    """A cell as selectors see it; `triton` is None for raw PTX, `cell` the whole id."""
+class MatrixPlace:
+    """What is known of cells before anything is captured.
 
-    cell: str
+    `compiler` is its kind (`ptx` where none is at work), `version` None where it has none.
+    """
+
     kernel: str
     launch: str
-    config: Config
     target: str
-    triton: str | None
-    ptxas: str
-    ptxas_origin: str
+    compiler: str
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordinates(MatrixPlace):
+    """A cell as selectors see it; `cell` is the whole id, the rest as in a row."""
+
+    cell: str
+    config: Config
+    assembler: str
+    ptxas: str | None
+    ptxas_origin: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRange:
+    """One kind of compiler or assembler, and those of its versions that are meant; None for all."""
+
+    kind: str
+    versions: SpecifierSet | None = None
+
+    def has(self, kind: str, version: str | None) -> bool:
+        """Whether this version of this kind is meant."""
+        return kind == self.kind and _is_among(version, self.versions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selector:
     """Some of a matrix' cells: all that is given must hold.
 
-    `kernel`, `launch`, `target` and `cell` are patterns as in a shell, `triton` and `ptxas`
-    specifiers of versions; `bundled` says whether the ptxas must (or must not) be the one that the
-    Triton bundles.
+    `kernel`, `launch`, `target` and `cell` are patterns as in a shell. `compilers` and `assemblers`
+    are kinds with their versions; `bundled` says whether the assembler must (or must not) be the
+    one that the compiler bundles.
     """
 
     cell: str | None = None
     kernel: str | None = None
     launch: str | None = None
     target: str | None = None
-    triton: SpecifierSet | None = None
-    ptxas: SpecifierSet | None = None
+    compilers: tuple[ToolRange, ...] = ()
+    assemblers: tuple[ToolRange, ...] = ()
     bundled: bool | None = None
     config: ConfigFilter = field(default_factory=ConfigFilter)
 
     @property
     def is_known_early(self) -> bool:
-        """Whether kernel, launch, target and Triton decide it: before anything is captured."""
-        late = (self.cell, self.ptxas, self.bundled)
-        return late == (None, None, None) and not self.config.wanted
+        """Whether it is decided by what is known before anything is captured."""
+        late = (self.cell, self.assemblers, self.bundled)
+        return late == (None, (), None) and not self.config.wanted
 
     def matches(self, cell: Coordinates) -> bool:
         """Whether the cell is one of those meant."""
         return (
-            self.matches_early(cell.kernel, cell.launch, cell.target, cell.triton)
+            self.matches_early(cell)
             and (self.cell is None or fnmatchcase(cell.cell, self.cell))
             and (self.bundled is None or self.bundled == (cell.ptxas_origin == BUNDLED))
-            and _is_among(cell.ptxas, self.ptxas)
+            and all(each.has(cell.assembler, cell.ptxas) for each in self.assemblers)
             and self.config.matches(cell.config)
         )
 
-    def matches_early(self, kernel: str, launch: str, target: str, triton: str | None) -> bool:
+    def matches_early(self, place: MatrixPlace) -> bool:
         """As `matches`, as far as it can be decided before the configs are known."""
         # A launch's overrides and number are part of its label, not of its name.
-        name = LaunchLabel.parse(launch).name
+        names = place.launch, LaunchLabel.parse(place.launch).name
         return (
-            (self.kernel is None or fnmatchcase(kernel, self.kernel))
-            and (self.launch is None or any(fnmatchcase(x, self.launch) for x in (launch, name)))
-            and (self.target is None or fnmatchcase(target, self.target))
-            and _is_among(triton, self.triton)
+            (self.kernel is None or fnmatchcase(place.kernel, self.kernel))
+            and (self.launch is None or any(fnmatchcase(x, self.launch) for x in names))
+            and (self.target is None or fnmatchcase(place.target, self.target))
+            and all(each.has(place.compiler, place.version) for each in self.compilers)
         )
 
 
@@ -112,6 +138,14 @@ class VersionChoice:
     specs: tuple[str, ...]
     prereleases: bool = False
     newest_of_minor: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolChoice:
+    """One kind of compiler or assembler, and which of its versions: a specifier, or one."""
+
+    kind: str
+    spec: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +178,8 @@ class Extra:
     set: tuple[tuple[str, Scalar | None], ...] = ()
     config: ConfigFilter = field(default_factory=ConfigFilter)
     targets: tuple[Target, ...] = ()
-    triton: str | None = None
-    ptxas: str | None = None
+    compiler: ToolChoice | None = None
+    assembler: ToolChoice | None = None
     variant: MatrixVariant | None = None
     line: int | None = None
 

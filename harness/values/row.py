@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.values.kernel import Scalar
-from harness.values.toolchain import EMULATOR, PTXAS, TRITON, assembler_name, compiler_name
+from harness.values.timing import TimeMs
+from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
 
 __all__ = ["SCHEMA", "Row"]
 
@@ -29,8 +30,10 @@ class Row:
     the kernel's source finds wrong with the config. `compiler` is the kind of the compiler, None
     for raw PTX, and `compiler_version` its version; `triton` is that version where it is Triton.
     `partners` are the packages beside the compiler in its environment, as `NAME==VERSION`.
-    `assembler` is the kind of the assembler, whose version is `ptxas` whatever its kind;
-    `program_sha256` is what it was given, where that is no PTX.
+    `assembler` is the kind of the assembler, whose version is `ptxas` whatever its kind; it is
+    `none`, and `ptxas` and `ptxas_origin` are None, where nothing assembles. `program_sha256` is
+    what it was given, where that is no PTX. `time_ms` is how long it took on a GPU, where it was
+    timed: a noisy number, unlike all others here.
     """
 
     cell: str
@@ -40,8 +43,8 @@ class Row:
     config: dict[str, Scalar]
     target: str
     triton: str | None
-    ptxas: str
-    ptxas_origin: str
+    ptxas: str | None
+    ptxas_origin: str | None
     verdict: str
     reason: str
     stage: str | None = None
@@ -79,6 +82,7 @@ class Row:
     partners: tuple[str, ...] = ()
     assembler: str = PTXAS
     program_sha256: str | None = None
+    time_ms: TimeMs | None = None
 
     def __post_init__(self) -> None:
         """Of Triton, `triton` decides: rows that were written before name no other compiler."""
@@ -93,9 +97,8 @@ class Row:
 
     @property
     def tool(self) -> str:
-        """What takes the program, for people: `ptxas 13.1.115`, or `emulator`."""
-        known = self.ptxas == EMULATOR
-        return self.ptxas if known else f"{assembler_name(self.assembler)} {self.ptxas}"
+        """What takes the program, for people: `ptxas 13.1.115`, `emulator`, or `no assembler`."""
+        return assembler_name(self.assembler, self.ptxas)
 
     @property
     def compiler_name(self) -> str:

@@ -8,6 +8,7 @@ from enum import Enum
 from harness.values.kernel import Scalar
 from harness.values.outcome import RaisedError, Reads
 from harness.values.row import Row
+from harness.values.timing import TimeMs
 
 __all__ = [
     "Argument",
@@ -20,6 +21,8 @@ __all__ = [
     "RaceFacts",
     "RunRow",
     "RunVerdict",
+    "TraceFacts",
+    "TraceStep",
 ]
 
 
@@ -40,6 +43,11 @@ class RunVerdict(str, Enum):
     HANG = "hang"
     LAUNCH_FAILED = "launch_failed"
     NOT_RUN = "not_run"
+
+    @property
+    def is_fine(self) -> bool:
+        """It came to its end, and nothing was found."""
+        return self in (RunVerdict.RIGHT, RunVerdict.RAN)
 
     @property
     def is_wrong(self) -> bool:
@@ -168,11 +176,45 @@ class RaceFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TraceStep:
+    """An instruction on the way of a difference: its value in either run.
+
+    `thread` is its number in its block, None where its warp acts as one.
+    """
+
+    ptx_line: int
+    instruction: str
+    source_line: str | None
+    thread: int | None
+    warp: int
+    values: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFacts:
+    """An element in two runs, and its way from where they first differ (`begins`).
+
+    `runs` are their schedules, `values` what they leave there, `program` is the block that wrote
+    it. `reason` says why it was not followed.
+    """
+
+    element: str
+    runs: tuple[str, str] | None = None
+    values: tuple[str, str] | None = None
+    program: tuple[int, int, int] | None = None
+    begins: str = ""
+    steps: tuple[TraceStep, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
     """A cell that was executed; `compiled` is its row of `triage compile`, None for raw PTX.
 
     `reference` says what it was compared with, `schedule` under which it went wrong, else all that
     were run. `seconds` is wall time of executing it, `ptx_sha256` that of what was executed.
+    `time_ms` is that of a kernel that was timed, `time_samples` (milliseconds) and `sm_mhz` (the
+    clock beside them) are what it follows from, in their order.
     """
 
     cell: str
@@ -196,5 +238,8 @@ class RunRow:
     ctas_run: int | None = None
     ctas: int | None = None
     seconds: float | None = None
-    time_ms: dict[str, float] | None = None
+    time_ms: TimeMs | None = None
+    time_samples: tuple[float, ...] = ()
+    sm_mhz: tuple[int, ...] = ()
     compiled: Row | None = None
+    trace: TraceFacts | None = None

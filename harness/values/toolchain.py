@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,8 @@ __all__ = [
     "EMULATOR",
     "GPU",
     "INSTALLED",
+    "NOTHING",
+    "NO_ASSEMBLER",
     "NVCC",
     "PTX",
     "PTXAS",
@@ -22,6 +25,7 @@ __all__ = [
     "compiler_name",
     "compiler_words",
     "name_kind",
+    "name_kinds_with",
     "program_name",
 ]
 
@@ -45,7 +49,12 @@ NVCC = "nvcc"
 PTXAS = "ptxas"
 """The kind of the assembler that takes PTX."""
 
-_TITLES = {TRITON: "Triton"}
+NO_ASSEMBLER = "none"
+"""The kind where what the compiler writes is the end: nothing assembles it."""
+
+_TITLES = {kind: kind for kind in (NVCC, PTX, PTXAS)}
+_TITLES |= {TRITON: "Triton", NO_ASSEMBLER: "no assembler"}
+_NAMERS: list[Callable[[], None]] = []
 
 
 def name_kind(kind: str, title: str) -> None:
@@ -53,17 +62,31 @@ def name_kind(kind: str, title: str) -> None:
     _TITLES[kind] = title
 
 
+def name_kinds_with(load: Callable[[], None]) -> None:
+    """What to call, once, when an unknown kind is to be named: it names those that there are."""
+    _NAMERS.append(load)
+
+
+def _title(kind: str) -> str:
+    while kind not in _TITLES and _NAMERS:
+        _NAMERS.pop()()
+    return _TITLES.get(kind, kind)
+
+
 def compiler_name(kind: str | None, version: str | None = None) -> str:
     """A compiler for people: `Triton 3.6.0`; `raw PTX` where none was at work."""
     if kind in (None, PTX):
         return "raw PTX"
-    title = _TITLES.get(str(kind), str(kind))
+    title = _title(str(kind))
     return f"{title} {version}" if version else title
 
 
-def assembler_name(kind: str) -> str:
-    """What people call a kind of assembler."""
-    return _TITLES.get(kind, kind)
+def assembler_name(kind: str, version: str | None = None) -> str:
+    """An assembler for people: `ptxas 13.1.115`, `no assembler`, or the emulator in its place."""
+    if version == EMULATOR:
+        return EMULATOR
+    title = _title(kind)
+    return f"{title} {version}" if version else title
 
 
 def program_name(is_other: bool) -> str:  # noqa: FBT001
@@ -72,7 +95,9 @@ def program_name(is_other: bool) -> str:  # noqa: FBT001
 
 
 def assembler_words(kind: str, version: str) -> list[str]:
-    """The option that names this version on the command line."""
+    """The option that names this version on the command line; none where nothing assembles."""
+    if kind == NO_ASSEMBLER:
+        return []
     return ["--ptxas", version] if kind == PTXAS else ["--assembler", f"{kind}=={version}"]
 
 
@@ -147,7 +172,11 @@ class Assembler:
     @property
     def name(self) -> str:
         """For people: `ptxas 13.1.115`."""
-        return f"{assembler_name(self.kind)} {self.version}"
+        return assembler_name(self.kind, self.version)
+
+
+NOTHING = Assembler(kind=NO_ASSEMBLER, version="", origin=NO_ASSEMBLER, path=Path(), sha256="")
+"""What stands in the place of an assembler where there is none; it is never run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

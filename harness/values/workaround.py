@@ -15,7 +15,7 @@ class KeptSetting:
     """All that a workaround sets, so that it can be compiled again.
 
     `overrides` are those of the launch, `options` what ptxas is given besides; None is what the
-    toolchain at hand has.
+    installed toolchain has.
     """
 
     config: dict[str, Scalar]

@@ -17,6 +17,7 @@ from harness.workarounds.result import Equivalence, Numerics
 from harness.workarounds.settings import SettingKind
 
 if TYPE_CHECKING:
+    from harness.runs.executing import Executed
     from harness.runs.same_inputs import SameInputs
 
 __all__ = ["EXECUTED_KINDS", "Executions", "emulated_numerics"]
@@ -38,7 +39,11 @@ class Executions:
     _by_place: dict[object, tuple[SameInputs, LaunchFacts]] = field(default_factory=dict)
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
-        """As `harness.runs.same_inputs.SameInputs.evaluate`.
+        """As `execute`; what came out as a result like a compile's."""
+        return (await self.execute(bench, cell)).done
+
+    async def execute(self, bench: Workbench, cell: PlannedCell) -> Executed:
+        """As `harness.runs.same_inputs.SameInputs.execute`.
 
         Raises:
             TriageError: the launch code cannot be run with values.
@@ -62,7 +67,7 @@ class Executions:
             )
             self._by_place[place] = same, cell.record
         same, like = self._by_place[place]
-        return await same.evaluate(bench, cell, like=like)
+        return await same.execute(bench, cell, like=like)
 
 
 def emulated_numerics(row: Row) -> Numerics:

@@ -13,10 +13,10 @@ from harness.packages.versions import toolchain_order
 from harness.values.change import Facts
 from harness.values.kernel import Config, Scalar
 from harness.values.launch_label import LaunchLabel
-from harness.values.matrix import Extra, MatrixVariant
+from harness.values.matrix import Extra, MatrixVariant, ToolChoice
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, compiler_name
+from harness.values.toolchain import BUNDLED, PTX, compiler_name
 from harness.values.verdict import VerdictKind
 from harness.values.workaround import KeptWorkaround
 
@@ -33,20 +33,17 @@ class Expired:
     kept: KeptWorkaround
     what: str
     triton: str | None
-    ptxas: str
+    tool: str
 
     @property
     def words(self) -> str:
         """As the nightly diff says it."""
         was = self.kept.baseline
-        tools = (
-            f"{compiler_name(was.compiler, self.triton)}, ptxas {self.ptxas}"
-            if self.triton
-            else f"ptxas {self.ptxas}"
-        )
+        compiler = f"{compiler_name(was.compiler, self.triton)}, " if self.triton else ""
+        tools = f"{compiler}{self.tool}"
         return (
             f"workaround no longer needed: {was.kernel} on {was.target}: {self.what} with {tools} "
-            f"(found for {was.compiler_name}, ptxas {was.ptxas}: {self.kept.change})"
+            f"(found for {was.compiler_name}, {was.tool}: {self.kept.change})"
         )
 
 
@@ -77,7 +74,17 @@ def to_retest(kept: KeptWorkaround) -> tuple[Extra, ...]:
         return ()
     variant = MatrixVariant(config=Config.of(setting.config), options=setting.options)
     extra = to_run(replace(kept, overrides=setting.overrides))
-    return (replace(extra, variant=variant, triton=setting.triton, ptxas=setting.ptxas),)
+    home = kept.baseline
+    compiler = ToolChoice(kind=home.compiler or PTX, spec=setting.triton or "")
+    assembler = ToolChoice(kind=home.assembler, spec=setting.ptxas or "")
+    return (
+        replace(
+            extra,
+            variant=variant,
+            compiler=compiler if compiler.spec else None,
+            assembler=assembler if assembler.spec else None,
+        ),
+    )
 
 
 def broken(kept: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[str]:
@@ -116,11 +123,11 @@ def _broken(kept: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
     is_worse = VerdictKind(was.verdict) is VerdictKind.OK and now.verdict != was.verdict
     if VerdictKind(now.verdict).compiles and not is_worse and after <= _WORSE * before:
         return None
-    tools = f"{now.compiler_name}, ptxas {now.ptxas}" if now.compiler else f"ptxas {now.ptxas}"
+    tools = f"{now.compiler_name}, {now.tool}" if now.compiler else now.tool
     return (
         f"workaround no longer works: {was.kernel} on {was.target}: {kept.change}: {now.verdict} "
-        f"with {tools}: {now.reason} (it was {was.verdict} with {was.compiler_name}, ptxas "
-        f"{was.ptxas}, {before:,} B of spill stores)"
+        f"with {tools}: {now.reason} (it was {was.verdict} with {was.compiler_name}, "
+        f"{was.tool}, {before:,} B of spill stores)"
     )
 
 
@@ -162,7 +169,7 @@ def _expired(kept: KeptWorkaround, facts: Sequence[Facts]) -> Expired | None:
         what = f"all {len(others)} configs that the patch leaves out compile"
     else:
         return None
-    return Expired(kept=kept, what=what, triton=tools.compiler_version, ptxas=tools.ptxas)
+    return Expired(kept=kept, what=what, triton=tools.compiler_version, tool=tools.tool)
 
 
 def _newest_toolchain(
@@ -170,7 +177,7 @@ def _newest_toolchain(
 ) -> list[Facts] | None:
     """The results of the newest toolchain that has any of these configs."""
     keys = {_key(config) for config in wanted}
-    groups: dict[tuple[str | None, str, str, bool], list[Facts]] = {}
+    groups: dict[tuple[str | None, str | None, str | None, bool], list[Facts]] = {}
     for fact in facts:
         tools = (fact.compiler_version, fact.ptxas, fact.ptxas_origin, fact.frozen)
         groups.setdefault(tools, []).append(fact)

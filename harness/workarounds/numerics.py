@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from harness.bench.bench import TimeIsUpError, Workbench
 from harness.frontends.base import LaunchCode
+from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end
 from harness.frontends.triton.interpreter import interpret, interpret_variants
-from harness.frontends.triton.lower import fetch_launch_code
 from harness.repros.find import find_kernel
 from harness.values.check import Departure
 from harness.values.errors import TriageError
@@ -34,7 +34,7 @@ _LEVELS = {
 class Judge:
     """Tells what is known of each setting; what depends on the same steps is asked once.
 
-    Nothing is begun after `until` (by `time.monotonic`).
+    Nothing is started after `until` (by `time.monotonic`).
     """
 
     trials: Trials

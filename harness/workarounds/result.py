@@ -9,7 +9,7 @@ from harness.values.row import Row
 from harness.workarounds.guard import Guard
 from harness.workarounds.settings import Setting, SettingStep
 
-__all__ = ["Candidate", "Equivalence", "Numerics", "Patch", "WorkaroundReport"]
+__all__ = ["Candidate", "Equivalence", "Numerics", "Patch", "Speedup", "WorkaroundReport"]
 
 
 class Equivalence(str, Enum):
@@ -36,6 +36,21 @@ class Numerics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Speedup:
+    """What a GPU says of a candidate: so many `times` as fast as today's config, by the medians.
+
+    None where today's config has no time. `is_ambiguous`: the intervals are not apart.
+    `is_bit_identical`: it leaves the same bytes as today's config, None where either differs from
+    run to run.
+    """
+
+    device: str
+    times: float | None = None
+    is_ambiguous: bool = False
+    is_bit_identical: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A setting that is better, compiled again from nothing (`row`).
 
@@ -50,6 +65,7 @@ class Candidate:
     explanation: tuple[str, ...]
     numerics: Numerics
     paste: tuple[str, ...]
+    speedup: Speedup | None = None
 
     @property
     def change(self) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from harness.bench.bench import TimeIsUpError, Workbench
 from harness.bisect.axes import plan_cells
@@ -29,16 +30,20 @@ from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR
 from harness.values.verdict import VerdictKind
-from harness.values.workaround import KeptSetting, KeptWorkaround
 from harness.workarounds.choice import Tried, best_of, choose, is_gain, rank_key
 from harness.workarounds.executed import EXECUTED_KINDS, Executions, emulated_numerics
+from harness.workarounds.keeping import keep
+from harness.workarounds.measured import measure_candidates
 from harness.workarounds.numerics import Judge
 from harness.workarounds.paste import paste_lines
-from harness.workarounds.result import Candidate, Equivalence, WorkaroundReport
+from harness.workarounds.result import Candidate, Equivalence, Patch, WorkaroundReport
 from harness.workarounds.search import explore
 from harness.workarounds.settings import Setting, SettingKind, SettingStep, UserSetting, without
 from harness.workarounds.trials import Attempt, Trials
 from harness.workarounds.words import explain, explain_step
+
+if TYPE_CHECKING:
+    from harness.gpu.timed_launches import GpuWay
 
 __all__ = ["WorkaroundOptions", "find_workarounds"]
 
@@ -56,13 +61,15 @@ _GRACE = 1.2
 class WorkaroundOptions:
     """`budget` is in seconds: for the search, the proofs and the patch together.
 
-    `kinds` are what may be changed. With `run`, what is looked at is what the PTX computes.
+    `kinds` are what may be changed. With `run`, what is looked at is what the PTX computes. With a
+    `gpu`, the candidates are launched there, and what is measured decides their order.
     """
 
     budget: float = 240.0
     kinds: tuple[SettingKind, ...] = tuple(SettingKind)
     at_most: int = 8
     run: bool = False
+    gpu: GpuWay | None = None
 
 
 async def find_workarounds(
@@ -95,33 +102,34 @@ async def find_workarounds(
         home = trials.done[trials.origin.setting.key]
         notes = list(plan.notes)
         if not _is_trouble(home.row):
-            report = _nothing_to_do(home.row, rows, started)
             store.finish_run(run)
-            return report
+            return _nothing_to_do(home.row, rows, started)
         until = started + _SEARCH * options.budget
         settings = [each.setting for each in listed]
         is_complete = await explore(trials, settings, kinds=_kinds(options), until=until)
         bench.deadline = started + _REFINE * options.budget
-        chosen = await _refined(trials, listed, options.at_most)
+        chosen = await _refined(trials, listed, options)
         bench.deadline = started + _PROVE * options.budget
         tell(f"proving {len(chosen)} of {len(trials.done)} that were tried")
         judge = Judge(trials=trials, until=started + _ASK * options.budget)
         candidates, more = await _proved(trials, chosen, listed, judge)
         notes += more
+        baseline = home.row
+        if options.gpu:
+            bench.deadline = None
+            cells = [(trials.done[each.setting.key].cell, each) for each in candidates]
+            baseline, candidates, more = await measure_candidates(
+                bench, options.gpu, (home.cell, home.row), cells, how.command, tell
+            )
+            notes += more
         survivor = best_of(trials.origin, _pairs(listed))
-        from harness.workarounds.patch import Times, make_patch  # noqa: PLC0415 - libcst: 0.3 s
-
-        limits = Times(ask=started + _ASK * options.budget, end=started + _GRACE * options.budget)
         patch = None
         if not options.run:
-            on_tritons = SettingKind.TRITON in options.kinds
-            patch, more = await make_patch(
-                trials, plan, candidates, survivor, limits, on_tritons=on_tritons
-            )
+            patch, more = await _patch(trials, plan, candidates, survivor, options, started)
             notes += more
     store.finish_run(run)
     report = WorkaroundReport(
-        baseline=home.row,
+        baseline=baseline,
         survivor=survivor[1] if survivor else None,
         listed=tuple(rows),
         candidates=tuple(candidates),
@@ -133,55 +141,30 @@ async def find_workarounds(
     )
     if not options.run:
         # A night compiles again what is kept, and executes nothing.
-        _keep(store, report, selection)
+        keep(store, report, selection)
     return report
+
+
+async def _patch(
+    trials: Trials,
+    plan: Plan,
+    candidates: Sequence[Candidate],
+    survivor: Tried | None,
+    options: WorkaroundOptions,
+    started: float,
+) -> tuple[Patch | None, list[str]]:
+    """The patch of the kernel's file, in the time that is left."""
+    from harness.workarounds.patch import Times, make_patch  # noqa: PLC0415 - libcst: 0.3 s
+
+    limits = Times(ask=started + _ASK * options.budget, end=started + _GRACE * options.budget)
+    on_tritons = SettingKind.TRITON in options.kinds
+    return await make_patch(trials, plan, candidates, survivor, limits, on_tritons=on_tritons)
 
 
 def _kinds(options: WorkaroundOptions) -> tuple[SettingKind, ...]:
     if not options.run:
         return options.kinds
     return tuple(kind for kind in options.kinds if kind in EXECUTED_KINDS)
-
-
-def _keep(store: Store, report: WorkaroundReport, selection: Selection) -> None:
-    """With the bugs that it works around, so that every night can say whether it is needed."""
-    best = report.candidates[0] if report.candidates else None
-    patch = report.patch
-    if best is None and patch is None:
-        return
-    left_out = patch.left_out if patch else ()
-    store.put_workaround(
-        KeptWorkaround(
-            baseline=report.baseline,
-            change=best.change if best else f"patch of {patch.file if patch else ''}",
-            proof=best.row if best else None,
-            setting=_kept_setting(best.setting, selection) if best else None,
-            signatures=tuple(
-                dict.fromkeys(
-                    row.signature for row in (report.baseline, *left_out) if row.signature
-                )
-            ),
-            diff=patch.diff if patch else "",
-            is_patch_proved=bool(patch and patch.is_proved),
-            left_out=tuple(row.config for row in left_out),
-            overrides=tuple(selection.launches[0].overrides.items()),
-            created=time.time(),
-        )
-    )
-
-
-def _kept_setting(setting: Setting, selection: Selection) -> KeptSetting | None:
-    """What a night compiles again; an edit of a file is the user's to keep."""
-    if setting.edit:
-        return None
-    overrides = {**selection.launches[0].overrides, **dict(setting.launch)}
-    return KeptSetting(
-        config=setting.config.as_dict(),
-        overrides=tuple(overrides.items()),
-        options=setting.flags.label if setting.flags else None,
-        ptxas=setting.ptxas,
-        triton=setting.triton,
-    )
 
 
 # --- where the search begins --------------------------------------------------------------------
@@ -303,10 +286,12 @@ def _nothing_to_do(home: Row, rows: Sequence[Row], started: float) -> Workaround
 # --- what is shown of it ------------------------------------------------------------------------
 
 
-async def _refined(trials: Trials, listed: Sequence[Attempt], at_most: int) -> list[Attempt]:
+async def _refined(
+    trials: Trials, listed: Sequence[Attempt], options: WorkaroundOptions
+) -> list[Attempt]:
     """The settings worth showing, each without the steps that gain it nothing."""
     trials.is_time_up = False
-    own = _pairs(listed)
+    own, at_most = _pairs(listed), options.at_most
     chosen = choose(trials.origin, trials.pairs(), own, at_most=at_most)
     await trials.attempt(
         without(setting, step, trials.origin.setting)
@@ -314,7 +299,21 @@ async def _refined(trials: Trials, listed: Sequence[Attempt], at_most: int) -> l
         for step in _worth_undoing(trials, setting)
     )
     again = choose(trials.origin, trials.pairs(), own, at_most=at_most)
-    return [trials.done[setting.key] for setting, _ in again]
+    found = [trials.done[setting.key] for setting, _ in again]
+    if options.gpu:
+        # Figures do not tell what they cost; a GPU does.
+        found += [each for each in _options_of_ptxas(trials) if each not in found]
+    return found
+
+
+def _options_of_ptxas(trials: Trials) -> list[Attempt]:
+    """What was tried with nothing changed but the options of ptxas."""
+    return [
+        each
+        for each in trials.done.values()
+        if {step.kind for step in trials.steps(each.setting)} == {SettingKind.FLAGS}
+        and VerdictKind(each.row.verdict).compiles
+    ]
 
 
 def _worth_undoing(trials: Trials, setting: Setting) -> tuple[SettingStep, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -30,6 +31,10 @@ _RANKING = (
     "memory, then the fewest changes.\nAll were compiled again from nothing; nothing was run on a "
     "GPU."
 )
+_MEASURED = (
+    "The fastest first, as measured in turns, L2 cache flushed, medians. All were compiled again "
+    "from nothing."
+)
 _PROVED = {Equivalence.EMULATED: "compiled again from nothing, and executed"}
 _TONES = {
     Equivalence.INTERPRETED: Tone.GOOD,
@@ -49,7 +54,7 @@ def workarounds_said(report: WorkaroundReport) -> list[Block]:
         return [*parts, say("Nothing to work around: all compiled configs work.")]
     parts.append(_grid(report))
     if report.candidates:
-        parts.append(say(_RANKING, Tone.FAINT))
+        parts.append(say(_MEASURED if _timed(report) else _RANKING, Tone.FAINT))
     else:
         parts.append(say("Nothing better was found.", Tone.HEAD))
     for number, candidate in enumerate(report.candidates, start=1):
@@ -66,16 +71,20 @@ def _grid(report: WorkaroundReport) -> SaidGrid:
         GridColumn(title="change", wraps=True, folds=True),
         GridColumn(title="verdict"),
         GridColumn(title="numerics"),
+        *(GridColumn(title=title, is_number=True) for title in _timed(report)),
         *(GridColumn(title=title, is_number=True) for title in numbers),
     ]
-    rows = [_line("", f"now: {_config(report.baseline)}", report.baseline, BLANK)]
+    times = _times(report, report.baseline, None)
+    rows = [_line("", f"now: {_config(report.baseline)}", report.baseline, BLANK, times)]
     best = report.survivor
     if best and best.cell != report.baseline.cell:
-        rows.append(_line("", f"best you have: {_config(best)}", best, BLANK))
+        times = _times(report, best, None)
+        rows.append(_line("", f"best you have: {_config(best)}", best, BLANK, times))
     for number, candidate in enumerate(report.candidates, start=1):
         known = candidate.numerics.known
         word = say(known.value, _TONES.get(known, Tone.PLAIN))
-        rows.append(_line(str(number), candidate.change, candidate.row, word))
+        times = _times(report, candidate.row, candidate)
+        rows.append(_line(str(number), candidate.change, candidate.row, word, times))
     return SaidGrid(columns=tuple(columns), rows=tuple(rows))
 
 
@@ -83,7 +92,25 @@ def _config(row: Row) -> str:
     return ",".join(f"{name}={value}" for name, value in row.config.items()) or "default"
 
 
-def _line(rank: str, change: str, row: Row, known: SaidLine) -> tuple[SaidLine, ...]:
+def _timed(report: WorkaroundReport) -> tuple[str, ...]:
+    """Titles of the columns of times, where there are any."""
+    rows = [report.baseline, *(each.row for each in report.candidates)]
+    return ("ms", "faster") if any(row.time_ms for row in rows) else ()
+
+
+def _times(report: WorkaroundReport, row: Row, each: Candidate | None) -> list[str]:
+    if not _timed(report):
+        return []
+    found = each.speedup if each else None
+    faster = f"{found.times:.2f}x" if found and found.times else "-"
+    if found and found.is_ambiguous:
+        faster += " ambiguous"
+    return [f"{row.time_ms.median:.3f}" if row.time_ms else "-", faster]
+
+
+def _line(
+    rank: str, change: str, row: Row, known: SaidLine, times: Sequence[str]
+) -> tuple[SaidLine, ...]:
     spilled = spill_bytes_per_block(row)
     numbers = (
         *(_number(value) for value in (row.n_regs, row.spill_stores, row.spill_loads)),
@@ -92,7 +119,7 @@ def _line(rank: str, change: str, row: Row, known: SaidLine) -> tuple[SaidLine, 
         _number(row.shared),
         "-" if row.occupancy is None else f"{row.occupancy:.1%}",
     )
-    return (say(rank), say(change), verdict_said(row.verdict), known, *map(say, numbers))
+    return (say(rank), say(change), verdict_said(row.verdict), known, *map(say, (*times, *numbers)))
 
 
 def _number(value: int | None) -> str:
@@ -187,6 +214,7 @@ def _candidate(rank: int, candidate: Candidate) -> dict[str, Any]:
             "rel_err": numerics.rel_err,
             "stable_max_rel": numerics.stable_max_rel,
             "bad_frac": numerics.bad_frac,
+            "measured": asdict(candidate.speedup) if candidate.speedup else None,
             "spill_bytes_per_block": spill_bytes_per_block(candidate.row),
             "in_list": candidate.is_listed,
             "paste": candidate.paste,

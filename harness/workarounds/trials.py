@@ -15,7 +15,7 @@ from harness.cells.plan import plan_launch
 from harness.cells.run import record_of
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
-from harness.frontends.registry import front_end
+from harness.frontends.registry import back_end, front_end
 from harness.frontends.triton.config_source import OPTIONS
 from harness.frontends.triton.settings import knobs
 from harness.processes.hub import ResourceLimits
@@ -90,13 +90,13 @@ class Trials:
 
     def __post_init__(self) -> None:
         # Few at once, so that the first are through all stages while others wait: what the time
-        # does not suffice for is not begun. One more than there are workers keeps these busy.
+        # does not suffice for is not started. One more than there are workers keeps these busy.
         self._turns = asyncio.Semaphore(self.bench.jobs + 1)
 
     @property
     def back_end(self) -> BackEnd:
         """What assembles."""
-        return front_end(self.home.compiler.kind).back_end
+        return back_end(self.home.compiler.kind, self.target)
 
     @property
     def takes_ptx(self) -> bool:
@@ -119,8 +119,8 @@ class Trials:
     async def attempt(self, settings: Iterable[Setting]) -> list[Attempt]:
         """Compile those that were not tried yet, first ones first; all that came to an end.
 
-        What the store knows comes first. Nothing is begun any more when the time is up, and what
-        was begun goes on to its end.
+        What the store knows comes first. Nothing is started any more when the time is up, and what
+        was started goes on to its end.
         """
         wanted = list({each.key: each for each in settings}.values())
         new = [
@@ -142,7 +142,7 @@ class Trials:
             self.is_time_up = True
             return
         except TriageError as error:
-            # A Triton that cannot be asked, or had, says nothing of the others.
+            # A Triton that cannot be asked, or installed, says nothing of the others.
             for each in settings:
                 self._refuse(each, str(error))
             return

@@ -74,11 +74,11 @@ def test_it_says_where_a_condition_holds(triage: Triage, home: Path) -> None:
     document = msgspec.json.decode(triage("history", "--json", *words).stdout)
     assert document["while"] == "n_regs >= 96"
     first = document["ranges"][0]
-    assert (first["first"], first["last"], len(document["ranges"])) == (
-        {"triton": "3.6.0", "ptxas": "13.0.88"},
-        {"triton": "3.6.0", "ptxas": "13.0.88"},
-        2,
-    )
+    tools = {
+        "triton": "3.6.0", "ptxas": "13.0.88", "compiler": "triton", "compiler_version": "3.6.0",
+        "assembler": "ptxas",
+    }  # fmt: skip
+    assert (first["first"], first["last"], len(document["ranges"])) == (tools, tools, 2)
     assert first["cells"] == [document["cells"][1]["cell"]]
     # The launch with another chunk_size has none.
     assert "n_regs >= 96 holds with none of them" in lines

@@ -61,3 +61,14 @@ def test_bugs_are_those_of_then(older: Triage) -> None:
         example = old.pop("example"), new.pop("example")
         assert {name: example[1][name] for name in example[0]} == example[0]
         assert {name: new[name] for name in old} == old
+
+
+def test_a_shard_of_then_is_merged_whole(older: Triage) -> None:
+    before = printed(older, "export", "--format", "jsonl", "--all")
+    bugs = json.loads(printed(older, "bugs", "--json"))
+    shard, older.env["TRIAGE_HOME"] = older.env["TRIAGE_HOME"], str(older.folder / "now")
+    done = json.loads(printed(older, "matrix", "merge", shard, "--json"))
+    assert (done["results"], done["refused"], done["evidence"]) == (5, [], 0)
+    assert printed(older, "export", "--format", "jsonl", "--all") == before
+    assert json.loads(printed(older, "bugs", "--json")) == bugs
+    assert json.loads(printed(older, "matrix", "merge", shard, "--json"))["results"] == 0

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
 import sqlite3
+import subprocess
+import sys
+import urllib.error
+import urllib.request
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,7 +115,7 @@ def test_pages_of_a_store_with_a_hostile_name(triage: Triage, home: Path) -> Non
     pages = write(triage)
     scripts = [(name, page.scripts) for name, page in pages.items() if page.scripts]
     ours = (HERE.parent / "templates" / "site" / "search.js").read_text()
-    assert scripts == [("search.html", [ours])]
+    assert scripts == [("search.html", [ours])]  # no cell has artifacts here
     for name, page in pages.items():
         assert not LOADING & set(page.tags), name
         assert [each for each in page.attributes if each.startswith("on")] == [], name
@@ -180,3 +186,36 @@ def test_a_store_from_before_makes_a_site(triage: Triage) -> None:
     bugs = json.loads((HERE / "data" / "stores" / "before_front_ends.bugs.json").read_text())
     assert len([name for name in pages if name.startswith("bug-")]) == len(bugs["bugs"])
     assert "raw PTX" in pages["toolchains.html"].words
+
+
+def test_pages_are_served_on_this_machine_until_it_is_stopped(triage: Triage) -> None:
+    night(Path(triage.env["TRIAGE_HOME"]), [row()])
+    words = [sys.executable, "-m", "harness", "site", "--serve"]
+    with subprocess.Popen(
+        words, cwd=triage.folder, env=triage.env, stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout
+            lines = [server.stdout.readline(), server.stdout.readline()]
+            url = lines[1].split()[0]
+            assert url.startswith("http://127.0.0.1:"), lines
+            with urllib.request.urlopen(url) as page:
+                assert page.read() == (triage.folder / "site" / "index.html").read_bytes()
+            # A stranger's name that leads here is refused.
+            asked = urllib.request.Request(url, headers={"Host": "example.com:80"})
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(asked)
+        finally:
+            server.send_signal(signal.SIGINT)
+        assert server.wait(60) == 0
+
+
+def test_serving_is_refused_where_it_cannot_be(triage: Triage) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = triage("site", "--serve", "--port", str(taken.getsockname()[1]))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "in use" in done.stderr
+    assert triage("site", "--serve", "--json").returncode == 2
+    assert triage("site", "--port", "80").returncode == 2

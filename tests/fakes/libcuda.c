@@ -9,6 +9,9 @@
 typedef int status;
 static status broken = 0;
 static int launches = 0, others = 0;
+/* What its events tell: milliseconds of all launches so far; and whether memory was written since. */
+static float now = 0;
+static int flushed = 0;
 
 static status ok(void) { return broken; }
 
@@ -18,7 +21,7 @@ status cuDeviceGetName(char *name, int size, int device) { strncpy(name, "Fake G
 status cuDriverGetVersion(int *version) { *version = 13000; return 0; }
 status cuDeviceTotalMem_v2(size_t *size, int device) { *size = 1 << 30; return 0; }
 status cuDeviceGetAttribute(int *value, int which, int device) {
-    *value = which == 75 ? 9 : which == 76 ? 0 : which == 1 ? 1024 : which == 97 ? 232448 : 4;
+    *value = which == 38 ? 1 << 20 : which == 75 ? 9 : which == 76 ? 0 : which == 1 ? 1024 : which == 97 ? 232448 : 4;
     return 0;
 }
 status cuDevicePrimaryCtxRetain(void **context, int device) { *context = &broken; return 0; }
@@ -64,6 +67,22 @@ status cuMemcpyDtoH_v2(void *to, uint64_t from, size_t size) {
     memcpy(to, (void *)(uintptr_t)from, size);
     return ok();
 }
+status cuMemcpyDtoD_v2(uint64_t to, uint64_t from, size_t size) {
+    memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, size);
+    return ok();
+}
+status cuMemsetD8Async(uint64_t to, unsigned char byte, size_t size, void *stream) {
+    flushed = 1;
+    return ok();
+}
+status cuDeviceGetPCIBusId(char *address, int size, int device) { strncpy(address, "0000:01:00.0", size); return 0; }
+status cuEventCreate(float **event, unsigned flags) { *event = malloc(sizeof **event); return ok(); }
+status cuEventRecord(float *event, void *stream) { *event = now; return ok(); }
+status cuEventElapsedTime(float *ms, float *start, float *end) { *ms = *end - *start; return ok(); }
+/* The management library, under a name of its own. */
+status nvmlInit_v2(void) { return 0; }
+status nvmlDeviceGetHandleByPciBusId_v2(const char *address, void **device) { return strcmp(address, "0000:01:00.0"); }
+status nvmlDeviceGetClockInfo(void *device, int which, unsigned *mhz) { *mhz = 1980; return which != 1; }
 status cuTensorMapEncodeTiled(void *map, int element, unsigned rank, void *address, const uint64_t *sizes,
                               const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
                               int interleave, int swizzle, int promotion, int fill) {
@@ -92,6 +111,12 @@ static status work(const char *text, void **arguments) {
         out[2] = (uint32_t)(*(uint64_t *)arguments[3] & 63);
     }
     if (!strncmp(text, "count", 5)) out[0] = launches;
+    /* So many milliseconds, and one more where the caches hold what was left in them. */
+    if (!strncmp(text, "\177ELF", 4)) now += 2;
+    if (!strncmp(text, "takes ", 6)) now += atoi(text + 6) + !flushed;
+    flushed = 0;
+    /* In the end it faults: where it is timed, not where it is launched twice. */
+    if (!strncmp(text, "third", 5) && launches > 2) broken = 700;
     launches++;
     others += strncmp(text, "after", 5) != 0;
     return 0;

@@ -55,6 +55,7 @@ class Kettle:
     title = "Kettle"
     takes = "steps"
     code = "recipe"
+    default = "latest"
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
         return [Version(version) for version in KETTLES]
@@ -112,7 +113,7 @@ class Kettle:
 class Brew(Toy):
     kind = "brew"
     title = "Brew"
-    back_end: BackEnd = Kettle()
+    back_ends: tuple[BackEnd, ...] = (Kettle(),)
     suffixes: tuple[str, ...] = (".brew",)
     stages: tuple[str, ...] = ("beans", "steps")
     options: tuple[str, ...] = ("foam",)

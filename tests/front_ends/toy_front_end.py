@@ -48,8 +48,9 @@ class _NothingOpen:
 class Toy:
     kind = "toy"
     title = "Toy"
-    back_end: BackEnd = PTXAS_BACK_END
+    back_ends: tuple[BackEnd, ...] = (PTXAS_BACK_END,)
     suffixes: tuple[str, ...] = (".toy",)
+    modules: tuple[str, ...] = ()
     stages: tuple[str, ...] = ("words", "ptx")
     options: tuple[str, ...] = ("unroll",)
     levels: tuple[str, ...] = ()
@@ -58,6 +59,9 @@ class Toy:
     versions: tuple[str, ...] = ("1.0", "1.1", "2.0")
     # How a line of a file begins that names a kernel.
     names_by = "kernel"
+
+    def back_end(self, target: Target) -> BackEnd:
+        return self.back_ends[0]
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         name, _ = self._read(path)
@@ -95,9 +99,6 @@ class Toy:
 
     def default(self) -> Compiler:
         return self.install(self.versions[-1])
-
-    def default_assembler(self) -> str:
-        return "latest"
 
     def open_sessions(self, hub: object, *, timeout: float, memory: int) -> _NothingOpen:
         return _NothingOpen()

@@ -214,7 +214,7 @@ def test_matrix_history_bugs_diff(brew: Triage) -> None:
     }
     said = brew("bugs").stdout
     assert "it boils over" in said
-    assert "kettle since 1.1 until 1.1" in said
+    assert "Kettle since 1.1 until 1.1" in said
     assert "ptx" not in said.lower()
     assert json.loads(brew("bugs", "rekey", "--json").stdout)["changed"] == 0
 

@@ -23,6 +23,9 @@ def cuda(module_triage: Triage) -> Triage:
         "large.cu": "// config BYTES = 1024 400000\n__global__ void k(char *x) {\n"
         "    __shared__ char s[BYTES]; s[threadIdx.x] = x[0];\n"
         "    __syncthreads(); x[1] = s[BYTES / 2];\n}\n",
+        "dynamic.cu": "// config BYTES = 4096 400000\n// launch block=128 shared=BYTES\n"
+        "extern __shared__ char s[];\n__global__ void k(char *x) {\n"
+        "    s[threadIdx.x] = x[0]; __syncthreads(); x[1] = s[64];\n}\n",
         "none.cu": "int f() { return 1; }\n",
     }
     for name, text in sources.items():
@@ -46,6 +49,11 @@ def test_every_kernel_of_a_file_with_every_config(cuda: Triage) -> None:
         "nvidia-cuda-cccl": "13.0.85",
     }
     assert (row["compiler"], row["triton"], row["ptx_version"]) == ("nvcc", None, "9.0")
+    # The block is what the launch bounds allow; where there are none, nothing is known.
+    assert [(row["threads"], row["occupancy"] is None) for row in rows[:2]] == [
+        (64, False),
+        (None, True),
+    ]
     # Four numbers for each thread take more instructions than one.
     memory = {each["config"]["UNROLL"]: each["instructions"]["memory"] for each in rows[::2]}
     assert memory[4] > memory[1]
@@ -65,6 +73,7 @@ def test_every_kernel_of_a_file_with_every_config(cuda: Triage) -> None:
     [
         ("rejected.cu", "rejected", "nvcc", 'nvcc refuses it: identifier "undefined_name"'),
         ("bogus.cu", "ptxas_error", "cubin", "Not a name of any known instruction: 'bogus'"),
+        ("dynamic.cu", "out_of_resources", "launch", "400,000 B of shared memory"),
         ("large.cu", "out_of_resources", "cubin", "needs 400,000 B"),
     ],
 )
@@ -75,6 +84,19 @@ def test_failures_by_the_tool_at_fault(
     assert (row["verdict"], row["stage"]) == (verdict, stage)
     assert said in row["reason"]
     assert "tmpxft" not in row["reason"]
+
+
+@pytest.mark.long
+def test_nvrtc_of_cuda_12(cuda: Triage) -> None:
+    words = ("--sm", "90a", "--compiler", "nvrtc==12.8.93")
+    rows = cuda.compile("--kernel", "scale.cu", *words, code=0)["cells"]
+    assert [row["kernel"] for row in rows] == ["scale.cu::scale", "scale.cu::zero"] * 2
+    row = rows[0]
+    assert (row["compiler"], row["ptx_version"], row["ptxas"]) == ("nvrtc", "8.7", "12.8.93")
+    assert row["threads"] == 64
+    (row,) = cuda.compile("--kernel", "rejected.cu", *words, code=1)["cells"]
+    assert (row["verdict"], row["stage"]) == ("rejected", "nvrtc")
+    assert 'NVRTC refuses it: identifier "undefined_name"' in row["reason"]
 
 
 def test_the_ptx_of_one_kernel_is_reduced(cuda: Triage) -> None:

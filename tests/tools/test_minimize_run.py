@@ -78,7 +78,7 @@ def test_a_candidate_is_executed_on_the_inputs_of_the_original(tmp_path: Path) -
     [
         (["--ptxas", "12.9.86"], "--ptxas does not apply to --run"),
         (["--while", "n_regs > 32"], "--while does not apply to --run"),
-        (["--level", "ptx"], "--level ptx does not apply to --run"),
+        (["--level", "config"], "--level config does not apply to --run"),
     ],
 )
 def test_what_does_not_go_with_executing(triage: Triage, words: list[str], said: str) -> None:

@@ -205,3 +205,47 @@ def test_bad_words_are_one_line(triage: Triage, words: list[str], said: str) -> 
     last = done.stderr.strip().splitlines()[-1]
     assert said in last
     assert "Traceback" not in done.stderr
+
+
+RACY = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry pair(.param .u64 out)
+{
+  .reg .b32 %r<12>;
+  .reg .b64 %rd<4>;
+  .shared .align 4 .b8 tile[256];
+  ld.param.u64 %rd1, [out];
+  mov.u32 %r1, %tid.x;
+  mov.u32 %r2, tile;
+  shl.b32 %r3, %r1, 2;
+  add.s32 %r4, %r2, %r3;
+  st.shared.u32 [%r4], 0;
+  bar.sync 0;
+  xor.b32 %r5, %r3, 128;
+  add.s32 %r6, %r2, %r5;
+  st.shared.u32 [%r4], %r3;
+  ld.shared.u32 %r7, [%r6];
+  mul.wide.u32 %rd2, %r1, 4;
+  add.s64 %rd3, %rd1, %rd2;
+  st.global.u32 [%rd3], %r7;
+  ret;
+}
+"""
+
+
+def test_a_value_is_followed_to_where_two_runs_part(triage: Triage) -> None:
+    words = ["--buffer", "out=u32[64]", "--block", "64", "--trace", "out"]
+    row = run(triage, RACY, *words, code=1)
+    trace = row["trace"]
+    assert trace["element"].startswith("out[")
+    assert trace["values"][0] != trace["values"][1]
+    assert [each["instruction"].split()[0] for each in trace["steps"]] == [
+        "ld.shared.u32",
+        "st.global.u32",
+    ]
+    assert "st.shared.u32 [%r4], 0" in trace["begins"]
+    done = triage("run", "case.ptx", *words[:-1], "out[0,1]")
+    assert done.returncode == 2
+    assert "out has the shape [64]" in done.stderr

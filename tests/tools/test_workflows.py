@@ -197,6 +197,7 @@ def test_two_nights_of_the_workflow(triage: Triage, tmp_path: Path) -> None:
             "history.parquet",
             "triage.db",
         }
+        assert (artifacts / "site" / "index.html").is_file()
     assert "first of its kind" in summaries[0]
     assert "2 of 2 folders merged: 1 new runs" in summaries[0]
     assert "run 1 -> run 2: nothing changed" in summaries[1]
@@ -206,3 +207,9 @@ def test_two_nights_of_the_workflow(triage: Triage, tmp_path: Path) -> None:
     cells = [{row["cell"] for row in rows if row["run"] == run} for run in (1, 2)]
     assert cells[0] == cells[1]
     assert {row["target"] for row in rows} == {"sm_80", "sm_90a"}
+    # Shards carry what their results were judged from.
+    shown = subprocess.run(
+        [str(report.folder / "bin" / "triage"), "show", rows[0]["cell"], "--stage", "sass"],
+        env=report.env, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert ".headerflags" in shown.stdout or "/*0000*/" in shown.stdout

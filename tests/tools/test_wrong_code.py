@@ -42,3 +42,17 @@ def test_a_running_state_beside_an_output_is_wrong_in_the_newest(triage: Triage)
         assert done.returncode == code, done.stderr
         [row] = json.loads(done.stdout)["runs"]
         assert row["run"] == verdict
+
+
+@pytest.mark.long
+def test_a_load_that_only_a_later_branch_uses(triage: Triage) -> None:
+    """As triton-lang/triton#8139 has it: the next copy is issued before the last one was read."""
+    words = ["run", "--kernel", "late_use", "--sm", "80", "--triton", "3.5.0", "--triton", "3.6.0"]
+    done = triage(*words, "--json")
+    assert done.returncode == 1, done.stderr
+    wrong, right = sorted(json.loads(done.stdout)["runs"], key=lambda row: row["triton"])
+    assert (wrong["run"], right["run"]) == ("wrong_result", "right")
+    # Only a copy that is done at once overtakes the read, and both are named.
+    assert wrong["schedule"] == "first/early, last/early"
+    assert "write-read" in {race["kind"] for race in wrong["races"] if not race["formal"]}
+    assert not any(not race["formal"] for race in right["races"])

@@ -29,16 +29,18 @@ from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words, spelled
 from harness.files.locations import home_dir
 from harness.frontends.base import Selection
-from harness.frontends.registry import front_end
+from harness.frontends.registry import back_end
 from harness.judging.followed import read_while
 from harness.packages.versions import require_supported_triton
 from harness.repros.find import find_kernels
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row
+from harness.values.target import Target
 from harness.values.toolchain import (
     EMULATOR,
     GPU,
+    NO_ASSEMBLER,
     PTX,
     PTXAS,
     TRITON,
@@ -201,10 +203,14 @@ def _check(options: dict[str, Any]) -> None:
 
 def _default_axis(options: dict[str, Any]) -> str:
     """The assembler's versions; of what is executed, those of the compiler."""
-    kind = find_kernels(options["kernel"])[0].front_end if options["kernel"] else TRITON
+    if not options["kernel"]:
+        return "triton" if options["run"] else PTXAS
+    repro = find_kernels(options["kernel"])[0]
     if options["run"]:
-        return "triton" if kind in (TRITON, PTX) else "compiler"
-    return PTXAS if front_end(kind).back_end.kind == PTXAS else "assembler"
+        return "triton" if repro.front_end in (TRITON, PTX) else "compiler"
+    where = [*options["sm"], *repro.targets][:1]
+    backs = [back_end(repro.front_end, Target.parse(each)).kind for each in where]
+    return {NO_ASSEMBLER: "compiler", PTXAS: PTXAS}.get((backs or [PTXAS])[0], "assembler")
 
 
 def _begin(options: dict[str, Any]) -> BisectLog:
@@ -298,7 +304,7 @@ def _other(report: BisectReport, row: Row) -> str:
 
 
 def _follow(report: BisectReport, row: Row, words: SelectionOptions) -> list[str]:
-    """The command that follows another failure: the same question, begun where that one is."""
+    """The command that follows another failure: the same question, started where that one is."""
     config = _filter(report.config, report.others) if report.config and report.others else ""
     asked = replace(
         words,

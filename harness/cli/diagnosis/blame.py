@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from harness.blame.grid import Cell, Line
 from harness.blame.ground import Culprit
-from harness.blame.run import BlameOptions, BlameReport, find_blame
-from harness.blame.table import blame_said
-from harness.blame.words import Wanted
+from harness.blame.run import BlameOptions, find_blame
+from harness.blame.table import blame_document, blame_said
+from harness.blame.words import BlameReport, Wanted
 from harness.cells.selection import SelectionOptions, select
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
@@ -112,7 +111,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         status.print(f"triage: not available: {trouble}", soft_wrap=True)
     would_tell = list(_would_tell(report, selection, words, options["condition"]))
     if options["as_json"]:
-        print_json(_document(report, would_tell))
+        print_json(blame_document(report, would_tell))
     else:
         _print(report, selection, would_tell)
     raise click.exceptions.Exit(_exit_code(report))
@@ -159,7 +158,7 @@ def _would_tell(
     again = list(_words(report, selection, words))
     place = compiler_words(case.compiler, case.compiler_version)
     is_named = case.ptxas_origin not in (BUNDLED, EMULATOR)
-    pinned = [*place, *(assembler_words(case.assembler, case.ptxas) if is_named else [])]
+    pinned = [*place, *(assembler_words(case.assembler, case.ptxas or "") if is_named else [])]
     meant = ["triage", "blame", *again, *_meant(report, asked)]
     if max(len(selection.compilers), len(selection.ptxas)) > 1:
         # The user chose the grid; the one that is chosen otherwise may tell more.
@@ -223,57 +222,3 @@ def _words(report: BlameReport, selection: Selection, words: SelectionOptions) -
     only = [cell.config.label, *(f"{key}=none" for key in sorted(unset))]
     if beside or words.config:
         yield from ("--config", ",".join(only) if beside else words.config)
-
-
-def _document(report: BlameReport, would_tell: list[str]) -> dict[str, Any]:
-    grid, blame = report.grid, report.blame
-    return {
-        "schema": 1,
-        "blame": blame.culprit.value if blame.culprit else None,
-        "ground": blame.ground.value,
-        "reasons": list(blame.reasons),
-        "cell": report.case.cell,
-        "config": report.cell.config.as_dict(),
-        "signature": report.case.signature,
-        "followed": grid.focus.words,
-        "verdict": report.case.verdict,
-        "reason": report.case.reason,
-        "grid": [entry for line in grid.lines for entry in _entries(line)],
-        "probes": [
-            {
-                "probe": trial.what,
-                "triton": trial.triton,
-                "ptxas": trial.ptxas,
-                "before": trial.before.value,
-                "outcome": trial.after.value,
-                "verdict": trial.verdict,
-                "changed": trial.changed,
-            }
-            for trial in grid.trials
-        ],
-        "remedy": list(report.remedy),
-        "would_tell": would_tell,
-        "notes": list(report.notes),
-        "troubles": list(report.troubles),
-    }
-
-
-def _entries(line: Line) -> Iterator[dict[str, Any]]:
-    """One entry for each Triton and ptxas; what came to no PTX has no ptxas."""
-    cells: list[tuple[str | None, Cell]] = list(line.cells.items())
-    if line.stopped:
-        cells.append((None, line.stopped))
-    for triton in line.tritons or (None,):
-        for ptxas, cell in cells:
-            yield {
-                "triton": triton,
-                "made_for": line.made_for,
-                "ptx_body_sha256": line.body,
-                "ptx_version": line.version,
-                "ptxas_flags": list(line.flags),
-                "ptxas": ptxas,
-                "verdict": cell.verdict or None,
-                "reason": cell.reason,
-                "signature": cell.signature,
-                "outcome": cell.outcome.value,
-            }

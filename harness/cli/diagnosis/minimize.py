@@ -7,12 +7,18 @@ import signal
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cells.selection import select
 from harness.cli.amounts import SECONDS, Words, read_amount
+from harness.cli.kernels.ptx_inputs import (
+    PTX_INPUTS,
+    inputs_of_repro,
+    ptx_options,
+    refuse_ptx_options,
+)
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import command_line, print_json, print_said, results_console, status_console
@@ -20,14 +26,22 @@ from harness.cli.progress.reduction import watch_reduction
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.frontends.base import Selection
-from harness.judging.conditions import parse_condition, spell
+from harness.judging.conditions import parse_condition
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.progress import MinimizeOptions
 from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
-from harness.minimize.reduction.words import MEASURES, folder_files, minimization_said
+from harness.minimize.reduction.words import (
+    folder_files,
+    minimization_document,
+    minimization_said,
+    nothing_document,
+)
 from harness.minimize.run import LEVELS, minimize
 from harness.values.errors import UsageError
 from harness.values.row import Row
+
+if TYPE_CHECKING:
+    from harness.runs.raw_ptx import RawInputs
 
 __all__ = ["command"]
 
@@ -37,6 +51,7 @@ Example:
   triage minimize broken.ptx --sm 100a --ptxas 13.1.115 --budget 10m
   triage minimize slow.ptx --while "n_regs<=32 and spill_stores>4096"
   triage minimize --kernel two_dots --sm 100a --triton 3.8.0 --run
+  triage minimize racy.ptx --run --buffer out=f32[64] --buffer x=f32[64]:random --block 128
 
 Exit code 0: it was reduced. 1: there is nothing to reduce. 4: this machine or a toolchain failed;
 the best until then is kept. Ctrl-C keeps it too, and --resume goes on from it."""
@@ -82,6 +97,7 @@ class _Budget(click.ParamType[tuple[str, float]]):
     is_flag=True,
     help="Execute each candidate on the emulator: it must go wrong in the same way.",
 )
+@ptx_options
 @click.option("--level", type=click.Choice(LEVELS), default="auto", show_default=True)
 @click.option(
     "--defined", is_flag=True, help="Leave no more registers undefined than the original does."
@@ -127,6 +143,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         seed=options["seed"],
         is_defined=options["defined"],
         run=options["run"],
+        inputs=_inputs(options, selection) if options["run"] else None,
     )
     how = compile_options(options)
     with open_results() as store, watch_reduction(status) as watch:
@@ -138,7 +155,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     if found.trouble:
         status.print(f"triage: stopped: {found.trouble}", soft_wrap=True)
     if options["as_json"]:
-        print_json(_document(found))
+        print_json(minimization_document(found))
     else:
         _print(found)
     raise click.exceptions.Exit(_exit_code(found))
@@ -156,8 +173,18 @@ def _check(options: dict[str, Any]) -> None:
     for name, value in (("--while", "condition"), ("--script", "script"), ("--ptxas", "ptxas")):
         if options["run"] and options[value]:
             raise UsageError(f"{name} does not apply to --run")
-    if options["run"] and options["level"] not in ("auto", "source"):
-        raise UsageError(f"--level {options['level']} does not apply to --run: use --level source")
+    if options["run"] and options["level"] in ("config", "ttgir"):
+        raise UsageError(f"--level {options['level']} does not apply to --run: use source or ptx")
+    if not options["run"]:
+        refuse_ptx_options({name: options[name] for name in PTX_INPUTS}, "--run")
+
+
+def _inputs(options: dict[str, Any], selection: Selection) -> RawInputs | None:
+    """What a file of PTX is launched with; None for a kernel, whose inputs are recorded."""
+    if selection.repro.ptx:
+        return inputs_of_repro(options, selection.repro)
+    refuse_ptx_options({name: options[name] for name in PTX_INPUTS})
+    return None
 
 
 def _check_one(selection: Selection) -> None:
@@ -194,7 +221,7 @@ def _portable(word: str) -> str:
 
 def _nothing(found: Uninteresting, *, as_json: bool) -> None:
     if as_json:
-        print_json({"schema": 1, "instructions": None, "path": None, "reason": found.reason})
+        print_json(nothing_document(found))
     else:
         results_console().print(f"Nothing to reduce: {found.reason}", soft_wrap=True)
 
@@ -215,53 +242,3 @@ def _print(found: Minimization) -> None:
     )
     if found.ending is not Ending.FINISHED:
         console.print("The same command with --resume goes on from there.", soft_wrap=True)
-
-
-def _document(found: Minimization) -> dict[str, Any]:
-    fingerprint, reaction = found.fingerprint, found.reaction
-    return {
-        "schema": 1,
-        "instructions": found.minimized.instructions,
-        "bytes": found.minimized.bytes,
-        "lines": found.minimized.lines,
-        "measure": MEASURES.get(found.level),
-        "original": found.original,
-        "as_version": found.as_version,
-        "tests": found.tests,
-        "calls": found.calls,
-        "seconds": round(found.seconds, 3),
-        "path": found.path,
-        "level": found.level,
-        "run_command": found.run_command,
-        "ending": found.ending.value,
-        "trouble": found.trouble,
-        "fingerprint": {
-            "fails": [fingerprint.bad, *fingerprint.failing],
-            "accepted_by": fingerprint.accepting,
-            "refused_by": fingerprint.refusing,
-            "while": spell(fingerprint.condition) if fingerprint.condition else None,
-            "script": fingerprint.script,
-            "limit_seconds": found.limit,
-        },
-        "signature": fingerprint.signature,
-        "verdict": reaction.verdict.value if reaction else None,
-        "code": reaction.code if reaction else None,
-        "last_good": found.last_good,
-        "first_fixed": found.first_fixed,
-        "is_minimal": found.is_minimal,
-        "undefined_registers": {
-            "original": found.undefined[0],
-            "minimized": found.undefined[1],
-        },
-        "versions": [
-            {
-                found.compiler.lower(): line.version,
-                "original": line.original.value,
-                "minimized": line.minimized.value if line.minimized else None,
-            }
-            for line in found.versions
-        ],
-        "drift": found.drift,
-        "passes": found.passes,
-        "notes": found.notes,
-    }

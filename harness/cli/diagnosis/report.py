@@ -40,6 +40,9 @@ from harness.values.toolchain import TRITON
 
 __all__ = ["command"]
 
+# Of a sentence that could not be checked: enough to find it in the issue.
+_SHOWN = 100
+
 _EPILOG = """\b
 Example:
   triage report --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115 \\
@@ -116,7 +119,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
                 print_line(term)
             return
         out = options["out"] or Path("reports") / _slug(dossier.case)
-        filed = _filed(dossier, options, out, store)
+        filed = _filed(dossier, selection, options, out, store)
     if options["as_json"]:
         print_json({**_document(filed, options), "path": str(out)})
     else:
@@ -208,7 +211,9 @@ def _slug(row: Row) -> str:
     return f"{Path(row.kernel.partition('::')[0]).stem}-{row.short}"
 
 
-def _filed(dossier: Dossier, options: dict[str, Any], out: Path, store: Store) -> Filed:
+def _filed(
+    dossier: Dossier, selection: Selection, options: dict[str, Any], out: Path, store: Store
+) -> Filed:
     """Write what is to be filed, and hold it to the gate."""
     upstream, kind = Upstream(options["upstream"]), options["kind"]
     create_folder(out.absolute())
@@ -217,6 +222,7 @@ def _filed(dossier: Dossier, options: dict[str, Any], out: Path, store: Store) -
         required=tuple(REQUIRED[upstream]),
         bundle=out / "bundle.tar.gz",
         folder=out.name or "report",
+        selection=selection,
         store=store,
         how=compile_options(options),
         tell=_teller(),
@@ -242,6 +248,9 @@ def _say(filed: Filed, out: Path) -> None:
     console.print(f"{out / 'bundle.tar.gz'}", soft_wrap=True, markup=False)
     proof = filed.proof
     said = f"{proof.checked} of its {proof.claims} statements were checked"
+    for sentence in proof.unchecked:
+        words = " ".join(sentence.split())
+        console.print(f"  not checked: {words[:_SHOWN]}", soft_wrap=True, markup=False)
     if not filed.defects:
         console.print(f"Ready to be filed: {said}, and all of these are true.")
         return

@@ -9,6 +9,7 @@ import click
 
 from harness.cells.selection import select
 from harness.cli.amounts import SECONDS, read_amount
+from harness.cli.gpu_way import gpu_way, gpu_way_options
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_remarks, print_said, status_console
@@ -28,6 +29,7 @@ _EPILOG = """\b
 Example:
   triage workaround --kernel mamba3_siso_bwd_dqkv --sm 100a --patch workaround.diff
   triage workaround --kernel two_dots --sm 100a --triton 3.8.0 --run
+  triage workaround --kernel my_kernel.py --sm 90a --config num_warps=2 --on gpu
 
 Exit code 0: something better was found and proved, or nothing is wrong. 1: nothing better was
 found. 2: wrong usage, or a launch that cannot be captured. 3: nothing matches. 4: this machine, or
@@ -69,6 +71,10 @@ a toolchain that is not available."""
     show_default=True,
     help="How many candidates are proved and shown.",
 )
+@click.option(
+    "--on", type=click.Choice(["gpu"]), help="Launch what is found, and time it: the fastest first."
+)
+@gpu_way_options
 @execution_options
 @json_option
 def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
@@ -83,6 +89,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         at_most=options["most"],
         kinds=tuple(SettingKind(word) for word in options["kinds"]) or tuple(SettingKind),
         run=options["run"],
+        gpu=gpu_way(options),
     )
     _check_run(options)
     _check_folder(options["patch"])
@@ -123,6 +130,8 @@ def _selected(options: dict[str, Any]) -> Selection:
 def _check_run(options: dict[str, Any]) -> None:
     if not options["run"]:
         return
+    if options["on"] or options["runner"] or options["pack"] or options["results"]:
+        raise UsageError("--run executes PTX on the emulator, and a GPU is named: which one?")
     if options["ptxas"]:
         raise UsageError("--ptxas does not apply to --run: PTX is executed without ptxas")
     if options["patch"]:

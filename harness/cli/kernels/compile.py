@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from harness.cells.compile import CompileReport, compile_selections
+from harness.cells.compile import compile_selections
+from harness.cells.document import CompileReport, compile_document
 from harness.cells.next_steps import next_steps
 from harness.cells.save import save_cells
 from harness.cells.selection import SelectionOptions, select_all
@@ -32,9 +32,7 @@ from harness.tables.rows import rows_said
 from harness.tables.said import Tone, say
 from harness.tables.summaries import summary_said
 from harness.tables.summary import summarize
-from harness.tables.survivors import group_rows, survivors
 from harness.values.errors import UsageError
-from harness.values.row import SCHEMA
 from harness.values.verdict import VerdictKind
 
 __all__ = ["command"]
@@ -80,7 +78,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     many = len(selections) > 1
     print_remarks((*report.notes, *report.failures))
     if options["as_json"]:
-        print_json(_document(report))
+        print_json(compile_document(report))
     elif options["as_markdown"]:
         print_text(_markdown(report, many=many))
     else:
@@ -93,42 +91,6 @@ def _exit_code(report: CompileReport) -> int:
     if any(not kind.compiles and not kind.tells_nothing for kind in kinds):
         return 1
     return 4 if report.failures or any(kind.tells_nothing for kind in kinds) else 0
-
-
-def _document(report: CompileReport) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "cells": report.rows,
-        "summary": {
-            "verdicts": Counter(row.verdict for row in report.rows),
-            "survivorship": [
-                {
-                    "kernel": rows[0].kernel,
-                    "target": rows[0].target,
-                    "launch": rows[0].launch,
-                    "triton": rows[0].triton,
-                    "ptxas": rows[0].ptxas,
-                    "headline": found.headline,
-                    "groups": [
-                        {
-                            "verdict": fate.verdict.value,
-                            "count": len(fate.rows),
-                            "where": fate.where,
-                            "reason": fate.reason,
-                            "at_fault": fate.at_fault,
-                        }
-                        for fate in found.fates
-                    ],
-                }
-                for rows in group_rows(report.rows)
-                for found in [survivors(rows)]
-            ],
-            "notes": report.notes,
-            "failures": report.failures,
-            "wall_seconds": round(report.wall_seconds, 3),
-            "cpu_seconds": round(report.cpu_seconds, 3),
-        },
-    }
 
 
 def _markdown(report: CompileReport, *, many: bool) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,12 @@ import numpy as np
 
 from harness.cells.selection import select_all
 from harness.cli.amounts import Words
+from harness.cli.kernels.ptx_inputs import (
+    inputs_of_repro,
+    named_inputs,
+    ptx_options,
+    refuse_ptx_options,
+)
 from harness.cli.kernels.run_on_gpu import gpu_options, is_for_gpu, look_at_pack, run_on_gpu
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
@@ -22,35 +27,25 @@ from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.emulator.values import Budget
 from harness.repros.find import find_kernels
+from harness.runs.executing import Follow
 from harness.runs.jobs import RunTrial
-from harness.runs.raw_inputs import read_buffer, read_sizes
 from harness.runs.raw_ptx import RawInputs, RawReport, run_ptx
-from harness.runs.rows import as_document
-from harness.runs.run import RunReport, run_selections
+from harness.runs.run import run_selections
 from harness.runs.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
-from harness.runs.table import runs_said, values_said
+from harness.runs.table import runs_document, runs_said, traces_said, values_said
+from harness.runs.tracing.following import follow_value, read_element
 from harness.values.errors import UsageError
-from harness.values.kernel import PtxInputs, Repro
-from harness.values.row import SCHEMA
+from harness.values.kernel import Repro
 from harness.values.run import RunRow, RunVerdict
 
 __all__ = ["command"]
 
 _PTX = ".ptx"
-_OF_PTX = {
-    "buffers": "--buffer",
-    "scalars": "--scalar",
-    "expected": "--expect",
-    "grid": "--grid",
-    "block": "--block",
-    "shared": "--shared",
-    "dump": "--dump",
-}
-
 _EPILOG = """\b
 Example:
   triage run --kernel mamba2_chunk_scan_fwd --sm 80 --config num_warps=4
   triage run case.ptx --buffer out=u32[128] --buffer x=f32[64]:random --scalar n=32 --block 32
+  triage run case.ptx --buffer out=u32[128] --buffer x=u32[128]:random --trace out[17]
   triage run case.ptx --buffer out=u32[128] --ptxas 13.0.88 --ptxas 13.5.37 -O 0,3 --pack case.pack
 
 Exit code 0: all that was run is right. 1: something is wrong. 4: something could not be run."""
@@ -83,34 +78,13 @@ Exit code 0: all that was run is right. 1: something is wrong. 4: something coul
 )
 @click.option("--races/--no-races", default=True, show_default=True, help="Look for races.")
 @click.option(
-    "--buffer",
-    "buffers",
+    "--trace",
     type=Words(),
-    multiple=True,
-    metavar="NAME=DTYPE[N][:FILL]",
-    help="PTX: a buffer, zeros unless filled with a value, `random` or FILE.npy. Repeatable.",
+    metavar="NAME[INDEX]",
+    help="Follow an element back to where two of the runs first differ: out[17]; out takes the "
+    "first that differs.",
 )
-@click.option(
-    "--scalar",
-    "scalars",
-    type=Words(),
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="PTX: a number, 0x... for its bits, or `null`. Repeatable.",
-)
-@click.option(
-    "--expect",
-    "expected",
-    type=Words(),
-    multiple=True,
-    metavar="NAME=FILE.npy",
-    help="PTX: what a buffer must hold after the run. Repeatable.",
-)
-@click.option("--grid", type=Words(), metavar="X[,Y[,Z]]", help="PTX: blocks of the grid.")
-@click.option("--block", type=Words(), metavar="X[,Y[,Z]]", help="PTX: threads of a block.")
-@click.option(
-    "--shared", type=click.IntRange(0, 1 << 20), help="PTX: bytes of dynamic shared memory."
-)
+@ptx_options
 @click.option(
     "--dump",
     type=click.Path(file_okay=False, path_type=Path),
@@ -143,13 +117,13 @@ def command(file: str | None, **options: Any) -> None:  # noqa: ANN401 - click's
     path, _, entry = name.partition("::")
     repro = None if file or path.endswith((_PTX, ".py")) else _ptx_repro(name)
     if is_for_gpu(options):
-        given = partial(_inputs_of, options)
+        given = partial(inputs_of_repro, options)
         code = run_on_gpu(name, given, options, trials, budget)
     elif path.endswith(_PTX):
-        inputs = _inputs(options, Path())
+        inputs = named_inputs(options, Path())
         code = _run_file(Path(path), entry or None, inputs, options, trials, budget)
     elif repro and repro.ptx:
-        inputs = _inputs(_with_inputs(options, repro), repro.folder)
+        inputs = inputs_of_repro(options, repro)
         code = _run_file(repro.ptx, repro.kernel, inputs, options, trials, budget)
     elif file:
         raise UsageError(f"{file}: not a file of PTX; name a kernel with --kernel")
@@ -164,47 +138,10 @@ def _ptx_repro(name: str) -> Repro | None:
     return found[0] if len(found) == 1 and found[0].ptx else None
 
 
-def _with_inputs(options: dict[str, Any], repro: Repro) -> dict[str, Any]:
-    """The options, and what the repro says of its inputs where the user does not."""
-    inputs = repro.inputs or PtxInputs()
-
-    def together(own: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
-        # The user's comes last, and counts.
-        return tuple({each.partition("=")[0]: each for each in (*own, *given)}.values())
-
-    return {
-        **options,
-        "buffers": together(inputs.buffers, options["buffers"]),
-        "scalars": together(inputs.scalars, options["scalars"]),
-        "expected": together(inputs.expect, options["expected"]),
-        "grid": options["grid"] or inputs.grid,
-        "block": options["block"] or inputs.block,
-        "shared": inputs.shared if options["shared"] is None else options["shared"],
-    }
-
-
-def _inputs_of(options: dict[str, Any], repro: Repro) -> RawInputs:
-    """What raw PTX is launched with: what the repro says, and the user."""
-    folder = repro.folder if repro.inputs else Path()
-    return _inputs(_with_inputs(options, repro), folder)
-
-
-def _inputs(options: dict[str, Any], folder: Path) -> RawInputs:
-    return RawInputs(
-        buffers=tuple(map(read_buffer, options["buffers"])),
-        scalars=tuple(_named("--scalar", text, "n=32") for text in options["scalars"]),
-        expected=tuple(_named("--expect", text, "out=out.npy") for text in options["expected"]),
-        grid=read_sizes("--grid", options["grid"]) if options["grid"] else None,
-        block=read_sizes("--block", options["block"]) if options["block"] else None,
-        shared=options["shared"],
-        folder=folder,
-    )
-
-
 def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...], budget: Budget) -> int:
-    for name, word in _OF_PTX.items():
-        if options[name]:
-            raise UsageError(f"{word} is for a file of PTX")
+    refuse_ptx_options(options)
+    if options["dump"]:
+        raise UsageError("--dump is for a file of PTX")
     if not options["programs"]:
         budget = replace(budget, max_ctas=PROGRAMS)
     status = status_console()
@@ -212,13 +149,23 @@ def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...], budget: 
         selections = select_all(selection_words(options))
     with open_results() as store:
         report = run_to_the_end(
-            run_selections(selections, store, compile_options(options), trials, budget, _remark)
+            run_selections(
+                selections,
+                store,
+                compile_options(options),
+                trials,
+                budget,
+                _remark,
+                follow=_follow(options),
+            )
         )
     print_remarks((*report.notes, *report.failures))
     if options["as_json"]:
-        print_json(_document(report.rows, report))
+        said = {"notes": report.notes, "failures": report.failures}
+        print_json(runs_document(report.rows, **said))
     else:
         print_said(runs_said(report.rows))
+        print_said(traces_said(report.rows))
     return _exit_code(report.rows, has_failures=bool(report.failures))
 
 
@@ -232,26 +179,32 @@ def _run_file(
 ) -> int:
     with open_results() as store:
         how = compile_options(options)
-        report = run_to_the_end(run_ptx(path, entry, inputs, store, how, trials, budget, _remark))
+        report = run_to_the_end(
+            run_ptx(
+                path, entry, inputs, store, how, trials, budget, _remark, follow=_follow(options)
+            )
+        )
     if options["dump"]:
         _dump(report, options["dump"])
     if options["as_json"]:
-        print_json(_document([report.row], report))
+        print_json(runs_document([report.row], notes=report.notes, failures=()))
     else:
         print_said(runs_said([report.row]))
         print_said(values_said(report.before, report.after))
+        print_said(traces_said([report.row]))
     return _exit_code([report.row], has_failures=False)
+
+
+def _follow(options: dict[str, Any]) -> Follow | None:
+    """What follows a value, where one is to be followed."""
+    if not options["trace"]:
+        return None
+    read_element(options["trace"])
+    return partial(follow_value, element=options["trace"])
 
 
 def _remark(text: str) -> None:
     print_remarks([text])
-
-
-def _named(option: str, text: str, example: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name or not value:
-        raise UsageError(f"{option} {text}: write NAME=VALUE, for example {example}")
-    return name, value
 
 
 def _dump(report: RawReport, folder: Path) -> None:
@@ -263,15 +216,6 @@ def _dump(report: RawReport, folder: Path) -> None:
             np.save(folder / f"{name}.npy", bits, allow_pickle=False)
     except OSError as error:
         raise UsageError(f"--dump {folder}: {error.strerror or error}") from error
-
-
-def _document(rows: Sequence[RunRow], report: RunReport | RawReport) -> dict[str, Any]:
-    summary: dict[str, Any] = {
-        "verdicts": Counter(row.run.value for row in rows),
-        "notes": report.notes,
-        "failures": report.failures if isinstance(report, RunReport) else (),
-    }
-    return {"schema": SCHEMA, "runs": [as_document(row) for row in rows], "summary": summary}
 
 
 def _exit_code(rows: Sequence[RunRow], *, has_failures: bool) -> int:

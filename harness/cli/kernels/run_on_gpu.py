@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +20,11 @@ from harness.gpu.asking import GpuQuestion, GpuReport, ask_gpu, import_results, 
 from harness.gpu.inspecting import inspect_pack
 from harness.gpu.places import place_of
 from harness.gpu.table import measured_said
+from harness.gpu.table_times import times_said
 from harness.gpu.trip import LIMIT, REPEATS
 from harness.runs.jobs import RunTrial
 from harness.runs.raw_ptx import RawInputs
-from harness.runs.rows import as_document
+from harness.runs.table import runs_document
 from harness.values.errors import UsageError
 from harness.values.kernel import Repro
 from harness.values.row import SCHEMA
@@ -78,6 +78,11 @@ def gpu_options(function: F) -> F:
             help="GPU: say what a pack holds; nothing of it is run.",
         ),
         click.option(
+            "--measure",
+            is_flag=True,
+            help="GPU: how long each takes; a kernel at its own shape, or the one that you --set.",
+        ),
+        click.option(
             "--limit",
             type=FiniteRange(0.1, 3600),
             default=LIMIT,
@@ -96,11 +101,8 @@ def is_for_gpu(options: Mapping[str, Any]) -> bool:
     Raises:
         UsageError: an option of the GPU, and the emulator.
     """
-    own = [
-        word
-        for name, word in (("levels", "-O"), ("runner", "--runner"), ("pack", "--pack"))
-        if options[name] is not None
-    ]
+    names = {"levels": "-O", "runner": "--runner", "pack": "--pack", "measure": "--measure"}
+    own = [word for name, word in names.items() if options[name] not in (None, False)]
     if own and options["on"] == "emulator":
         raise UsageError(f"{own[0]} is for a GPU, and --on emulator")
     if options["pack"] and options["runner"]:
@@ -175,6 +177,7 @@ def run_on_gpu(
         trials=trials,
         budget=budget,
         limit=options["limit"],
+        measure=options["measure"],
     )
     how = compile_options(options)
     with open_results() as store:
@@ -208,15 +211,10 @@ def _show(report: GpuReport, options: Mapping[str, Any]) -> int:
     print_remarks(report.notes)
     rows = report.rows
     if options["as_json"]:
-        summary = {
-            "verdicts": Counter(row.run.value for row in rows),
-            "device": report.device.name,
-            "notes": report.notes,
-        }
-        runs = [as_document(row) for row in rows]
-        print_json({"schema": SCHEMA, "runs": runs, "summary": summary})
+        print_json(runs_document(rows, device=report.device.name, notes=report.notes))
     else:
         print_said(measured_said(rows, report.device.name))
+        print_said(times_said(rows, report.device.name))
     if any(row.run.is_wrong for row in rows):
         return 1
     return 4 if any(row.run is RunVerdict.NOT_RUN for row in rows) else 0

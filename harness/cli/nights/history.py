@@ -51,6 +51,8 @@ each cell. In the sparklines a version is a character; x did not compile, · is 
 )
 @click.option("--triton", metavar="X", help="Only this version, or specifier ('>=3.6').")
 @click.option("--ptxas", metavar="X", help="Only this version, or specifier ('>=13.1,<13.4').")
+@click.option("--compiler", metavar="KIND", help="Only this compiler: 'nvcc', 'nvcc>=13'.")
+@click.option("--assembler", metavar="KIND", help="Only this assembler, in the same way.")
 @holds_option
 @json_option
 def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
@@ -64,6 +66,8 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
                 sm=options["sm"],
                 triton=options["triton"],
                 ptxas=options["ptxas"],
+                compiler=options["compiler"],
+                assembler=options["assembler"],
                 launch=options["launch"],
                 set=options["overrides"],
                 config=options["config"],

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from harness.cells.run import CompileOptions
-from harness.changes.words import changes_document, changes_said
+from harness.changes.words import changes_said
 from harness.cli.amounts import SECONDS, Words, read_amount
 from harness.cli.main import CONTEXT
 from harness.cli.nights.matrix_merge import merge
@@ -31,11 +30,17 @@ from harness.cli.running import run_to_the_end
 from harness.matrix.file import find_matrix_file, read_matrix
 from harness.matrix.rules import Shard
 from harness.matrix.selectors import parse_selector
-from harness.nights.listing import Estimate, Listing, list_matrix
+from harness.nights.listing import Listing, list_matrix
 from harness.nights.run import MatrixOptions, MatrixReport, make_plan, run_matrix
+from harness.nights.words import (
+    estimate_words,
+    listing_document,
+    listing_lines,
+    matrix_document,
+    matrix_lines,
+)
 from harness.values.errors import UsageError
 from harness.values.matrix import Matrix
-from harness.values.row import SCHEMA
 
 __all__ = ["command"]
 
@@ -183,90 +188,22 @@ def _tell_notes(warnings: tuple[str, ...], failures: tuple[str, ...]) -> None:
 def _tell(report: MatrixReport, *, as_json: bool) -> None:
     _tell_notes(report.warnings, report.failures)
     if as_json:
-        print_json(_document(report))
+        print_json(matrix_document(report))
         return
     console = results_console()
-    counts = ", ".join(f"{count:,} {verdict}" for verdict, count in report.verdicts.most_common())
-    total = report.verdicts.total()
-    console.print(
-        f"run {report.run}: {total:,} cells: {counts or 'none'}. {report.carried:,} needed no "
-        f"work, {report.excluded:,} are excluded, {report.unexpected:,} fail unexpectedly. "
-        f"{report.wall_seconds:,.1f} s.",
-        soft_wrap=True,
-    )
-    if report.skipped or report.skipped_captures:
-        console.print(
-            f"incomplete: time was up with {report.skipped:,} cells not started, and "
-            f"{report.skipped_captures:,} captures whose cells are not all known; the same command "
-            "goes on from here",
-            soft_wrap=True,
-        )
+    for line in matrix_lines(report):
+        console.print(line, soft_wrap=True)
     if report.changes:
         print_said(changes_said(report.changes), whole_lines=True)
-
-
-def _document(report: MatrixReport) -> dict[str, Any]:
-    changes = changes_document(report.changes) if report.changes else None
-    return {
-        "schema": SCHEMA,
-        "run": report.run,
-        "cells": report.verdicts,
-        "changes": changes["changes"] if changes else None,
-        "diff": changes,
-        "unexpected": report.unexpected,
-        "carried": report.carried,
-        "excluded": report.excluded,
-        "left": {"cells": report.skipped, "captures": report.skipped_captures},
-        "complete": report.is_complete,
-        "failures": report.failures,
-        "warnings": report.warnings,
-        "wall_seconds": round(report.wall_seconds, 3),
-        "cpu_seconds": round(report.cpu_seconds, 3),
-    }
 
 
 def _tell_listing(listing: Listing, options: dict[str, Any]) -> None:
     _tell_notes(listing.warnings, listing.failures)
     if options["as_json"]:
-        document: dict[str, Any] = {"schema": SCHEMA, "estimate": asdict(listing.estimate)}
-        if options["as_list"]:
-            document["cells"] = listing.cells
-            document["excluded"] = [
-                {"cells": cells, "reason": reason} for cells, reason in listing.excluded
-            ]
-            document["uncaptured"] = [asdict(each) for each in listing.uncaptured]
-        print_json(document)
+        print_json(listing_document(listing, cells=options["as_list"]))
         return
     if options["as_list"]:
-        for cell in listing.cells:
-            print_line(cell)
-        for each in listing.uncaptured:
-            print_line(f"about {each.cells}: {_configs(each.configs)}, not captured yet")
-        for cells, reason in listing.excluded:
-            print_line(f"excluded {cells}: {reason}")
+        for line in listing_lines(listing):
+            print_line(line)
     if options["dry_run"]:
-        print_line(_estimate_words(listing.estimate))
-
-
-def _configs(number: int | None) -> str:
-    return "an unknown number of configs" if number is None else f"{number} configs by its repro"
-
-
-def _estimate_words(estimate: Estimate) -> str:
-    took = "unknown, nothing like it has been run"
-    if estimate.seconds is not None:
-        minutes, seconds = divmod(round(estimate.seconds), 60)
-        took = f"about {minutes} min {seconds} s, by what such cells took before"
-    about = "about " if estimate.uncaptured else ""
-    words = (
-        f"{about}{estimate.cells:,} cells, {estimate.excluded:,} excluded; "
-        f"{estimate.carried:,} need no work. "
-        f"To do: {about}{estimate.lowerings:,} lowerings ({estimate.lowerings_stored:,} more are "
-        f"stored) and up to {estimate.assemblies:,} assemblies. Time: {took}."
-    )
-    if not estimate.uncaptured:
-        return words
-    return (
-        f"{words} Not captured yet: {estimate.uncaptured:,} launches, with {estimate.about:,} "
-        f"cells by the counts of their repros; {estimate.uncounted:,} of them have no count."
-    )
+        print_line(estimate_words(listing.estimate))

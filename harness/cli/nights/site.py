@@ -8,10 +8,12 @@ from pathlib import Path
 import click
 
 from harness.cli.main import CONTEXT
+from harness.cli.nights.serve import serve
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.results import read_results
 from harness.site.run import write_site
+from harness.values.errors import UsageError
 
 __all__ = ["command"]
 
@@ -19,6 +21,7 @@ _EPILOG = """\b
 Example:
   triage site
   triage site --out public --cell-pages 1000
+  triage site --serve
 
 The pages need no server and no network; open index.html. A folder that an earlier `triage site`
 wrote is replaced; any other that is not empty is refused."""
@@ -41,9 +44,17 @@ wrote is replaced; any other that is not empty is refused."""
     metavar="N",
     help="The most cells that get a page of their own, with their artifacts.",
 )
+@click.option("--serve", "serves", is_flag=True, help="Then serve them on 127.0.0.1 until Ctrl-C.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="The port of --serve. Default: any free one."
+)
 @json_option
-def command(*, out: Path, cell_pages: int, as_json: bool) -> None:
+def command(*, out: Path, cell_pages: int, serves: bool, port: int | None, as_json: bool) -> None:
     """Write what is stored as static pages: tonight, matrix, kernels, bugs, cells, toolchains."""
+    if serves and as_json:
+        raise UsageError("--serve and --json: one document ends, and serving does not")
+    if port is not None and not serves:
+        raise UsageError("--port is of --serve")
     with read_results() as store, status_console().status("writing pages"):
         report = write_site(store, out, cell_pages=cell_pages)
     if as_json:
@@ -60,4 +71,7 @@ def command(*, out: Path, cell_pages: int, as_json: bool) -> None:
             "--cell-pages N writes more",
             soft_wrap=True,
         )
+    if serves:
+        serve(out, port or 0)
+        return
     results_console().print(f"open {out / 'index.html'}", soft_wrap=True)

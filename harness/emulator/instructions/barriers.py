@@ -36,7 +36,9 @@ def _barrier(line: Binder) -> Step:
         barriers = frame.batch.barriers
         which = number(registers)
         wanted = None if count is None else count(registers)
-        if frame.batch.watch is None and is_sync and barriers.is_trivial(frame, wanted):
+        if is_sync and barriers.is_trivial(frame, wanted):
+            if frame.batch.watch is not None:
+                frame.batch.watch.meet()
             return
         for name, here, phase in barriers.arrive(frame, which, wanted):
             if is_sync:

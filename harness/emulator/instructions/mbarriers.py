@@ -224,6 +224,7 @@ def _hold(
     """Wait; who only tests is let go, with the answer no, where nothing else can go on."""
     batch = frame.batch
     patience = batch.patience
+    batch.is_tested |= is_test
 
     def may_go() -> Array:
         done = over()

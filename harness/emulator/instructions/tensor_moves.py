@@ -43,7 +43,8 @@ def note_cells(
     batch = frame.batch
     if batch.watch is None and not batch.tensor_memories.is_tracked:
         return
-    spots = np.unique((rows * ROWS + lanes.reshape(1, -1)) * COLUMNS + columns.reshape(1, -1))
+    spots = (rows * ROWS + lanes.reshape(1, -1)) * COLUMNS + columns.reshape(1, -1)
+    spots = spots.reshape(-1)
     if batch.watch is not None:
         batch.watch.tensor(warp, spots, place, writes=writes)
     if writes:

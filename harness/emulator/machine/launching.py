@@ -7,6 +7,8 @@ asynchronous completions (`Schedule`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -20,11 +22,12 @@ from harness.emulator.program.steps import WARP, Registers
 from harness.emulator.program.types import Array
 from harness.emulator.state.agents import Agents
 from harness.emulator.state.batch import Batch, Findings, Geometry
+from harness.emulator.state.findings import Races, Unordered
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.global_shadow import GlobalShadow
 from harness.emulator.state.memory import Memory, Trouble
+from harness.emulator.state.recording import Recording
 from harness.emulator.state.releases import Releases
-from harness.emulator.state.shadows import Races
 from harness.emulator.state.watching import Watched
 from harness.emulator.values import Budget, Checks, Fault, Launch, Outcome, Schedule
 
@@ -32,6 +35,8 @@ __all__ = ["run"]
 
 _MOST_BATCH_CTAS = 256
 _MOST_SHARED = 1 << 20
+# With more CTAs a step of one warp of each is wide enough for numpy.
+_FEW_CTAS = 64
 
 
 def run(
@@ -40,27 +45,78 @@ def run(
     limits: Budget | None = None,
     check: Checks | None = None,
     heard: Callable[[int], None] = lambda executed: None,  # noqa: ARG005
+    recording: Recording | None = None,
 ) -> Outcome:
     """Execute a launch; every way in which it may end is an outcome, never an exception.
 
-    `heard` gets the number of instructions of threads, now and then.
+    `heard` gets the number of instructions of threads, now and then. A `recording` takes the place
+    of the race check.
     """
     assert CHAPTERS
     try:
         program = decode(launch.ptx, launch.entry)
-        machine = _Machine(
-            launch, program, schedule or Schedule(), limits or Budget(), check or Checks()
-        )
+        asked = (schedule or Schedule(), limits or Budget(), check or Checks())
+        if recording is not None:
+            machine = _Machine(launch, program, *asked)
+            machine.record(recording)
+            with np.errstate(all="ignore"):
+                return machine.run(heard)
         with np.errstate(all="ignore"):
-            return machine.run(heard)
+            found = _abreast(launch, program, *asked, heard)
+            return found or _Machine(launch, program, *asked).run(heard)
     except NotExecutable as reason:
         return Outcome(not_run=str(reason), unknown=reason.unknown)
 
 
+def _abreast(
+    launch: Launch, program: Program, schedule: Schedule, limits: Budget, check: Checks,
+    heard: Callable[[int], None],
+) -> Outcome | None:  # fmt: skip
+    """All warps of a CTA step by step together, if that is quicker and leaves the same.
+
+    Where every two accesses to the same bytes by two warps are ordered, each order of warps that
+    the barriers allow leaves the same. The race check says whether they are; if not, if anything
+    goes wrong, or where the program depends on more than memory and barriers: None.
+    """
+    history = _history(launch.ptx, launch.entry)
+    ctas = int(np.prod(launch.grid))
+    is_worth_it = ctas <= _FEW_CTAS and int(np.prod(launch.block)) > WARP
+    is_worth_it = is_worth_it and launch.cluster == (1, 1, 1)
+    wants = schedule.warps != "lockstep" and schedule.completion != "random"
+    if history.is_unordered or not (program.is_plain and is_worth_it and wants):
+        return None
+    checks = replace(check, races=True)
+    together = replace(schedule, warps="lockstep")
+    try:
+        machine = _Machine(launch, program, together, limits, checks, ends_at_race=True)
+        outcome = machine.run(heard)
+    except (NotExecutable, Unordered):
+        history.is_unordered = True
+        return None
+    if outcome.faults or not machine.is_whole:
+        history.is_unordered = True
+        return None
+    return replace(outcome, races=outcome.races if check.races else (), is_ordered=True)
+
+
+@dataclass(slots=True)
+class _History:
+    """What is known of an entry from its runs in this process: some order of warps mattered."""
+
+    is_unordered: bool = False
+
+
+@lru_cache(maxsize=64)
+def _history(ptx: str, entry: str | None) -> _History:
+    del ptx, entry
+    return _History()
+
+
 class _Machine:
     def __init__(
-        self, launch: Launch, program: Program, schedule: Schedule, limits: Budget, check: Checks
-    ) -> None:
+        self, launch: Launch, program: Program, schedule: Schedule, limits: Budget, check: Checks,
+        *, ends_at_race: bool = False,
+    ) -> None:  # fmt: skip
         self._launch = launch
         self._program = program
         self._schedule = schedule
@@ -70,18 +126,28 @@ class _Machine:
         self._findings = Findings()
         self._arena = Arena(launch, program.listing, schedule.garbage, validity=check.validity)
         self._parameters = parameter_memory(launch, program.listing, self._arena)
-        self._watched = self._watch() if check.races else None
+        self._watched = self._watch(Races(ends=ends_at_race)) if check.races else None
+        self._recording: Recording | None = None
         self._executed = 0
         self._refuse_geometry()
         self._refuse_size()
 
-    def _watch(self) -> Watched:
+    def record(self, recording: Recording) -> None:
+        """Leave in a recording what the threads do."""
+        self._recording = recording
+        self._watched = self._watched or self._watch(Races())
+        recording.locate(self._arena.regions[recording.element.allocation].start)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the race check knows of every access."""
+        return self._watched is None or self._watched.everywhere.is_whole
+
+    def _watch(self, races: Races) -> Watched:
         """What the race check of all batches shares."""
-        memory, races, releases = self._arena.memory, Races(), Releases()
+        memory, releases = self._arena.memory, Releases()
         agents = Agents(-(-self._geometry.threads // WARP))
-        shadow = GlobalShadow(
-            len(memory.data), self._program.global_grain, agents, memory.where, races, releases
-        )
+        shadow = GlobalShadow(memory, self._program.global_grain, agents, races, releases)
         return Watched(agents, self._program.grain, races, releases, shadow)
 
     def _refuse_size(self) -> None:
@@ -189,7 +255,9 @@ class _Machine:
         batch = Batch(
             self._geometry, coordinates, memories, self._schedule, self._findings, lanes=lanes
         )
-        if self._watched:
+        if self._recording is not None and self._watched is not None:
+            batch.record(self._recording, first, self._watched)
+        elif self._watched:
             batch.look_for_races(first, self._watched)
         end = len(self._program.sections)
         width = lanes if self._schedule.warps == "lockstep" else WARP

@@ -65,7 +65,7 @@ def run_batch(program: Program, batch: Batch, limit: int, heard: Callable[[int],
         released = batch.barriers.complete_cluster() or released
         if released:
             tested = 0
-        elif tested < _TESTS:
+        elif batch.is_tested and tested < _TESTS:
             batch.patience += 1
             tested += 1
         else:
@@ -160,8 +160,14 @@ class _Runner:
         if frame.parted:
             self._meet(section, mask)
         try:
-            for number, run in enumerate(section.whole if mask is None else section.part):  # noqa: B007
+            recording = frame.batch.recording
+            for number, run in enumerate(section.whole if mask is None else section.part):
+                if recording is None:
+                    run(registers)
+                    continue
+                recording.before(frame, section.places[number], section.reads[number])
                 run(registers)
+                recording.after(frame, section.writes[number])
         except Trouble as trouble:
             registers[MASK] = None
             raise Fallen(

@@ -20,7 +20,7 @@ from harness.emulator.program.steps import MASK, Reader, Registers, Run, Step, m
 from harness.emulator.program.types import BITS, CANONICAL, DTYPES, Array, cast, is_signed
 from harness.ptx.instruction import split_operands
 
-__all__ = ["Binder", "Slots"]
+__all__ = ["CLOCKS", "Binder", "Slots"]
 
 _NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)[uU]?\Z")
 _FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}\Z|0[dD][0-9a-fA-F]{16}\Z")
@@ -33,7 +33,8 @@ _SPECIAL = re.compile(
     r"|globaltimer_lo|globaltimer_hi|dynamic_smem_size|total_smem_size|aggr_smem_size"
     r"|current_graph_exec|envreg[0-9]+|pm[0-9]+)\Z"
 )
-_CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
+# Special registers that are not the same whenever they are read.
+CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
 FIRST_SLOT = 2
 
 
@@ -154,7 +155,7 @@ class Binder:
     def slot_reader(self, number: int, kind: str) -> Reader:
         """A closure that reads the bits of an operand, which is written as a type."""
         text = self.operand(number)
-        if self.is_register(text) or text in _CLOCKS:
+        if self.is_register(text) or text in CLOCKS:
             return self.source(text, f"b{BITS[kind]}")
         slot = self.slot_of(text, kind)
         return self._slot(slot, text, f"b{BITS[kind]}")
@@ -218,7 +219,7 @@ class Binder:
             inner = self.source(text[1:].strip(), kind)
             return lambda registers: ~inner(registers)
         slot = self.slot_of(text, kind)
-        if text in _CLOCKS:
+        if text in CLOCKS:
             return _clock(text, kind)
         return self._slot(slot, text, kind)
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from harness.emulator.program.binder import Binder, Slots
+from harness.emulator.program.binder import CLOCKS, Binder, Slots
 from harness.emulator.program.flow import Block, read_flow
 from harness.emulator.program.listing import EntryListing, PtxLine, read_listing
 from harness.emulator.program.meeting import meeting_points
@@ -23,6 +23,8 @@ from harness.emulator.values import Place
 __all__ = ["Program", "Section", "decode"]
 
 _FREE_EVERY = 8
+_WIDEST = 16
+_ENGINES = ("cp", "mbarrier", "tcgen05", "multimem", "tensormap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +35,14 @@ class Section:
     index into `targets` (`brx.idx`). `following` is None behind `exit`. `meeting` reads the lanes
     that have to be here together. `meets_at` is the block, after block `number`, where threads that
     part at its `branch` meet for certain (None: only at the end). `aligned` is an instruction that
-    wants the whole warp.
+    wants the whole warp. `reads` and `writes` are the slots of each closure.
     """
 
     whole: tuple[Run, ...]
     part: tuple[Run, ...]
     places: tuple[Place, ...]
+    reads: tuple[frozenset[int], ...]
+    writes: tuple[tuple[int, ...], ...]
     count: int
     targets: tuple[int, ...]
     following: int | None
@@ -58,7 +62,8 @@ class Program:
     """An entry ready to run. `live` is how many arrays of registers it holds at most.
 
     `grain` is the size of the smallest access to shared memory, `global_grain` to global memory; at
-    most 4 bytes.
+    most 16 bytes. `is_plain`: warps wait at barriers of their whole CTA and at mbarriers alone, no
+    access is atomic or stronger than others, and nothing tells the time.
     """
 
     listing: EntryListing
@@ -72,6 +77,7 @@ class Program:
     live: int
     grain: int
     global_grain: int
+    is_plain: bool
 
     def initial(self, garbage: int) -> list[Array]:
         """Every slot: constants, and something arbitrary in registers that nothing wrote."""
@@ -121,19 +127,54 @@ def decode(ptx: str, entry: str | None) -> Program:
     return Program(
         listing, slots, sections, tuple(shared), shared_end, dynamic, tuple(local), local_end, live,
         _grain(blocks, "global"), _grain(blocks, "shared"),
+        all(_is_plain(line) for block in blocks for line in block.lines),
     )  # fmt: skip
 
 
+# What may make the order of warps matter though every access is ordered.
+_STRONG = frozenset(("volatile", "mmio", "relaxed", "acquire", "release", "async"))
+_NOT_PLAIN = frozenset(("atom", "red", "multimem", "tensormap", "activemask", "membar", "mapa"))
+_PLAIN_MBARRIER = ("init", "inval", "arrive", "try_wait")
+
+
+def _is_plain(line: PtxLine) -> bool:
+    base, *rest = [word.split("::")[0] for word in line.opcode.split(".")]
+    among = set(rest)
+    if base in _NOT_PLAIN or any(each in CLOCKS for each in line.operands):
+        return False
+    if base in ("bar", "barrier"):
+        return "warp" in among or (rest[0] in ("sync", "cta") and len(line.operands) == 1)
+    plain = {
+        "ld": not _STRONG & among, "st": not _STRONG & among,
+        "fence": "proxy" in among or "mbarrier_init" in among,
+        "cp": not {"bulk", "reduce", "mbarrier"} & among,
+        "mbarrier": rest[:1] and rest[0] in _PLAIN_MBARRIER and "cluster" not in among,
+        "tcgen05": "cta_group::2" not in line.opcode and "multicast" not in among,
+    }  # fmt: skip
+    return bool(plain.get(base, True))
+
+
 def _grain(blocks: Sequence[Block], besides: str) -> int:
-    """The smallest access of `ld`, `st` and atomics to what may not be in that space."""
-    sizes = [4]
+    """The smallest access to what may not be in that space; no access is cut by its multiples."""
+    sizes = [_WIDEST]
     for block in blocks:
-        for line in block.lines:
-            words = [word.split("::")[0] for word in line.opcode.split(".")]
-            is_access = words[0] in ("ld", "st", "atom", "red")
-            if is_access and not {besides, "param"} & set(words):
-                sizes.append(SIZES.get(words[-1], 4))
+        sizes += (_size(line, besides) for line in block.lines)
     return min(sizes)
+
+
+def _size(line: PtxLine, besides: str) -> int:
+    """How many bytes a thread accesses at once, `_WIDEST` if none."""
+    words = [word.split("::")[0] for word in line.opcode.split(".")]
+    if words[0] in ("ld", "st", "atom", "red"):
+        if {besides, "param"} & set(words):
+            return _WIDEST
+        many = next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
+        return min(_WIDEST, many * SIZES.get(words[-1], 4))
+    if words[:2] == ["cp", "async"] and words[2] in ("ca", "cg"):
+        return {"4": 4, "8": 8}.get(line.operands[2].strip(), _WIDEST)
+    if words[0] in ("ldmatrix", "stmatrix", "wgmma", "fence"):
+        return _WIDEST
+    return 4 if words[0] in _ENGINES or {"shared", "global"} & set(words) else _WIDEST
 
 
 def _is_wait(name: str) -> bool:
@@ -152,10 +193,11 @@ def _placed(listing: EntryListing, space: str, start: int) -> tuple[list[Region]
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A block's steps, the slots that each touches, and what its branch reads."""
+    """A block's steps, the slots that each touches and reads, and what its branch reads."""
 
     steps: list[Step]
     touched: list[set[int]]
+    reads: list[frozenset[int]]
     meeting: Reader | None
     predicate: int | None
     table: Reader | None
@@ -163,7 +205,7 @@ class _Draft:
 
 
 def _draft(slots: Slots, block: Block) -> _Draft:
-    steps, touched, meeting = [], [], None
+    steps, touched, reads, meeting = [], [], [], None
     for line in block.lines:
         found = find_row(line.opcode)
         assert found is not None
@@ -174,8 +216,9 @@ def _draft(slots: Slots, block: Block) -> _Draft:
             meeting = binder.meeting or _everyone
         steps.append(step)
         touched.append(binder.touched | set(step.writes))
+        reads.append(frozenset(binder.touched | set(step.writes if step.reads_old else ())))
     predicate, table, branch_touches = _branch(slots, block.branch)
-    return _Draft(steps, touched, meeting, predicate, table, branch_touches)
+    return _Draft(steps, touched, reads, meeting, predicate, table, branch_touches)
 
 
 def _settling(slots: Slots, block: Block, draft: _Draft) -> _Draft:
@@ -280,27 +323,37 @@ def _section(
     whole: list[Run] = []
     part: list[Run] = []
     places: list[Place] = []
+    reads: list[frozenset[int]] = []
+    writes: list[tuple[int, ...]] = []
     dead: list[int] = []
     for at, (step, line) in enumerate(zip(draft.steps, block.lines, strict=True)):
         if step.prelude is not None:
             whole.append(step.prelude)
             part.append(step.prelude)
             places.append(line.place)
+            reads.append(frozenset())
+            writes.append(())
         whole.append(step.run)
         part.append(_merging(step) if step.is_pure else step.run)
         places.append(line.place)
+        reads.append(draft.reads[at])
+        writes.append(step.writes)
         dead += free.get(at, [])
         if len(dead) >= _FREE_EVERY:
             release = _freeing(slots, dead)
             whole.append(release)
             part.append(release)
             places.append(line.place)
+            reads.append(frozenset())
+            writes.append(())
             dead = []
     branch = block.branch
     return Section(
         whole=tuple(whole),
         part=tuple(part),
         places=tuple(places),
+        reads=tuple(reads),
+        writes=tuple(writes),
         count=len(block.lines) + (branch is not None),
         targets=tuple(block.targets),
         following=block.next,

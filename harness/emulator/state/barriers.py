@@ -41,6 +41,7 @@ class Barriers:
     def is_trivial(self, frame: Frame, count: Array | None) -> bool:
         """Whether all threads of the CTAs arrive at once, so that nothing is to be waited for."""
         everyone = frame.registers[1] is None and frame.lanes == self._threads
+        everyone = everyone and not self.arrived.any()
         return everyone and (count is None or bool((count == frame.lanes).all()))
 
     def arrive(

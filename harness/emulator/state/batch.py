@@ -12,6 +12,7 @@ from harness.emulator.state.asynchrony import Asynchrony
 from harness.emulator.state.barriers import Barriers
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.memory import Memory
+from harness.emulator.state.recording import Recording
 from harness.emulator.state.tensor_memories import TensorMemories
 from harness.emulator.state.watching import RaceWatch, Watched
 from harness.emulator.values import Place, Schedule, Uninitialised
@@ -82,15 +83,26 @@ class Batch:
         self.barriers = Barriers(self.ctas, lanes, geometry.cluster_size)
         self.asynchrony = Asynchrony(schedule.completion, self.random)
         self.watch: RaceWatch | None = None
+        self.recording: Recording | None = None
         self.executed = 0
         self.ticks = 0
-        # Goes up where nothing but who only tests a barrier can go on.
+        # Goes up where nothing but who only tests a barrier can go on; whether anyone does.
         self.patience = 0
+        self.is_tested = False
         self._tensor_memories: TensorMemories | None = None
 
     def look_for_races(self, first: int, watched: Watched) -> None:
         """RaceWatch memory from now on; `first` is the number of the first of these CTAs."""
-        watch = RaceWatch(self.ctas, first, self.memories["shared"], watched)
+        watch = RaceWatch(
+            self.ctas, first, self.memories["shared"], watched,
+            has_clusters=self.geometry.cluster_size > 1,
+        )  # fmt: skip
+        self.watch = self.barriers.watch = self.asynchrony.watch = watch
+
+    def record(self, recording: Recording, first: int, watched: Watched) -> None:
+        """Leave what threads do in a recording; `first` is the number of the first of the CTAs."""
+        watch = recording.begin(self, first, watched)
+        self.recording = recording
         self.watch = self.barriers.watch = self.asynchrony.watch = watch
 
     @property

@@ -4,173 +4,226 @@ Within a CTA as in shared memory. Of accesses from several CTAs the atomic ones,
 order (`Releases`), are no race; all else that touches the same bytes is one, in whichever order it
 ran. Of each piece the readers of one CTA are known, the last one's; and one more that read it
 before. PTX ISA, "Memory Consistency Model: Morally strong operations, Data races".
+
+As long as nothing writes to a buffer its reads are only listed: most buffers are inputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from harness.emulator.program.types import Array
 from harness.emulator.state.agents import NO_AGENT, Agents
+from harness.emulator.state.findings import Races
+from harness.emulator.state.memory import Memory
 from harness.emulator.state.releases import Releases
 from harness.emulator.state.semantics import WITHIN_CTA, WITHIN_GPU
-from harness.emulator.state.shadows import Access, Places, Races
+from harness.emulator.state.shadows import Access
+from harness.emulator.state.stamps import Readers, Stamps, in_pieces
 from harness.emulator.values import RaceKind
 
 __all__ = ["GlobalShadow"]
 
 _MOST_BYTES = 1 << 28
+# So many reads are listed at most, of all buffers.
+_MOST_LISTED = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """`size` bytes each at offsets (n,), read by agents (n,) of CTAs (n,) at their clocks (n,)."""
+
+    spots: Array
+    size: int
+    ctas: Array
+    agents: Array
+    when: Array
+    place: int
 
 
 class GlobalShadow:
-    """Last accesses to global memory, in pieces of `grain` bytes.
-
-    `where` names a piece. Where a reader of each agent would take too much memory, only the last
-    reader of a piece is known.
-    """
+    """Last accesses to global memory, in pieces of `grain` bytes."""
 
     def __init__(
-        self, size: int, grain: int, agents: Agents, where: Callable[[int], str], races: Races,
-        releases: Releases,
-    ) -> None:  # fmt: skip
-        count = -(-size // grain)
+        self, memory: Memory, grain: int, agents: Agents, races: Races, releases: Releases
+    ) -> None:
+        count = -(-len(memory.data) // grain)
         self.grain = grain
+        self._memory = memory
         self._names = agents.names
         self._warps = agents.warps
-        members: Sequence[int] = agents.in_global
-        fits = count * len(members) * 6 <= _MOST_BYTES
-        columns = len(members) if fits else 1
-        self._column = np.zeros(agents.count, dtype=np.int64)
-        self._members = np.array(members) if fits else None
-        if fits:
-            self._column[self._members] = np.arange(len(members))
-        self._where = where
         self._races = races
         self._releases = releases
-        self._places = Places()
-        self._writer = np.full(count, NO_AGENT, dtype=np.uint8)
-        self._writer_cta = np.full(count, -1, dtype=np.int32)
+        self._writers = Stamps(count)
+        # Numbers of CTAs, plus one: 0 is none.
+        self._writer_cta = np.zeros(count, dtype=np.int32)
+        self._reader_cta = np.zeros(count, dtype=np.int32)
+        self._other_cta = np.zeros(count, dtype=np.int32)
         # Of who wrote the same again, a bit: CTAs whose numbers are alike modulo 64 share it.
         self._again = np.zeros(count, dtype=np.uint64)
-        self._written_at = np.zeros(count, dtype=np.uint32)
-        self._written_by = np.zeros(count, dtype=np.uint16)
+        self._has_again = False
         self._strength = np.zeros(count, dtype=np.uint8)
-        self._reader_cta = np.full(count, -1, dtype=np.int32)
-        self._reader = np.full((count, columns), NO_AGENT, dtype=np.uint8)
-        self._read_at = np.zeros((count, columns), dtype=np.uint32)
-        self._read_by = np.zeros((count, columns), dtype=np.uint16)
-        self._other_cta = np.full(count, -1, dtype=np.int32)
-        self._other = np.full(count, NO_AGENT, dtype=np.uint8)
-        self._other_at = np.zeros(count, dtype=np.uint32)
-        self._other_by = np.zeros(count, dtype=np.uint16)
+        self._has_strong = False
+        self._readers = Readers(count, agents.count, _MOST_BYTES)
+        self._others = Stamps(count)
+        # Reads of regions that nothing wrote to; None: something did.
+        self._listed: list[list[_Read] | None] = [[] for _ in memory.regions]
+        self._count = 0
 
-    def read(self, pieces: Array, rows: Array, first: int, access: Access, strength: int) -> None:
-        """Pieces (n,) are read by an agent of the CTAs in rows (n,); row 0 is CTA `first`."""
-        if not len(pieces):
+    @property
+    def is_whole(self) -> bool:
+        """Whether every reader is known."""
+        return self._readers.is_whole
+
+    def read(self, spots: Array, size: int, ctas: Array, access: Access, strength: int) -> None:
+        """`size` bytes each at offsets (n,) are read by CTAs (n,), by their number in the grid."""
+        if not len(spots):
             return
-        self._check_writers("write-read", pieces, rows, first, access, strength)
-        if strength:
-            # What a later write to it means is for who releases to say.
+        number = self._races.number(access.place)
+        one = _Read(spots, size, ctas, access.agents, access.now(), number)
+        regions = self._regions(spots)
+        listed = self._listed[regions[0]] if len(regions) == 1 else None
+        if listed is not None and not strength:
+            listed.append(one)
+            self._count += len(spots)
+            if self._count > _MOST_LISTED:
+                self._enter(range(len(self._listed)))
             return
-        ctas = (rows + first).astype(np.int32)
-        column = int(self._column[access.agent])
-        moved = (self._reader_cta[pieces] >= 0) & (self._reader_cta[pieces] != ctas)
+        self._enter(regions)
+        pieces, times = in_pieces(spots, size, self.grain)
+        whose, by = np.repeat(ctas, times), access.repeated(times)
+        self._check_writers("write-read", pieces, whose, by, strength)
+        if not strength:
+            # What a later write to a strong one means is for who releases to say.
+            self._record(one)
+
+    def _regions(self, spots: Array) -> range:
+        first = self._memory.region_of(int(spots.min()))
+        return range(first, self._memory.region_of(int(spots.max())) + 1)
+
+    def _enter(self, regions: range) -> None:
+        """From now on the pieces of these regions are looked at one by one."""
+        for number in regions:
+            for one in self._listed[number] or ():
+                self._record(one)
+                self._count -= len(one.spots)
+            self._listed[number] = None
+
+    def _record(self, one: _Read) -> None:
+        pieces, times = in_pieces(one.spots, one.size, self.grain)
+        ctas, agents, when = (np.repeat(each, times) for each in (one.ctas, one.agents, one.when))
+        owners = self._reader_cta[pieces] - 1
+        moved = (owners >= 0) & (owners != ctas)
         if moved.any():
-            self._set_aside(pieces[moved])
-        self._reader_cta[pieces] = ctas
-        self._reader[pieces, column] = access.agent
-        self._read_at[pieces, column] = access.known[rows, access.agent]
-        self._read_by[pieces, column] = self._places.number(access.place)
-
-    def _set_aside(self, pieces: Array) -> None:
-        """Another CTA reads them now: of those that did before one is kept."""
-        columns = self._read_at[pieces].argmax(axis=1)
-        self._other_cta[pieces] = self._reader_cta[pieces]
-        self._other[pieces] = self._reader[pieces, columns]
-        self._other_at[pieces] = self._read_at[pieces, columns]
-        self._other_by[pieces] = self._read_by[pieces, columns]
-        self._read_at[pieces] = 0
-        self._reader[pieces] = NO_AGENT
+            # Another CTA reads them now: of those that did before one is kept.
+            taken = pieces[moved]
+            self._other_cta[taken] = owners[moved] + 1
+            self._others.set(taken, *self._readers.one_of(taken))
+            self._readers.forget(taken)
+        self._reader_cta[pieces] = ctas + 1
+        self._readers.record(pieces, agents, when, one.place)
 
     def write(
-        self, pieces: Array, rows: Array, first: int, access: Access, changes: Array, strength: int
-    ) -> None:
-        """Pieces are written; where `changes` is False they hold the same bytes as before."""
-        if not len(pieces):
+        self, spots: Array, size: int, ctas: Array, access: Access, changes: Array | None,
+        strength: int,
+    ) -> None:  # fmt: skip
+        """Bytes are written; where `changes` is False they are the same as before."""
+        if not len(spots):
             return
-        same = pieces[~changes]
-        self._again[same] |= _bit(rows[~changes] + first)
-        pieces, rows = pieces[changes], rows[changes]
-        if not len(pieces):
+        self._enter(self._regions(spots))
+        pieces, times = in_pieces(spots, size, self.grain)
+        ctas, access = np.repeat(ctas, times), access.repeated(times)
+        if changes is not None and not changes.all():
+            changes = np.repeat(changes, times)
+        if changes is None or changes.all():
+            self._change(pieces, ctas, access, strength)
             return
-        self._check_writers("write-write", pieces, rows, first, access, strength)
-        self._check_readers(pieces, rows, first, access)
-        self._check(
-            "read-write", pieces, rows, first, access, self._other_cta[pieces],
-            self._other[pieces], self._other_at[pieces], self._other_by[pieces],
-        )  # fmt: skip
-        self._writer[pieces] = access.agent
-        self._writer_cta[pieces] = (rows + first).astype(np.int32)
-        self._again[pieces] = 0
-        self._written_at[pieces] = access.known[rows, access.agent]
-        self._written_by[pieces] = self._places.number(access.place)
-        self._strength[pieces] = strength
+        if changes.any():
+            self._change(pieces[changes], ctas[changes], access.at(changes), strength)
+        np.bitwise_or.at(self._again, pieces[~changes], _bit(ctas[~changes]))
+        self._has_again = True
 
-    def _check_readers(self, pieces: Array, rows: Array, first: int, access: Access) -> None:
-        """Report reads of before that may be unordered; mostly there are none."""
-        owners, readers = self._reader_cta[pieces], self._reader[pieces]
-        mine = owners == rows + first
-        asked = readers != NO_AGENT
-        if self._members is not None:
-            late = self._read_at[pieces] > access.known[:, self._members][rows]
-            late[:, self._column[access.agent]] = False
-            asked &= late | ~mine[:, None]
-        for column in np.nonzero(asked.any(axis=0))[0].tolist():
-            some = asked[:, column]
-            chosen = pieces[some]
+    def _change(self, pieces: Array, ctas: Array, access: Access, strength: int) -> None:
+        self._check_writers("write-write", pieces, ctas, access, strength)
+        self._check_readers(pieces, ctas, access)
+        others = self._other_cta[pieces] - 1
+        if (others >= 0).any():
             self._check(
-                "read-write", chosen, rows[some], first, access, owners[some],
-                readers[some, column], self._read_at[chosen, column], self._read_by[chosen, column],
+                "read-write", pieces, ctas, access, others, self._others.agents(pieces),
+                self._others.times(pieces), self._others.places(pieces),
+            )  # fmt: skip
+        self._writers.set(pieces, access.agents, access.now(), self._races.number(access.place))
+        self._writer_cta[pieces] = ctas + 1
+        if self._has_again:
+            self._again[pieces] = 0
+        if strength or self._has_strong:
+            self._strength[pieces] = strength
+            self._has_strong = True
+
+    def _check_readers(self, pieces: Array, ctas: Array, access: Access) -> None:
+        """Report reads of before that may be unordered; mostly there are none."""
+        owners = self._reader_cta[pieces] - 1
+        if not (owners >= 0).any():
+            return
+        if not self._readers.is_whole:
+            self._check("read-write", pieces, ctas, access, owners, *self._readers.one_of(pieces))
+            return
+        mine = owners == ctas
+        when = self._readers.times(pieces)
+        asked = when > access.known[:, self._readers.members].take(access.entries, axis=0)
+        asked = np.where(mine[:, None], asked, when > 0)
+        for column in np.nonzero(asked.any(axis=0))[0].tolist():
+            some = np.nonzero(asked[:, column])[0]
+            agents = np.full(len(some), self._readers.members[column])
+            self._check(
+                "read-write", pieces[some], ctas[some], access.at(some), owners[some], agents,
+                when[some, column], self._readers.places_of(pieces[some], column),
             )  # fmt: skip
 
     def _check_writers(
-        self, kind: RaceKind, pieces: Array, rows: Array, first: int, access: Access, strength: int
+        self, kind: RaceKind, pieces: Array, ctas: Array, access: Access, strength: int
     ) -> None:
-        owners = self._writer_cta[pieces]
-        # Bytes that this CTA has written too are its own.
-        weak = self._again[pieces] & _bit(rows + first) == 0
-        if strength:
-            needed = np.where(owners == rows + first, WITHIN_CTA, WITHIN_GPU)
-            weak &= (self._strength[pieces] < needed) | (strength < needed)
+        owners = self._writer_cta[pieces] - 1
+        weak = owners >= 0
         if not weak.any():
             return
-        chosen = pieces[weak]
+        # Bytes that this CTA has written too are its own.
+        weak &= self._again[pieces] & _bit(ctas) == 0
+        if strength:
+            needed = np.where(owners == ctas, WITHIN_CTA, WITHIN_GPU)
+            weak &= (self._strength[pieces] < needed) | (strength < needed)
+        chosen = np.nonzero(weak)[0]
+        if not len(chosen):
+            return
+        before = pieces[chosen]
         self._check(
-            kind, chosen, rows[weak], first, access, owners[weak], self._writer[chosen],
-            self._written_at[chosen], self._written_by[chosen],
+            kind, before, ctas[chosen], access.at(chosen), owners[chosen],
+            self._writers.agents(before), self._writers.times(before), self._writers.places(before),
         )  # fmt: skip
 
     def _check(
-        self, kind: RaceKind, pieces: Array, rows: Array, first: int, access: Access,
+        self, kind: RaceKind, pieces: Array, ctas: Array, access: Access,
         owners: Array, agents: Array, when: Array, by: Array,
     ) -> None:  # fmt: skip
         """Report accesses of before, by agents of owners, that nothing orders with this one."""
-        some = agents != NO_AGENT
-        mine = some & (owners == rows + first)
-        late = mine & (agents != access.agent)
-        late &= when > access.known[rows, np.where(some, agents, 0)]
-        foreign = some & (owners != rows + first) & (owners >= 0)
+        some = (agents != NO_AGENT) & (owners >= 0)
+        late = some & (owners == ctas) & (agents != access.agents)
+        if late.any():
+            late &= when > access.clock_of(np.where(some, agents, 0))
+        foreign = some & (owners != ctas)
         if foreign.any():
-            late |= foreign & ~self._releases.ordered(owners, agents, when, rows + first, foreign)
+            late |= foreign & ~self._releases.ordered(owners, agents, when, ctas, foreign)
         if not late.any():
             return
-        keys = np.stack([agents[late], by[late]], axis=1)
-        for agent, number in np.unique(keys, axis=0).tolist():
-            at = np.nonzero(late)[0][(keys[:, 0] == agent) & (keys[:, 1] == number)]
-            self._report(kind, pieces[at], int(owners[at[0]]), int(rows[at[0]]) + first, agent,
-                         number, access)  # fmt: skip
+        keys = np.stack([agents, by], axis=1)[late]
+        for agent, number in np.unique(keys.astype(np.int64), axis=0).tolist():
+            at = np.nonzero(late & (agents == agent) & (by == number))[0]
+            # One that accesses now speaks for all.
+            at = at[access.agents[at] == access.agents[at].min()]
+            self._report(kind, pieces[at], int(owners[at[0]]), int(ctas[at[0]]), agent,
+                         number, access.at(at))  # fmt: skip
 
     def _report(
         self, kind: RaceKind, pieces: Array, owner: int, cta: int, agent: int, number: int,
@@ -178,15 +231,16 @@ class GlobalShadow:
     ) -> None:  # fmt: skip
         done = kind.split("-")
         apart = owner != cta
+        accessor = int(access.agents[0])
         before, now = (f" of CTA {each}" if apart else "" for each in (owner, cta))
         what = (
             f"nothing orders the {done[0]} by {self._names[agent]}{before} and the {done[1]} by"
-            f" {self._names[access.agent]}{now} of {self._where(int(pieces[0]) * self.grain)}"
+            f" {self._names[accessor]}{now} of {self._memory.where(int(pieces[0]) * self.grain)}"
             f" ({len(pieces) * self.grain} bytes)"
         )
-        are_warps = max(agent, access.agent) < self._warps
+        are_warps = max(agent, accessor) < self._warps
         self._races.add(
-            kind, "global", self._places[number], access.place, what, formal=False,
+            kind, "global", self._races.place(number), access.place, what, formal=False,
             within_cta=not apart and are_warps and kind != "write-write",
         )  # fmt: skip
 

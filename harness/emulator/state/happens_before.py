@@ -15,6 +15,7 @@ import numpy as np
 from harness.emulator.program.steps import MASK, WARP
 from harness.emulator.program.types import Array
 from harness.emulator.state.agents import BY_WARP, Agents
+from harness.emulator.state.findings import Races
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.memory import Memory
 from harness.emulator.state.releases import Releases
@@ -39,9 +40,13 @@ class Task:
 
 
 class _Clocks:
-    """What a barrier passes on: gathered in this phase, and released by the last one."""
+    """What a barrier passes on: gathered in this phase, and released by the last one.
+
+    `waited` are the clocks of who has seen the last phase complete, in this one.
+    """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
+        self.waited = np.zeros(shape, dtype=np.uint32)
         self.gathered = np.zeros((2, *shape), dtype=np.uint32)
         self.released = np.zeros((2, *shape), dtype=np.uint32)
 
@@ -50,9 +55,10 @@ class HappensBefore:
     """The clocks of a batch, whose row 0 is CTA `first` of the launch."""
 
     def __init__(
-        self, ctas: int, first: int, stride: int, agents: Agents, releases: Releases
+        self, ctas: int, first: int, stride: int, agents: Agents, releases: Releases, races: Races
     ) -> None:
         self._releases = releases
+        self._races = races
         self._first = first
         self._numbers = agents
         self._warps = warps = agents.warps
@@ -65,6 +71,7 @@ class HappensBefore:
         self._barriers = _Clocks((ctas, _BARRIERS, self._agents))
         self._mbarriers: dict[int, _Clocks] = {}
         self._slots: dict[int, int] = {}
+        self._issuers: dict[tuple[str, int], int] = {}
         self._commits: dict[tuple[str, int], list[Array]] = {}
         # By `fence`: what each warp has released, and which locations it has read before.
         self._fenced_off = np.zeros((ctas, warps, self._agents), dtype=np.uint32)
@@ -80,6 +87,13 @@ class HappensBefore:
         some = np.asarray(warps.any(axis=2))
         for warp in np.nonzero(some.any(axis=0))[0].tolist():
             yield frame.first // WARP + warp, np.nonzero(some[:, warp])[0]
+
+    def meet(self) -> None:
+        """All warps of all CTAs arrive at a barrier at once, and go on behind it."""
+        most = self._both.max(axis=2, keepdims=True)
+        own = np.arange(self._warps)
+        self._both[0, :, own, own] += 1
+        np.maximum(self._both, most, out=self._both)
 
     def arrive(self, frame: Frame, mask: Array, which: int) -> None:
         """Warps arrive at a barrier of their CTA."""
@@ -138,8 +152,11 @@ class HappensBefore:
         for offset in np.unique(spots % self._stride).tolist():
             rows = np.unique(spots[spots % self._stride == offset] // self._stride)
             clocks = self._mbarrier(offset)
+            if (clocks.waited[rows] > clocks.gathered[0, rows]).any():
+                self._races.doubt("nothing orders a wait at an mbarrier and its next phase")
             clocks.released[:, rows] = clocks.gathered[:, rows]
             clocks.gathered[:, rows] = 0
+            clocks.waited[rows] = 0
 
     def waited(self, frame: Frame, index: Array, mask: Array) -> None:
         """Threads have seen mbarriers complete."""
@@ -148,8 +165,10 @@ class HappensBefore:
             lanes = mask[rows, lane : lane + WARP].argmax(axis=1) + lane
             spots = index[rows, lanes]
             for row, spot in zip(rows.tolist(), spots.tolist(), strict=True):
-                released = self._mbarrier(spot % self._stride).released[:, spot // self._stride]
+                clocks, owner = self._mbarrier(spot % self._stride), spot // self._stride
+                released = clocks.released[:, owner]
                 self._both[:, row, warp] = np.maximum(self._both[:, row, warp], released)
+                clocks.waited[owner, warp] = self._both[0, row, warp, warp]
 
     def _mbarrier(self, offset: int) -> _Clocks:
         if offset not in self._mbarriers:
@@ -238,14 +257,26 @@ class HappensBefore:
             number = self._slots.setdefault(slot, len(self._slots))
             agents = np.full(count, numbers.load(number))
         mask = frame.registers[MASK]
+        if kind not in BY_WARP:
+            self._issued(kind, slot, warps[self._with_active(frame, mask).any(axis=0)])
         known = self._both[:, :, first : first + count].copy()
         self._ticks[:, agents] += 1
-        for at, agent in enumerate(agents.tolist()):
-            known[0, :, at, agent] = self._ticks[:, agent]
-        active = np.ones(frame.shape, np.bool_) if mask is None else mask
-        for warp, rows in self._warps_of(frame, active):
-            self._both[0, rows, warp, warp] += 1
+        known[0][:, np.arange(count), agents] = self._ticks[:, agents]
+        self._both[0][:, warps, warps] += self._with_active(frame, mask)
         return Task(agents, known[0], known[1], first, kind != "cp.async")
+
+    def _issued(self, kind: str, slot: int, warps: Array) -> None:
+        """Of what has one agent for all warps, only one of them may issue."""
+        one = self._issuers.setdefault((kind, slot), int(warps[0]))
+        if (warps != one).any():
+            self._races.doubt(f"several warps issue {kind or 'bulk loads'}")
+
+    def _with_active(self, frame: Frame, mask: Array | None) -> Array:
+        """Which warps of a frame have active threads, (CTAs, warps)."""
+        if mask is None:
+            return np.ones((frame.ctas, frame.lanes // WARP), dtype=np.bool_)
+        warps = np.broadcast_to(mask, frame.shape).reshape(frame.ctas, -1, WARP)
+        return np.asarray(warps.any(axis=2))
 
     def commit(self, frame: Frame, kind: str) -> None:
         """A group ends: remember how far its agents are."""
@@ -260,11 +291,11 @@ class HappensBefore:
         if pending >= 0 and len(commits) <= pending:
             return
         ticks = self._ticks if pending < 0 else commits[len(commits) - 1 - pending]
-        for warp, rows in self._warps_of(frame, frame.active()):
-            agent = self._numbers.of_warp(kind, warp)
-            self._both[0, rows, warp, agent] = np.maximum(
-                self._both[0, rows, warp, agent], ticks[rows, agent]
-            )
+        warps = np.arange(frame.first // WARP, (frame.first + frame.lanes) // WARP)
+        agents = warps + BY_WARP[kind] * self._warps
+        learned = ticks[:, agents] * self._with_active(frame, frame.registers[MASK])
+        known = self._both[0]
+        known[:, warps, agents] = np.maximum(known[:, warps, agents], learned)
 
 
 def _keys(memory: Memory, line: int, row: int, how: Semantics, first: int) -> list[object]:

@@ -6,6 +6,7 @@ row for each CTA, local memory one for each thread.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -48,6 +49,7 @@ class Memory:
         self.data = data
         self.views = {size: data.view(kind) for size, kind in _SIZES.items()}
         self.written: Array | None = None
+        self._first_bytes = [one.start for one in self.regions]
         self._starts = np.array([one.start for one in self.regions], dtype=np.int64)
         self._ends = np.array([one.end for one in self.regions], dtype=np.int64)
 
@@ -64,7 +66,7 @@ class Memory:
                 f"{what} of {size} bytes at {self.where(int(bad))}, no multiple of {size}",
             )
         low, high = int(offset.min()), int(offset.max())
-        at = int(np.searchsorted(self._starts, low, side="right")) - 1
+        at = self.region_of(low)
         if at >= 0 and high + size <= self.regions[at].end:
             return
         places = np.searchsorted(self._starts, offset, side="right") - 1
@@ -77,9 +79,13 @@ class Memory:
                 f"{what} of {size} bytes at {self.where(bad)} is out of bounds ({count} threads)",
             )
 
+    def region_of(self, offset: int) -> int:
+        """The number of the last region that begins no later than at an offset; -1: none does."""
+        return bisect_right(self._first_bytes, offset) - 1
+
     def where(self, offset: int) -> str:
         """An offset in words: which region it is in or next to."""
-        at = int(np.searchsorted(self._starts, offset, side="right")) - 1
+        at = self.region_of(offset)
         address = f"{self.name} address {hex(offset + self.base)}"
         if at < 0:
             return address

@@ -7,173 +7,168 @@ Flanagan and S. Freund, "FastTrack" (2009); PTX ISA, "Memory Consistency Model".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from harness.emulator.program.types import Array
 from harness.emulator.state.agents import NO_AGENT, Agents
-from harness.emulator.values import Place, Race, RaceKind, RaceSpace
+from harness.emulator.state.findings import Races
+from harness.emulator.state.stamps import Readers, Stamps
+from harness.emulator.values import Place, RaceKind, RaceSpace
 
-__all__ = ["Access", "Places", "Races", "Shadow"]
-
-_MOST_EXAMPLES = 200
+__all__ = ["Access", "Shadow"]
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who accesses: the agent, what it knows of the others, (CTAs, agents), and where it is.
+    """Who accesses pieces (n,), what each of them knows of the others, and where it is.
 
-    `fenced` is what it knows through proxy fences too, None where the access is in the generic
+    `agents` (n,) access; what they know is in rows `entries` (n,) of `known`, (k, all agents).
+    `fenced` is what they know through proxy fences too, None where the access is in the generic
     proxy; `generic` are the agents whose accesses are in it.
     """
 
-    agent: int
+    agents: Array
+    entries: Array
     known: Array
     fenced: Array | None
     generic: int
     place: Place
 
+    def now(self) -> Array:
+        """The clock of each accessing agent."""
+        return self.clock_of(self.agents)
 
-class Races:
-    """Pairs of accesses that nothing orders, each pair of lines once, as it was first seen."""
+    def clock_of(self, agents: Array) -> Array:
+        """What is known of agents, (n,)."""
+        return _looked_up(self.known, self.entries, agents)
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[frozenset[Place], bool, bool], Race] = {}
+    def fenced_clock_of(self, agents: Array) -> Array:
+        """The same through proxy fences."""
+        assert self.fenced is not None
+        return _looked_up(self.fenced, self.entries, agents)
 
-    def add(
-        self, kind: RaceKind, space: RaceSpace, first: Place, second: Place, what: str,
-        *, formal: bool, within_cta: bool = False,
-    ) -> None:  # fmt: skip
-        """Remember a pair."""
-        key = (frozenset((first, second)), formal, within_cta)
-        if key not in self._found and len(self._found) < _MOST_EXAMPLES:
-            self._found[key] = Race(
-                kind=kind, space=space, formal=formal, first=first, second=second, what=what,
-                within_cta=within_cta,
-            )  # fmt: skip
+    def at(self, chosen: Array) -> Access:
+        """The access to some of the pieces: a mask, or numbers of them."""
+        return replace(self, agents=self.agents[chosen], entries=self.entries[chosen])
 
-    def all(self) -> tuple[Race, ...]:
-        """Those with effect first, then by line. A pair with effect is not listed as formal too."""
-        real = {(each.first, each.second) for each in self._found.values() if not each.formal}
-        kept = [
-            each
-            for each in self._found.values()
-            if not (each.formal and (each.first, each.second) in real)
-        ]
-        return tuple(
-            sorted(kept, key=lambda one: (one.formal, one.second.ptx_line, one.first.ptx_line))
-        )
+    def repeated(self, times: int) -> Access:
+        """The access where each piece is cut into so many."""
+        if times == 1:
+            return self
+        agents, entries = np.repeat(self.agents, times), np.repeat(self.entries, times)
+        return replace(self, agents=agents, entries=entries)
 
 
-class Places:
-    """Places by a number that fits into an array."""
-
-    def __init__(self) -> None:
-        self._places: list[Place] = []
-        self._numbers: dict[Place, int] = {}
-
-    def number(self, place: Place) -> int:
-        """The number of a place, a new one for a new place."""
-        found = self._numbers.setdefault(place, len(self._places))
-        if found == len(self._places):
-            self._places.append(place)
-        return found
-
-    def __getitem__(self, number: int) -> Place:
-        return self._places[number]
+def _looked_up(table: Array, rows: Array, columns: Array) -> Array:
+    found: Array = table.reshape(-1).take(rows * table.shape[1] + columns)
+    return found
 
 
 class Shadow:
     """Last accesses to a memory that each CTA has of its own, piece by piece, of all CTAs.
 
-    `pieces` are those of one CTA; `members` are the agents that access this memory at all. `where`
-    names the place of a piece, and says how many bytes it has.
+    `pieces` are those of one CTA. `where` names the place of a piece, and says how many bytes it
+    has.
     """
 
     def __init__(
-        self, ctas: int, pieces: int, space: RaceSpace, agents: Agents, members: Sequence[int],
+        self, ctas: int, pieces: int, space: RaceSpace, agents: Agents,
         where: Callable[[int], tuple[str, int]], races: Races,
     ) -> None:  # fmt: skip
-        count = ctas * pieces
         self._pieces = pieces
         self._space = space
         self._names = agents.names
-        self._members = np.array(members)
-        self._column = np.zeros(agents.count, dtype=np.int64)
-        self._column[self._members] = np.arange(len(members))
         self._where = where
         self._races = races
-        self._writer = np.full(count, NO_AGENT, dtype=np.uint8)
-        self._written_at = np.zeros(count, dtype=np.uint32)
-        self._written_by = np.zeros(count, dtype=np.uint16)
-        self._read_at = np.zeros((count, len(members)), dtype=np.uint32)
-        self._read_by = np.zeros((count, len(members)), dtype=np.uint16)
-        self._places = Places()
+        self._writers = Stamps(ctas * pieces)
+        self._readers = Readers(ctas * pieces, agents.count)
 
     def read(self, pieces: Array, access: Access) -> None:
         """Pieces (n,), by number over all CTAs, are read."""
         if not len(pieces):
             return
         self._check_writers(pieces, access, "write-read")
-        rows = pieces // self._pieces
-        column = self._column[access.agent]
-        self._read_at[pieces, column] = access.known[rows, access.agent]
-        self._read_by[pieces, column] = self._places.number(access.place)
+        self._readers.record(pieces, access.agents, access.now(), self._races.number(access.place))
 
-    def write(self, pieces: Array, access: Access, changes: Array) -> None:
+    def write(self, pieces: Array, access: Access, changes: Array | None) -> None:
         """Pieces are written; where `changes` is False they hold the same bytes as before."""
         if not len(pieces):
             return
-        self._check_writers(pieces[changes], access, "write-write")
-        changed = pieces[changes]
-        rows = changed // self._pieces
-        late = self._read_at[changed] > access.known[:, self._members][rows]
-        late[:, self._column[access.agent]] = False
-        if late.any():
-            where, readers = np.nonzero(late)
-            for column in np.unique(readers).tolist():
-                chosen = changed[where[readers == column]]
-                agent = int(self._members[column])
-                self._report("read-write", chosen, self._read_by[chosen, column], agent, access)
-        rows = pieces // self._pieces
-        self._writer[pieces] = access.agent
-        self._written_at[pieces] = access.known[rows, access.agent]
-        self._written_by[pieces] = self._places.number(access.place)
+        if changes is None or changes.all():
+            changed, by = pieces, access
+        else:
+            changed, by = pieces[changes], access.at(changes)
+            self._doubt(pieces[~changes], access.at(~changes))
+        if len(changed):
+            self._check_writers(changed, by, "write-write")
+            self._check_readers(changed, by)
+        self._writers.set(pieces, access.agents, access.now(), self._races.number(access.place))
+
+    def _doubt(self, pieces: Array, access: Access) -> None:
+        """Pieces are written that keep their bytes: with warps in another order it may be a race.
+
+        A read of before may come after it then, and find who wrote last.
+        """
+        if not self._races.ends:
+            return
+        agents = self._writers.agents(pieces)
+        others = (agents != NO_AGENT) & (agents != access.agents)
+        late = others & (self._writers.times(pieces) > access.clock_of(np.where(others, agents, 0)))
+        if late.any() or self._late_readers(pieces, access) is not None:
+            self._races.doubt(f"{access.place.instruction} keeps bytes that others access")
+
+    def _late_readers(self, pieces: Array, access: Access) -> Array | None:
+        return self._readers.late(pieces, access.known, access.entries, access.agents)
+
+    def _check_readers(self, pieces: Array, access: Access) -> None:
+        late = self._late_readers(pieces, access)
+        if late is None:
+            return
+        where, columns = np.nonzero(late)
+        for column in np.unique(columns).tolist():
+            chosen = where[columns == column]
+            agent = self._readers.members[column]
+            by = self._readers.places_of(pieces[chosen], column)
+            self._report("read-write", pieces[chosen], by, agent, access.at(chosen))
 
     def _check_writers(self, pieces: Array, access: Access, kind: RaceKind) -> None:
-        writers = self._writer[pieces]
-        others = (writers != NO_AGENT) & (writers != access.agent)
+        agents = self._writers.agents(pieces)
+        others = (agents != NO_AGENT) & (agents != access.agents)
         if not others.any():
             return
-        chosen = pieces[others]
-        agents = writers[others].astype(np.int64)
-        rows = chosen // self._pieces
-        when = self._written_at[chosen]
-        late = when > access.known[rows, agents]
+        chosen = np.nonzero(others)[0]
+        pieces, access, agents = pieces[chosen], access.at(chosen), agents[chosen]
+        when, by = self._writers.times(pieces), self._writers.places(pieces)
+        late = when > access.clock_of(agents)
         if late.any():
             for agent in np.unique(agents[late]).tolist():
-                some = chosen[late & (agents == agent)]
-                self._report(kind, some, self._written_by[some], agent, access)
+                some = late & (agents == agent)
+                self._report(kind, pieces[some], by[some], agent, access.at(some))
         if access.fenced is not None:
-            unfenced = ~late & (agents < access.generic) & (when > access.fenced[rows, agents])
+            unfenced = ~late & (agents < access.generic)
+            unfenced &= when > access.fenced_clock_of(agents)
             for agent in np.unique(agents[unfenced]).tolist():
-                some = chosen[unfenced & (agents == agent)]
-                self._report(kind, some, self._written_by[some], agent, access, formal=True)
+                some = unfenced & (agents == agent)
+                self._report(kind, pieces[some], by[some], agent, access.at(some), formal=True)
 
     def _report(
         self, kind: RaceKind, pieces: Array, by: Array, agent: int, access: Access,
         *, formal: bool = False,
     ) -> None:  # fmt: skip
+        """Report a pair of places, by the first agent that came to it."""
         for number in np.unique(by).tolist():
-            first = self._places[number]
-            piece = int(pieces[by == number][0])
-            name, size = self._where(piece % self._pieces)
+            same = by == number
+            now = int(access.agents[same].min())
+            mine = pieces[same & (access.agents == now)]
+            name, size = self._where(int(mine[0]) % self._pieces)
             done = kind.split("-")
             why = "no fence.proxy.async orders" if formal else "nothing orders"
             what = (
                 f"{why} the {done[0]} by {self._names[agent]} and the {done[1]} by"
-                f" {self._names[access.agent]} of {name} ({len(pieces) * size} bytes)"
+                f" {self._names[now]} of {name} ({len(mine) * size} bytes)"
             )
+            first = self._races.place(number)
             self._races.add(kind, self._space, first, access.place, what, formal=formal)

@@ -34,5 +34,5 @@ class TensorMemories:
             self._written[cells] = True
 
     def unwritten(self, cells: Array) -> Array:
-        """Those of the cells that nothing wrote, where that is known."""
-        return cells[:0] if self._written is None else cells[~self._written[cells]]
+        """Those of the cells that nothing wrote, each once, where that is known."""
+        return cells[:0] if self._written is None else np.unique(cells[~self._written[cells]])

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from harness.emulator.program.steps import WARP
 from harness.emulator.program.types import Array
 from harness.emulator.state.agents import Agents
+from harness.emulator.state.findings import Races
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.global_shadow import GlobalShadow
-from harness.emulator.state.happens_before import HappensBefore, Task, by_warp, rows_of
+from harness.emulator.state.happens_before import HappensBefore, Task
 from harness.emulator.state.memory import Memory
 from harness.emulator.state.releases import Releases
 from harness.emulator.state.semantics import WEAK, Semantics
-from harness.emulator.state.shadows import Access, Races, Shadow
+from harness.emulator.state.shadows import Access, Shadow
+from harness.emulator.state.stamps import in_pieces
+from harness.emulator.state.writes import Write
 from harness.emulator.values import Place
 
 __all__ = ["RaceWatch", "Watched"]
 
 # A piece of tensor memory: 16 lanes of one column, which no access splits.
 _SLAB, _SLABS, _COLUMNS = 16, 8, 512
+_ALL = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,79 +45,98 @@ class Watched:
 class RaceWatch(HappensBefore):
     """The clocks of a batch, and the accesses that they do not order."""
 
-    def __init__(self, ctas: int, first: int, shared: Memory, watched: Watched) -> None:
-        super().__init__(ctas, first, shared.stride, watched.agents, watched.releases)
+    def __init__(
+        self, ctas: int, first: int, shared: Memory, watched: Watched, *, has_clusters: bool
+    ) -> None:
+        agents, races = watched.agents, watched.races
+        super().__init__(ctas, first, shared.stride, agents, watched.releases, races)
         self._watched = watched
         self._shared = shared
+        self._has_clusters = has_clusters
         self._grain = grain = watched.grain
-        agents = watched.agents
         self._shadow = Shadow(
-            ctas, shared.stride // grain, "shared", agents, agents.in_shared,
-            lambda piece: (f"shared address {hex(piece * grain)}", grain), watched.races,
+            ctas, shared.stride // grain, "shared", agents,
+            lambda piece: (f"shared address {hex(piece * grain)}", grain), races,
         )  # fmt: skip
         self._tensor: Shadow | None = None
+        # For each place of memory a number of who wrote to it, in the step that is running.
+        self._tags: dict[str, Array] = {}
+        # By frame: of each thread the row of its CTA, and its warp in the frame.
+        self._threads: dict[int, tuple[Array, Array]] = {}
 
     def read(
         self, frame: Frame, memory: Memory, index: Array, size: int, active: Array | None,
         place: Place, how: Semantics = WEAK,
     ) -> None:  # fmt: skip
         """The active threads read `size` bytes at offsets into the data of a memory."""
-        if memory is not self._shared and memory.name != "global":
+        is_shared = memory is self._shared
+        if not self._is_watched(memory, how):
             return
-        for warp, spots, kept in by_warp(frame, index, active):
-            access = self._access(frame, warp, place)
-            if memory is self._shared:
-                if how.strength:
-                    continue
-                self._shadow.read(_pieces(spots, size, self._grain), access)
-                continue
-            everywhere = self._watched.everywhere
-            pieces = _pieces(spots, size, everywhere.grain)
-            rows = rows_of(frame, kept, len(pieces))
-            everywhere.read(pieces, rows, self._first, access, how.strength)
+        spots, lanes = _chosen(frame, index, active)
+        if not len(spots):
+            return
+        access, rows = self._access(frame, spots if is_shared else None, lanes, place)
+        if is_shared:
+            pieces, times = in_pieces(spots, size, self._grain)
+            self._shadow.read(pieces, access.repeated(times))
+            return
+        self._watched.everywhere.read(spots, size, rows + self._first, access, how.strength)
+
+    def _is_watched(self, memory: Memory, how: Semantics) -> bool:
+        """Of shared memory atomic operations are left out."""
+        return not how.strength if memory is self._shared else memory.name == "global"
 
     def write(
         self, frame: Frame, memory: Memory, index: Array, size: int, active: Array | None,
         place: Place, values: Array | None, how: Semantics = WEAK,
     ) -> None:  # fmt: skip
         """The active threads are about to write values; None: whatever they are."""
-        if memory is not self._shared and memory.name != "global":
+        if not self._is_watched(memory, how):
             return
-        full = None if values is None else np.broadcast_to(values, frame.shape)
-        if memory is not self._shared and _meet(frame, index, active):
-            # One CTA after the other, so that each sees what those before it wrote.
-            for row in range(frame.ctas):
-                own = np.zeros(frame.shape, np.bool_)
-                own[row] = True if active is None else np.broadcast_to(active, frame.shape)[row]
-                self._write(frame, memory, index, size, own, place, full, how)
+        spots, lanes = _chosen(frame, index, active)
+        if not len(spots):
             return
-        self._write(frame, memory, index, size, active, place, full, how)
+        is_shared = memory is self._shared
+        access, rows = self._access(frame, spots if is_shared else None, lanes, place)
+        new = None if values is None else np.broadcast_to(values, frame.shape).reshape(-1)[lanes]
+        write = Write(memory, spots, size, new, rows, how.strength)
+        if not self._meet(frame, write, access):
+            self._write(write, access, write.changes())
+            return
+        if (first := write.first_of_alike()) is not None:
+            # Writing the same value is no conflict: only the first one changes anything.
+            self._write(write, access, first & write.changes())
+            return
+        # One warp after the other, so that each sees what those before it wrote.
+        for entry in np.unique(access.entries).tolist():
+            own = access.entries == entry
+            part = write.at(own)
+            self._write(part, access.at(own), part.changes())
+            part.store()
 
-    def _write(
-        self, frame: Frame, memory: Memory, index: Array, size: int, active: Array | None,
-        place: Place, full: Array | None, how: Semantics,
-    ) -> None:  # fmt: skip
-        for warp, spots, kept in by_warp(frame, index, active):
-            changed = np.ones(len(spots), dtype=np.bool_)
-            if full is not None:
-                # Writing the same value is no conflict: each warp sees what those before it
-                # wrote in the same instruction.
-                own = full[:, warp * WARP : (warp + 1) * WARP]
-                new = own.reshape(-1) if kept is None else own[kept]
-                changed = memory.load(spots, size) != new
-                memory.store(spots, new, size)
-            access = self._access(frame, warp, place)
-            if memory is self._shared:
-                if how.strength:
-                    continue
-                changed = np.repeat(changed, max(1, size // self._grain))
-                self._shadow.write(_pieces(spots, size, self._grain), access, changed)
-                continue
-            everywhere = self._watched.everywhere
-            pieces = _pieces(spots, size, everywhere.grain)
-            rows = rows_of(frame, kept, len(pieces))
-            changed = np.repeat(changed, max(1, size // everywhere.grain))
-            everywhere.write(pieces, rows, self._first, access, changed, how.strength)
+    def _meet(self, frame: Frame, write: Write, access: Access) -> bool:
+        """Whether several warps write to the same place in one step."""
+        is_own = write.memory is self._shared and not self._has_clusters
+        if frame.lanes == WARP and (frame.ctas == 1 or is_own):
+            return False
+        tags = self._tags.get(write.memory.name)
+        if tags is None:
+            tags = np.zeros(len(write.memory.data), dtype=np.uint32)
+            self._tags[write.memory.name] = tags
+        places = write.spots // write.size
+        tags[places] = access.entries
+        return bool((tags[places] != access.entries).any())
+
+    def _write(self, write: Write, access: Access, changes: Array | None) -> None:
+        if write.memory is not self._shared:
+            self._watched.everywhere.write(
+                write.spots, write.size, write.rows + self._first, access, changes, write.strength
+            )
+            return
+        pieces, times = in_pieces(write.spots, write.size, self._grain)
+        if times > 1 and changes is not None:
+            changes = np.repeat(changes, times)
+        self._shadow.write(pieces, access.repeated(times), changes)
 
     def tensor(self, warp: int, spots: Array, place: Place, *, writes: bool) -> None:
         """The task that is running accesses cells: (CTA * 128 + lane) * 512 + column."""
@@ -123,14 +146,16 @@ class RaceWatch(HappensBefore):
         if self._tensor is None:
             agents = self._watched.agents
             self._tensor = Shadow(
-                self._ctas, _SLABS * _COLUMNS, "tensor_memory", agents, agents.in_tensor_memory,
-                _cell_words, self._watched.races,
+                self._ctas, _SLABS * _COLUMNS, "tensor_memory", agents, _cell_words,
+                self._races,
             )  # fmt: skip
-        pieces = np.unique(spots // (_COLUMNS * _SLAB) * _COLUMNS + spots % _COLUMNS)
-        at = warp - task.first
-        access = Access(int(task.agents[at]), task.known[:, at], None, 0, place)
+        touched = np.zeros(self._ctas * _SLABS * _COLUMNS, dtype=np.bool_)
+        touched[spots // (_COLUMNS * _SLAB) * _COLUMNS + spots % _COLUMNS] = True
+        pieces = np.nonzero(touched)[0]
+        rows = pieces // (_SLABS * _COLUMNS)
+        access = replace(self._access_of(task, warp, rows, place), fenced=None)
         if writes:
-            self._tensor.write(pieces, access, np.ones(len(pieces), dtype=np.bool_))
+            self._tensor.write(pieces, access, None)
         else:
             self._tensor.read(pieces, access)
 
@@ -140,7 +165,7 @@ class RaceWatch(HappensBefore):
         PTX ISA, "tcgen05.wait": until then they are undefined; assemblers wait by the registers.
         """
         what = "no tcgen05.wait::ld stands between tcgen05.ld and what uses its registers"
-        self._watched.races.add("write-read", "tensor_memory", load, use, what, formal=True)
+        self._races.add("write-read", "tensor_memory", load, use, what, formal=True)
 
     def unmet(self, branch: Place, place: Place) -> None:
         """A warp whose threads parted executes what wants all of it, before they meet for certain.
@@ -152,7 +177,7 @@ class RaceWatch(HappensBefore):
             "threads of a warp that part at a branch come to an .aligned instruction before the "
             "first one that all ways from there lead through"
         )
-        self._watched.races.add("parted", "warp", branch, place, what, formal=True)
+        self._races.add("parted", "warp", branch, place, what, formal=True)
 
     def engine(
         self, warp: int, rows: Array, spots: Array, size: int, place: Place, *, writes: bool
@@ -161,40 +186,59 @@ class RaceWatch(HappensBefore):
         task = self.task
         if task is None or not len(spots):
             return
-        everywhere = self._watched.everywhere
-        pieces = _pieces(spots, size, everywhere.grain)
-        rows = np.repeat(rows, len(pieces) // len(rows))
-        access = self._access_of(task, warp - task.first, place)
+        rows = np.repeat(rows, len(spots) // len(rows))
+        access = self._access_of(task, warp, rows, place)
+        everywhere, ctas = self._watched.everywhere, rows + self._first
         if writes:
-            changes = np.ones(len(pieces), dtype=np.bool_)
-            everywhere.write(pieces, rows, self._first, access, changes, 0)
+            everywhere.write(spots, size, ctas, access, None, 0)
         else:
-            everywhere.read(pieces, rows, self._first, access, 0)
+            everywhere.read(spots, size, ctas, access, 0)
 
     def block(self, warp: int, spots: Array, size: int, place: Place, *, writes: bool) -> None:
         """The task that is running, issued by a warp, accesses `size` bytes at offsets (n,)."""
         task = self.task
         if task is None:
             return
-        pieces = _pieces(spots, size, self._grain)
-        at = warp - task.first
-        access = self._access_of(task, at, place)
+        pieces, _ = in_pieces(spots, size, self._grain)
+        access = self._access_of(task, warp, pieces * self._grain // self._stride, place)
         if writes:
-            self._shadow.write(pieces, access, np.ones(len(pieces), dtype=np.bool_))
+            self._shadow.write(pieces, access, None)
         else:
             self._shadow.read(pieces, access)
 
-    def _access(self, frame: Frame, warp: int, place: Place) -> Access:
-        task = self.task
-        if task is None:
-            known = self._both[0, :, frame.first // WARP + warp]
-            return Access(frame.first // WARP + warp, known, None, self._numbers.generic, place)
-        return self._access_of(task, warp, place)
+    def _access(
+        self, frame: Frame, spots: Array | None, lanes: Array | slice, place: Place
+    ) -> tuple[Access, Array]:
+        """The access of threads, or of the tasks that they issued, and the rows of their CTAs.
 
-    def _access_of(self, task: Task, at: int, place: Place) -> Access:
-        fenced = task.fenced[:, at] if task.is_proxied else None
-        agent = int(task.agents[at])
-        return Access(agent, task.known[:, at], fenced, self._numbers.generic, place)
+        `spots` are offsets into shared memory.
+        """
+        if frame.first not in self._threads:
+            rows = np.repeat(np.arange(frame.ctas), frame.lanes)
+            self._threads[frame.first] = rows, np.tile(np.arange(frame.lanes) // WARP, frame.ctas)
+        rows, warps = (each[lanes] for each in self._threads[frame.first])
+        # In the memory of another CTA of the cluster its warps stand for those that access it.
+        owners = rows if spots is None or not self._has_clusters else spots // self._stride
+        task, generic = self.task, self._numbers.generic
+        if task is None:
+            agents = warps + frame.first // WARP
+            known = self._both[0].reshape(-1, self._agents)
+            entries = owners * self._warps + agents
+            return Access(agents, entries, known, None, generic, place), rows
+        entries = owners * len(task.agents) + warps
+        known, fenced = (each.reshape(-1, self._agents) for each in (task.known, task.fenced))
+        among = fenced if task.is_proxied else None
+        return Access(task.agents[warps], entries, known, among, generic, place), rows
+
+    def _access_of(self, task: Task, warp: int, rows: Array, place: Place) -> Access:
+        """A task that a warp issued accesses a piece for each of some rows."""
+        at = warp - task.first
+        many = len(task.agents)
+        fenced = task.fenced.reshape(-1, self._agents) if task.is_proxied else None
+        return Access(
+            np.full(len(rows), task.agents[at]), rows * many + at,
+            task.known.reshape(-1, self._agents), fenced, self._numbers.generic, place,
+        )  # fmt: skip
 
 
 def _cell_words(piece: int) -> tuple[str, int]:
@@ -202,27 +246,10 @@ def _cell_words(piece: int) -> tuple[str, int]:
     return f"lanes {lane} to {lane + _SLAB - 1} of column {piece % _COLUMNS}", 4 * _SLAB
 
 
-def _pieces(spots: Array, size: int, grain: int) -> Array:
-    if size <= grain:
-        return spots // grain
-    more: Array = spots[:, None] // grain + np.arange(size // grain)
-    return more.reshape(-1)
-
-
-def _meet(frame: Frame, index: Array, active: Array | None) -> bool:
-    """Whether several CTAs access the same place in one step."""
-    if frame.ctas == 1:
-        return False
-    spots = np.broadcast_to(index, frame.shape)
-    here = (
-        np.ones(frame.shape, np.bool_) if active is None else np.broadcast_to(active, frame.shape)
-    )
-    least = np.where(here, spots, np.iinfo(np.int64).max).min(axis=1)
-    most = np.where(here, spots, -1).max(axis=1)
-    order = np.argsort(least)
-    if (most[order][:-1] < least[order][1:]).all():
-        # As a rule each CTA has a stretch of its own.
-        return False
-    chosen = spots[here]
-    rows = np.broadcast_to(frame.rows, frame.shape)[here]
-    return len(np.unique(chosen)) < len(np.unique(chosen * frame.ctas + rows))
+def _chosen(frame: Frame, index: Array, active: Array | None) -> tuple[Array, Array | slice]:
+    """Offsets of the active threads, row by row, and which threads these are."""
+    spots = np.broadcast_to(index, frame.shape).reshape(-1)
+    if active is None:
+        return spots, _ALL
+    lanes = np.nonzero(np.broadcast_to(active, frame.shape).reshape(-1))[0]
+    return spots[lanes], lanes

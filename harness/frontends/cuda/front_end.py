@@ -1,4 +1,4 @@
-"""CUDA C++ behind the door: see `harness.frontends.base`. Each config is one run of nvcc.
+"""CUDA C++ behind the door: see `harness.frontends.base`. Each config is one run of nvcc or NVRTC.
 
 A file has no launch: what is compiled is every `__global__` function that it defines or
 instantiates, with each combination of the values that it lists (see `source`).
@@ -7,34 +7,25 @@ instantiates, with each combination of the values that it lists (see `source`).
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from harness.bench.assemble import read_stream
-from harness.bench.bench import Kept, content_key, has_died, still_valid
+from harness.bench.bench import Kept, content_key
 from harness.frontends.base import CapturedLaunch, LaunchCode
-from harness.frontends.cuda.nvcc import (
-    KIND,
-    available_nvcc,
-    environment_of,
-    host_compiler,
-    judge_nvcc,
-    only_its_check_failed,
-    tool_of,
-)
+from harness.frontends.cuda.drivers import NVCC_DRIVER, NVRTC_DRIVER, CudaDriver, defines
+from harness.frontends.cuda.nvcc import tool_of
 from harness.frontends.cuda.source import (
+    block_of,
+    bounds_in,
     configs_of,
     display_name,
     kernels_in,
     read_source,
-    sources_sha256,
 )
 from harness.frontends.planning import cells_of
-from harness.frontends.ptxas_back_end import PTXAS_BACK_END
+from harness.frontends.ptxas_back_end import BUNDLED_BACK_END
 from harness.frontends.readings import read_stored
 from harness.packages.versions import exact_version, select
-from harness.processes.environment import plain_environment
-from harness.processes.hub import scratch_disk
 from harness.ptx.facts import PtxError, read_ptx
 from harness.toolchains.environments import (
     compiler_in,
@@ -45,7 +36,6 @@ from harness.toolchains.environments import (
 from harness.values.errors import CaptureError
 from harness.values.kernel import LaunchSpec, Repro
 from harness.values.outcome import Capture, LaunchFacts, Lowering
-from harness.values.toolchain import BUNDLED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +43,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from harness.bench.bench import Sessions, Workbench
+    from harness.frontends.back_end import BackEnd
     from harness.frontends.base import Adapt, FrontEnd, Plan, PlannedLaunch, Selection
     from harness.frontends.readings import PtxReading
     from harness.processes.hub import Hub
@@ -62,12 +53,16 @@ if TYPE_CHECKING:
     from harness.values.toolchain import Assembler, Compiler
     from harness.values.verdict import Verdict
 
-__all__ = ["CUDA_FRONT_END"]
+__all__ = ["CUDA_FRONT_END", "NVRTC_FRONT_END"]
 
-_STAGE = "nvcc"
-# As nvcc is called for a release build; line numbers tell where in the source PTX comes from.
-_FLAGS = ("-O3", "-std=c++17", "-lineinfo", "-ptx")
-_OUT = "kernel.ptx"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kernel:
+    """A kernel in the PTX, None where there is none, and the block that it is launched with."""
+
+    entry: str | None
+    threads: int | None
+    shared: int | None
 
 
 class _NoSessions:
@@ -78,15 +73,21 @@ class _NoSessions:
 
 
 class _CudaFrontEnd:
-    kind = KIND
-    title = KIND
-    back_end = PTXAS_BACK_END
+    back_ends: tuple[BackEnd, ...] = (BUNDLED_BACK_END,)
     suffixes: tuple[str, ...] = (".cu",)
-    stages: tuple[str, ...] = (_STAGE, "ptx")
+    modules: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
     interprets = False
     patches = False
+
+    def __init__(self, driver: CudaDriver) -> None:
+        self._driver = driver
+        self.kind, self.title = driver.kind, driver.title
+        self.stages: tuple[str, ...] = (driver.kind, "ptx")
+
+    def back_end(self, target: Target) -> BackEnd:  # noqa: ARG002
+        return BUNDLED_BACK_END
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         configs_of(read_source(path), path)
@@ -96,42 +97,39 @@ class _CudaFrontEnd:
             folder=path.parent,
             file=path,
             launches=(LaunchSpec(name="file", function=None, file=path),),
-            compiler=KIND,
+            compiler=self.kind,
         )
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
-        return available_nvcc(prereleases=prereleases)
+        return self._driver.available(prereleases=prereleases)
 
     def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
         exact = exact_version(spec)
         if exact is not None and self._installed(exact):
             return [exact]
         return select(
-            available_nvcc(prereleases=prereleases), spec, what=KIND, prereleases=prereleases
+            self.available(prereleases=prereleases), spec, what=self.title, prereleases=prereleases
         )
 
     def installed(self) -> list[Compiler]:
-        return [compiler_in(each) for each in environments_of(KIND)]
+        return [compiler_in(each) for each in environments_of(self.kind)]
 
     def _installed(self, version: Version | str) -> Compiler | None:
         """What is installed is used as it is: its partners were chosen then."""
         return next((each for each in self.installed() if each.version == str(version)), None)
 
     def environment(self, version: str) -> Environment:
-        return environment_of(version)
+        return self._driver.environment(version)
 
     def install(self, version: Version | str) -> Compiler:
-        return self._installed(version) or install_environment(environment_of(str(version)))
+        return self._installed(version) or install_environment(self.environment(str(version)))
 
     def planned(self, version: Version | str) -> Compiler:
-        return self._installed(version) or planned_environment(environment_of(str(version)))
+        return self._installed(version) or planned_environment(self.environment(str(version)))
 
     def default(self) -> Compiler:
         here = self.installed()
-        return here[-1] if here else self.install(available_nvcc()[-1])
-
-    def default_assembler(self) -> str:
-        return BUNDLED
+        return here[-1] if here else self.install(self.available()[-1])
 
     def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:  # noqa: ARG002
         return _NoSessions()
@@ -148,7 +146,8 @@ class _CudaFrontEnd:
     ) -> Plan:
         configs = _configs(selection.repro, adapt)
         jobs = (
-            _compiled(bench, selection.repro.file, config, target, compiler) for config in configs
+            self._driver.compiled(bench, selection.repro.file, config, target, compiler)
+            for config in configs
         )
         done = await asyncio.gather(*jobs)
         return _planned(bench, selection, target, compiler, launch, configs, done, adapt is None)
@@ -166,7 +165,7 @@ class _CudaFrontEnd:
         file, configs = selection.repro.file, _configs(selection.repro, adapt)
         done: list[Kept[Lowering]] = []
         for config in configs:
-            kept = bench.read("lower", _key(file, config, target, compiler), Lowering)
+            kept = bench.read("lower", self._driver.key(file, config, target, compiler), Lowering)
             if kept is None:
                 return None
             done.append(kept)
@@ -181,9 +180,10 @@ class _CudaFrontEnd:
         ptxas: Assembler,
     ) -> Kept[Lowering]:
         file, target, entries = launch.request
-        whole = await _compiled(bench, file, record.config, target, launch.compiler)
+        whole = await self._driver.compiled(bench, file, record.config, target, launch.compiler)
         key = self.lowering_key(launch, record, ptxas)
-        metadata: dict[str, object] = {"entry": entries.get(record.key)}
+        known = entries.get(record.key)
+        metadata: dict[str, object] = asdict(known) if known else {}
         lowering = replace(whole.value, metadata=metadata)
         kept = bench.keep("lower", key, lowering, whole.artifacts)
         return replace(kept, cached=whole.cached)
@@ -196,7 +196,7 @@ class _CudaFrontEnd:
     ) -> str:
         file, target, _ = launch.request
         return content_key(
-            file=_key(file, record.config, target, launch.compiler), record=record.key
+            file=self._driver.key(file, record.config, target, launch.compiler), record=record.key
         )
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
@@ -218,17 +218,17 @@ class _CudaFrontEnd:
         return None
 
     def judge(self, lowering: Lowering) -> Verdict:
-        return judge_nvcc(lowering)
+        return self._driver.judge(lowering)
 
     def install_line(self, version: str) -> str:
-        pins = (str(pin) for pin in environment_of(version).pins)
+        pins = (str(pin) for pin in self.environment(version).pins)
         return f"pip install {' '.join(pins)}"
 
     def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:  # noqa: ARG002
-        return f"nvcc {' '.join(_defines(config.as_dict()))}  # for {kernel}"
+        return f"{self.title} {' '.join(defines(config.as_dict()))}  # for {kernel}"
 
     def identity(self, compiler: Compiler) -> object:
-        return [compiler.identity, host_compiler(), _FLAGS]
+        return [compiler.identity, self._driver.identity()]
 
 
 def _configs(repro: Repro, adapt: Adapt | None) -> list[dict[str, Scalar]]:
@@ -242,74 +242,6 @@ def _configs(repro: Repro, adapt: Adapt | None) -> list[dict[str, Scalar]]:
     )
     injected = [dict(each) for found in adapt(code).injected.values() for each in found]
     return injected or own  # type: ignore[return-value]
-
-
-def _defines(config: dict[str, Scalar]) -> tuple[str, ...]:
-    return tuple(f"-D{name}={value}" for name, value in config.items())
-
-
-def _key(file: Path, config: dict[str, Scalar], target: Target, compiler: Compiler) -> str:
-    return content_key(
-        sources=sources_sha256(file),
-        config=config,
-        target=str(target),
-        compiler=compiler.identity,
-        host=host_compiler(),
-        flags=_FLAGS,
-    )
-
-
-async def _compiled(
-    bench: Workbench, file: Path, config: dict[str, Scalar], target: Target, compiler: Compiler
-) -> Kept[Lowering]:
-    """One run of nvcc as far as PTX, kept by content; one that dies is run once more, alone."""
-    key = _key(file, config, target, compiler)
-    async with bench.once(key):
-        kept = bench.find("lower", key, Lowering)
-        if kept and still_valid(kept.value.end, bench.limits):
-            return kept
-        lowering, artifacts = await _run(bench, file, config, target, compiler, alone=False)
-        if has_died(lowering.end):
-            again, artifacts = await _run(bench, file, config, target, compiler, alone=True)
-            lowering = replace(again, attempts=2)
-        return bench.keep("lower", key, lowering, artifacts)
-
-
-async def _run(
-    bench: Workbench,
-    file: Path,
-    config: dict[str, Scalar],
-    target: Target,
-    compiler: Compiler,
-    *,
-    alone: bool,
-) -> tuple[Lowering, dict[str, str]]:
-    folder = bench.hub.new_folder("nvcc")
-    argv: list[str | Path] = [tool_of(compiler, "nvcc"), *_FLAGS, f"-arch={target}"]
-    argv += [*_defines(config), "-I", file.resolve().parent, file.resolve(), "-o", _OUT]
-    env = {**plain_environment(), "TMPDIR": str(folder), "HOME": str(folder)}
-    # A toolkit of the host's is none of this compiler's.
-    env = {name: value for name, value in env.items() if not name.startswith(("CUDA", "NVCC"))}
-    async with bench.slot(alone=alone):
-        end = await bench.hub.execute(argv, folder=folder, limits=bench.limits, env=env)
-    bench.cpu_seconds += end.cpu
-    with scratch_disk():
-        log = read_stream(folder / "stderr") + read_stream(folder / "stdout")
-    artifacts = {"source": bench.store.artifacts.put_file(file)}
-    has_ptx = (folder / _OUT).is_file()
-    if has_ptx and only_its_check_failed(end, log):
-        # What the PTX is worth is for the assembler to say, which is asked again.
-        end = replace(end, exit_code=0)
-    if end.ok and has_ptx:
-        artifacts["ptx"] = bench.store.artifacts.put_file(folder / _OUT)
-    bench.hub.drop_folder(folder)
-    lowering = Lowering(
-        end=end,
-        stage="ptx" if "ptx" in artifacts else _STAGE,
-        flags=("-v", f"--gpu-name={target}"),
-        log=log,
-    )
-    return lowering, artifacts
 
 
 def _planned(
@@ -328,14 +260,17 @@ def _planned(
         CaptureError: the file holds no kernel, or not the one that is meant.
     """
     file = selection.repro.file
-    # Of what nvcc refuses, the source names the kernels.
-    defined = kernels_in(read_source(file)) or [selection.repro.kernel or file.stem]
-    entries: dict[str, str | None] = {}
+    source = read_source(file)
+    # Of what is refused, the source names the kernels.
+    defined = kernels_in(source) or [selection.repro.kernel or file.stem]
+    entries: dict[str, _Kernel] = {}
     records: list[LaunchFacts] = []
     for config, kept in zip(configs, done, strict=True):
-        for name, entry in _kernels(bench, kept, defined):
-            record = content_key(file=kept.key, kernel=name, entry=entry)
-            entries[record] = entry
+        for name, entry, most in _kernels(bench, kept, defined):
+            block = block_of(source, name, config, file)
+            known = _Kernel(entry=entry, threads=block.threads or most, shared=block.shared)
+            record = content_key(file=kept.key, kernel=name, **asdict(known))
+            entries[record] = known
             records.append(
                 LaunchFacts(
                     key=record,
@@ -359,7 +294,7 @@ def _planned(
     )
     plan = cells_of(selection, target, launch, captured, is_own=is_own)
     cells = (
-        replace(cell, entry=entries[cell.record.key] if cell.record else None)
+        replace(cell, entry=entries[cell.record.key].entry if cell.record else None)
         for cell in plan.cells
     )
     return replace(plan, cells=tuple(cells))
@@ -367,11 +302,11 @@ def _planned(
 
 def _kernels(
     bench: Workbench, kept: Kept[Lowering], otherwise: list[str]
-) -> list[tuple[str, str | None]]:
-    """The kernels in what nvcc left, by the name that is shown and the one in the PTX."""
+) -> list[tuple[str, str | None, int | None]]:
+    """The kernels in the PTX that was left: name that is shown, name there, launch bounds."""
     sha256 = kept.artifacts.get("ptx")
     if sha256 is None:
-        return [(name, None) for name in otherwise]
+        return [(name, None, None) for name in otherwise]
     try:
         text = bench.store.artifacts.get(sha256).decode(errors="replace")
         entries = read_ptx(text).entries
@@ -379,9 +314,10 @@ def _kernels(
         return []
     names = [display_name(entry) for entry in entries]
     return [
-        (name if names.count(name) == 1 else entry, entry)
+        (name if names.count(name) == 1 else entry, entry, bounds_in(text, entry))
         for name, entry in zip(names, entries, strict=True)
     ]
 
 
-CUDA_FRONT_END: FrontEnd = _CudaFrontEnd()
+CUDA_FRONT_END: FrontEnd = _CudaFrontEnd(NVCC_DRIVER)
+NVRTC_FRONT_END: FrontEnd = _CudaFrontEnd(NVRTC_DRIVER)

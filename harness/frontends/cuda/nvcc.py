@@ -36,6 +36,7 @@ __all__ = [
     "host_compiler",
     "judge_nvcc",
     "only_its_check_failed",
+    "partner_of",
     "tool_of",
 ]
 
@@ -52,7 +53,9 @@ _SOURCE_ERROR = re.compile(r"^\d+ errors? detected in the compilation of", re.MU
 _ERROR = re.compile(
     r"(?:^|: )(?:fatal )?error(?: *#?[\w-]*)? ?: (.+)$|^nvcc (?:fatal|error) *: (.+)$"
 )
-_UNSUPPORTED = re.compile(r"nvcc fatal *: Unsupported gpu architecture")
+_UNSUPPORTED = re.compile(
+    r"nvcc fatal *: Unsupported gpu architecture|nvrtc: error: invalid value for --gpu-architecture"
+)
 _NO_HOST = re.compile(r"nvcc fatal *: Failed to preprocess host compiler properties")
 _INCOMPLETE = re.compile(r"^sh: \d+: \S*?(\w+[+]*): not found", re.MULTILINE)
 _DIED = re.compile(r"nvcc (?:error|fatal) *: *'(\w+[+]*)' died due to signal")
@@ -85,13 +88,13 @@ def environment_of(version: str) -> Environment:
         near = ", ".join(map(str, available_nvcc()))
         raise UsageError(f"there is no nvcc {version}; there are {near}")
     partners = [(_NVVM, wanted), (_CRT, wanted)]
-    partners += [(name, _partner(name, wanted)) for name in (_RUNTIME, _CCCL)]
+    partners += [(name, partner_of(name, wanted)) for name in (_RUNTIME, _CCCL)]
     pins = [PackagePin(name=_NVCC, version=version)]
     pins += [PackagePin(name=name, version=str(each)) for name, each in partners]
     return Environment(kind=KIND, version=version, pins=tuple(pins))
 
 
-def _partner(name: str, nvcc: Version) -> Version:
+def partner_of(name: str, nvcc: Version) -> Version:
     """The newest version of the same minor release that is no newer, or else the oldest of it."""
     known = [each.version for each in wheels(name)]
     same = sorted(each for each in known if _release_of(each) == nvcc.release[:2])
@@ -147,33 +150,33 @@ def only_its_check_failed(end: ProcessEnd, log: str) -> bool:
     return bool(end.exit_code) and _CHECK.search(log) is not None and not _SOURCE_ERROR.search(log)
 
 
-def judge_nvcc(lowering: Lowering) -> Verdict:
-    """The verdict on a run of nvcc that left no PTX."""
+def judge_nvcc(lowering: Lowering, name: str = "nvcc") -> Verdict:
+    """The verdict on a run of nvcc, or of another compiler with its front end, without PTX."""
     end, stage = lowering.end, Stage(lowering.stage)
-    if verdict := stopped(end, stage, "nvcc"):
+    if verdict := stopped(end, stage, name):
         return verdict
     said = _TEMPORARY.sub("(temporary file)", lowering.log)
     last = _words(said.splitlines())
     if died := _DIED.search(said):
-        reason = f"{died[1]} died by a signal, says nvcc"
+        reason = f"{died[1]} died by a signal, says {name}"
         return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=f"{died[1]} died")
     if end.signal is not None:
-        reason = f"nvcc {end.words}: {last}"
+        reason = f"{name} {end.words}: {last}"
         return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=last)
     if lacks := _INCOMPLETE.search(said):
-        reason = f"this nvcc has no {lacks[1]}: its packages do not go together"
+        reason = f"this {name} has no {lacks[1]}: its packages do not go together"
         return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
     if _NO_HOST.search(said):
-        reason = f"nvcc cannot use the host's compiler: {last}"
+        reason = f"{name} cannot use the host's compiler: {last}"
         return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
     if _UNSUPPORTED.search(said):
         return failed(
-            VerdictKind.UNSUPPORTED, stage, f"this nvcc cannot do it: {last}", message=last
+            VerdictKind.UNSUPPORTED, stage, f"this {name} cannot do it: {last}", message=last
         )
     if _SOURCE_ERROR.search(said) or " error: " in said:
-        return failed(VerdictKind.REJECTED, stage, f"nvcc refuses it: {last}", message=last)
+        return failed(VerdictKind.REJECTED, stage, f"{name} refuses it: {last}", message=last)
     return failed(
-        VerdictKind.PASS_FAILURE, stage, f"nvcc ended with {end.words}: {last}", message=last
+        VerdictKind.PASS_FAILURE, stage, f"{name} ended with {end.words}: {last}", message=last
     )
 
 

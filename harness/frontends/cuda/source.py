@@ -1,30 +1,44 @@
 """What a `.cu` file says of itself: its configs, and the headers of the user's that it includes.
 
 A line `// config NAME = VALUE VALUE ...` lists values of a macro, which nvcc gets as
-`-DNAME=VALUE`: template arguments are chosen so too, by an explicit instantiation that names it.
+`-DNAME=VALUE`: template arguments are chosen so too, by an explicit instantiation that names it. A
+line `// launch [KERNEL] block=X[,Y,Z] shared=BYTES` says what nothing else in the file does.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.files.regular_files import read_regular
 from harness.values.errors import ConfigurationError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from harness.values.kernel import Scalar
 
-__all__ = ["configs_of", "display_name", "kernels_in", "read_source", "sources_sha256"]
+__all__ = [
+    "LaunchedBlock",
+    "block_of",
+    "bounds_in",
+    "configs_of",
+    "display_name",
+    "kernels_in",
+    "read_source",
+    "sources_sha256",
+]
 
 _MOST_BYTES = 16 << 20
 _MOST_CONFIGS = 4096
 _CONFIG = re.compile(r"^\s*//\s*config\s+(\w+)\s*=\s*(.*?)\s*$", re.MULTILINE)
+_LAUNCH = re.compile(r"^\s*//\s*launch\b([^\n]*)$", re.MULTILINE)
+_MOST_THREADS = re.compile(r"\.maxntid\s+([\d\s,]+)")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 _MACRO = re.compile(r"[A-Za-z_]\w*")
 _BOUNDS = re.compile(r"__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\)")
@@ -67,6 +81,54 @@ def configs_of(text: str, path: Path) -> list[dict[str, Scalar]]:
     if len(found) > _MOST_CONFIGS:
         raise UsageError(f"{path}: its configs have over {_MOST_CONFIGS:,} combinations")
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchedBlock:
+    """What is known of the block that a kernel is launched with: threads, dynamic shared bytes."""
+
+    threads: int | None = None
+    shared: int | None = None
+
+
+def block_of(text: str, kernel: str, config: Mapping[str, Scalar], path: Path) -> LaunchedBlock:
+    """What the lines `// launch` say of a kernel: `// launch [KERNEL] block=X[,Y,Z] shared=BYTES`.
+
+    A line without a kernel is for those that have none of their own; a size may be the name of a
+    macro of the config.
+
+    Raises:
+        UsageError: a line is malformed, or names no macro.
+    """
+    found: dict[str, str] = {}
+    for line in _LAUNCH.findall(text):
+        words = line.split()
+        named = words.pop(0) if words and "=" not in words[0] else None
+        if named in (None, kernel):
+            sizes = dict(word.partition("=")[::2] for word in words)
+            found = {**found, **sizes} if named else {**sizes, **found}
+        if not words or any(word.partition("=")[0] not in ("block", "shared") for word in words):
+            said = "write `// launch [KERNEL] block=X[,Y,Z] shared=BYTES`"
+            raise UsageError(f"{path}: {said}, not {line.strip()!r}")
+
+    def size(word: str) -> int:
+        value = config.get(word, word)
+        if not _NUMBER.fullmatch(str(value)) or int(value) < 0:
+            raise UsageError(f"{path}: // launch: {word!r} is no size, and no macro of the config")
+        return int(value)
+
+    block, shared = found.get("block"), found.get("shared")
+    return LaunchedBlock(
+        threads=math.prod(size(word) for word in block.split(",")) if block else None,
+        shared=size(shared) if shared else None,
+    )
+
+
+def bounds_in(ptx: str, entry: str) -> int | None:
+    """The most threads that a block may have, as `__launch_bounds__` leaves it in the PTX."""
+    head = re.search(rf"\.entry\s+{re.escape(entry)}\b[^{{]*", ptx)
+    found = _MOST_THREADS.search(head[0]) if head else None
+    return math.prod(int(each) for each in found[1].split(",")) if found else None
 
 
 def kernels_in(text: str) -> list[str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from harness.bench.bench import Kept, Sessions, Workbench
+    from harness.frontends.back_end import BackEnd
     from harness.frontends.base import FrontEnd, Selection
     from harness.processes.hub import Hub
     from harness.values.environment import Environment
@@ -49,13 +50,17 @@ class _NoSessions:
 class _PtxFrontEnd:
     kind = PTX
     title = "PTX"
-    back_end = PTXAS_BACK_END
+    back_ends: tuple[BackEnd, ...] = (PTXAS_BACK_END,)
     suffixes: tuple[str, ...] = (".ptx",)
+    modules: tuple[str, ...] = ()
     stages: tuple[str, ...] = (PTX,)
     options: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
     interprets = False
     patches = False
+
+    def back_end(self, target: Target) -> BackEnd:  # noqa: ARG002
+        return PTXAS_BACK_END
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         return repro_of(path, kernel)
@@ -79,9 +84,6 @@ class _PtxFrontEnd:
 
     def default(self) -> Compiler:
         return _PASS_ON
-
-    def default_assembler(self) -> str:
-        return "latest"
 
     def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:  # noqa: ARG002
         return _NoSessions()

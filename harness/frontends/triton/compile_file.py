@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from harness.bench.bench import Workbench
     from harness.frontends.base import CapturedLaunch
     from harness.frontends.readings import PtxReading
-    from harness.frontends.triton.sessions import LowerResult
+    from harness.frontends.sessions import JobResult
     from harness.processes.hub import ResourceLimits
     from harness.values.outcome import LaunchFacts, Lowering
     from harness.values.toolchain import Assembler
@@ -122,7 +122,7 @@ async def lower_text(
         bench.hub.drop_folder(source)
 
 
-def _read(done: LowerResult) -> Lowered | None:
+def _read(done: JobResult) -> Lowered | None:
     """What a job left."""
     if done.result and done.result.get("is_past"):
         return None

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
     from harness.values.toolchain import Compiler
 
-__all__ = ["OWN_VARIABLES", "child_environment", "user_paths"]
-
-OWN_VARIABLES = frozenset({"HOME", "TMPDIR"})
-"""Each child has a home and a temporary folder of its own, and sets these itself."""
+__all__ = ["child_environment"]
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY")
 
@@ -50,15 +47,6 @@ def child_environment(triton: Compiler) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "",
         **dict(triton.variables),
     }
-
-
-def user_paths() -> list[str]:
-    """The user's PYTHONPATH: for the launch code, not for what runs it."""
-    return [
-        str(Path(entry).absolute())
-        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        if entry
-    ]
 
 
 def _confined(triton: Compiler) -> Mapping[str, str]:

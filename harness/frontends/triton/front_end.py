@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.frontends.base import Adapt, CapturedLaunch, Plan, PlannedLaunch, Selection
+from harness.frontends.launch_code import fetch_launch_code, has_launch_code
 from harness.frontends.planning import cells_of
-from harness.frontends.ptxas_back_end import PTXAS_BACK_END
+from harness.frontends.ptxas_back_end import BUNDLED_BACK_END
+from harness.frontends.reads import withheld
 from harness.frontends.triton.config_source import OPTIONS, config_source
 from harness.frontends.triton.environment import child_environment
 from harness.frontends.triton.ir_inputs import IR_SUFFIXES, repro_of
+from harness.frontends.triton.knobs import NO_KNOBS
 from harness.frontends.triton.lower import (
     capture,
-    fetch_launch_code,
-    has_launch_code,
     lower,
     lowering_key,
     stored_capture,
 )
 from harness.frontends.triton.passes import failing_pass, llvm_of
 from harness.frontends.triton.ptx_reading import read_stored_ptx
-from harness.frontends.triton.reads import withheld
 from harness.frontends.triton.sessions import TritonSessions, child_code_sha256
 from harness.frontends.triton.settings import knobs
 from harness.judging.judge_triton import judge_lowering
@@ -31,7 +31,7 @@ from harness.toolchains.installed import installed_versions
 from harness.toolchains.offered import available_triton
 from harness.values.errors import InfrastructureError
 from harness.values.limits import Limits, limits_of
-from harness.values.toolchain import BUNDLED, TRITON
+from harness.values.toolchain import TRITON
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from harness.bench.bench import Kept, Sessions, Workbench
+    from harness.frontends.back_end import BackEnd
     from harness.frontends.base import FrontEnd
     from harness.frontends.readings import PtxReading
     from harness.processes.hub import Hub
@@ -55,13 +56,17 @@ __all__ = ["TRITON_FRONT_END"]
 class _TritonFrontEnd:
     kind = TRITON
     title = "Triton"
-    back_end = PTXAS_BACK_END
+    back_ends: tuple[BackEnd, ...] = (BUNDLED_BACK_END,)
     suffixes: tuple[str, ...] = IR_SUFFIXES
-    stages: tuple[str, ...] = ("ttir", "ttgir", "llir", "ptx")
+    modules: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ("ttir", "glir", "ttgir", "llir", "ptx")
     options: tuple[str, ...] = OPTIONS
     levels: tuple[str, ...] = ("source", "ttir", "ttgir", "config")
     interprets = True
     patches = True
+
+    def back_end(self, target: Target) -> BackEnd:  # noqa: ARG002
+        return BUNDLED_BACK_END
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         return repro_of(path, kernel)
@@ -93,9 +98,6 @@ class _TritonFrontEnd:
 
     def default(self) -> Compiler:
         return installed_triton()
-
-    def default_assembler(self) -> str:
-        return BUNDLED
 
     def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:
         return TritonSessions(hub, capture_timeout=timeout, capture_memory=memory)
@@ -146,7 +148,7 @@ class _TritonFrontEnd:
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         # The earliest IR there is: Gluon has no TTIR, and an old Triton keeps no source.
-        stored = (lowering.artifacts.get(stage) for stage in ("source", "ttir", "ttgir"))
+        stored = (lowering.artifacts.get(stage) for stage in ("source", "ttir", "glir", "ttgir"))
         return read_stored_ptx(bench, ptx, next(filter(None, stored), None))
 
     async def failing_pass(
@@ -200,7 +202,7 @@ def _cells(
         launch,
         captured,
         nvdisasm=bundled_nvdisasm(captured.compiler),
-        withheld=withheld(reads, child_environment(captured.compiler)),
+        withheld=withheld(reads, child_environment(captured.compiler), NO_KNOBS),
         is_own=is_own,
     )
 

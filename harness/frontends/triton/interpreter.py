@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harness.bench.bench import Kept
+from harness.frontends.launch_code import capture_request
+from harness.frontends.reads import is_unchanged
 from harness.frontends.triton.environment import child_environment
-from harness.frontends.triton.lower import capture_request, launch_key
-from harness.frontends.triton.reads import is_unchanged
+from harness.frontends.triton.lower import launch_key
 from harness.processes.confinement import require_confinement
 from harness.processes.hub import scratch_disk
 from harness.values.check import Departure, Interpretation, Operations

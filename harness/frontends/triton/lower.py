@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.bench.bench import Kept, content_key, has_died, still_valid
-from harness.frontends.base import CapturedLaunch, LaunchCode
-from harness.frontends.triton.capture_request import CaptureRequest
+from harness.files.regular_files import read_regular
+from harness.frontends.base import CapturedLaunch
+from harness.frontends.launch_code import capture_request
+from harness.frontends.reads import is_unchanged
 from harness.frontends.triton.environment import child_environment
-from harness.frontends.triton.reads import is_unchanged
 from harness.frontends.triton.sessions import child_code_sha256, sessions_of
 from harness.frontends.triton.settings import knobs, torch_settings
-from harness.packages.sdists import fetch_sdist, fetch_wheel, is_fetched
 from harness.processes.hub import scratch_disk
 from harness.values.errors import ConfigurationError, InfrastructureError
 from harness.values.outcome import Capture, Lowering, RaisedError
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harness.bench.bench import Workbench
-    from harness.frontends.triton.sessions import LowerResult
-    from harness.values.kernel import LaunchSpec, Repro
+    from harness.frontends.base import LaunchCode
+    from harness.frontends.capture_request import CaptureRequest
+    from harness.frontends.sessions import JobResult
     from harness.values.limits import Limits
     from harness.values.outcome import LaunchFacts
     from harness.values.target import Target
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "capture",
-    "capture_request",
-    "fetch_launch_code",
-    "has_launch_code",
     "launch_key",
     "lower",
     "lowering_key",
@@ -50,91 +48,10 @@ __all__ = [
     "stored_capture",
 ]
 
-_STAGES = ("source", "ttir", "ttgir", "llir", "ptx")
+_STAGES = ("source", "ttir", "glir", "ttgir", "llir", "ptx")
 _MAX_LOG = 1 << 20
 # Where the sources lie; `LaunchCode.identity` says what they are.
 _SOURCES = frozenset({"file", "paths", "bare"})
-
-
-def fetch_launch_code(
-    repro: Repro, launch: LaunchSpec, overrides: Mapping[str, object]
-) -> LaunchCode:
-    """Bring a launch's sources to this machine (cached); nothing of them is run.
-
-    Raises:
-        ConfigurationError: the pinned sdist does not hold the module that the repro names.
-        TriageError: a source cannot be fetched.
-    """
-    if launch.file:
-        return _half_way(launch, launch.file, overrides)
-    paths = [fetch_wheel(pin.package, pin.version, pin.sha256) for pin in repro.requires]
-    bare: tuple[Path, ...] = ()
-    if repro.source:
-        pin = repro.source.pin
-        bare = (_import_root(fetch_sdist(pin.package, pin.version, pin.sha256), repro),)
-    return LaunchCode(
-        file=repro.file,
-        function=launch.function,
-        overrides=overrides,
-        paths=(*paths, *bare),
-        bare=bare,
-        identity={
-            "file": _sha256(repro.file),
-            "path": str(repro.file.resolve()),
-            "pins": [pin.sha256 for pin in repro.requires],
-            "source": repro.source.pin.sha256 if repro.source else None,
-        },
-    )
-
-
-def has_launch_code(repro: Repro) -> bool:
-    """Whether `fetch_launch_code` would fetch nothing."""
-    pins = [*repro.requires, *([repro.source.pin] if repro.source else [])]
-    return all(is_fetched(pin.package, pin.version, pin.sha256) for pin in pins)
-
-
-def _half_way(launch: LaunchSpec, file: Path, overrides: Mapping[str, object]) -> LaunchCode:
-    """IR to go on from: nothing is fetched, nothing is run; the options are all that matters."""
-    options = {parameter.name: parameter.default for parameter in launch.parameters}
-    options |= dict(overrides)  # type: ignore[arg-type]
-    options = {name: value for name, value in options.items() if value is not None}
-    identity = {"file": _sha256(file), "stage": launch.name}
-    return LaunchCode(
-        file=file, function=None, overrides=options, paths=(), bare=(), identity=identity
-    )
-
-
-def _import_root(folder: Path, repro: Repro) -> Path:
-    """The folder of an sdist from which the repro's module can be imported."""
-    assert repro.source is not None
-    parts = repro.source.module.split(".")
-    for root in (folder, folder / "src", *sorted(folder.glob("*/")), *sorted(folder.glob("*/src"))):
-        place = root.joinpath(*parts)
-        if place.with_suffix(".py").is_file() or (place / "__init__.py").is_file():
-            return root
-    raise ConfigurationError(
-        f"{repro.folder / 'repro.yaml'}: source.module: no {repro.source.module!r} "
-        f"in {repro.source.pin.package} {repro.source.pin.version}"
-    )
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def capture_request(code: LaunchCode, target: Target, limits: Limits) -> CaptureRequest:
-    """What a child needs to run the launch as `target` would see it."""
-    return CaptureRequest(
-        file=code.file,
-        function=code.function,
-        overrides=code.overrides,
-        capability=target.capability,
-        limits=limits,
-        paths=code.paths,
-        bare=code.bare,
-        beside=code.beside,
-        injected=code.injected,
-    )
 
 
 async def capture(
@@ -166,7 +83,7 @@ async def capture(
 def launch_key(kind: str, code: LaunchCode, message: Mapping[str, object], triton: Compiler) -> str:
     """By what an answer to `message` is kept: all that the child is sent, and what runs it.
 
-    What the launch code reads besides is looked up again: see `harness.frontends.triton.reads`.
+    What the launch code reads besides is looked up again: see `harness.frontends.reads`.
     """
     # The content of the sources counts, not where a copy of them lies.
     sent = {name: value for name, value in message.items() if name not in _SOURCES}
@@ -196,7 +113,11 @@ def _path_files() -> dict[str, str]:
     packages = [Path(entry) for entry in sys.path if entry.endswith("-packages")]
     patterns = ("*.pth", "__editable__*.py")
     found = (path for each in packages for pattern in patterns for path in each.glob(pattern))
-    return {str(path): _sha256(path) for path in sorted(found) if path.is_file()}
+    return {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(found)
+        if path.is_file()
+    }
 
 
 def stored_capture(
@@ -268,6 +189,8 @@ async def _lower_once(
         )
     bench.cpu_seconds += done.end.cpu
     artifacts = _collect(bench, done)
+    if text := _kernel_text(launch.request, record):
+        artifacts["python"] = bench.store.artifacts.put(text)
     lowering = read_lowering(done)
     bench.hub.drop_folder(done.folder)
     return lowering, artifacts
@@ -303,7 +226,7 @@ def _tail(path: Path) -> str:
         return file.read().decode(errors="replace")
 
 
-def read_lowering(done: LowerResult) -> Lowering:
+def read_lowering(done: JobResult) -> Lowering:
     """The evidence that a job left in its folder."""
     # A result that was written before the process died is whole: it is renamed into place.
     result = done.result or {}
@@ -321,13 +244,28 @@ def read_lowering(done: LowerResult) -> Lowering:
     )
 
 
-def stage_file(done: LowerResult, stage: str) -> Path | None:
+def stage_file(done: JobResult, stage: str) -> Path | None:
     """What Triton stored of one stage, where it came so far."""
     # Triton cuts the name at 150 characters; it is the only one of its kind in the folder.
     return next(iter(sorted(done.folder.glob(f"cache/*/*.{stage}"))), None)
 
 
-def _collect(bench: Workbench, done: LowerResult) -> dict[str, str]:
+def _kernel_text(request: CaptureRequest, record: LaunchFacts) -> bytes | None:
+    """The file that holds the kernel, where it lies beside the launch code or in its packages.
+
+    Its place was said by a child that runs what others wrote: it names no other file of the user's.
+    """
+    file = Path(record.file).resolve()
+    roots = (request.file.resolve().parent, *(path.resolve() for path in request.paths))
+    if file.suffix != ".py" or not any(map(file.is_relative_to, roots)):
+        return None
+    try:
+        return read_regular(file, _MAX_LOG)
+    except ConfigurationError:
+        return None
+
+
+def _collect(bench: Workbench, done: JobResult) -> dict[str, str]:
     """Keep what Triton stored of each stage that it finished, and what the job printed."""
     store = bench.store.artifacts
     artifacts = {}
@@ -335,6 +273,9 @@ def _collect(bench: Workbench, done: LowerResult) -> dict[str, str]:
         found = stage_file(done, stage)
         if found:
             artifacts[stage] = store.put_file(found)
+    # Until Triton 3.8 what Gluon's source becomes is kept under that name alone.
+    if (done.result or {}).get("first_stage") == "glir" and "source" in artifacts:
+        artifacts.setdefault("glir", artifacts["source"])
     with scratch_disk(), (done.folder / "log").open("wb") as log:
         for name in ("stderr", "stdout"):
             # One that was killed at once may not have made them yet.

@@ -1,81 +1,34 @@
-"""Children that run a foreign Triton: one server for each Triton, one session for each capture."""
+"""Sessions of Triton: what its children are asked for."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
-import json
-import os
 import sys
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from harness.files.own_code import code_sha256
 from harness.frontends.programs import interpreter_of
 from harness.frontends.registry import OpenSessions
+from harness.frontends.sessions import ChildProgram, LaunchSessions
 from harness.frontends.triton.environment import child_environment
-from harness.processes.confinement import require_confinement
-from harness.processes.hub import FILE_SIZE, PeerGoneError, is_lost
-from harness.values.errors import CaptureError, InfrastructureError
-from harness.values.outcome import Capture, ProcessEnd
 from harness.values.toolchain import TRITON
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from harness.bench.bench import Workbench
-    from harness.frontends.triton.capture_request import CaptureRequest
-    from harness.processes.hub import Hub, Peer, ResourceLimits
-    from harness.processes.peers import JobEnd
+    from harness.frontends.capture_request import CaptureRequest
+    from harness.frontends.sessions import JobResult
+    from harness.processes.hub import Hub, ResourceLimits
     from harness.values.toolchain import Compiler
 
-__all__ = [
-    "LowerResult",
-    "TritonSessions",
-    "child_code_sha256",
-    "sessions_of",
-]
-
-_GOODBYE_SECONDS = 5.0
-_OVERTIME_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LowerResult:
-    """How the job ended, what it said of itself, and the folder with what it left."""
-
-    end: ProcessEnd
-    result: dict[str, Any] | None
-    progress: dict[str, Any] | None
-    folder: Path
+__all__ = ["TritonSessions", "child_code_sha256", "sessions_of"]
 
 
 @functools.cache
 def child_code_sha256() -> str:
     """Hash of the code that runs in children: part of the key of everything it made."""
-    return code_sha256("children", "frontends/triton/child")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Session:
-    """A capture that goes on; what it and its jobs write lies in its folder."""
-
-    peer: Peer
-    capture: Capture
-    folder: Path
-    ended: asyncio.Future[JobEnd]
-
-    @property
-    def gone(self) -> bool:
-        return self.peer.gone
-
-
-def _most_of_the_memory() -> int:
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 0.8)
+    return code_sha256("children", "frontends/pretend", "frontends/triton/child")
 
 
 def sessions_of(bench: Workbench) -> TritonSessions:
@@ -87,101 +40,19 @@ def sessions_of(bench: Workbench) -> TritonSessions:
     return found
 
 
-class TritonSessions:
-    """Opens sessions on demand and keeps them until they are closed, or die and are replaced.
+def _program(triton: Compiler) -> ChildProgram:
+    keep = () if sys.dont_write_bytecode else ("-X", "keep-bytecode")
+    argv = (interpreter_of(triton), *keep, "-m", "harness.frontends.triton.child")
+    return ChildProgram(argv=argv, env=child_environment(triton))
 
-    Launch code may take `capture_timeout` seconds and `capture_memory` bytes (0: most of the
-    machine's), with all that it starts.
-    """
+
+class TritonSessions(LaunchSessions):
+    """The living captures of Triton."""
 
     def __init__(self, hub: Hub, *, capture_timeout: float, capture_memory: int = 0) -> None:
-        self._hub = hub
-        self._capture_timeout = capture_timeout
-        self._capture_memory = capture_memory or _most_of_the_memory()
-        self._servers: dict[Compiler, asyncio.Task[Peer]] = {}
-        self._sessions: dict[str, asyncio.Task[_Session]] = {}
-
-    async def _server(self, triton: Compiler) -> Peer:
-        task = self._servers.get(triton)
-        if task is None or is_lost(task):
-            task = asyncio.create_task(self._start_server(triton))
-            task.add_done_callback(_hear)
-            self._servers[triton] = task
-        return await asyncio.shield(task)
-
-    async def _start_server(self, triton: Compiler) -> Peer:
-        require_confinement()
-        folder = self._hub.new_folder("server")
-        keep = () if sys.dont_write_bytecode else ("-X", "keep-bytecode")
-        argv = [interpreter_of(triton), *keep, "-m", "harness.frontends.triton.child"]
-        try:
-            peer = await self._hub.spawn(argv, env=child_environment(triton), log=folder / "log")
-        except InfrastructureError as error:
-            raise InfrastructureError(f"Triton {triton.version}: {error}") from error
-        if await peer.event() is None:
-            raise InfrastructureError(f"Triton {triton.version}: its process ended at once")
-        return peer
-
-    async def capture(self, key: str, triton: Compiler, request: CaptureRequest) -> Capture:
-        """The launches of a request; the session stays open under `key` for `lower`.
-
-        Raises:
-            CaptureError: the launch code hung or ended its process.
-            InfrastructureError: this Triton cannot be imported here.
-        """
-        return (await self._session(key, triton, request)).capture
-
-    async def _session(self, key: str, triton: Compiler, request: CaptureRequest) -> _Session:
-        task = self._sessions.get(key)
-        if task is None or is_lost(task):
-            task = asyncio.create_task(self._open(triton, request))
-            task.add_done_callback(_hear)
-            self._sessions[key] = task
-        return await asyncio.shield(task)
-
-    async def _open(self, triton: Compiler, request: CaptureRequest) -> _Session:
-        for _ in range(2):
-            server = await self._server(triton)
-            with contextlib.suppress(PeerGoneError):
-                return await self._open_on(server, request)
-        raise InfrastructureError(f"Triton {triton.version}: its child process died twice")
-
-    async def _open_on(self, server: Peer, request: CaptureRequest) -> _Session:
-        folder = self._hub.new_folder("capture")
-        name, hello = self._hub.expect()
-        limits = {
-            "timeout": None,  # ends with the capture, not with the session
-            "memory": self._capture_memory,
-            "file_size": FILE_SIZE,
-        }
-        message = {"name": name, "folder": str(folder), "capture": request.message()}
-        job, ended = server.start({"op": "open", **message, "limits": limits})
-        captured = asyncio.create_task(_captured(hello, request.file))
-        either: set[asyncio.Future[Any]] = {captured, ended}
-        try:
-            await asyncio.wait(
-                either, timeout=self._capture_timeout, return_when=asyncio.FIRST_COMPLETED
-            )
-            if captured.done() and (opened := captured.result()):
-                peer, capture = opened
-                # Its descendants are jobs from now on, each with limits of its own.
-                server.count_alone(job)
-                return _Session(peer=peer, capture=capture, folder=folder, ended=ended)
-            if not captured.done() and not ended.done():
-                raise CaptureError(
-                    f"{request.file}: the launch code did not end within "
-                    f"{self._capture_timeout:.0f} s; it may compute on real values (see --timeout)"
-                )
-            # It hung up; launch code that closes all its files does so, and lives on.
-            if not (await asyncio.wait({ended}, timeout=_GOODBYE_SECONDS))[0]:
-                server.kill(job)
-            raise CaptureError(_how_it_died(request, await ended, folder))
-        except BaseException:
-            server.kill(job)
-            self._hub.drop_folder(folder)
-            raise
-        finally:
-            captured.cancel()
+        super().__init__(
+            hub, _program, capture_timeout=capture_timeout, capture_memory=capture_memory
+        )
 
     async def lower(
         self,
@@ -193,7 +64,7 @@ class TritonSessions:
         ptxas: Path | None,
         limits: ResourceLimits,
         dump: bool = False,
-    ) -> LowerResult:
+    ) -> JobResult:
         """Compile one record as far as PTX in a fork of the session.
 
         With `dump`, the module before every pass is in its standard error.
@@ -208,7 +79,7 @@ class TritonSessions:
             "dump": dump,
             "limits": limits.message(),
         }
-        return await self._job(triton, self._of_session(key, triton, request), message)
+        return await self.on_record(key, triton, request, message)
 
     async def export(
         self,
@@ -218,14 +89,14 @@ class TritonSessions:
         *,
         record: str,
         limits: ResourceLimits,
-    ) -> LowerResult:
+    ) -> JobResult:
         """What one record is made of, by a fork of the session: see `exporting` in the child.
 
         Raises:
             InfrastructureError: the session died twice while it had this job.
         """
         message = {"op": "export", "key": record, "limits": limits.message()}
-        return await self._job(triton, self._of_session(key, triton, request), message)
+        return await self.on_record(key, triton, request, message)
 
     async def compile_file(
         self,
@@ -235,7 +106,7 @@ class TritonSessions:
         ptxas: Path | None,
         until: str | None,
         limits: ResourceLimits,
-    ) -> LowerResult:
+    ) -> JobResult:
         """Run a file that compiles a kernel, as far as PTX, in a fork without a session.
 
         A file of Triton's IR is compiled with the overrides as its options. With `until`, it ends
@@ -252,109 +123,4 @@ class TritonSessions:
             "limits": limits.message(),
         }
 
-        async def server() -> tuple[Peer, None]:
-            return await self._server(triton), None
-
-        return await self._job(triton, server, message)
-
-    def _of_session(
-        self, key: str, triton: Compiler, request: CaptureRequest
-    ) -> Callable[[], Awaitable[tuple[Peer, Path]]]:
-        async def session() -> tuple[Peer, Path]:
-            found = await self._session(key, triton, request)
-            return found.peer, found.folder
-
-        return session
-
-    async def _job(
-        self,
-        triton: Compiler,
-        where: Callable[[], Awaitable[tuple[Peer, Path | None]]],
-        message: dict[str, Any],
-    ) -> LowerResult:
-        """Have a job done in a new folder; once more by a new child where the first one is gone.
-
-        A child that is confined to a folder gets the new one inside of it.
-        """
-        for _ in range(2):
-            child, around = await where()
-            folder = self._hub.new_folder(message["op"], around)
-            try:
-                # Its supervisor keeps the limits, and lives in a process that ran launch code.
-                end, start_error = await asyncio.wait_for(
-                    child.run({**message, "folder": str(folder)}),
-                    message["limits"]["timeout"] + _OVERTIME_SECONDS,
-                )
-                if start_error:
-                    raise InfrastructureError(f"a compilation could not start: {start_error}")
-            except PeerGoneError:
-                self._hub.drop_folder(folder)
-                continue
-            except asyncio.TimeoutError as error:
-                self._hub.drop_folder(folder)
-                raise InfrastructureError(
-                    "a compilation was not ended at its time limit: the launch code disturbs the "
-                    "process that runs it"
-                ) from error
-            except BaseException:
-                self._hub.drop_folder(folder)
-                raise
-            return LowerResult(
-                end=end,
-                result=_read_json(folder / "result.json"),
-                progress=_read_json(folder / "progress.json"),
-                folder=folder,
-            )
-        raise InfrastructureError(f"Triton {triton.version}: its child process died twice")
-
-    async def close(self, key: str) -> None:
-        """End one session; its memory and its disk space are given back."""
-        task = self._sessions.pop(key, None)
-        if task and task.done() and not task.cancelled() and not task.exception():
-            session = task.result()
-            await session.peer.close()
-            await asyncio.wait({session.ended}, timeout=_GOODBYE_SECONDS)
-            self._hub.drop_folder(session.folder)
-
-
-async def _captured(hello: asyncio.Future[Peer], file: Path) -> tuple[Peer, Capture] | None:
-    """The session's process once its capture is over; None where it died before.
-
-    Raises:
-        CaptureError: what it says is no capture.
-    """
-    peer = await hello
-    event = await peer.event()
-    if event is None:
-        return None
-    try:
-        return peer, msgspec.convert(event.get("captured"), Capture)
-    except msgspec.ValidationError as error:
-        raise CaptureError(
-            f"{file}: the launch code interferes: what its process says of its launches makes no "
-            f"sense ({error}); does it change modules of Python?"
-        ) from error
-
-
-def _hear(task: asyncio.Task[Any]) -> None:
-    """Mark a failure as seen: on a run that is stopped, no task waits for it any more."""
-    if not task.cancelled():
-        task.exception()
-
-
-def _how_it_died(request: CaptureRequest, ended: JobEnd, folder: Path) -> str:
-    if ended.start_error:
-        return f"{request.file}: the launch code could not run: {ended.start_error}"
-    words = ended.end.words + (", see --memory" if ended.end.over_memory else "")
-    log = folder / "capture.err"
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    said = f": {lines[-1][:300]}" if lines else ""
-    return f"{request.file}: the launch code ended its process ({words}){said}"
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
+        return await self.on_server(triton, message)

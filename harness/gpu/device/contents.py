@@ -21,6 +21,8 @@ _LARGEST_MANIFEST = 1 << 28
 _LARGEST_BLOB = 1 << 30
 _MOST = 100_000
 _MOST_RUNS = 1000
+# Of what a launch asks for: whether a GPU has it, its driver says.
+_LARGEST_BUFFER = 1 << 40
 _LONGEST = 86_400.0
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _BYTES = re.compile(r"(?:[0-9a-f]{2}){1,4096}")
@@ -65,6 +67,20 @@ class Contents:
         self.limit, self.repeats = float(limit), repeats
         self.launches = self._listed(manifest, "launches", self._check_launch)
         self.cases = self._listed(manifest, "cases", self._check_case)
+        self.samples, self.timings = self._timed(manifest)
+
+    def _timed(self, manifest: dict[str, Any]) -> tuple[int, list[list[int]]]:
+        """Runs of each case that is timed, and the cases that are timed in turns."""
+        samples, timings = manifest.get("samples", 1), manifest.get("timings", [])
+        if not isinstance(samples, int) or not 0 < samples <= _MOST_RUNS:
+            raise PackError(f"{self.path}: `samples` is no number of runs")
+        last = len(self.cases) - 1
+        if not isinstance(timings, list) or not all(
+            isinstance(group, list) and group and all(_is_size(each, last) for each in group)
+            for group in timings
+        ):
+            raise PackError(f"{self.path}: `timings` are no lists of cases")
+        return samples, timings
 
     def _listed(self, manifest: dict[str, Any], name: str, check: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a function
         found = manifest.get(name)
@@ -89,8 +105,8 @@ class Contents:
         if not isinstance(buffers, list) or not isinstance(arguments, list):
             return "`buffers` and `arguments` are lists"
         for buffer in buffers:
-            if not isinstance(buffer, dict) or not _is_size(buffer.get("size"), _LARGEST_BLOB):
-                return "a buffer has no size, or is over 1 GiB"
+            if not isinstance(buffer, dict) or not _is_size(buffer.get("size"), _LARGEST_BUFFER):
+                return "a buffer has no size, or is over 1 TiB"
             if buffer.get("file") is not None and not _SHA256.fullmatch(str(buffer["file"])):
                 return "a buffer's `file` is no sha256"
         return next(filter(None, (_wrong_argument(a, buffers) for a in arguments)), None)
@@ -146,7 +162,7 @@ def _wrong_argument(argument: object, buffers: list[dict[str, Any]]) -> str | No
     if pointer is not None:
         if not isinstance(pointer, list) or len(pointer) != 2:
             return "a pointer is a buffer and an offset"
-        if not _is_size(pointer[0], len(buffers) - 1) or not _is_size(pointer[1], _LARGEST_BLOB):
+        if not _is_size(pointer[0], len(buffers) - 1) or not _is_size(pointer[1], _LARGEST_BUFFER):
             return "a pointer to no buffer"
     scalar = argument.get("scalar")
     if scalar is not None and not (isinstance(scalar, str) and _BYTES.fullmatch(scalar)):

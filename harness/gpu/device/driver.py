@@ -10,7 +10,7 @@ import ctypes
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["DriverError", "FaultError", "GpuDriver", "RefusedError"]
 
@@ -30,6 +30,7 @@ _DEVICE = {
     "capability_minor": 76,
     "max_shared": 97,
 }
+_L2_BYTES = 38
 _ELEMENTS = (
     "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32_ftz", "tf32",
     "tf32_ftz",
@@ -204,6 +205,59 @@ class GpuDriver:
             self.check("cuMemcpyDtoH_v2", data, ctypes.c_uint64(address), ctypes.c_size_t(size))
         return data.raw[:size]
 
+    def copy(self, to: int, address: int, size: int) -> None:
+        """Copy bytes within the GPU's memory."""
+        places = ctypes.c_uint64(to), ctypes.c_uint64(address)
+        self.check("cuMemcpyDtoD_v2", *places, ctypes.c_size_t(size))
+
+    def fill_behind(self, address: int, byte: int, size: int) -> None:
+        """As `fill`, in the order of launches: this process does not wait for it."""
+        value = ctypes.c_ubyte(byte)
+        self.check("cuMemsetD8Async", ctypes.c_uint64(address), value, ctypes.c_size_t(size), None)
+
+    def l2_bytes(self) -> int:
+        """The size of the L2 cache."""
+        return self._attribute(_L2_BYTES)
+
+    def pci_address(self) -> str:
+        """Where the GPU is, as `0000:0f:00.0`."""
+        address = ctypes.create_string_buffer(64)
+        self.check("cuDeviceGetPCIBusId", address, 64, self._device)
+        return address.value.decode(errors="replace")
+
+    def event(self) -> ctypes.c_void_p:
+        """A mark that the GPU sets when it comes to it, with the time."""
+        event = ctypes.c_void_p()
+        self.check("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
+        return event
+
+    def timed_launch(
+        self,
+        function: ctypes.c_void_p,
+        shape: dict[str, Sequence[int]],
+        shared: int,
+        arguments: Sequence[bytes],
+        events: tuple[ctypes.c_void_p, ctypes.c_void_p],
+    ) -> float:
+        """As `launch`; milliseconds from the first event, before it, to the second, behind it.
+
+        Raises:
+            RefusedError: the driver does not start it.
+            FaultError: it was started, and failed.
+        """
+        start, end = events
+        self.launch(
+            function,
+            shape,
+            shared,
+            arguments,
+            before=lambda: self.check("cuEventRecord", start, None),
+            behind=lambda: self.check("cuEventRecord", end, None),
+        )
+        milliseconds = ctypes.c_float()
+        self.check("cuEventElapsedTime", ctypes.byref(milliseconds), start, end)
+        return milliseconds.value
+
     def tensor_map(self, address: int, wanted: dict[str, object]) -> bytes:
         """The 128 bytes of `cuTensorMapEncodeTiled`; `wanted` is a map as a pack describes it."""
 
@@ -239,8 +293,12 @@ class GpuDriver:
         shape: dict[str, Sequence[int]],
         shared: int,
         arguments: Sequence[bytes],
+        before: Callable[[], None] = lambda: None,
+        behind: Callable[[], None] = lambda: None,
     ) -> None:
         """Launch an entry and wait for its end; `shape` has `grid`, `block` and `cluster`.
+
+        `before` and `behind` are called right before and behind the launch.
 
         Raises:
             RefusedError: the driver does not start it.
@@ -257,10 +315,13 @@ class GpuDriver:
             attribute = _Attribute(id=_CLUSTER_DIMENSION, x=x, y=y, z=z)
             launch.attributes, launch.count = ctypes.pointer(attribute), 1
             self.check("cuFuncSetAttribute", function, _NON_PORTABLE_CLUSTER, 1)
+            before()
             self.check("cuLaunchKernelEx", ctypes.byref(launch), function, addresses, None)
         else:
-            sizes = (ctypes.c_uint(each) for each in (*launch.grid, *launch.block, shared))
+            sizes = [ctypes.c_uint(each) for each in (*launch.grid, *launch.block, shared)]
+            before()
             self.check("cuLaunchKernel", function, *sizes, None, addresses, None)
+        behind()
         status = self._cuda.cuCtxSynchronize()
         del held
         if status != _SUCCESS:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.gpu.device.contents import PackError
 from harness.gpu.device.driver import DriverError, FaultError, GpuDriver
+from harness.gpu.device.memory import GUARD, allocate_buffers, arguments_of
 
 if TYPE_CHECKING:
     import ctypes
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 
     from harness.gpu.device.contents import Contents
 
-__all__ = ["GUARD", "Answer", "execute_case"]
+__all__ = ["WINDOW", "WINDOWS", "Answer", "execute_case", "window_starts"]
 
-GUARD = 1 << 12
-"""Bytes before and behind each buffer. Alignment of the buffer stays that of the allocation."""
+WINDOW, WINDOWS = 1 << 16, 64
+"""Bytes of a window of a large buffer, and how many of them are looked at."""
+_GLIMPSE = 16
+_CHUNK = 1 << 26
 
 Answer = tuple[dict[str, Any], dict[str, bytes]]
 """What one run left, and the bytes that it names by their sha256."""
@@ -67,28 +70,20 @@ def _execute(
     guard = bytes([(0xC3 + 0x11 * run) & 0xFF]) * GUARD
     addresses: list[int] = []
     try:
-        # All of it first: what does not fit is refused before anything is copied. One by one: what
-        # was given is freed when the next is refused.
-        for buffer in launch["buffers"]:
-            addresses.append(gpu.allocate(buffer["size"] + 2 * GUARD))  # noqa: PERF401
-        for buffer, address in zip(launch["buffers"], addresses):  # noqa: B905
-            gpu.fill(address, guard[0], buffer["size"] + 2 * GUARD)
-            if buffer.get("file"):
-                gpu.write(address + GUARD, pack.blob(buffer["file"]))
-        arguments = [_argument(gpu, each, addresses) for each in launch["arguments"]]
+        allocate_buffers(gpu, pack, launch, guard[0], addresses)
+        arguments = arguments_of(gpu, launch, addresses)
         begin()
         started = time.perf_counter()
         gpu.launch(function, launch, launch["shared"], arguments)
         seconds = time.perf_counter() - started
         found: dict[str, Any] = {"buffers": [], "guards": [], "seconds": seconds}
-        blobs = {}
+        blobs: dict[str, bytes] = {}
         for index, (buffer, address) in enumerate(zip(launch["buffers"], addresses)):  # noqa: B905
-            data = gpu.read(address, buffer["size"] + 2 * GUARD)
-            inner = data[GUARD:-GUARD]
-            sha256 = hashlib.sha256(inner).hexdigest()
+            sha256, zones = _read_back(gpu, address, buffer["size"], launch, blobs)
             found["buffers"].append(sha256)
-            blobs[sha256] = inner
-            for side, zone in (("before", data[:GUARD]), ("behind", data[-GUARD:])):
+            if launch.get("digest") and not run:
+                found.setdefault("glimpses", []).append(_glimpse(gpu, address, buffer["size"]))
+            for side, zone in zip(("before", "behind"), zones):  # noqa: B905
                 if zone != guard:
                     changed = [at for at, byte in enumerate(zone) if byte != guard[0]]
                     said = {"buffer": index, "side": side, "bytes": len(changed)}
@@ -105,15 +100,39 @@ def _execute(
     return found, blobs
 
 
-def _argument(gpu: GpuDriver, argument: dict[str, Any], addresses: list[int]) -> bytes:
-    """The bytes of a parameter; of a null pointer where it is nothing else."""
-    if "map" in argument:
-        wanted = argument["map"]
-        buffer, offset = wanted["pointer"]
-        return gpu.tensor_map(addresses[buffer] + GUARD + offset, wanted)
-    if argument.get("pointer") is not None:
-        buffer, offset = argument["pointer"]
-        return int(addresses[buffer] + GUARD + offset).to_bytes(8, "little")
-    if argument.get("scalar") is not None:
-        return bytes.fromhex(str(argument["scalar"]))
-    return bytes(8)
+def _read_back(
+    gpu: GpuDriver, address: int, size: int, launch: dict[str, Any], blobs: dict[str, bytes]
+) -> tuple[str, tuple[bytes, bytes]]:
+    """The sha256 of a buffer and its guard zones; its bytes are put into `blobs`.
+
+    Where only a digest is wanted, no bytes are kept; it is of all of them, or of windows of the
+    buffer, evenly spread.
+    """
+    wanted = launch.get("digest")
+    if not wanted:
+        data = gpu.read(address, size + 2 * GUARD)
+        inner = data[GUARD:-GUARD]
+        sha256 = hashlib.sha256(inner).hexdigest()
+        blobs[sha256] = inner
+        return sha256, (data[:GUARD], data[-GUARD:])
+    digest = hashlib.sha256()
+    step = _CHUNK if wanted == "whole" else WINDOW
+    starts = range(0, size, step) if wanted == "whole" else window_starts(size)
+    for start in starts:
+        digest.update(gpu.read(address + GUARD + start, min(step, size - start)))
+    zones = gpu.read(address, GUARD), gpu.read(address + GUARD + size, GUARD)
+    return digest.hexdigest(), zones
+
+
+def window_starts(size: int) -> list[int]:
+    """Where the windows of a buffer of so many bytes begin."""
+    return sorted({max(0, (size - WINDOW) * n // (WINDOWS - 1)) for n in range(WINDOWS)})
+
+
+def _glimpse(gpu: GpuDriver, address: int, size: int) -> str:
+    """Few bytes of each window, in hexadecimal digits: what kind of numbers there are."""
+    if size < _GLIMPSE:
+        return ""
+    last = (size - _GLIMPSE) // _GLIMPSE
+    places = (_GLIMPSE * (last * n // (WINDOWS - 1)) for n in range(WINDOWS))
+    return b"".join(gpu.read(address + GUARD + at, _GLIMPSE) for at in places).hex()

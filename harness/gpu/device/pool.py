@@ -18,8 +18,10 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from harness.gpu.device.contents import PackError
 from harness.gpu.device.driver import DriverError, GpuDriver
 from harness.gpu.device.execute import execute_case
+from harness.gpu.device.timing import time_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +48,9 @@ class _Worker:
     def __init__(self, pid: int, jobs: int, answers: int) -> None:
         self.pid, self.jobs, self.answers = pid, jobs, answers
         self.received = bytearray()
+        # What it is at: a case, or the cases that it times.
         self.case: int | None = None
+        self.timed: list[int] = []
         self.ready = False
         self.done = 0
         self.until = time.monotonic() + _START_SECONDS
@@ -77,6 +81,9 @@ class GpuPool:
         self._pack, self._size, self._tell = pack, size, tell
         self._waiting: deque[int] = deque(range(len(pack.cases)))
         self._again: set[int] = set()
+        # In the end, one after the other, with nothing else on the GPU.
+        self._timings: deque[list[int]] = deque(pack.timings)
+        self._troubled: set[int] = set()
         self._workers: list[_Worker] = []
         self.facts: dict[str, Any] = {}
 
@@ -91,6 +98,8 @@ class GpuPool:
             while self._waiting or any(worker.case is not None for worker in self._workers):
                 self._fill()
                 self._listen()
+            while self._timings and self.facts:
+                self._time(self._timings.popleft())
         finally:
             for worker in list(self._workers):
                 self._end(worker)
@@ -104,6 +113,20 @@ class GpuPool:
         for worker in list(self._workers):
             if self._is_idle(worker):
                 self._give(worker)
+
+    def _time(self, group: list[int]) -> None:
+        """Time cases in a fresh process, alone; those that went wrong before are left out."""
+        for worker in list(self._workers):
+            self._end(worker)
+        numbers = [number for number in group if number not in self._troubled]
+        if not numbers:
+            return
+        worker = self._start()
+        self._workers.append(worker)
+        worker.timed, worker.case = numbers, numbers[0]
+        os.write(worker.jobs, json.dumps(numbers).encode() + b"\n")
+        while worker in self._workers and worker.case is not None:
+            self._listen()
 
     def _give(self, worker: _Worker) -> None:
         """The next case; one that is tried again only where nothing was done before."""
@@ -185,6 +208,9 @@ class GpuPool:
         """A case has come to its end; where it went wrong, its process is of no more use."""
         number, answers = worker.case, worker.finished
         assert number is not None
+        if worker.timed:
+            self._finish_timing(worker)
+            return
         has_trouble = any(
             message["status"] in ("fault", "hang", "died") or message.get("guards")
             for message, _ in answers
@@ -193,11 +219,29 @@ class GpuPool:
             self._again.add(number)
             self._waiting.append(number)
         else:
+            if any(message["status"] != "ended" for message, _ in answers):
+                self._troubled.add(number)
             for message, blobs in answers:
                 self._tell(message, blobs)
         worker.case, worker.finished, worker.done = None, [], worker.done + 1
         if has_trouble:
             self._end(worker)
+
+    def _finish_timing(self, worker: _Worker) -> None:
+        """Times came, or the process ended before: then no time is known of the rest."""
+        known = set()
+        words = "the process that timed it did not come to its end"
+        for message, blobs in worker.finished:
+            if message["status"] in ("timed", "untimed"):
+                known.add(message["case"])
+                self._tell(message, blobs)
+            elif message["status"] == "failed":
+                words = message["words"]
+        for number in worker.timed:
+            if number not in known:
+                self._tell({"case": number, "status": "untimed", "words": words}, {})
+        worker.case, worker.finished = None, []
+        self._end(worker)
 
     def _lost(self, worker: _Worker) -> None:
         """A process is gone: what it was at is its case's doing."""
@@ -261,11 +305,27 @@ def _serve(path: str, jobs: int, answers: int, parent: int) -> None:
 
     with os.fdopen(jobs) as lines:
         for line in lines:
-            for message, blobs in execute_case(gpu, pack, int(line), begin):
+            number = json.loads(line)
+            if isinstance(number, list):
+                _serve_timing(gpu, pack, number, begin, answers)
+                continue
+            for message, blobs in execute_case(gpu, pack, number, begin):
                 fresh = {name: data for name, data in blobs.items() if name not in sent}
                 sent.update(fresh)
                 _send(answers, message, fresh)
             _send(answers, {"status": "next"})
+
+
+def _serve_timing(
+    gpu: GpuDriver, pack: Contents, numbers: list[int], begin: Callable[[], None], answers: int
+) -> None:
+    """Time these cases; what the driver says where it does not, for all that have no time."""
+    try:
+        for message in time_cases(gpu, pack, numbers, begin):
+            _send(answers, message)
+    except (DriverError, PackError) as error:
+        _send(answers, {"status": "failed", "words": str(error)})
+    _send(answers, {"status": "next"})
 
 
 def _send(pipe: int, message: dict[str, Any], blobs: dict[str, bytes] | None = None) -> None:

@@ -57,7 +57,7 @@ class _Results:
                 self.line(blob=sha256, size=len(data), data=packed)
         self.line(**message)
         status = message["status"]
-        if message["run"] in (None, self._pack.repeats - 1):
+        if message.get("run") in (None, self._pack.repeats - 1):
             self.counts[status] = self.counts.get(status, 0) + 1
 
 
@@ -108,6 +108,8 @@ def _execute(pack: Contents, out: str | None, jobs: int | None) -> int:
 
 def _inspect(pack: Contents) -> None:
     print(f"pack {pack.sha256[:12]}: {len(pack.cases)} cases, {pack.repeats} runs each")  # noqa: T201
+    for group in pack.timings:
+        print(f"timed in turns, {pack.samples} runs each: cases {group}")  # noqa: T201
     for number, launch in enumerate(pack.launches):
         shape = " ".join(f"{name} {launch[name]}" for name in ("grid", "block", "cluster"))
         sizes = [buffer["size"] for buffer in launch["buffers"]]

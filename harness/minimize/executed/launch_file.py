@@ -24,6 +24,12 @@ _MOST_WRITTEN = 64
 
 _MAIN = """
 
+if __name__ == "__main__":  # on a GPU: what it computes
+    for name, values in launch().items():
+        print(name, values)
+"""
+_COMPARING_MAIN = """
+
 if __name__ == "__main__":  # on a GPU: with and without a pipeline
     ours, plain = launch(), launch(num_stages=1)
     for name in ours:
@@ -44,10 +50,12 @@ def launch_text(
     contents: Mapping[str, bytes],
     *,
     exact: bool,
+    compares: bool,
     header: str,
 ) -> str:
     """The file: `header` is its docstring, `contents` are the buffers by their sha256.
 
+    As a program it says how far its results are from those without a pipeline, where `compares`.
     Floating-point buffers hold random numbers, or (`exact`) those that were recorded, read from
     files beside it (`recorded_name`). Memory that nothing wrote is asked for, and no more.
 
@@ -61,7 +69,7 @@ def launch_text(
         f'"""{header.strip()}\n"""\n\n'
         + "\n".join(imports)
         + f"\n{standalone.code.strip()}\n\n\ndef launch(num_stages={writer.stages}):\n{body}\n"
-        + _MAIN
+        + (_COMPARING_MAIN if compares else _MAIN)
     )
 
 

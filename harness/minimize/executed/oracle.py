@@ -1,36 +1,36 @@
 """What any Triton's PTX of a standalone file computes, on inputs that were recorded once.
 
 Where a result is held to another one, that is what the same file computes when it is compiled for
-another target: so a candidate may compute anything, as long as the two should agree.
+another target, or by another Triton: so a candidate may compute anything, as long as the two should
+agree.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from harness.bench.bench import Kept, Workbench
+from harness.bench.bench import Workbench
 from harness.cells.evaluate import cell_evidence
 from harness.emulator.values import Budget, Schedule
 from harness.frontends.base import CapturedLaunch, PlannedCell
-from harness.frontends.triton.compile_file import lower_text
+from harness.frontends.triton.compile_file import Lowered, lower_text
 from harness.frontends.triton.one_file import StandaloneError, read_standalone
 from harness.judging.judge import judge as judge_compilation
-from harness.minimize.reduction.ask_ptxas import reaction_of
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.processes.hub import ResourceLimits
-from harness.runs.emulating import emulate
+from harness.runs.emulating import Once, emulate_once
 from harness.runs.executing import run_evidence
 from harness.runs.jobs import Ran, RunTrial
 from harness.runs.judging import Judgement, Trusted, judge
-from harness.runs.launching import NotRunError, emulation_of
+from harness.runs.launching import NotRunError, emulation_of_text
 from harness.runs.references import Found
-from harness.values.outcome import Lowering, ProcessEnd
+from harness.values.outcome import ProcessEnd
 from harness.values.run import LaunchVariant, RunVerdict
 from harness.values.standalone import FileLaunch
 from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
-__all__ = ["TWICE", "ExecutedOracle"]
+__all__ = ["TWICE", "ExecutedOracle", "reaction_of_run"]
 
 _PLAIN = Schedule(warps="lockstep", completion="early")
 TWICE = (RunTrial(schedule=_PLAIN), RunTrial(schedule=replace(_PLAIN, garbage=1)))
@@ -42,7 +42,8 @@ class ExecutedOracle:
     """Compiles a standalone file as the cell is compiled, and executes it as `variant` says.
 
     `beside` is the launch captured for the target that the result is compared with; None where
-    what is found needs no comparison. `launch` is that of the original: what a candidate says of
+    what is found needs no comparison. It is compiled by the same compiler, or always by that of
+    `beside_compiler`. `launch` is that of the original: what a candidate says of
     its arguments has to be true of what they are.
     """
 
@@ -53,6 +54,7 @@ class ExecutedOracle:
     budget: Budget
     launch: FileLaunch
     beside: CapturedLaunch | None = None
+    beside_compiler: Compiler | None = None
     words: str = "the same file"
 
     def is_possible(self, text: str) -> bool:
@@ -83,25 +85,28 @@ class ExecutedOracle:
         if isinstance(lowering, Reaction):
             return lowering
         try:
-            wanted = emulation_of(self.bench, lowering, self.variant, self.trials, self.budget)
-            emulated = (await emulate(self.bench, wanted)).value
+            once = await self._execute(lowering, self.trials)
             trusted = await self._trusted(text, tool, limits)
         except NotRunError as error:
-            return _reaction(Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error)))
-        ptx = self.bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
-        found = Found(trusted=trusted)
+            return reaction_of_run(Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error)))
+        emulated = once.emulated
         evidence = run_evidence(
-            self.bench.store, self.variant, emulated.runs, found, ptx, emulated.problem
+            once.contents.__getitem__,
+            self.variant,
+            emulated.runs,
+            Found(trusted=trusted),
+            lowering.ptx or "",
+            emulated.problem,
         )
         judgement = judge(evidence)
         if judgement.verdict is RunVerdict.WRONG_RESULT and _has_garbage(emulated.runs):
             reason = "it depends on what nothing wrote"
-            return _reaction(Judgement(verdict=RunVerdict.UNINITIALISED, reason=reason))
-        return _reaction(judgement)
+            return reaction_of_run(Judgement(verdict=RunVerdict.UNINITIALISED, reason=reason))
+        return reaction_of_run(judgement)
 
     async def _lower(
         self, launch: CapturedLaunch, text: str, limits: ResourceLimits
-    ) -> Kept[Lowering] | Reaction:
+    ) -> Lowered | Reaction:
         lowered = await lower_text(self.bench, launch, text, ptxas=None, limits=limits)
         assert lowered is not None, "it is compiled to the end"
         if lowered.ptx is None:
@@ -111,30 +116,43 @@ class ExecutedOracle:
                 limits=self.cell.limits,
                 lowering=lowered.lowering,
             )
-            return reaction_of(judge_compilation(evidence), evidence)
-        ptx = self.bench.store.artifacts.put(lowered.ptx.encode())
-        return Kept(value=lowered.lowering, key="", artifacts={"ptx": ptx}, cached=False)
+            found = judge_compilation(evidence)
+            reason = f"it does not compile: {found.kind.value}, {found.reason}"
+            return reaction_of_run(Judgement(verdict=RunVerdict.NOT_RUN, reason=reason))
+        return lowered
+
+    async def _execute(self, lowered: Lowered, trials: tuple[RunTrial, ...]) -> Once:
+        """Execute it on the inputs of the variant; nothing is kept.
+
+        Raises:
+            NotRunError: arguments and PTX do not fit.
+        """
+        ptx, metadata = lowered.ptx or "", lowered.lowering.metadata
+        wanted = emulation_of_text(ptx, metadata, self.variant, trials, self.budget)
+        get = self.bench.store.artifacts.get
+        contents = {each.sha256: get(each.sha256) for each in self.variant.buffers}
+        return await emulate_once(self.bench, wanted, ptx, contents)
 
     async def _trusted(
         self, text: str, tool: Compiler, limits: ResourceLimits
     ) -> tuple[Trusted, ...]:
-        """What the file computes for the other target.
+        """What the file computes for the other target, or by the other compiler.
 
         Raises:
             NotRunError: it cannot be determined there, or depends on garbage.
         """
         if self.beside is None:
             return ()
-        launch = replace(self.beside, compiler=tool)
+        launch = replace(self.beside, compiler=self.beside_compiler or tool)
         lowering = await self._lower(launch, text, limits)
         if isinstance(lowering, Reaction):
             raise NotRunError(f"{self.words} does not compile: {lowering.reason}")
-        wanted = emulation_of(self.bench, lowering, self.variant, TWICE, self.budget)
-        runs = (await emulate(self.bench, wanted)).value.runs
+        once = await self._execute(lowering, TWICE)
+        runs = once.emulated.runs
         is_fine = len(runs) == len(TWICE) and not any(each.not_run or each.faults for each in runs)
         if not is_fine or runs[0].buffers != runs[1].buffers:
             raise NotRunError(f"{self.words} depends on what nothing wrote, or cannot be run")
-        buffers = tuple(map(self.bench.store.artifacts.get, runs[0].buffers))
+        buffers = tuple(once.contents[name] for name in runs[0].buffers)
         return (Trusted(words=self.words, buffers=buffers, is_final=True),)
 
 
@@ -148,7 +166,8 @@ def _has_garbage(runs: tuple[Ran, ...]) -> bool:
     )
 
 
-def _reaction(judgement: Judgement) -> Reaction:
+def reaction_of_run(judgement: Judgement) -> Reaction:
+    """A verdict of a run, as fingerprints want it."""
     kind = VerdictKind(judgement.verdict.value)
     verdict = Verdict(kind=kind, reason=judgement.reason, stage=Stage.RUN)
     return Reaction(

@@ -98,14 +98,26 @@ def _without_debug(document: Document) -> Document:
 
 
 def _without_unused(document: Document) -> Document:
-    """No labels, variables and parameters of entries that nothing names."""
-    used = Counter(name for one in document.statements for name in NAME.findall(one.code))
+    """No labels and variables that nothing names."""
+    used = _uses(document)
+    unused = [
+        place
+        for place, one in enumerate(document.statements)
+        if (name := one.label or _variable(one)) and used[name] == 1
+    ]
+    return document.without(unused) if unused else document
+
+
+def _uses(document: Document) -> Counter[str]:
+    return Counter(name for one in document.statements for name in NAME.findall(one.code))
+
+
+def _without_unused_parameters(document: Document) -> Document:
+    """No parameters of entries that nothing names."""
+    used = _uses(document)
     changes: dict[int, Sequence[Statement]] = {}
     for place, one in enumerate(document.statements):
-        name = one.label or _variable(one)
-        if name and used[name] == 1:
-            changes[place] = ()
-        elif one.kind is StatementKind.HEAD and (head := read_head(one.code)) and head.is_entry:
+        if one.kind is StatementKind.HEAD and (head := read_head(one.code)) and head.is_entry:
             kept = [each for each in head.parameters if used[each.name] > 1]
             if len(kept) < len(head.parameters):
                 changes[place] = [_as_head(one, replace(head, parameters=tuple(kept)))]
@@ -193,6 +205,7 @@ _STEPS: tuple[Callable[[Document], Document], ...] = (
     _plain,
     without_scopes,
     _without_unused,
+    _without_unused_parameters,
     _numbered_registers,
     _short_names,
 )

@@ -1,4 +1,4 @@
-"""What every ptxas at hand does with the original PTX, and how it is asked."""
+"""What every installed ptxas does with the original PTX, and how it is asked."""
 
 from __future__ import annotations
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
 
 from harness.bench.once import script_words
 from harness.bisect.confidence import Tally, runs_to_trust
 from harness.minimize.ptx.references import look_around, oracle_limits, same_from_index
-from harness.minimize.ptx.work import PtxDriver, PtxWork, size_of, undefined_count
+from harness.minimize.ptx.report import ptx_report
+from harness.minimize.ptx.work import PtxDriver, PtxWork, size_of
 from harness.minimize.reduction.ask_ptxas import PtxOracle
 from harness.minimize.reduction.fingerprint import Fingerprint, guards_of
 from harness.minimize.reduction.held import HeldReduction
@@ -20,7 +21,7 @@ from harness.minimize.reduction.references import AtHand
 from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
 from harness.processes.hub import ResourceLimits
 from harness.values.row import Row
-from harness.values.toolchain import BUNDLED, Assembler
+from harness.values.toolchain import Assembler
 from harness.values.verdict import VerdictKind
 
 __all__ = ["minimize_ptx"]
@@ -65,7 +66,9 @@ async def minimize_ptx(reducing: Reducing) -> Minimization | Uninteresting:
     folder.keep(best)
     driver = PtxDriver(is_defined=options.is_defined)
     held = HeldReduction(name="ptxas", work=work, interest=interest, at_hand=at_hand, driver=driver)
-    under_way = PtxWork(held=held, oracle=oracle, is_defined=options.is_defined)
+    under_way = PtxWork(
+        held=held, oracle=oracle, is_defined=options.is_defined, said=_said_by(interest)
+    )
     is_done = reducing.begin(
         work,
         "ptx",
@@ -76,15 +79,22 @@ async def minimize_ptx(reducing: Reducing) -> Minimization | Uninteresting:
     await under_way.run(is_done=is_done)
     if work.ending in (Ending.FINISHED, Ending.BUDGET):
         with contextlib.suppress(asyncio.CancelledError):
-            await _look_longer(under_way, ptxas, how.limits)
+            await _look_longer(under_way, oracle, ptxas, how.limits)
     work.finish(is_minimal=under_way.is_minimal)
-    return _report(reducing, under_way, ptxas)
+    return ptx_report(
+        reducing,
+        under_way,
+        ptxas,
+        text,
+        flags=oracle.question.flags,
+        limit=oracle.limits.timeout,
+    )
 
 
 async def _interest(
     reducing: Reducing, oracle: PtxOracle, text: str, ptxas: Assembler
 ) -> tuple[Interest[Assembler], AtHand[Assembler]]:
-    """What a candidate has to show; and what every version at hand does with the original."""
+    """What a candidate has to show; and what every installed version does with the original."""
     condition, script = reducing.subject.condition, reducing.options.script
     is_failure = condition is None and script is None
     fingerprint = Fingerprint(
@@ -155,7 +165,23 @@ async def _try_again(
     return tally
 
 
-async def _look_longer(under_way: PtxWork, ptxas: Assembler, limits: ResourceLimits) -> None:
+def _said_by(
+    interest: Interest[Assembler],
+) -> Callable[[str], Awaitable[tuple[bool, str]]] | None:
+    """What a script says of a text, in words; None where there is none."""
+    if interest.predicate is None:
+        return None
+
+    async def said(text: str) -> tuple[bool, str]:
+        holds = await interest.holds(text)
+        return holds, "still interesting" if holds else "the script says no"
+
+    return said
+
+
+async def _look_longer(
+    under_way: PtxWork, oracle: PtxOracle, ptxas: Assembler, limits: ResourceLimits
+) -> None:
     """Say whether what is taken for a hang would have come to an end after all."""
     interest, work = under_way.held.interest, under_way.held.work
     first = under_way.held.at_hand.reactions.get(ptxas.version)
@@ -164,8 +190,8 @@ async def _look_longer(under_way: PtxWork, ptxas: Assembler, limits: ResourceLim
     if first.verdict is not VerdictKind.TIMEOUT:
         return
     work.watch.stage("checking with more time whether it ends")
-    longer = min(limits.timeout, _LONGER * under_way.oracle.limits.timeout)
-    last = await under_way.oracle.react(work.best, ptxas, replace(limits, timeout=longer))
+    longer = min(limits.timeout, _LONGER * oracle.limits.timeout)
+    last = await oracle.react(work.best, ptxas, replace(limits, timeout=longer))
     if last.verdict is VerdictKind.TIMEOUT:
         work.notes.append(f"what is left did not end within {longer:.0f} s either")
     else:
@@ -181,46 +207,4 @@ def _not_in_ptx(row: Row, at_hand: AtHand[Assembler], ptxas: Assembler) -> Unint
             f"the cell is {row.verdict} ({row.reason}), but its PTX alone makes ptxas "
             f"{ptxas.version} say {reaction.verdict.value}: {reaction.reason}"
         )
-    )
-
-
-def _report(reducing: Reducing, under_way: PtxWork, ptxas: Assembler) -> Minimization:
-    subject, held = reducing.subject, under_way.held
-    at_hand, work, interest = held.at_hand, held.work, held.interest
-    text = subject.text or ""
-    reaction = at_hand.reactions.get(ptxas.version)
-    is_file = subject.cell.raw_ptx is not None
-    return Minimization(
-        kernel=Path(subject.row.kernel).name if is_file else subject.row.kernel,
-        short=subject.row.short,
-        target=str(subject.question.target),
-        flags=under_way.oracle.question.flags,
-        level="ptx",
-        ptxas=ptxas.version,
-        packages={v: tool.origin for v, tool in at_hand.tools.items() if tool.origin != BUNDLED},
-        fingerprint=interest.fingerprint,
-        reaction=reaction,
-        reason=reaction.reason if reaction else subject.row.reason,
-        stage=subject.row.stage,
-        triton=subject.row.compiler_version,
-        limit=under_way.oracle.limits.timeout,
-        path=str(work.folder.path),
-        as_version=at_hand.as_version,
-        original_text=text,
-        text=work.best,
-        original=size_of(text),
-        minimized=work.size,
-        tests=work.all_tests,
-        calls=work.all_calls,
-        seconds=work.seconds,
-        ending=work.ending,
-        trouble=work.trouble,
-        versions=held.versions,
-        ablation=under_way.ablation,
-        not_ablated=under_way.not_ablated,
-        is_minimal=under_way.is_minimal,
-        is_defined=under_way.is_defined,
-        undefined=(undefined_count(text), undefined_count(work.best)),
-        passes=dict(work.passes),
-        notes=(*work.notes, *subject.notes),
     )

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from harness.minimize.ptx.defined import undefined_registers
 from harness.minimize.ptx.order import count_instructions, reduce_ptx, single_deletions
-from harness.minimize.reduction.ask_ptxas import PtxOracle
 from harness.minimize.reduction.fingerprint import Fingerprint, Reaction
 from harness.minimize.reduction.held import Driven, HeldReduction
+from harness.minimize.reduction.interest import Oracle
 from harness.minimize.reduction.result import Ablation, Ending, Size
 from harness.minimize.reduction.tests import Effort
 from harness.ptx.document import parse
@@ -71,11 +71,15 @@ class PtxDriver:
 
 @dataclass(slots=True, kw_only=True)
 class PtxWork:
-    """A reduction of PTX, and what was found out about the result."""
+    """A reduction of PTX, and what was found out about the result.
+
+    `said`, where a predicate decides, is what it says of a text, in words.
+    """
 
     held: HeldReduction[Assembler]
-    oracle: PtxOracle
+    oracle: Oracle[Assembler]
     is_defined: bool
+    said: Callable[[str], Awaitable[tuple[bool, str]]] | None = None
     ablation: tuple[Ablation, ...] = ()
     not_ablated: int = 0
 
@@ -112,9 +116,8 @@ class PtxWork:
         interest = self.held.interest
         if not self.oracle.is_possible(text):
             return Ablation(instruction=instruction, is_needed=True, words="it is not valid PTX")
-        if interest.predicate:
-            holds = await interest.holds(text)
-            words = "still interesting" if holds else "the script says no"
+        if self.said:
+            holds, words = await self.said(text)
             return Ablation(instruction=instruction, is_needed=not holds, words=words)
         if self.is_defined and undefined_count(text) > undefined_count(self.held.work.best):
             words = "a register is read that nothing may have written (--defined)"

@@ -194,11 +194,11 @@ class Reducer(Generic[D]):
         return said
 
     def begin(self, name: str, document: D) -> ReductionTest | None:
-        """The test of a document, begun unless it was before; None if nothing may be spent."""
+        """The test of a document, started unless it was before; None if nothing may be spent."""
         return self._tests.begin(name, self._complete(document))
 
     def is_spent(self) -> bool:
-        """Whether no further test may be begun."""
+        """Whether no further test may be started."""
         return self._tests.is_spent()
 
     def is_known(self, document: D) -> bool:

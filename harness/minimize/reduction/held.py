@@ -111,10 +111,10 @@ class HeldReduction(Generic[T]):
         self.work.heard(pass_name, tests, text=text)
 
     async def _ask_all(self) -> dict[str, Reaction]:
-        """What every version at hand does; with a script, none is asked."""
+        """What every installed version does; with a script, none is asked."""
         if self.interest.fingerprint.script:
             return {}
-        self.work.watch.stage(f"asking every {self.name} at hand")
+        self.work.watch.stage(f"asking every installed {self.name}")
         return await ask_all(self.interest.oracle, self.work.best, self.at_hand.tools.values())
 
     def _strayed(self, now: Mapping[str, Reaction]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.bench.bench import Workbench
 from harness.cells.run import CompileOptions
@@ -19,6 +20,9 @@ from harness.minimize.reduction.result import Ending, Size
 from harness.minimize.reduction.subject import Subject
 from harness.minimize.reduction.tests import Effort
 from harness.values.row import Row
+
+if TYPE_CHECKING:
+    from harness.runs.raw_ptx import RawInputs
 
 __all__ = ["STARTED_OVER", "MinimizeOptions", "Reducing", "ReductionStep", "Watch", "Work"]
 
@@ -34,7 +38,8 @@ class MinimizeOptions:
 
     `condition` or `script` say what a candidate has to show, else it is the failure that is found.
     `folder_of` names the output folder by the row that is reduced. `seconds` and `tests` bound this
-    run. With `run`, what is followed is what the PTX computes when it is executed.
+    run. With `run`, what is followed is what the PTX computes when it is executed; `inputs` are
+    what a file of PTX is launched with.
     """
 
     folder_of: Callable[[Row], Path]
@@ -47,6 +52,7 @@ class MinimizeOptions:
     seed: int = 0
     is_defined: bool = False
     run: bool = False
+    inputs: RawInputs | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

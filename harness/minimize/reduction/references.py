@@ -1,4 +1,4 @@
-"""Which versions hold the failure in place: what every version at hand does with the original."""
+"""Which versions hold the failure in place: what every installed version does with the original."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ from harness.minimize.reduction.fingerprint import (
     Reaction,
     accepting_neighbours,
 )
+from harness.values.run import RunRow
+from harness.values.verdict import Stage
 
 __all__ = [
     "LAUNCH_FILE",
@@ -99,7 +101,8 @@ class Minimization:
     `undefined` counts the registers that are read though nothing may have written them, in the
     original and now. `tests`, `calls` and `seconds` are of all runs that worked on it.
     `run_command` executes what is left, where that is what was looked at: a file with a launch
-    among `run_files`.
+    among `run_files`; `shown` is what came out. `is_comparing`: as a program for a GPU that file
+    says how far its results are from those without a pipeline.
     """
 
     kernel: str
@@ -134,6 +137,8 @@ class Minimization:
     is_minimal: bool | None = None
     run_command: str | None = None
     run_files: Mapping[str, bytes] = field(default_factory=dict)
+    shown: RunRow | None = None
+    is_comparing: bool = False
     is_defined: bool = False
     undefined: tuple[int, int] = (0, 0)
     passes: Mapping[str, PassCount] = field(default_factory=dict)
@@ -151,8 +156,18 @@ class Minimization:
         return data.decode() if data is not None else self.text
 
     @property
+    def is_executed(self) -> bool:
+        """Whether what it computes was looked at, and not how it compiles."""
+        return self.stage == Stage.RUN.value
+
+    @property
     def compiler(self) -> str:
-        """Whose versions `versions` compares: ptxas for PTX, Triton for what it compiles."""
+        """Whose versions `versions` compares: ptxas for PTX, Triton for what it compiles.
+
+        No version is compared where PTX is executed.
+        """
+        if self.level == "ptx" and self.is_executed:
+            return "the emulator"
         return "ptxas" if self.level == "ptx" else "Triton"
 
     @property
@@ -184,6 +199,8 @@ class Minimization:
 
     @property
     def _neighbours(self) -> tuple[str | None, str | None]:
+        if not self.versions:
+            return None, None
         answers = {line.version: line.original for line in self.versions}
         return accepting_neighbours(answers, self.fingerprint.bad)
 

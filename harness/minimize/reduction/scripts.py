@@ -73,12 +73,16 @@ def headline_of(found: Minimization) -> str:
         return f"the script says so: {found.fingerprint.script}"
     condition = found.fingerprint.condition
     said = spell(condition) if condition is not None else found.reason
+    # The file with a launch has inputs of its own.
+    said = found.shown.run_reason if found.shown else said
     return " ".join(f"{compilers_of(found)} on {found.target}: {said}".split())
 
 
 def compilers_of(found: Minimization) -> str:
     """What is at work at this level."""
     ptxas = f"ptxas {found.ptxas}"
+    if found.is_executed and found.level == "ptx":
+        return f"PTX of Triton {found.triton}" if found.triton else "PTX"
     if found.level == "ptx":
         return ptxas
     is_seen = found.stage in (None, Stage.CUBIN.value)
@@ -112,8 +116,10 @@ def test_script(found: Minimization) -> str | None:
     if found.fingerprint.script is not None:
         words = "# The predicate that was given: exit status 0 means interesting."
         return f"#!/bin/sh\n{words}\nexec {found.fingerprint.script}\n"
+    if found.is_executed:
+        return None
     if found.level != "ptx":
-        if found.fingerprint.signature is None or found.level == "config" or _is_executed(found):
+        if found.fingerprint.signature is None or found.level == "config":
             return None
         return render_template(
             "minimized/test_source.sh.j2",
@@ -130,7 +136,7 @@ def test_script(found: Minimization) -> str | None:
 
 def repro_script(found: Minimization) -> str | None:
     """The one command that shows it, None where a shell cannot recognise it."""
-    if _is_executed(found):
+    if found.is_executed:
         return found.run_command and render_template(
             "minimized/repro_executed.sh.j2",
             headline=headline_of(found),
@@ -161,11 +167,6 @@ def repro_script(found: Minimization) -> str | None:
         advice=_advice(found, found.ptxas),
         file="min.ptx",
     )
-
-
-def _is_executed(found: Minimization) -> bool:
-    """Whether what it computes was looked at, and not how it compiles."""
-    return found.stage == Stage.RUN.value
 
 
 def _compile_ir(found: Minimization) -> str:

@@ -22,7 +22,7 @@ class PassCount:
 
 
 class ReductionTest:
-    """A test that was begun. It may be heard more than once."""
+    """A test that was started. It may be heard more than once."""
 
     __slots__ = ("_pending", "said")
 
@@ -78,7 +78,7 @@ class Tests(Generic[D]):
         self._known: dict[bytes, ReductionTest] = {}
 
     def begin(self, name: str, document: D) -> ReductionTest | None:
-        """The test of a document, begun unless it was before; None if nothing may be spent."""
+        """The test of a document, started unless it was before; None if nothing may be spent."""
         digest = self._digest(document)
         if digest not in self._known:
             if self.is_spent():
@@ -97,7 +97,7 @@ class Tests(Generic[D]):
         self._known[self._digest(document)] = ReductionTest(None)
 
     def is_spent(self) -> bool:
-        """Whether no further test may be begun."""
+        """Whether no further test may be started."""
         if not self.is_over:
             most = self._effort.max_tests
             self.is_over = (most is not None and self.count >= most) or self._effort.is_time_up()

@@ -1,4 +1,4 @@
-"""What a reduction found: the files of its folder, and what is printed."""
+"""What a reduction found: the files of its folder, what is printed, and the document."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ import json
 import re
 import shlex
 from dataclasses import dataclass
+from typing import Any
 
 from harness.judging.conditions import spell
 from harness.minimize.reduction.fingerprint import Answer
-from harness.minimize.reduction.result import Ending, Minimization, spans_of, versions_document
+from harness.minimize.reduction.result import (
+    Ending,
+    Minimization,
+    Uninteresting,
+    spans_of,
+    versions_document,
+)
 from harness.minimize.reduction.scripts import (
     compile_options,
     compilers_of,
@@ -20,9 +27,17 @@ from harness.minimize.reduction.scripts import (
 )
 from harness.tables.said import BLANK, Block, GridColumn, SaidGrid, Tone, say
 from harness.tables.templates import render_template
+from harness.values.row import SCHEMA
 from harness.values.verdict import VerdictKind
 
-__all__ = ["MEASURES", "folder_files", "minimization_said", "pattern_words"]
+__all__ = [
+    "MEASURES",
+    "folder_files",
+    "minimization_document",
+    "minimization_said",
+    "nothing_document",
+    "pattern_words",
+]
 
 _WORDS = {
     Answer.SAME: "fails this way",
@@ -156,7 +171,7 @@ def _several(words: tuple[str, ...]) -> str:
 
 
 def pattern_words(found: Minimization) -> str:
-    """Whether original and result have the same answers on every version at hand."""
+    """Whether original and result have the same answers on every installed version."""
     original, best = f"original{found.suffix}", f"min{found.suffix}"
     telling = [line for line in found.versions if line.original is not Answer.UNTOLD]
     if not telling:
@@ -221,3 +236,59 @@ def _closing(found: Minimization) -> list[str]:
         f"{rate:.0f} a second{_ENDINGS[found.ending]}."
     )
     return [line for line in lines if line]
+
+
+def nothing_document(found: Uninteresting) -> dict[str, Any]:
+    """As `--json` prints it where there is nothing to reduce."""
+    return {"schema": SCHEMA, "instructions": None, "path": None, "reason": found.reason}
+
+
+def minimization_document(found: Minimization) -> dict[str, Any]:
+    """As `--json` prints it."""
+    fingerprint, reaction = found.fingerprint, found.reaction
+    return {
+        "schema": SCHEMA,
+        "instructions": found.minimized.instructions,
+        "bytes": found.minimized.bytes,
+        "lines": found.minimized.lines,
+        "measure": MEASURES.get(found.level),
+        "original": found.original,
+        "as_version": found.as_version,
+        "tests": found.tests,
+        "calls": found.calls,
+        "seconds": round(found.seconds, 3),
+        "path": found.path,
+        "level": found.level,
+        "run_command": found.run_command,
+        "ending": found.ending.value,
+        "trouble": found.trouble,
+        "fingerprint": {
+            "fails": [fingerprint.bad, *fingerprint.failing],
+            "accepted_by": fingerprint.accepting,
+            "refused_by": fingerprint.refusing,
+            "while": spell(fingerprint.condition) if fingerprint.condition else None,
+            "script": fingerprint.script,
+            "limit_seconds": found.limit,
+        },
+        "signature": fingerprint.signature,
+        "verdict": reaction.verdict.value if reaction else None,
+        "code": reaction.code if reaction else None,
+        "last_good": found.last_good,
+        "first_fixed": found.first_fixed,
+        "is_minimal": found.is_minimal,
+        "undefined_registers": {
+            "original": found.undefined[0],
+            "minimized": found.undefined[1],
+        },
+        "versions": [
+            {
+                found.compiler.lower(): line.version,
+                "original": line.original.value,
+                "minimized": line.minimized.value if line.minimized else None,
+            }
+            for line in found.versions
+        ],
+        "drift": found.drift,
+        "passes": found.passes,
+        "notes": found.notes,
+    }

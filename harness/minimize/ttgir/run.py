@@ -65,7 +65,8 @@ async def find_ir(
     seen = []
     for role, stage in _STAGES:
         artifact = lowering.artifacts.get(role)
-        if artifact is None:
+        # What Gluon's source becomes is no TTIR, and Triton reads no file of it.
+        if artifact is None or (role == "source" and "glir" in lowering.artifacts):
             continue
         data = bench.store.artifacts.get(artifact).decode(errors="replace")
         facts = read_triton_ir(data)

@@ -9,7 +9,8 @@ import pytest
 from acted_front_end import Stage
 
 from harness.blame.ground import Ground
-from harness.blame.run import BlameOptions, BlameReport, find_blame
+from harness.blame.run import BlameOptions, find_blame
+from harness.blame.words import BlameReport
 from harness.values.errors import EmptySelectionError
 
 pytest_plugins = ("acted_fixtures",)

@@ -9,6 +9,7 @@ import pytest
 
 from harness.matrix.file import find_matrix_file, matrix_schema, read_matrix
 from harness.values.errors import ConfigurationError
+from harness.values.matrix import ToolChoice
 
 ROOT = Path(__file__).parents[3]
 
@@ -44,10 +45,10 @@ def test_everything_that_may_stand_in_it(tmp_path: Path) -> None:
     assert (excluded.reason, excluded.line) == ("no Blackwell support", 7)
     assert excluded.selector.is_known_early
     [extra] = matrix.include
-    assert (extra.kernel, extra.set, extra.triton, extra.line) == (
+    assert (extra.kernel, extra.set, extra.compiler, extra.line) == (
         "mamba3_k",
         (("n", 4),),
-        "==3.6.0",
+        ToolChoice(kind="triton", spec="==3.6.0"),
         8,
     )
     [override] = matrix.overrides

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from acted_front_end import Stage
-from packaging.version import Version
 
 from harness.judging.conditions import parse_condition
 from harness.report.dossier import Dossier, Upstream
@@ -32,11 +31,9 @@ def gathered(stage: Stage, *, config: str = "width=1", stop_at: int = 0, **optio
 
 
 @pytest.fixture
-def crashes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
+def crashes(stage: Stage) -> Stage:
     """Assembler 2.0 crashes on what Acted 1.1 generates for a width of 1."""
     stage.ptxas("1.0", "2.0")
-    listed = [(Version("1.0"), "nvidia-cuda-nvcc"), (Version("2.0"), "nvidia-cuda-nvcc")]
-    monkeypatch.setattr("harness.report.facts.available_ptxas", lambda: listed)
     bad = ("1.1", 1)
     stage.acted.act = lambda version, config: (
         "2.0=ice *=ok" if (version, config["width"]) == bad else "ok"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +11,12 @@ from typing import Any
 
 import pytest
 from local_index import LocalIndex, tool_wheel, triton_wheel
-from report_cases import CRASH, IN_TRITON
+from report_cases import CRASH, IN_TRITON, ONE_STAGE, RIGHT, WRONG
 
 from harness.report import gather
+from harness.report.case import check_upstream
 from harness.report.dossier import Upstream
 from harness.report.facts import ptxas_facts
-from harness.report.gather import GatherOptions
 from harness.toolchains.install import install_ptxas
 from harness.values.errors import UsageError
 
@@ -49,6 +50,17 @@ def test_of_a_ptxas_that_never_ran_or_that_the_index_lacks_nothing_is_said(
     index: LocalIndex,
 ) -> None:
     assert ptxas_facts(selection(), replace(RAN, ptxas_flags=())) == ("", None)
+    assert ptxas_facts(selection(), replace(RAN, ptxas="13.1.81")) == ("", None)
+
+
+def test_what_is_installed_needs_no_index(
+    index: LocalIndex, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_ptxas("13.1.80")
+    shutil.rmtree(empty_cache / "index")
+    index.down = True
+    monkeypatch.setenv("TRIAGE_OFFLINE", "1")
+    assert ptxas_facts(selection(), RAN) == (f"{BANNER}\n", "nvidia-cuda-nvcc")
     assert ptxas_facts(selection(), replace(RAN, ptxas="13.1.81")) == ("", None)
 
 
@@ -88,22 +100,26 @@ def test_the_history_follows_the_cases_own_version_where_the_axis_has_it(
     assert len(list((tmp_path / "results" / "bisections").glob(f"report-*-{axis}-*.jsonl"))) == 1
 
 
-def wanted(upstream: Upstream) -> GatherOptions:
-    return GatherOptions(words=(), made_by="", upstream=upstream, minimized=lambda _: Path())
-
-
 def test_a_report_to_nvidia_wants_a_failure_of_ptxas() -> None:
     mine = selection(repro=SimpleNamespace(ptx=None, name="scan"))
     with pytest.raises(UsageError, match=r"--for nvidia: .*report it with --for triton"):
-        gather._check_upstream(mine, IN_TRITON.case, wanted(Upstream.NVIDIA))
+        check_upstream(mine, IN_TRITON.case, Upstream.NVIDIA, None)
     for upstream in Upstream:
-        gather._check_upstream(mine, CRASH, wanted(upstream))
+        check_upstream(mine, CRASH, upstream, None)
         if upstream is not Upstream.NVIDIA:
-            gather._check_upstream(mine, IN_TRITON.case, wanted(upstream))
+            check_upstream(mine, IN_TRITON.case, upstream, None)
 
 
 def test_a_report_to_triton_wants_a_kernel_that_triton_compiled() -> None:
     mine = selection(repro=SimpleNamespace(ptx="case.ptx", name="case.ptx"))
     with pytest.raises(UsageError, match=r"--for triton: .*report it with --for nvidia"):
-        gather._check_upstream(mine, CRASH, wanted(Upstream.TRITON))
-    gather._check_upstream(mine, CRASH, wanted(Upstream.NVIDIA))
+        check_upstream(mine, CRASH, Upstream.TRITON, None)
+    check_upstream(mine, CRASH, Upstream.NVIDIA, None)
+
+
+def test_options_with_which_blame_saw_it_right_are_workarounds() -> None:
+    twice = replace(ONE_STAGE, config={"num_warps": 2, "num_stages": 1}, cell="both")
+    elsewhere = replace(ONE_STAGE, target="sm_80", cell="elsewhere")
+    [way] = gather._options_that_work(WRONG, (WRONG, RIGHT, twice, elsewhere, ONE_STAGE))
+    assert (way.change, way.row) == ("num_stages unset -> 1", ONE_STAGE)
+    assert way.evidence.startswith("emulated on these inputs: agrees with")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from report_cases import IN_PTXAS
 
+import harness
 from harness.processes.hub import ResourceLimits
 from harness.report.run import attach, run_script, script_defects
 from harness.store.store import Store
@@ -59,7 +60,7 @@ def test_the_ptx_that_is_attached_is_the_one_of_the_history(store: Store) -> Non
     history = IN_PTXAS.along_ptxas
     assert history
     tried, other = (store.artifacts.put(f".version {v}\n".encode()) for v in ("8.8", "9.1"))
-    failing = IN_PTXAS.case.ptxas
+    failing = str(IN_PTXAS.case.ptxas)
     rows = {**history.rows, failing: replace(history.rows[failing], ptx_sha256=tried)}
     dossier = replace(
         IN_PTXAS,
@@ -74,3 +75,12 @@ def test_the_ptx_that_is_attached_is_the_one_of_the_history(store: Store) -> Non
     assert found["original.ptx"].strip() == b".version 9.1"
     given = {file.name: file.data for file in attach(dossier, store, {}, b"mine").attachments}
     assert given["original.ptx"] == b"mine"
+
+
+def test_the_trial_of_what_is_executed_finds_this_very_program(tmp_path: Path) -> None:
+    inside = tmp_path / "report"
+    inside.mkdir()
+    (inside / "repro.sh").write_text("triage --version\n")
+    found = run_script(inside, LIMITS, has_triage=True)
+    assert found.end.ok, found.stderr
+    assert harness.__version__ in found.stdout

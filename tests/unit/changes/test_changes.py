@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 from harness.changes.compare import compare
 from harness.values.change import ChangeKind, Facts, Severity
 from harness.values.kernel import ConfigFilter
-from harness.values.matrix import Expectation, Selector
+from harness.values.matrix import Expectation, Selector, ToolRange
 
 OK = facts()
 FAILS = facts("ptxas_ice", "s1")
@@ -283,7 +283,7 @@ def test_expectations_speak_of_the_cells_they_select() -> None:
     selected = expected(
         "ptxas_ice",
         kernel="k*",
-        ptxas=SpecifierSet(">=13.1,<13.3"),
+        assemblers=(ToolRange(kind="ptxas", versions=SpecifierSet(">=13.1,<13.3")),),
         config=ConfigFilter.parse("num_warps=8"),
     )
     newer = [

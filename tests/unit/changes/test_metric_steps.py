@@ -7,6 +7,7 @@ from change_cases import facts
 
 from harness.changes.steps import direction, metric_steps
 from harness.values.change import Severity
+from harness.values.timing import TimeMs
 
 
 def severity(older: dict[str, Any], newer: dict[str, Any]) -> Severity | None:
@@ -97,3 +98,28 @@ def test_memory_that_is_asked_for_at_launch_is_not_in_the_machine_code() -> None
     older = {"cubin_sha256": "c", "shared": 1024, "occupancy": 0.5}
     newer = {"cubin_sha256": "c", "shared": 102400, "occupancy": 0.125}
     assert severity(older, newer) is Severity.LIMIT
+
+
+def milliseconds(low: float, high: float) -> TimeMs:
+    return TimeMs(median=(low + high) / 2, min=low, q3=high, samples=30, sm_mhz=1980)
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "expected"),
+    [
+        (milliseconds(1.0, 1.1), milliseconds(1.5, 1.6), Severity.TIME),
+        # The median is a third higher, and it says nothing: the intervals overlap.
+        (milliseconds(1.0, 1.5), milliseconds(1.4, 1.9), None),
+        (None, milliseconds(1.4, 1.9), None),
+    ],
+)
+def test_times_step_only_where_noise_does_not_explain_it(
+    older: TimeMs | None, newer: TimeMs, expected: Severity | None
+) -> None:
+    assert severity({"time_ms": older}, {"time_ms": newer}) is expected
+
+
+def test_the_same_code_has_no_step_of_time() -> None:
+    same: dict[str, Any] = {"cubin_sha256": "1" * 64}
+    older, newer = milliseconds(1.0, 1.1), milliseconds(2.0, 2.1)
+    assert severity({**same, "time_ms": older}, {**same, "time_ms": newer}) is None

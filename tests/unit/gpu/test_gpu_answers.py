@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,6 +99,10 @@ def ended(case: int = 0, run: int | None = 0, **changes: Any) -> dict[str, Any]:
     return {**said, "guards": [], "seconds": 1e-5, **changes}
 
 
+def timed(case: int = 0, **changes: Any) -> dict[str, Any]:
+    return {"case": case, "status": "timed", "ms": [1.0, 2.0], "sm_mhz": [1980, 1980], **changes}
+
+
 def fault(case: int = 0) -> dict[str, Any]:
     return {"case": case, "run": None, "status": "fault", "code": 700, "name": "E", "words": "w"}
 
@@ -131,6 +136,28 @@ def test_a_run_that_was_cut_off_keeps_what_it_had(rest: bytes) -> None:
     assert not found.is_whole
 
 
+def test_times_are_read_and_what_has_none_says_why() -> None:
+    untimed = {"case": 1, "status": "untimed", "words": "it faulted"}
+    found = read(HEAD, BLOB, ended(), timed(), untimed, END)
+    assert found.times[0].ms == (1.0, 2.0)
+    assert found.times[1].words == "it faulted"
+
+
+def test_of_a_launch_of_which_only_digests_come_back_no_bytes_are_read() -> None:
+    launch = replace(TRIP.launches[0], digest="windows")
+    digests = replace(TRIP, launches=(launch,))
+    pack = sha256(manifest_bytes(digests))
+
+    def read_digests(*lines: dict[str, Any]) -> Answers:
+        text = [json.dumps(line).encode() + b"\n" for line in lines]
+        return read_answers(text, digests, pack, {})
+
+    head = {**HEAD, "pack": pack}
+    assert read_digests(head, ended(glimpses=["00"])).runs[0][0].glimpses == ("00",)
+    with pytest.raises(AnswersError, match="the largest buffer has 0"):
+        read_digests(head, BLOB)
+
+
 def test_the_pack_is_named_by_the_first_line() -> None:
     assert head_of(json.dumps(HEAD).encode()) == PACK
 
@@ -159,6 +186,13 @@ LIES = [
     ([HEAD, {**BLOB, "size": 3}], "not those that the line names"),
     ([HEAD, {**BLOB, "data": "!!!"}], "line 2"),
     ([HEAD, {**BLOB, "data": base64.b64encode(b"no zlib").decode()}], "line 2"),
+    ([HEAD, timed(case=2)], "no case 2"),
+    ([HEAD, timed(), timed()], "timed already"),
+    ([HEAD, timed(ms=[1.0] * 31)], "no times of 30 runs"),
+    ([HEAD, timed(ms=[-1.0])], "no times of 30 runs"),
+    ([HEAD, timed(ms=[1e12])], "no times of 30 runs"),
+    ([HEAD, timed(sm_mhz=[0])], "no clock"),
+    ([HEAD, timed(ms="fast")], "line 2"),
     ([HEAD, {"other": 1}], "neither bytes nor a run"),
     ([HEAD, END, fault()], "follows the last line"),
 ]  # fmt: skip

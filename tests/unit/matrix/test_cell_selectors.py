@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.matrix.selectors import make_selector, parse_selector, read_specifiers
@@ -15,7 +17,9 @@ CELL = Coordinates(
     launch="default:n=4",
     config=Config.of({"num_warps": 4}),
     target="sm_100a",
-    triton="3.6.0",
+    compiler="triton",
+    version="3.6.0",
+    assembler="ptxas",
     ptxas="12.9.86",
     ptxas_origin="bundled",
 )
@@ -35,6 +39,9 @@ CELL = Coordinates(
         "ptxas=>=12.9,<13,num_warps=4|8",
         "launch=default,config=num_warps=4",
         "kernel=mamba3_x,maxnreg=none",
+        "compiler=triton",
+        "compiler=triton>=3.5,<3.8,num_warps=4",
+        "assembler=ptxas==12.9.*,triton=3.6.0",
     ],
 )
 def test_what_means_the_cell(text: str) -> None:
@@ -51,6 +58,13 @@ def test_what_means_the_cell(text: str) -> None:
         "ptxas=12.9",
         "ptxas=>=12.9,<13,num_warps=8",
         "launch=other",
+        "compiler=toy",
+        "compiler=toy==3.6.0",
+        "compiler=triton<3.6",
+        "assembler=kettle==12.9.86",
+        "assembler=none",
+        "assembler=ptxas>=13",
+        "compiler=triton,triton=<3.6",
     ],
 )
 def test_what_does_not(text: str) -> None:
@@ -65,6 +79,9 @@ def test_what_does_not(text: str) -> None:
         ("target=sm_1", "not a GPU target"),
         ("kernel=a,kernel=b", "kernel twice"),
         ("kernel=a,num_warps", "not name=value"),
+        ("compiler=>=3", "names no kind"),
+        ("assembler=kettle 1.1", "names no kind"),
+        ("assembler=kettle>=new", "not a specifier"),
     ],
 )
 def test_what_makes_no_sense(text: str, said: str) -> None:
@@ -80,4 +97,14 @@ def test_one_version_is_exactly_that() -> None:
 
 def test_bundled_is_no_version() -> None:
     assert make_selector(ptxas="bundled").bundled
-    assert make_selector(ptxas="bundled").ptxas is None
+    assert make_selector(ptxas="bundled").assemblers == ()
+
+
+def test_a_version_of_triton_is_none_of_another_compiler() -> None:
+    toy = replace(CELL, compiler="toy")
+    assert not parse_selector("triton=3.6.0").matches(toy)
+    assert parse_selector("compiler=toy==3.6.0").matches(toy)
+    cup = replace(CELL, assembler="none", ptxas=None, ptxas_origin=None)
+    assert parse_selector("assembler=none").matches(cup)
+    for text in ("ptxas=>=0", "assembler=none>=0", "assembler=ptxas"):
+        assert not parse_selector(text).matches(cup)

@@ -33,7 +33,9 @@ def cell(
         launch="default",
         config=Config.of({"num_warps": warps}),
         target="sm_90a",
-        triton=triton,
+        compiler="triton",
+        version=triton,
+        assembler="ptxas",
         ptxas=ptxas,
         ptxas_origin="nvidia-cuda-nvcc",
     )
@@ -49,23 +51,19 @@ def matrix(**changes: object) -> Matrix:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def at(one: Coordinates) -> tuple[str, str, str, str | None]:
-    return one.kernel, one.launch, one.target, one.triton
-
-
 def test_the_first_reason_is_told_and_every_rule_counts_as_used() -> None:
     one = Excluded(selector=make_selector(triton="<3.7"), reason="old", line=3)
     two = Excluded(selector=make_selector(target="sm_90*"), reason="hopper", line=4)
     rules = Rules(matrix=matrix(exclude=(one, two)))
-    assert rules.excluded_early(*at(cell())) == "old"
-    assert rules.excluded_early(*at(cell(triton="3.8.0"))) == "hopper"
+    assert rules.excluded_early(cell()) == "old"
+    assert rules.excluded_early(cell(triton="3.8.0")) == "hopper"
     assert rules.unmatched({}) == []
 
 
 def test_what_needs_the_config_is_excluded_late() -> None:
     rule = Excluded(selector=make_selector(config="num_warps=8"), reason="wide")
     rules = Rules(matrix=matrix(exclude=(rule,)))
-    assert rules.excluded_early(*at(cell())) is None
+    assert rules.excluded_early(cell()) is None
     assert rules.excluded(cell()) is None
     assert rules.excluded(cell(warps=8)) == "wide"
 
@@ -94,7 +92,7 @@ def test_rules_of_places_that_nobody_saw_are_not_called_useless() -> None:
     late = Excluded(selector=make_selector(kernel="k", config="num_warps=8"), reason="r")
     early = Excluded(selector=make_selector(kernel="k"), reason="all of it")
     rules = Rules(matrix=matrix(exclude=(early, late)))
-    assert rules.excluded_early(*at(cell())) == "all of it"
+    assert rules.excluded_early(cell()) == "all of it"
     assert rules.unmatched({}) == []
 
 
@@ -129,7 +127,7 @@ def test_overrides_add_up_and_the_last_counts() -> None:
 )
 def test_only_saves_captures_where_it_can(only: str, kernel: str, wanted: bool) -> None:
     rules = Rules(matrix=matrix(), only=[parse_selector(only)])
-    assert rules.is_wanted_early(*at(cell(kernel))) is wanted
+    assert rules.is_wanted_early(cell(kernel)) is wanted
     # What is dropped early would have been dropped late.
     if not wanted:
         assert not rules.is_wanted(cell(kernel))

@@ -32,6 +32,7 @@ from harness.report.dossier import (
 from harness.report.issue import render_report
 from harness.values.kernel import Config
 from harness.values.row import Row
+from harness.values.run import OutputFacts, RunRow, RunVerdict
 from harness.values.verdict import Signature, Stage, VerdictKind
 
 GOLDEN = Path(__file__).parents[2] / "data" / "reports"
@@ -258,12 +259,139 @@ IN_TRITON = replace(
     ),
 )
 
+RAN = RunRow(
+    cell="scan/default/num_warps=4@sm_100a/triton-3.6.0/emulator",
+    short="00000004",
+    kernel="scan",
+    launch="default",
+    config={"num_warps": 4},
+    target="sm_100a",
+    triton="3.6.0",
+    on="emulator",
+    run=RunVerdict.WRONG_RESULT,
+    run_reason="emulated: 12 of 64 elements of out differ from num_stages=1 on sm_80, emulated",
+    run_signature="ba9876543210",
+    reference="num_stages=1 on sm_80, emulated",
+    schedule="first/late",
+    outputs=(
+        OutputFacts(
+            name="out",
+            dtype="float32",
+            elements=64,
+            differing=12,
+            max_abs=31.5,
+            where="[3, 0]",
+            expected=1.5,
+            actual=-30.0,
+        ),
+        OutputFacts(name="untouched", dtype="float32", elements=64, differing=0),
+    ),
+)
+
+
+def executed(triton: str, verdict: str, reason: str, **more: object) -> Row:
+    """A cell of the same kernel on the emulator."""
+    values: dict[str, object] = {
+        "cell": f"scan/default/num_warps=4@sm_100a/triton-{triton}/emulator",
+        "triton": triton,
+        "compiler_version": triton,
+        "compiler": "triton",
+        "ptxas": "emulator",
+        "ptxas_origin": "emulator",
+        "ptxas_flags": (),
+        "ptx_body_sha256": f"{triton}-body",
+        **more,
+    }
+    return row(4, verdict, reason, **values)
+
+
+WRONG = executed("3.6.0", "wrong_result", RAN.run_reason, stage="run", signature=RAN.run_signature)
+RIGHT = executed("3.8.0", "right", "emulated: agrees with num_stages=1 on sm_80, emulated")
+NOT_RUN = executed("3.4.0", "not_run", "it does not compile: rejected, no such feature")
+ONE_STAGE = executed(
+    "3.6.0",
+    "right",
+    RIGHT.reason,
+    cell="scan/default/num_warps=4,num_stages=1@sm_100a/triton-3.6.0/emulator",
+    config={"num_warps": 4, "num_stages": 1},
+)
+SOURCE = "import triton\n\n\n@triton.jit\ndef k(x):\n    pass\n"
+EXECUTED_HISTORY = replace(
+    evidence("triton", ("3.4.0", "3.6.0", "3.8.0"), "?x+", WRONG),
+    rows={0: NOT_RUN, 1: WRONG, 2: RIGHT},
+).report()
+EXECUTED = replace(
+    IN_PTXAS,
+    case=WRONG,
+    signature=signature(WRONG, Stage.RUN, "differs: out"),
+    made_by="triage report --kernel scan --sm 100a --for triton --run",
+    shown_by="triage run --kernel scan --sm 100a",
+    origin=None,
+    rows=(WRONG,),
+    executed=RAN,
+    tried=(WRONG, RIGHT, NOT_RUN, ONE_STAGE),
+    environment={"Triton version": "3.6.0", "kernel-triage version": "1.0"},
+    log="shown: it is wrong\n",
+    elsewhere={},
+    along_ptxas=None,
+    flags=None,
+    targets=None,
+    along_triton=EXECUTED_HISTORY,
+    blame=Blame(
+        culprit=Culprit.TRITON,
+        ground=next(iter(Ground)),
+        headline="Triton/LLVM is to blame.",
+        reasons=("With num_stages=1 in place of the config's own (Triton 3.6.0): right.",),
+    ),
+    minimized=replace(
+        MINIMIZED,
+        level="source",
+        suffix=".py",
+        stage="run",
+        ptxas="emulator",
+        packages={},
+        reason=RAN.run_reason,
+        fingerprint=Fingerprint(bad="3.6.0", signature=RAN.run_signature),
+        original_text=SOURCE + "    pass\n",
+        text=SOURCE,
+        original=Size(bytes=70, lines=3),
+        minimized=Size(bytes=len(SOURCE), lines=2),
+        versions=tuple(
+            VersionLine(
+                version=version,
+                original=answer,
+                original_words="",
+                minimized=answer,
+                minimized_words=words,
+            )
+            for version, answer, words in (
+                ("3.4.0", Answer.UNTOLD, NOT_RUN.reason),
+                ("3.6.0", Answer.SAME, WRONG.reason),
+                ("3.8.0", Answer.ACCEPTS, RIGHT.reason),
+            )
+        ),
+        run_command="triage run --kernel kernel.py --sm sm_100a --triton 3.6.0",
+        run_files={"kernel.py": SOURCE.encode()},
+        shown=RAN,
+        is_comparing=True,
+    ),
+    ways=(KnownWorkaround(change="num_stages 2 -> 1", row=ONE_STAGE, evidence="emulated: right"),),
+    ways_from=WRONG,
+    attachments=(
+        attachment("min.py", SOURCE, "the smallest input that shows it"),
+        attachment("kernel.py", SOURCE, "the same with a launch: what is executed"),
+        attachment("original.py", SOURCE + "    pass\n", "what min.py was reduced from"),
+        attachment("repro.sh", "#!/bin/sh\n", "shows it"),
+    ),
+)
+
 assert VerdictKind(TRAP.verdict) is VerdictKind.TRAP_STUB
 CASES = {
     "nvidia": (IN_PTXAS, Upstream.NVIDIA),
     "triton": (IN_TRITON, Upstream.TRITON),
     "project": (IN_TRITON, Upstream.PROJECT),
     "pytorch": (IN_PTXAS, Upstream.PYTORCH),
+    "executed": (EXECUTED, Upstream.TRITON),
 }
 
 

@@ -236,9 +236,8 @@ def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
     assert issue.text.startswith(title)
     assert "| `out` (float32) | 12 of 64 | 31.5 | `[3, 0]` | 1.5 | -30 |" in issue.text
     assert "| `untouched` (float32) | 0 of 64 |  |  |  |  |" in issue.text
-    assert "Held to: num_stages=1 on sm_80, emulated. Seen under the schedule first/late" in (
-        issue.text
-    )
+    held = "What `_scan_kernel` computes, held to num_stages=1 on sm_80, emulated; it goes wrong"
+    assert f"{held} under the schedule first/late" in issue.text
     assert "Expected: the same result, whatever the number of stages and warps." in issue.text
     files = {file.name: file.data for file in dossier.attachments}
     trial = ClaimsTrial(files=files, stored={wrong.cell: wrong})

@@ -7,7 +7,7 @@ from collections import Counter
 import msgspec
 from nights import row
 
-from harness.site.cells import CellPages, stage_text
+from harness.site.cells import CellPages
 from harness.site.charts import charts_of
 from harness.site.names import LETTERS, cell_page, kernel_page
 from harness.site.squares import ToolchainKey, config_grid, matrix_grid
@@ -91,18 +91,3 @@ def test_pages_go_to_each_failure_before_more_of_the_same() -> None:
     assert chosen.takes(facts(row(warps=16)))
     assert not chosen.takes(facts(row("ptxas_error", "s3")))
     assert (chosen.pages, chosen.passed_over) == (5, 6)
-
-
-def test_local_loads_and_stores_are_marked_and_long_texts_cut() -> None:
-    sass = b"  LDL.64 R2, [R1] ;\n  IMAD R0 ;\n  STL [R1], R2 ;\n  STLX ;\n"
-    text = stage_text("sass", lambda: sass)
-    assert text is not None
-    assert [is_marked for _, is_marked in text.lines] == [True, False, True, False]
-    other = stage_text("ptx", lambda: sass)
-    assert other is not None
-    assert (other.marked, other.note) == (0, "")
-    long = stage_text("ptx", lambda: b"x\n" * 5000)
-    assert long is not None
-    assert len(long.lines) == 4000
-    assert "4,000 of 5,00" in long.note
-    assert stage_text("ptx", lambda: None) is None

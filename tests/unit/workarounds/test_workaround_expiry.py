@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.values.change import Facts
+from harness.values.matrix import ToolChoice
 from harness.values.row import Row
 from harness.values.workaround import KeptSetting, KeptWorkaround
 from harness.workarounds.expiry import broken, expired, is_known, to_retest, to_run
@@ -141,9 +142,9 @@ def test_the_workaround_itself_is_compiled_again_as_it_was_set() -> None:
     assert extra.variant.config.as_dict() == HOME
     assert extra.variant.options == OPTIONS
     assert extra.set == (("chunk", 32),)
-    assert (extra.triton, extra.ptxas) == (None, None)
+    assert (extra.compiler, extra.assembler) == (None, None)
     named = replace(with_setting(), setting=KeptSetting(config=dict(HOME), ptxas="13.5.37"))
-    assert to_retest(named)[0].ptxas == "13.5.37"
+    assert to_retest(named)[0].assembler == ToolChoice(kind="ptxas", spec="13.5.37")
     # One that an older version kept says nothing of what it sets.
     assert to_retest(kept()) == ()
 

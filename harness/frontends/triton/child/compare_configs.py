@@ -33,7 +33,7 @@ from harness.frontends.triton.child.forks import Forks, in_a_line, leave, number
 from harness.frontends.triton.child.grouping import ConfigTrial, compare, group
 from harness.frontends.triton.child.injected_configs import Injected, injected_configs
 from harness.frontends.triton.child.partial_tiles import suspicion
-from harness.frontends.triton.child.pretend_gpu import pretend_cuda
+from harness.frontends.triton.child.pretend_driver import pretend_triton
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -251,7 +251,7 @@ def main() -> None:
     if ask["confined"]:
         settle(str(folder))
     stand_aside(ask)
-    mode = pretend_cuda(ask["device"], with_values=True)
+    mode = pretend_triton(ask["device"], with_values=True)
     mend_bfloat16()
     torch.manual_seed(SEED)
     error, returned = None, None

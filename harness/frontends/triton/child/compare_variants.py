@@ -31,7 +31,7 @@ from harness.frontends.triton.child.distances import Distance, distance, toleran
 from harness.frontends.triton.child.forks import Forks, leave, numbers, results
 from harness.frontends.triton.child.grouping import Apart
 from harness.frontends.triton.child.inline_assembly import mend_inline_assembly
-from harness.frontends.triton.child.pretend_gpu import pretend_cuda
+from harness.frontends.triton.child.pretend_driver import pretend_triton
 
 if TYPE_CHECKING:
     from harness.frontends.triton.child.grouping import ConfigTrial
@@ -45,7 +45,7 @@ _ROUNDINGS = (1, 2, 3)
 def _run(ask: dict[str, Any], variant: dict[str, Any], folder: Path) -> dict[str, torch.Tensor]:
     """What the launch returns, with every tuner's first config (or the injected one)."""
     checker = Checker(kernels=[], folder=folder, jobs=1, deadline=0.0, injected=variant["injected"])
-    mode = pretend_cuda(ask["device"], with_values=True)
+    mode = pretend_triton(ask["device"], with_values=True)
     mend_bfloat16(variant.get("rounding"))
     mend_inline_assembly()
     torch.manual_seed(SEED)

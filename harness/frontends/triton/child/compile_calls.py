@@ -11,11 +11,13 @@ import contextlib
 import hashlib
 from dataclasses import dataclass
 from json import dumps
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.compiler
 from triton.runtime import driver
+
+from harness.frontends.triton.child.describing import first_stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +35,6 @@ class SourceRecord:
     The target that the code names is not kept: it is compiled for the one that was asked for.
     """
 
-    first_stage: ClassVar[str] = "ttir"
     source: Any
     options: dict[str, Any]
     key: str = ""
@@ -47,6 +48,11 @@ class SourceRecord:
     def kernel(self) -> str:
         """The name of the kernel's function."""
         return str(self.source.fn.fn.__name__)
+
+    @property
+    def first_stage(self) -> str:
+        """Where its compilation begins."""
+        return first_stage(self.source.fn)
 
     @property
     def config(self) -> dict[str, Any]:

@@ -7,20 +7,29 @@ from __future__ import annotations
 import inspect
 import operator
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from harness.frontends.triton.child.injected_configs import OPTIONS
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 __all__ = [
     "by_name",
     "config_of",
+    "describe_argument",
     "describe_arguments",
+    "describe_constexpr",
+    "describe_views",
+    "first_stage",
     "grid_dims",
+    "identity",
     "plain_config",
     "specialization",
     "stable",
+    "storages_of",
 ]
 
 _DEFAULTS = {
@@ -31,6 +40,12 @@ _DEFAULTS = {
     "reg_dec_producer": 0,
     "reg_inc_consumer": 0,
 }
+
+
+def first_stage(function: Any) -> str:
+    """What a kernel's source becomes at first: Gluon has no TTIR."""
+    is_gluon = getattr(function, "is_gluon", None)
+    return "glir" if is_gluon is not None and is_gluon() else "ttir"
 
 
 def by_name(names: list[str], args: tuple[Any, ...]) -> dict[str, Any]:
@@ -153,3 +168,138 @@ def grid_dims(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid
 def _defaults(function: Any) -> dict[str, Any]:
     parameters = inspect.signature(function.fn).parameters.values()
     return {each.name: each.default for each in parameters if each.default is not each.empty}
+
+
+# --- arguments as views of storages --------------------------------------------------------------
+
+
+def describe_views(arguments: Mapping[str, Any], constexprs: set[str]) -> dict[str, Any]:
+    """Arguments as `Snapshots.take` describes them, and the bytes of each storage behind them.
+
+    For tensors without values: nothing is read.
+    """
+    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        storages = storages_of(arguments.values(), _number_of)
+        places = {_number_of(storage): number for number, storage in enumerate(storages)}
+        described = [
+            describe_constexpr(name, value)
+            if name in constexprs
+            else describe_argument(name, value, places, _number_of)
+            for name, value in arguments.items()
+        ]
+    return {"views": described, "storages": [int(storage.nbytes()) for storage in storages]}
+
+
+def storages_of(values: Any, number_of: Callable[[Any], int] | None = None) -> list[Any]:
+    """The storages behind arguments, each once, in the order in which they first appear."""
+    number_of = number_of or identity
+    found: dict[int, Any] = {}
+
+    def visit(value: Any) -> None:
+        tensor = _tensor(value)
+        if tensor is not None:
+            storage = tensor.untyped_storage()
+            found.setdefault(number_of(storage), storage)
+        elif hasattr(value, "block_shape"):
+            visit(value.base)
+        elif isinstance(value, tuple | list):
+            for item in value:
+                visit(item)
+
+    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        for value in values:
+            visit(value)
+    return list(found.values())
+
+
+def _tensor(value: Any) -> torch.Tensor | None:
+    """A tensor, or the one that Triton's `reinterpret` wraps."""
+    if not isinstance(value, torch.Tensor) and hasattr(value, "data_ptr"):
+        value = getattr(value, "base", None)
+    return value.detach() if isinstance(value, torch.Tensor) else None
+
+
+def identity(storage: Any) -> int:
+    """The address of a storage; those of nothing have none of their own."""
+    return int(storage.data_ptr()) or -id(storage)
+
+
+def _number_of(storage: Any) -> int:
+    """Of one that has no address: where torch has it."""
+    return int(storage._cdata)  # noqa: SLF001 - there is no other way
+
+
+def describe_constexpr(name: str, value: Any) -> dict[str, Any]:
+    """The value of one, where it is plain."""
+    value = getattr(value, "value", value)
+    plain = describe_argument(name, value, {}) if isinstance(value, bool | int | float) else {}
+    if isinstance(value, str):
+        plain = {"type": "str", "value": value}
+    return {**plain, "name": name, "kind": "constexpr"}
+
+
+def describe_argument(
+    name: str,
+    value: Any,
+    places: Mapping[int, int],
+    number_of: Callable[[Any], int] = identity,
+) -> dict[str, Any]:
+    """An argument by its parameter's name; `places` are the numbers of the storages."""
+    tensor = _tensor(value)
+    if tensor is not None:
+        wrapped = str(value.dtype) if not isinstance(value, torch.Tensor) else str(tensor.dtype)
+        return {
+            "name": name,
+            "kind": "tensor",
+            "dtype": wrapped.removeprefix("torch."),
+            "shape": list(tensor.shape),
+            "strides": list(tensor.stride()),
+            **_place(tensor, places, number_of),
+        }
+    value = getattr(value, "value", value)
+    if value is None:
+        return {"name": name, "kind": "none"}
+    if isinstance(value, bool | int):
+        return {
+            "name": name,
+            "kind": "scalar",
+            "type": type(value).__name__,
+            "value": str(int(value)),
+        }
+    if isinstance(value, float):
+        return {"name": name, "kind": "scalar", "type": "float", "value": value.hex()}
+    if isinstance(value, tuple | list):
+        items = [
+            describe_argument(f"{name}.{n}", v, places, number_of) for n, v in enumerate(value)
+        ]
+        return {"name": name, "kind": "tuple", "items": items}
+    if hasattr(value, "block_shape"):
+        return _descriptor(name, value, places, number_of)
+    return {"name": name, "kind": "object", "type": type(value).__name__}
+
+
+def _descriptor(
+    name: str, value: Any, places: Mapping[int, int], number_of: Callable[[Any], int]
+) -> dict[str, Any]:
+    base = _tensor(value.base)
+    assert base is not None
+    return {
+        "name": name,
+        "kind": "descriptor",
+        "dtype": str(value.base.dtype).removeprefix("torch."),
+        "shape": [int(size) for size in value.shape],
+        "strides": [int(stride) for stride in value.strides],
+        "block": [int(size) for size in value.block_shape],
+        "nan_padding": getattr(value, "padding", "zero") == "nan",
+        "round_to_tf32": bool(getattr(value, "round_f32_to_tf32", False)),
+        **_place(base, places, number_of),
+    }
+
+
+def _place(
+    tensor: torch.Tensor, places: Mapping[int, int], number_of: Callable[[Any], int]
+) -> dict[str, Any]:
+    return {
+        "buffer": places[number_of(tensor.untyped_storage())],
+        "offset": tensor.storage_offset() * tensor.element_size(),
+    }

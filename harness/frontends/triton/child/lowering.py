@@ -141,6 +141,7 @@ def lower(
     _record_ptxas(calls)
     _watch_stages(_BACKEND, progress, until)
     result: dict[str, Any] = {"error": None, "metadata": {}, "ptxas_command": None}
+    result["first_stage"] = record.first_stage
     try:
         result["metadata"] = _metadata(record.compile(run))
     except _PastError:

@@ -12,12 +12,13 @@ import triton
 import triton.testing
 from triton.backends.compiler import GPUTarget
 
-from harness.frontends.triton.child.device_facts import DriverProperties
+from harness.frontends.pretend.device_facts import DriverProperties
+from harness.frontends.pretend.gpu import backing, idle, pretend_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["PretendDriver", "bench_once", "idle", "pretend_driver"]
+__all__ = ["PretendDriver", "bench_once", "pretend_triton"]
 
 
 class PretendDriver:
@@ -92,20 +93,15 @@ def bench_once(function: Callable[[], Any], *_: Any, quantiles: Any = None, **__
     return [0.0] * len(quantiles) if quantiles is not None else 0.0
 
 
-def pretend_driver(properties: dict[str, Any], backing: torch.device) -> None:
-    """Give Triton this driver, and a benchmark that runs what it is to time once."""
-    triton.runtime.driver.set_active(PretendDriver(properties, backing))
+def pretend_triton(
+    properties: dict[str, Any],
+    *,
+    with_values: bool = False,
+    on_empty: Callable[[torch.Tensor], None] | None = None,
+) -> Any:
+    """As `pretend_cuda`; Triton gets this driver, and a benchmark that runs what it times once."""
+    mode = pretend_cuda(properties, with_values=with_values, on_empty=on_empty)
+    triton.runtime.driver.set_active(PretendDriver(properties, backing()))
     triton.testing.do_bench = bench_once
     triton.testing.do_bench_cudagraph = bench_once
-
-
-def idle() -> Callable[..., None]:
-    """A function for any call that only matters to real hardware.
-
-    A new one each time: torch's compiler keeps a table by function, and no two names may share one.
-    """
-
-    def nothing(*_: Any, **__: Any) -> None:
-        pass
-
-    return nothing
+    return mode

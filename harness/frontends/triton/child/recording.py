@@ -13,7 +13,7 @@ import hashlib
 import inspect
 from dataclasses import dataclass, field
 from json import dumps
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
@@ -23,6 +23,8 @@ from harness.frontends.triton.child.describing import (
     by_name,
     config_of,
     describe_arguments,
+    describe_views,
+    first_stage,
     grid_dims,
     plain_config,
     specialization,
@@ -45,7 +47,6 @@ __all__ = ["Record", "Recorder"]
 class Record:
     """One launch of one kernel with one config, ready to be compiled."""
 
-    first_stage: ClassVar[str] = "ttir"
     function: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -55,11 +56,17 @@ class Record:
     key: str = ""
     suspect: str = ""
     arguments: list[dict[str, Any]] = field(default_factory=list)
+    given: dict[str, Any] = field(default_factory=dict)
 
     @property
     def kernel(self) -> str:
         """The name of the kernel's function."""
         return str(self.function.fn.__name__)
+
+    @property
+    def first_stage(self) -> str:
+        """Where its compilation begins."""
+        return first_stage(self.function)
 
     def describe(self) -> dict[str, Any]:
         """What a capture tells of this launch."""
@@ -72,6 +79,7 @@ class Record:
             "grid": self.grid,
             "suspect": self.suspect,
             "file": self.function.fn.__code__.co_filename,
+            **self.given,
         }
 
     def compile(self, run: Callable[..., Any]) -> Any:
@@ -234,6 +242,7 @@ class Recorder:
             # the launch does, and what was compiled until then stays.
             record.grid, grid = None, record.grid
             record.grid = grid_dims(function, args, kwargs, grid)
+            record.given = _given(function, args, kwargs)
             record.suspect = suspicion(function.fn, {**by_name(function.arg_names, args), **kwargs})
 
     def _keep(self, record: Record | SourceRecord) -> bool:
@@ -258,6 +267,18 @@ def _source_key(function: Any) -> str:
         return str(function.cache_key)
     except Exception:  # noqa: BLE001 - the same error comes back when the config is compiled
         return hashlib.sha256(inspect.getsource(function.fn).encode()).hexdigest()
+
+
+def _given(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments as views of storages; nothing where torch does not tell them of these tensors."""
+    given = {**by_name(function.arg_names, args), **kwargs}
+    bound = {
+        each.name: given.get(each.name, getattr(each, "default", None)) for each in function.params
+    }
+    constexprs = {each.name for each in function.params if each.is_constexpr}
+    with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, AttributeError):
+        return describe_views(bound, constexprs)
+    return {}
 
 
 def _key(record: Record) -> str:

@@ -32,7 +32,7 @@ from harness.frontends.triton.child.exporting import export_to
 from harness.frontends.triton.child.ir_files import is_ir, read_ir
 from harness.frontends.triton.child.lowering import lower, picked_ptxas
 from harness.frontends.triton.child.postponed import postpone_torch
-from harness.frontends.triton.child.pretend_gpu import pretend_cuda
+from harness.frontends.triton.child.pretend_driver import pretend_triton
 from harness.frontends.triton.child.recording import Recorder
 from harness.frontends.triton.child.whole_file import compile_standalone
 
@@ -79,7 +79,7 @@ class Session:
         stand_aside(ask)
         os.environ["TRITON_CACHE_DIR"] = str(self._folder / "cache")
         recorder = Recorder(injected=ask["injected"])
-        self._mode = pretend_cuda(ask["device"])
+        self._mode = pretend_triton(ask["device"])
         self._run = recorder.original_run
         error = None
         if is_ir(ask["file"]):

@@ -13,7 +13,7 @@ from triton.runtime.jit import JITFunction
 from harness.children.launch_code import run_launch, stand_aside
 from harness.frontends.triton.child.ir_files import is_ir, read_ir
 from harness.frontends.triton.child.lowering import lower
-from harness.frontends.triton.child.pretend_gpu import pretend_cuda
+from harness.frontends.triton.child.pretend_driver import pretend_triton
 from harness.frontends.triton.child.recording import Recorder
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def compile_standalone(
     ask: Mapping[str, Any], folder: Path, ptxas: str | None, until: str | None
 ) -> None:
     """Lower the first kernel of a file in this (forked) process: `lower` says what it leaves."""
-    mode = pretend_cuda(ask["device"])
+    mode = pretend_triton(ask["device"])
     if is_ir(ask["file"]):
         record: Any = read_ir(ask["file"], ask["overrides"], ask["device"]["capability"])
         run = JITFunction.run

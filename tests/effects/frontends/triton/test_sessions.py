@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.bench.bench import Workbench
+from harness.frontends import sessions
 from harness.frontends.base import LaunchCode
-from harness.frontends.triton import sessions
-from harness.frontends.triton.capture_request import CaptureRequest
+from harness.frontends.capture_request import CaptureRequest
 from harness.frontends.triton.lower import capture, lower
 from harness.frontends.triton.sessions import TritonSessions
 from harness.frontends.triton.settings import knobs
@@ -32,7 +32,7 @@ from harness.values.toolchain import BUNDLED
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
-    from harness.frontends.triton.sessions import LowerResult
+    from harness.frontends.sessions import JobResult
     from harness.values.outcome import Capture, Lowering
 
 pytestmark = pytest.mark.tools
@@ -78,7 +78,7 @@ class Children:
         function: str | None = "launch",
         capability: int = 80,
         limits: ResourceLimits = ROOMY,
-    ) -> list[LowerResult]:
+    ) -> list[JobResult]:
         key = f"{file}::{function}@{capability}"
         request = self.request(file, function, capability)
         records = self.capture(file, function, capability).records
@@ -107,7 +107,7 @@ def children() -> Iterator[Children]:
     loop.close()
 
 
-def ptx_of(result: LowerResult) -> str:
+def ptx_of(result: JobResult) -> str:
     assert result.end.ok, (result.end, (result.folder / "stderr").read_text()[-2000:])
     assert result.result is not None
     assert result.result["error"] is None
@@ -306,7 +306,7 @@ def test_a_compilation_that_hangs_or_eats_memory_costs_only_itself(children: Chi
         ResourceLimits(timeout=99, memory=1 << 30),
     ]
 
-    async def together() -> list[LowerResult]:
+    async def together() -> list[JobResult]:
         triton = installed_triton()
         jobs = [
             children.sessions.lower(key, triton, request, record=r.key, ptxas=None, limits=limit)

@@ -44,7 +44,14 @@ def launch(**changes: object) -> dict[str, Any]:
     return {**shape, "buffers": buffers, "arguments": POINTERS, **changes}
 
 
-def write_pack(path: Path, *texts: str, limit: float = 0.5, **changes: object) -> Path:
+def write_pack(
+    path: Path,
+    *texts: str,
+    limit: float = 0.5,
+    timings: list[list[int]] | None = None,
+    samples: int = 1,
+    **changes: object,
+) -> Path:
     """A pack whose "cubins" say what the fake driver does with them."""
     blobs = {sha256(data): data for data in (OUT.tobytes(), IN.tobytes())}
     cases = []
@@ -55,6 +62,7 @@ def write_pack(path: Path, *texts: str, limit: float = 0.5, **changes: object) -
         cases.append({"name": text, "launch": 0, "entry": entry, "cubin": sha256(cubin)})
     manifest = {"pack": 1, "limit": limit, "repeats": 2, "cases": cases}
     manifest["launches"] = [launch(**changes)]
+    manifest |= {"timings": timings or [], "samples": samples}
     members = {**runner_files(), "pack.json": json.dumps(manifest).encode()}
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in members.items():
@@ -72,6 +80,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("driver")
     argv = [compiler, "-shared", "-fPIC", "-w", "-o", str(folder / "libcuda.so.1"), str(FAKE)]
     subprocess.run(argv, check=True)
+    (folder / "libnvidia-ml.so.1").symlink_to("libcuda.so.1")
     return folder
 
 
@@ -197,6 +206,50 @@ def test_scalars_maps_and_null_are_passed(run: Run) -> None:
     assert (scalar, null, distance) == (42, 0, 0)
 
 
+def test_cases_are_timed_in_turns_and_the_first_run_is_dropped(run: Run) -> None:
+    lines = run("takes 3", "takes 40", "fault", timings=[[0, 1, 2]], samples=7)
+    times = {each["case"]: each for each in lines if each.get("status") == "timed"}
+    # What faulted has no time; the caches are written before every run.
+    assert times[0]["ms"] == [3.0] * 7
+    assert times[1]["ms"] == [40.0] * 7
+    assert times.keys() == {0, 1}
+    assert times[0]["sm_mhz"] == [1980] * 7
+
+
+def test_what_is_slow_is_timed_less_often(run: Run) -> None:
+    lines = run("takes 500", "takes 1", timings=[[0], [1]], samples=30)
+    times = {each["case"]: each["ms"] for each in lines if each.get("status") == "timed"}
+    assert [len(times[0]), len(times[1])] == [5, 30]
+
+
+def test_a_fault_while_it_is_timed_leaves_the_others_without_a_time(run: Run) -> None:
+    lines = run("takes 1", "third", "takes 2", timings=[[0, 1], [2]], samples=5, jobs=1)
+    assert [each["status"] for each in runs_of(lines, 1)] == ["ended", "ended", "untimed"]
+    assert [each["status"] for each in runs_of(lines, 0)] == ["ended", "ended", "untimed"]
+    assert runs_of(lines, 2)[-1]["ms"] == [2.0] * 5
+    assert lines[-1]["end"] is True
+
+
+def test_few_bytes_fill_a_large_buffer_and_only_a_digest_comes_back(run: Run) -> None:
+    words = np.arange(128, dtype=np.uint32)
+    size = 5_000_004
+    large = [{"name": "out", "file": sha256(IN.tobytes()), "size": size}, launch()["buffers"][1]]
+    lines = run("add 1", buffers=large, digest="windows")
+    assert not any("blob" in line for line in lines)
+    whole = bytearray((IN.tobytes() * (size // IN.nbytes + 1))[:size])
+    whole[:16] = (words[:4] + 101).astype(np.uint32).tobytes()
+    starts = sorted({(size - (1 << 16)) * n // 63 for n in range(64)})
+    looked_at = b"".join(bytes(whole[at : at + (1 << 16)]) for at in starts)
+    first, second = runs_of(lines, 0)
+    assert first["buffers"][0] == second["buffers"][0] == sha256(looked_at)
+    assert first["guards"] == []
+    [glimpse, _] = first["glimpses"]
+    assert bytes.fromhex(glimpse)[:16] == bytes(whole[:16])
+    assert "glimpses" not in second
+    lines = run("add 1", buffers=large, digest="whole")
+    assert runs_of(lines, 0)[0]["buffers"][0] == sha256(bytes(whole))
+
+
 def test_what_was_done_is_kept_when_it_is_killed(tmp_path: Path, driver: Path) -> None:
     pack = write_pack(tmp_path / "case.pack", "add 1", "hang", limit=60)
     env = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(driver)}
@@ -269,7 +322,9 @@ def test_it_says_what_it_holds(tmp_path: Path, driver: Path) -> None:
         ({"launches": [launch(shared=-1)]}, "`shared` is no size"),
         ({"launches": [launch(arguments=[{"pointer": [9, 0]}])]}, "a pointer to no buffer"),
         ({"launches": [launch(arguments=[{"scalar": "xyz"}])]}, "hexadecimal"),
-        ({"launches": [launch(buffers=[{"size": 1 << 40}])]}, "over 1 GiB"),
+        ({"launches": [launch(buffers=[{"size": 1 << 41}])]}, "over 1 TiB"),
+        ({"timings": [[1]]}, "`timings` are no lists of cases"),
+        ({"samples": 0}, "`samples` is no number of runs"),
     ],
 )
 def test_a_pack_that_is_none_is_refused_in_one_line(

@@ -6,7 +6,15 @@ import pytest
 from packaging.version import Version
 
 from harness.frontends.cuda.nvcc import judge_nvcc, only_its_check_failed
-from harness.frontends.cuda.source import configs_of, display_name, kernels_in, sources_sha256
+from harness.frontends.cuda.source import (
+    LaunchedBlock,
+    block_of,
+    bounds_in,
+    configs_of,
+    display_name,
+    kernels_in,
+    sources_sha256,
+)
 from harness.values.errors import UsageError
 from harness.values.outcome import Lowering, ProcessEnd
 
@@ -53,6 +61,25 @@ __device__ int helper(int x) { return x; }
     assert kernels_in("int f();") == []
 
 
+def test_the_block_of_a_launch() -> None:
+    text = "// launch block=64,2 shared=BYTES\n  // launch scale block=N\nint launch;\n"
+    config = {"BYTES": 4096, "N": 32}
+    assert block_of(text, "zero", config, FILE) == LaunchedBlock(threads=128, shared=4096)
+    assert block_of(text, "scale", config, FILE) == LaunchedBlock(threads=32, shared=4096)
+    assert block_of("int x;", "scale", config, FILE) == LaunchedBlock()
+    with pytest.raises(UsageError, match="'BYTES' is no size, and no macro"):
+        block_of(text, "zero", {"N": 1}, FILE)
+    for line in ("// launch blocks=1", "// launch scale", "// launch"):
+        with pytest.raises(UsageError, match=r"write `// launch \[KERNEL\] block="):
+            block_of(line, "zero", config, FILE)
+
+
+def test_launch_bounds_are_read_off_the_ptx() -> None:
+    ptx = ".visible .entry a(.param .u64 x)\n{\n}\n.visible .entry b()\n.maxntid 64, 2, 1\n{\n}\n"
+    assert bounds_in(ptx, "a") is None
+    assert bounds_in(ptx, "b") == 128
+
+
 def test_headers_beside_the_file_count(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text('#include "a.h"\n#include <cuda_fp16.h>\n#include "no.h"\n')
     (tmp_path / "a.h").write_text('#include "b.h"\n#include "a.h"\n')
@@ -96,6 +123,13 @@ def test_what_nvcc_says(log: str, code: int, verdict: str, said: str) -> None:
     judged = judge_nvcc(lowering(log, exit_code=code))
     assert judged.kind.value == verdict
     assert said in judged.reason
+
+
+def test_what_nvrtc_says() -> None:
+    old = "nvrtc: error: invalid value for --gpu-architecture (-arch)\n"
+    judged = judge_nvcc(lowering(old, exit_code=5), "NVRTC")
+    assert judged.kind.value == "unsupported"
+    assert "this NVRTC cannot do it: invalid value for --gpu-architecture" in judged.reason
 
 
 def test_temporary_names_are_no_part_of_a_failure() -> None:

@@ -40,6 +40,7 @@ def written(
     *arguments: Argument,
     buffers: tuple[Buffer, ...] = (),
     exact: bool = False,
+    compares: bool = False,
     signature: dict[str, str] | None = None,
 ) -> str:
     launch = FileLaunch(
@@ -58,6 +59,7 @@ def written(
         variant,
         CONTENTS,
         exact=exact,
+        compares=compares,
         header="what it is",
     )
     ast.parse(text)
@@ -89,6 +91,15 @@ def test_a_launch_says_what_the_kernel_is_given() -> None:
     # What is none is not said, nor what a launch has no word for.
     assert "maxnreg" not in text
     assert "debug" not in text
+
+
+def test_as_a_program_it_compares_only_with_what_is_right() -> None:
+    for compares in (True, False):
+        text = written(
+            tensor("x", 0, "float32", (3, 4)), buffers=(buffer(RANDOM),), compares=compares
+        )
+        assert ("launch(num_stages=1)" in text) is compares
+        assert 'if __name__ == "__main__":' in text
 
 
 def test_memory_is_as_it_was() -> None:

@@ -40,6 +40,7 @@ from harness.frontends.triton.child.describing import (
     describe_arguments,
     grid_dims,
     plain_config,
+    storages_of,
 )
 from harness.frontends.triton.child.forks import ended_badly, in_a_line
 from harness.frontends.triton.child.injected_configs import (
@@ -48,8 +49,8 @@ from harness.frontends.triton.child.injected_configs import (
     injected_options,
 )
 from harness.frontends.triton.child.inline_assembly import mend_inline_assembly
-from harness.frontends.triton.child.launches.snapshots import Snapshots, storages_of
-from harness.frontends.triton.child.pretend_gpu import pretend_cuda
+from harness.frontends.triton.child.launches.snapshots import Snapshots
+from harness.frontends.triton.child.pretend_driver import pretend_triton
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -364,7 +365,7 @@ def main() -> None:
     if ask["confined"]:
         settle(str(folder))
     stand_aside(ask)
-    mode = pretend_cuda(ask["device"], with_values=True, on_empty=handing.snapshots.heard_of)
+    mode = pretend_triton(ask["device"], with_values=True, on_empty=handing.snapshots.heard_of)
     mend_bfloat16()
     mend_inline_assembly()
     torch.manual_seed(SEED)

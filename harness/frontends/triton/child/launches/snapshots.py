@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from harness.frontends.triton.child.describing import (
+    describe_argument,
+    describe_constexpr,
+    identity,
+    storages_of,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Snapshots", "TooLargeError", "storages_of"]
+__all__ = ["Snapshots", "TooLargeError"]
 
 _LARGEST = 128 << 20
 """Bytes of the largest storage that is kept: a file that a job writes may have 256 MiB."""
@@ -52,10 +59,12 @@ class Snapshots:
             places: dict[int, int] = {}
             buffers: list[dict[str, Any]] = []
             for storage in storages_of(arguments.values()):
-                places[_identity(storage)] = len(buffers)
+                places[identity(storage)] = len(buffers)
                 buffers.append(self.keep(storage))
             described = [
-                _constexpr(name, value) if name in constexprs else _argument(name, value, places)
+                describe_constexpr(name, value)
+                if name in constexprs
+                else describe_argument(name, value, places)
                 for name, value in arguments.items()
             ]
         return {"arguments": described, "buffers": buffers}
@@ -76,39 +85,6 @@ class Snapshots:
         return {"sha256": sha256, "size": len(data), "unwritten": unwritten}
 
 
-def storages_of(values: Any) -> list[Any]:
-    """The storages behind arguments, each once, in the order in which they first appear."""
-    found: dict[int, Any] = {}
-
-    def visit(value: Any) -> None:
-        tensor = _tensor(value)
-        if tensor is not None:
-            storage = tensor.untyped_storage()
-            found.setdefault(_identity(storage), storage)
-        elif hasattr(value, "block_shape"):
-            visit(value.base)
-        elif isinstance(value, tuple | list):
-            for item in value:
-                visit(item)
-
-    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
-        for value in values:
-            visit(value)
-    return list(found.values())
-
-
-def _tensor(value: Any) -> torch.Tensor | None:
-    """A tensor, or the one that Triton's `reinterpret` wraps."""
-    if not isinstance(value, torch.Tensor) and hasattr(value, "data_ptr"):
-        value = getattr(value, "base", None)
-    return value.detach() if isinstance(value, torch.Tensor) else None
-
-
-def _identity(storage: Any) -> int:
-    """Storages of nothing have no address of their own."""
-    return int(storage.data_ptr()) or -id(storage)
-
-
 def _bytes(storage: Any) -> bytes:
     view: bytes = torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes()
     return view
@@ -116,67 +92,3 @@ def _bytes(storage: Any) -> bytes:
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _constexpr(name: str, value: Any) -> dict[str, Any]:
-    """The value of one, where it is plain."""
-    value = getattr(value, "value", value)
-    plain = _argument(name, value, {}) if isinstance(value, bool | int | float) else {}
-    if isinstance(value, str):
-        plain = {"type": "str", "value": value}
-    return {**plain, "name": name, "kind": "constexpr"}
-
-
-def _argument(name: str, value: Any, places: Mapping[int, int]) -> dict[str, Any]:
-    tensor = _tensor(value)
-    if tensor is not None:
-        wrapped = str(value.dtype) if not isinstance(value, torch.Tensor) else str(tensor.dtype)
-        return {
-            "name": name,
-            "kind": "tensor",
-            "dtype": wrapped.removeprefix("torch."),
-            "shape": list(tensor.shape),
-            "strides": list(tensor.stride()),
-            **_place(tensor, places),
-        }
-    value = getattr(value, "value", value)
-    if value is None:
-        return {"name": name, "kind": "none"}
-    if isinstance(value, bool | int):
-        return {
-            "name": name,
-            "kind": "scalar",
-            "type": type(value).__name__,
-            "value": str(int(value)),
-        }
-    if isinstance(value, float):
-        return {"name": name, "kind": "scalar", "type": "float", "value": value.hex()}
-    if isinstance(value, tuple | list):
-        items = [_argument(f"{name}.{n}", item, places) for n, item in enumerate(value)]
-        return {"name": name, "kind": "tuple", "items": items}
-    if hasattr(value, "block_shape"):
-        return _descriptor(name, value, places)
-    return {"name": name, "kind": "object", "type": type(value).__name__}
-
-
-def _descriptor(name: str, value: Any, places: Mapping[int, int]) -> dict[str, Any]:
-    base = _tensor(value.base)
-    assert base is not None
-    return {
-        "name": name,
-        "kind": "descriptor",
-        "dtype": str(value.base.dtype).removeprefix("torch."),
-        "shape": [int(size) for size in value.shape],
-        "strides": [int(stride) for stride in value.strides],
-        "block": [int(size) for size in value.block_shape],
-        "nan_padding": getattr(value, "padding", "zero") == "nan",
-        "round_to_tf32": bool(getattr(value, "round_f32_to_tf32", False)),
-        **_place(base, places),
-    }
-
-
-def _place(tensor: torch.Tensor, places: Mapping[int, int]) -> dict[str, Any]:
-    return {
-        "buffer": places[_identity(tensor.untyped_storage())],
-        "offset": tensor.storage_offset() * tensor.element_size(),
-    }

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from harness.frontends.base import LaunchCode
-from harness.frontends.triton.child.device_facts import (
+from harness.frontends.launch_code import capture_request
+from harness.frontends.pretend.device_facts import (
     DeviceProperties,
     DriverProperties,
     UnknownFactError,
 )
-from harness.frontends.triton.lower import capture_request, launch_key
+from harness.frontends.triton.lower import launch_key
 from harness.values.limits import Limits, limits_of
 from harness.values.target import Target
 from harness.values.toolchain import Compiler

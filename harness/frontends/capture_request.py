@@ -1,16 +1,16 @@
-"""What a session of Triton is asked for."""
+"""What a session with launch code is asked for."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.frontends.triton.environment import user_paths
 from harness.processes.confinement import is_confined
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from harness.values.limits import Limits
 
@@ -24,6 +24,7 @@ class CaptureRequest:
     `paths` go onto the module path, and `beside` after them; packages below `bare`, which are among
     `paths`, are imported without their `__init__`. What lies below `paths` never changes.
     `injected` are configs in place of those that the tuner of a kernel (a name or pattern) lists.
+    `settings` are what only this front end's child understands.
     """
 
     file: Path
@@ -35,6 +36,7 @@ class CaptureRequest:
     bare: tuple[Path, ...] = ()
     beside: tuple[Path, ...] = ()
     injected: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     def message(self) -> dict[str, Any]:
         """As the session wants it."""
@@ -44,9 +46,10 @@ class CaptureRequest:
             "confined": is_confined(),
             "overrides": dict(self.overrides),
             "paths": [str(path) for path in self.paths],
-            "user_paths": [*map(str, self.beside), *user_paths()],
+            "user_paths": [*map(str, self.beside), *_user_paths()],
             "bare": [str(path) for path in self.bare],
             "injected": {name: list(configs) for name, configs in self.injected.items()},
+            "settings": dict(self.settings),
             "device": {
                 "capability": self.capability,
                 "name": f"NVIDIA {self.limits.product or 'GPU'}",
@@ -60,3 +63,12 @@ class CaptureRequest:
                 "integrated": self.limits.integrated,
             },
         }
+
+
+def _user_paths() -> list[str]:
+    """The user's PYTHONPATH: for the launch code, not for what runs it."""
+    return [
+        str(Path(entry).absolute())
+        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if entry
+    ]

@@ -1,15 +1,15 @@
-"""Executes one launch on the emulator: `python -m harness.runs.worker FOLDER`.
+"""Executes one launch on the emulator.
 
 Reads `job.json` there and leaves `run-N.json` for each of its runs as it ends, and the bytes of
 every buffer afterwards in a file named by their sha256. A process of its own, under limits: what
-executes foreign code may need any time and memory.
+executes foreign code may need any time and memory (`harness.runs.child.serving` forks it).
 """
 
 from __future__ import annotations
 
 import hashlib
-import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +17,11 @@ import msgspec
 import numpy as np
 
 from harness.emulator.machine.launching import run
-from harness.emulator.values import Allocation, Launch
-from harness.runs.jobs import PROGRESS, EmulatorJob, JobBuffer, Ran, RunTrial
+from harness.emulator.machine.tracing import trace
+from harness.emulator.values import Allocation, Launch, Schedule
+from harness.runs.jobs import PROGRESS, TRACE, EmulatorJob, JobBuffer, Ran, RunTrial
 
-__all__ = ["main"]
+__all__ = ["work"]
 
 
 def _allocation(buffer: JobBuffer, folder: Path) -> Allocation:
@@ -74,6 +75,10 @@ def _with_garbage(launch: Launch, garbage: int) -> Launch:
     return replace(launch, allocations=tuple(allocations))
 
 
+def _as_scheduled(launch: Launch, schedule: Schedule) -> Launch:
+    return _with_garbage(launch, schedule.garbage) if schedule.garbage else launch
+
+
 class _Progress:
     """Leaves how far a run is in a file, at most once a second."""
 
@@ -93,12 +98,12 @@ class _Progress:
         self._path.with_suffix(".tmp").rename(self._path)
 
 
-def _ran(launch: Launch, trial: RunTrial, job: EmulatorJob, folder: Path) -> Ran:
+def _ran(launch: Launch, trial: RunTrial, job: EmulatorJob, folder: Path) -> tuple[Ran, bool]:
+    """The run, and whether any order of warps comes to the same."""
     started = time.perf_counter()
-    garbage = trial.schedule.garbage
-    given = _with_garbage(launch, garbage) if garbage else launch
+    given = _as_scheduled(launch, trial.schedule)
     outcome = run(given, trial.schedule, job.budget, trial.checks, _Progress(folder, trial, job))
-    return Ran(
+    ran = Ran(
         trial=trial,
         buffers=tuple(
             _keep(_after(each, before), folder)
@@ -115,15 +120,42 @@ def _ran(launch: Launch, trial: RunTrial, job: EmulatorJob, folder: Path) -> Ran
         is_sample=outcome.is_sample,
         seconds=time.perf_counter() - started,
     )
+    return ran, outcome.is_ordered
 
 
-def main() -> None:
-    """Do what `job.json` asks for."""
-    folder = Path(sys.argv[1])
+def _known(trial: RunTrial, done: Sequence[Ran]) -> Ran | None:
+    """What a trial comes to, by another one that differs only in which warps run first.
+
+    `done` are runs in which no order of warps matters.
+    """
+    wanted = trial.checks
+    for one in done:
+        made = one.trial.checks
+        if trial.schedule != replace(one.trial.schedule, warps=trial.schedule.warps):
+            continue
+        if made.races >= wanted.races and made.validity >= wanted.validity:
+            races = one.races if wanted.races else ()
+            missing = one.uninitialised if wanted.validity else ()
+            return replace(one, trial=trial, races=races, uninitialised=missing, seconds=0.0)
+    return None
+
+
+def work(folder: Path) -> None:
+    """Do what `job.json` in the folder asks for."""
     job = msgspec.json.decode((folder / "job.json").read_bytes(), type=EmulatorJob)
     launch = _launch(job, folder)
+    if job.element is not None:
+        one, other = (each.schedule for each in job.trials)
+        launches = (_as_scheduled(launch, one), _as_scheduled(launch, other))
+        found = trace(launches, (one, other), job.budget, job.element)
+        (folder / TRACE).write_bytes(msgspec.json.encode(found))
+        return
+    ordered: list[Ran] = []
     for number, trial in enumerate(job.trials):
-        ran = _ran(launch, trial, job, folder)
+        ran = _known(trial, ordered)
+        if ran is None:
+            ran, is_ordered = _ran(launch, trial, job, folder)
+            ordered += [ran] * is_ordered
         path = folder / f"run-{number}.json"
         unfinished = path.with_suffix(".tmp")
         unfinished.write_bytes(msgspec.json.encode(ran))
@@ -131,7 +163,3 @@ def main() -> None:
         if ran.not_run or ran.faults:
             # One fault is enough; an endless loop takes its whole budget each time.
             return
-
-
-if __name__ == "__main__":
-    main()

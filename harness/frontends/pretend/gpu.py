@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from harness.frontends.triton.child.device_facts import DeviceProperties
-from harness.frontends.triton.child.pretend_driver import idle, pretend_driver
+from harness.frontends.pretend.device_facts import DeviceProperties
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NeedsValuesError", "pretend_cuda"]
+__all__ = ["NeedsValuesError", "backing", "idle", "pretend_cuda"]
 
 # Any address aligned far beyond the 16 bytes that Triton specialises on will do.
 _BASE_ADDRESS = 0x7F00_0000_0000
@@ -52,6 +51,11 @@ class _Backing:
     allocations = 0
     # Hears of memory that was asked for and holds no values of the launch code's.
     on_empty: Callable[[torch.Tensor], None] | None = None
+
+
+def backing() -> torch.device:
+    """The device of the tensors that stand behind those on the GPU."""
+    return _Backing.device
 
 
 def _to_backing(value: Any) -> Any:
@@ -198,6 +202,18 @@ _METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
 }
 
 
+def idle() -> Callable[..., None]:
+    """A function for any call that only matters to real hardware.
+
+    A new one each time: torch's compiler keeps a table by function, and no two names may share one.
+    """
+
+    def nothing(*_: Any, **__: Any) -> None:
+        pass
+
+    return nothing
+
+
 class _Event:
     """A CUDA event that has always happened."""
 
@@ -336,7 +352,6 @@ def pretend_cuda(
     _Backing.device = _CPU if with_values else _META
     _Backing.on_empty = on_empty
     _patch_torch_cuda(properties)
-    pretend_driver(properties, _Backing.device)
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))
     mode = _CudaMode()
     _keep_in_backward(mode)

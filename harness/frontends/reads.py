@@ -14,15 +14,16 @@ from harness.children.read_facts import (
     module_origin,
     value_fact,
 )
-from harness.frontends.triton.environment import OWN_VARIABLES
-from harness.frontends.triton.knobs import NO_KNOBS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harness.values.outcome import Reads
 
-__all__ = ["is_unchanged", "withheld"]
+__all__ = ["OWN_VARIABLES", "is_unchanged", "withheld"]
+
+OWN_VARIABLES = frozenset({"HOME", "TMPDIR"})
+"""Each child has a home and a temporary folder of its own, and sets these itself."""
 
 _Stamp = tuple[int, int, int]
 _HASHED: dict[str, tuple[_Stamp, str | None]] = {}
@@ -43,12 +44,14 @@ def is_unchanged(reads: Reads, environment: Mapping[str, str]) -> bool:
     return _same_files(reads) and _same_modules(reads)
 
 
-def withheld(reads: Reads, environment: Mapping[str, str]) -> list[str]:
+def withheld(
+    reads: Reads, environment: Mapping[str, str], never: frozenset[str] = frozenset()
+) -> list[str]:
     """The user's variables that launch code reads, and that its environment does not have.
 
-    Those that children never get (Triton's cache, say) are not among them.
+    Those that children never get (`never`: a compiler's cache, say) are not among them.
     """
-    never = NO_KNOBS | OWN_VARIABLES
+    never |= OWN_VARIABLES
     return sorted(reads.variables.keys() & os.environ.keys() - environment.keys() - never)
 
 

@@ -1,0 +1,72 @@
+"""Options by which a GPU is reached: this machine's, one by a command, or one by a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from harness.cli.amounts import Words
+from harness.values.errors import UsageError
+
+if TYPE_CHECKING:
+    from harness.gpu.timed_launches import GpuWay
+
+__all__ = ["gpu_way", "gpu_way_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def gpu_way_options(function: F) -> F:
+    """How a GPU that is elsewhere is reached."""
+    options = (
+        click.option(
+            "--runner",
+            type=Words(),
+            metavar="CMD",
+            help="A command that takes `PACK --out RESULTS` to a GPU (ssh, srun, kubectl).",
+        ),
+        click.option(
+            "--pack",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Write a program for a machine with a GPU; `python3 FILE --out RESULTS` there.",
+        ),
+        click.option(
+            "--import",
+            "results",
+            type=click.Path(path_type=Path),
+            multiple=True,
+            metavar="RESULTS",
+            help="What such programs gave there. Repeatable.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def gpu_way(options: Mapping[str, Any]) -> GpuWay | None:
+    """What the options mean; None where no GPU is named.
+
+    Raises:
+        UsageError: several ways are named.
+        InfrastructureError: this machine has no GPU, and none of the others is named.
+    """
+    named = [f"--{word}" for word, name in _WAYS if options[name]]
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)}: which one is meant?")
+    if not named and options["on"] != "gpu":
+        return None
+    from harness.gpu.places import place_of  # noqa: PLC0415 - numpy: 0.1 s
+    from harness.gpu.timed_launches import GpuWay  # noqa: PLC0415 - as above
+
+    if options["pack"]:
+        return GpuWay(pack=options["pack"])
+    if options["results"]:
+        return GpuWay(results=options["results"])
+    return GpuWay(place=place_of(options["runner"]))
+
+
+_WAYS = (("runner", "runner"), ("pack", "pack"), ("import", "results"))

@@ -1,0 +1,157 @@
+"""What compiles CUDA C++ as far as PTX, nvcc or NVRTC: one run for each config, kept by content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from harness.bench.bench import content_key, has_died, still_valid
+from harness.frontends.cuda import nvcc, nvrtc
+from harness.frontends.cuda.running import NvccRun, run_nvcc
+from harness.frontends.cuda.source import sources_sha256
+from harness.values.outcome import Lowering
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from packaging.version import Version
+
+    from harness.bench.bench import Kept, Workbench
+    from harness.values.environment import Environment
+    from harness.values.kernel import Scalar
+    from harness.values.target import Target
+    from harness.values.toolchain import Compiler
+    from harness.values.verdict import Verdict
+
+__all__ = ["NVCC_DRIVER", "NVRTC_DRIVER", "CudaDriver", "defines"]
+
+# As nvcc is called for a release build; line numbers tell where in the source PTX comes from.
+_NVCC_FLAGS = ("-O3", "-std=c++17", "-lineinfo")
+
+
+class _Available(Protocol):
+    def __call__(self, *, prereleases: bool = False) -> list[Version]: ...
+
+
+class _Run(Protocol):
+    async def __call__(
+        self,
+        bench: Workbench,
+        compiler: Compiler,
+        file: Path,
+        words: tuple[str, ...],
+        target: Target,
+        *,
+        alone: bool,
+    ) -> NvccRun: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaDriver:
+    """One compiler of CUDA C++: its versions, a run of it, and what that means.
+
+    `identity` is what of this machine and of its options decides what it generates.
+    """
+
+    kind: str
+    title: str
+    available: _Available
+    environment: Callable[[str], Environment]
+    identity: Callable[[], object]
+    run: _Run
+    judge: Callable[[Lowering], Verdict]
+
+    def key(self, file: Path, config: dict[str, Scalar], target: Target, compiler: Compiler) -> str:
+        """By what the PTX of a config is kept."""
+        return content_key(
+            sources=sources_sha256(file),
+            config=config,
+            target=str(target),
+            kind=self.kind,
+            compiler=compiler.identity,
+            with_=self.identity(),
+        )
+
+    async def compiled(
+        self,
+        bench: Workbench,
+        file: Path,
+        config: dict[str, Scalar],
+        target: Target,
+        compiler: Compiler,
+    ) -> Kept[Lowering]:
+        """One run as far as PTX, kept by content; one that dies is run once more, alone."""
+        key = self.key(file, config, target, compiler)
+        async with bench.once(key):
+            kept = bench.find("lower", key, Lowering)
+            if kept and still_valid(kept.value.end, bench.limits):
+                return kept
+            lowering, artifacts = await self._once(bench, file, config, target, compiler)
+            if has_died(lowering.end):
+                lowering, artifacts = await self._once(
+                    bench, file, config, target, compiler, alone=True
+                )
+                lowering = replace(lowering, attempts=2)
+            return bench.keep("lower", key, lowering, artifacts)
+
+    async def _once(
+        self,
+        bench: Workbench,
+        file: Path,
+        config: dict[str, Scalar],
+        target: Target,
+        compiler: Compiler,
+        *,
+        alone: bool = False,
+    ) -> tuple[Lowering, dict[str, str]]:
+        words = defines(config)
+        done = await self.run(bench, compiler, file.resolve(), words, target, alone=alone)
+        artifacts = {"source": bench.store.artifacts.put_file(file)}
+        if done.ptx:
+            artifacts["ptx"] = done.ptx
+        lowering = Lowering(
+            end=done.end,
+            stage="ptx" if done.ptx else self.kind,
+            flags=("-v", f"--gpu-name={target}"),
+            log=done.log,
+        )
+        return lowering, artifacts
+
+
+def defines(config: dict[str, Scalar]) -> tuple[str, ...]:
+    """A config as options: each macro with its value."""
+    return tuple(f"-D{name}={value}" for name, value in config.items())
+
+
+async def _nvcc(
+    bench: Workbench,
+    compiler: Compiler,
+    file: Path,
+    words: tuple[str, ...],
+    target: Target,
+    *,
+    alone: bool,
+) -> NvccRun:
+    words = (*_NVCC_FLAGS, f"-arch={target}", *words, "-I", str(file.parent))
+    return await run_nvcc(bench, compiler, file, words, alone=alone)
+
+
+NVCC_DRIVER = CudaDriver(
+    kind=nvcc.KIND,
+    title=nvcc.KIND,
+    available=nvcc.available_nvcc,
+    environment=nvcc.environment_of,
+    identity=lambda: [nvcc.host_compiler(), _NVCC_FLAGS],
+    run=_nvcc,
+    judge=nvcc.judge_nvcc,
+)
+NVRTC_DRIVER = CudaDriver(
+    kind=nvrtc.KIND,
+    title="NVRTC",
+    available=nvrtc.available_nvrtc,
+    environment=nvrtc.nvrtc_environment,
+    identity=nvrtc.child_identity,
+    run=nvrtc.run_nvrtc,
+    judge=nvrtc.judge_nvrtc,
+)

@@ -1,0 +1,108 @@
+"""NVRTC: the library that compiles CUDA C++ where there is no nvcc, as in wheels of CUDA 12.
+
+It needs no host compiler, and knows no host headers. Its partners are headers and a ptxas.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from harness.frontends.cuda import nvrtc_child
+from harness.frontends.cuda.nvcc import judge_nvcc, partner_of
+from harness.frontends.cuda.running import NvccRun
+from harness.frontends.programs import run_program
+from harness.packages.index import wheels
+from harness.values.environment import Environment, PackagePin
+from harness.values.errors import UsageError
+
+if TYPE_CHECKING:
+    from harness.bench.bench import Workbench
+    from harness.values.outcome import Lowering
+    from harness.values.target import Target
+    from harness.values.toolchain import Compiler
+    from harness.values.verdict import Verdict
+
+__all__ = [
+    "KIND",
+    "available_nvrtc",
+    "child_identity",
+    "judge_nvrtc",
+    "nvrtc_environment",
+    "run_nvrtc",
+]
+
+KIND = "nvrtc"
+_NVRTC = "nvidia-cuda-nvrtc-cu12"
+_PARTNERS = ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-runtime-cu12", "nvidia-cuda-cccl-cu12")
+_FLAGS = ("-std=c++17", "-lineinfo")
+
+
+def available_nvrtc(*, prereleases: bool = False) -> list[Version]:
+    """The versions of CUDA 12 that the package index has, oldest first.
+
+    Raises:
+        UsageError, OfflineError, InfrastructureError: as `harness.packages.index.wheels`.
+    """
+    return sorted({each.version for each in wheels(_NVRTC, prereleases=prereleases)})
+
+
+def nvrtc_environment(version: str) -> Environment:
+    """The packages of one NVRTC: ptxas, headers of the runtime and of CCCL, of its release.
+
+    Raises:
+        UsageError: there is no such version.
+        OfflineError, InfrastructureError: the index cannot be asked.
+    """
+    wanted = Version(version)
+    if wanted not in available_nvrtc(prereleases=True):
+        near = ", ".join(map(str, available_nvrtc()))
+        raise UsageError(f"there is no NVRTC {version}; there are {near}")
+    pins = [PackagePin(name=_NVRTC, version=version)]
+    pins += [PackagePin(name=name, version=str(partner_of(name, wanted))) for name in _PARTNERS]
+    return Environment(kind=KIND, version=version, pins=tuple(pins))
+
+
+async def run_nvrtc(
+    bench: Workbench,
+    compiler: Compiler,
+    file: Path,
+    words: tuple[str, ...],
+    target: Target,
+    *,
+    alone: bool,
+) -> NvccRun:
+    """Run the NVRTC of a compiler's environment on a file, as far as PTX.
+
+    Raises:
+        InfrastructureError: it cannot be started.
+    """
+    options = [*_FLAGS, f"--gpu-architecture=compute_{target.capability}{target.suffix}", *words]
+    request = {"file": str(file), "options": options}
+    program = Path(nvrtc_child.__file__)
+    done = await run_program(bench, compiler, program, request, alone=alone)
+    log = _read(done.folder / "stderr") if done.answer is None else str(done.answer["log"])
+    code = 0 if done.answer is None else int(done.answer["code"])
+    end = replace(done.end, exit_code=code) if done.end.ok and code else done.end
+    out = done.folder / "kernel.ptx"
+    ptx = bench.store.artifacts.put_file(out) if end.ok and out.is_file() else None
+    bench.hub.drop_folder(done.folder)
+    return NvccRun(end=end, log=log, ptx=ptx)
+
+
+def _read(path: Path) -> str:
+    return path.read_text(errors="replace") if path.is_file() else ""
+
+
+def child_identity() -> object:
+    """What of our code and options decides what it generates: it reads nothing of the host's."""
+    return [hashlib.sha256(Path(nvrtc_child.__file__).read_bytes()).hexdigest(), _FLAGS]
+
+
+def judge_nvrtc(lowering: Lowering) -> Verdict:
+    """The verdict on a run of NVRTC that left no PTX: its front end is that of nvcc."""
+    return judge_nvcc(lowering, "NVRTC")

@@ -1,0 +1,102 @@
+"""Launch code and its sources, brought to this machine: nothing of it is run here."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.frontends.base import LaunchCode
+from harness.frontends.capture_request import CaptureRequest
+from harness.packages.sdists import fetch_sdist, fetch_wheel, is_fetched
+from harness.values.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.values.kernel import LaunchSpec, Repro
+    from harness.values.limits import Limits
+    from harness.values.target import Target
+
+__all__ = ["capture_request", "fetch_launch_code", "has_launch_code"]
+
+
+def fetch_launch_code(
+    repro: Repro, launch: LaunchSpec, overrides: Mapping[str, object]
+) -> LaunchCode:
+    """Bring a launch's sources to this machine (cached); nothing of them is run.
+
+    Raises:
+        ConfigurationError: the pinned sdist does not hold the module that the repro names.
+        TriageError: a source cannot be fetched.
+    """
+    if launch.file:
+        return _half_way(launch, launch.file, overrides)
+    paths = [fetch_wheel(pin.package, pin.version, pin.sha256) for pin in repro.requires]
+    bare: tuple[Path, ...] = ()
+    if repro.source:
+        pin = repro.source.pin
+        bare = (_import_root(fetch_sdist(pin.package, pin.version, pin.sha256), repro),)
+    return LaunchCode(
+        file=repro.file,
+        function=launch.function,
+        overrides=overrides,
+        paths=(*paths, *bare),
+        bare=bare,
+        identity={
+            "file": _sha256(repro.file),
+            "path": str(repro.file.resolve()),
+            "pins": [pin.sha256 for pin in repro.requires],
+            "source": repro.source.pin.sha256 if repro.source else None,
+        },
+    )
+
+
+def has_launch_code(repro: Repro) -> bool:
+    """Whether `fetch_launch_code` would fetch nothing."""
+    pins = [*repro.requires, *([repro.source.pin] if repro.source else [])]
+    return all(is_fetched(pin.package, pin.version, pin.sha256) for pin in pins)
+
+
+def _half_way(launch: LaunchSpec, file: Path, overrides: Mapping[str, object]) -> LaunchCode:
+    """IR to go on from: nothing is fetched, nothing is run; the options are all that matters."""
+    options = {parameter.name: parameter.default for parameter in launch.parameters}
+    options |= dict(overrides)  # type: ignore[arg-type]
+    options = {name: value for name, value in options.items() if value is not None}
+    identity = {"file": _sha256(file), "stage": launch.name}
+    return LaunchCode(
+        file=file, function=None, overrides=options, paths=(), bare=(), identity=identity
+    )
+
+
+def _import_root(folder: Path, repro: Repro) -> Path:
+    """The folder of an sdist from which the repro's module can be imported."""
+    assert repro.source is not None
+    parts = repro.source.module.split(".")
+    for root in (folder, folder / "src", *sorted(folder.glob("*/")), *sorted(folder.glob("*/src"))):
+        place = root.joinpath(*parts)
+        if place.with_suffix(".py").is_file() or (place / "__init__.py").is_file():
+            return root
+    raise ConfigurationError(
+        f"{repro.folder / 'repro.yaml'}: source.module: no {repro.source.module!r} "
+        f"in {repro.source.pin.package} {repro.source.pin.version}"
+    )
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def capture_request(code: LaunchCode, target: Target, limits: Limits) -> CaptureRequest:
+    """What a child needs to run the launch as `target` would see it."""
+    return CaptureRequest(
+        file=code.file,
+        function=code.function,
+        overrides=code.overrides,
+        capability=target.capability,
+        limits=limits,
+        paths=code.paths,
+        bare=code.bare,
+        beside=code.beside,
+        injected=code.injected,
+    )

@@ -1,0 +1,298 @@
+"""Children that run launch code: one server for each compiler, one session for each capture.
+
+A server has imported its compiler, and nothing else; each request is done in a fork of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from harness.processes.confinement import require_confinement
+from harness.processes.hub import FILE_SIZE, PeerGoneError, is_lost
+from harness.values.errors import CaptureError, InfrastructureError
+from harness.values.outcome import Capture, ProcessEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from harness.frontends.capture_request import CaptureRequest
+    from harness.processes.hub import Hub, Peer
+    from harness.processes.peers import JobEnd
+    from harness.values.toolchain import Compiler
+
+__all__ = ["ChildProgram", "JobResult", "LaunchSessions"]
+
+_GOODBYE_SECONDS = 5.0
+_OVERTIME_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """How the job ended, what it said of itself, and the folder with what it left."""
+
+    end: ProcessEnd
+    result: dict[str, Any] | None
+    progress: dict[str, Any] | None
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildProgram:
+    """What a server runs: a command, to which a socket and a name are added, and its variables."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Session:
+    """A capture that goes on; what it and its jobs write lies in its folder."""
+
+    peer: Peer
+    capture: Capture
+    folder: Path
+    ended: asyncio.Future[JobEnd]
+
+    @property
+    def gone(self) -> bool:
+        return self.peer.gone
+
+
+def _most_of_the_memory() -> int:
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 0.8)
+
+
+class LaunchSessions:
+    """Opens sessions on demand and keeps them until they are closed, or die and are replaced.
+
+    `program` says what the server of a compiler runs. Launch code may take `capture_timeout`
+    seconds and `capture_memory` bytes (0: most of the machine's), with all that it starts.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        program: Callable[[Compiler], ChildProgram],
+        *,
+        capture_timeout: float,
+        capture_memory: int = 0,
+    ) -> None:
+        self._hub = hub
+        self._program = program
+        self._capture_timeout = capture_timeout
+        self._capture_memory = capture_memory or _most_of_the_memory()
+        self._servers: dict[Compiler, asyncio.Task[Peer]] = {}
+        self._sessions: dict[str, asyncio.Task[_Session]] = {}
+
+    async def _server(self, compiler: Compiler) -> Peer:
+        task = self._servers.get(compiler)
+        if task is None or is_lost(task):
+            task = asyncio.create_task(self._start_server(compiler))
+            task.add_done_callback(_hear)
+            self._servers[compiler] = task
+        return await asyncio.shield(task)
+
+    async def _start_server(self, compiler: Compiler) -> Peer:
+        require_confinement()
+        folder = self._hub.new_folder("server")
+        child = self._program(compiler)
+        try:
+            peer = await self._hub.spawn(list(child.argv), env=dict(child.env), log=folder / "log")
+        except InfrastructureError as error:
+            raise InfrastructureError(f"{compiler.name}: {error}") from error
+        if await peer.event() is None:
+            raise InfrastructureError(f"{compiler.name}: its process ended at once")
+        return peer
+
+    async def capture(self, key: str, compiler: Compiler, request: CaptureRequest) -> Capture:
+        """The launches of a request; the session stays open under `key` for `lower`.
+
+        Raises:
+            CaptureError: the launch code hung or ended its process.
+            InfrastructureError: this compiler cannot be imported here.
+        """
+        return (await self._session(key, compiler, request)).capture
+
+    async def _session(self, key: str, compiler: Compiler, request: CaptureRequest) -> _Session:
+        task = self._sessions.get(key)
+        if task is None or is_lost(task):
+            task = asyncio.create_task(self._open(compiler, request))
+            task.add_done_callback(_hear)
+            self._sessions[key] = task
+        return await asyncio.shield(task)
+
+    async def _open(self, compiler: Compiler, request: CaptureRequest) -> _Session:
+        for _ in range(2):
+            server = await self._server(compiler)
+            with contextlib.suppress(PeerGoneError):
+                return await self._open_on(server, request)
+        raise InfrastructureError(f"{compiler.name}: its child process died twice")
+
+    async def _open_on(self, server: Peer, request: CaptureRequest) -> _Session:
+        folder = self._hub.new_folder("capture")
+        name, hello = self._hub.expect()
+        limits = {
+            "timeout": None,  # ends with the capture, not with the session
+            "memory": self._capture_memory,
+            "file_size": FILE_SIZE,
+        }
+        message = {"name": name, "folder": str(folder), "capture": request.message()}
+        job, ended = server.start({"op": "open", **message, "limits": limits})
+        captured = asyncio.create_task(_captured(hello, request.file))
+        either: set[asyncio.Future[Any]] = {captured, ended}
+        try:
+            await asyncio.wait(
+                either, timeout=self._capture_timeout, return_when=asyncio.FIRST_COMPLETED
+            )
+            if captured.done() and (opened := captured.result()):
+                peer, capture = opened
+                # Its descendants are jobs from now on, each with limits of its own.
+                server.count_alone(job)
+                return _Session(peer=peer, capture=capture, folder=folder, ended=ended)
+            if not captured.done() and not ended.done():
+                raise CaptureError(
+                    f"{request.file}: the launch code did not end within "
+                    f"{self._capture_timeout:.0f} s; it may compute on real values (see --timeout)"
+                )
+            # It hung up; launch code that closes all its files does so, and lives on.
+            if not (await asyncio.wait({ended}, timeout=_GOODBYE_SECONDS))[0]:
+                server.kill(job)
+            raise CaptureError(_how_it_died(request, await ended, folder))
+        except BaseException:
+            server.kill(job)
+            self._hub.drop_folder(folder)
+            raise
+        finally:
+            captured.cancel()
+
+    async def on_record(
+        self, key: str, compiler: Compiler, request: CaptureRequest, message: dict[str, Any]
+    ) -> JobResult:
+        """Have a fork of a session do something with one of its records.
+
+        Raises:
+            InfrastructureError: the session died twice while it had this job.
+        """
+        return await self._job(compiler, self._of_session(key, compiler, request), message)
+
+    async def on_server(self, compiler: Compiler, message: dict[str, Any]) -> JobResult:
+        """Have a fork of the server do something, without a session.
+
+        Raises:
+            InfrastructureError: the process of this compiler died twice while it had this job.
+        """
+
+        async def server() -> tuple[Peer, None]:
+            return await self._server(compiler), None
+
+        return await self._job(compiler, server, message)
+
+    def _of_session(
+        self, key: str, compiler: Compiler, request: CaptureRequest
+    ) -> Callable[[], Awaitable[tuple[Peer, Path]]]:
+        async def session() -> tuple[Peer, Path]:
+            found = await self._session(key, compiler, request)
+            return found.peer, found.folder
+
+        return session
+
+    async def _job(
+        self,
+        compiler: Compiler,
+        where: Callable[[], Awaitable[tuple[Peer, Path | None]]],
+        message: dict[str, Any],
+    ) -> JobResult:
+        """Have a job done in a new folder; once more by a new child where the first one is gone.
+
+        A child that is confined to a folder gets the new one inside of it.
+        """
+        for _ in range(2):
+            child, around = await where()
+            folder = self._hub.new_folder(message["op"], around)
+            try:
+                # Its supervisor keeps the limits, and lives in a process that ran launch code.
+                end, start_error = await asyncio.wait_for(
+                    child.run({**message, "folder": str(folder)}),
+                    message["limits"]["timeout"] + _OVERTIME_SECONDS,
+                )
+                if start_error:
+                    raise InfrastructureError(f"a compilation could not start: {start_error}")
+            except PeerGoneError:
+                self._hub.drop_folder(folder)
+                continue
+            except asyncio.TimeoutError as error:
+                self._hub.drop_folder(folder)
+                raise InfrastructureError(
+                    "a compilation was not ended at its time limit: the launch code disturbs the "
+                    "process that runs it"
+                ) from error
+            except BaseException:
+                self._hub.drop_folder(folder)
+                raise
+            return JobResult(
+                end=end,
+                result=_read_json(folder / "result.json"),
+                progress=_read_json(folder / "progress.json"),
+                folder=folder,
+            )
+        raise InfrastructureError(f"{compiler.name}: its child process died twice")
+
+    async def close(self, key: str) -> None:
+        """End one session; its memory and its disk space are given back."""
+        task = self._sessions.pop(key, None)
+        if task and task.done() and not task.cancelled() and not task.exception():
+            session = task.result()
+            await session.peer.close()
+            await asyncio.wait({session.ended}, timeout=_GOODBYE_SECONDS)
+            self._hub.drop_folder(session.folder)
+
+
+async def _captured(hello: asyncio.Future[Peer], file: Path) -> tuple[Peer, Capture] | None:
+    """The session's process once its capture is over; None where it died before.
+
+    Raises:
+        CaptureError: what it says is no capture.
+    """
+    peer = await hello
+    event = await peer.event()
+    if event is None:
+        return None
+    try:
+        return peer, msgspec.convert(event.get("captured"), Capture)
+    except msgspec.ValidationError as error:
+        raise CaptureError(
+            f"{file}: the launch code interferes: what its process says of its launches makes no "
+            f"sense ({error}); does it change modules of Python?"
+        ) from error
+
+
+def _hear(task: asyncio.Task[Any]) -> None:
+    """Mark a failure as seen: on a run that is stopped, no task waits for it any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _how_it_died(request: CaptureRequest, ended: JobEnd, folder: Path) -> str:
+    if ended.start_error:
+        return f"{request.file}: the launch code could not run: {ended.start_error}"
+    words = ended.end.words + (", see --memory" if ended.end.over_memory else "")
+    log = folder / "capture.err"
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    said = f": {lines[-1][:300]}" if lines else ""
+    return f"{request.file}: the launch code ended its process ({words}){said}"
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

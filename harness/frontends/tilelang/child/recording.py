@@ -1,0 +1,276 @@
+"""Records every kernel that running code has TileLang compile, one record for each config.
+
+TileLang's own decorators and its builder run as they are; two ends are replaced: where a function
+would be compiled (`cached`), and where its tuner would time what it compiled (`AutoTuner.run`).
+"""
+
+# ruff: noqa: ANN401 - values of TileLang, torch and the user have types that we cannot name
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sys
+import traceback
+import types
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from json import dumps
+from typing import TYPE_CHECKING, Any
+
+import tilelang
+import tilelang.profiler
+import tvm
+from tilelang.autotuner import AutoTuner
+
+from harness.frontends.pretend.device_facts import UnknownFactError
+from harness.frontends.pretend.gpu import NeedsValuesError
+from harness.frontends.tilelang.child.stand_in import StandIn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["KernelRecord", "KernelRecorder"]
+
+# `import tilelang.jit as x` gives the function of that name.
+_JIT = sys.modules["tilelang.jit"]
+_LIMIT = 5000
+# What only a GPU could answer is no fault of the kernel.
+_OURS = (NeedsValuesError, UnknownFactError)
+
+
+@dataclass
+class KernelRecord:
+    """One kernel with one config: what TileLang would compile, or what kept it from being built."""
+
+    kernel: str
+    config: dict[str, Any]
+    autotuned: bool
+    file: str
+    function: Any = None
+    pass_configs: dict[str, Any] = field(default_factory=dict)
+    target: str | None = None
+    error: dict[str, Any] | None = None
+    key: str = ""
+
+    def describe(self) -> dict[str, Any]:
+        """What a capture tells of it."""
+        return {
+            "key": self.key,
+            "kernel": self.kernel,
+            "config": self.config,
+            "autotuned": self.autotuned,
+            "arguments": self._arguments(),
+            "grid": None,
+            "file": self.file,
+            "suspect": "",
+        }
+
+    def _arguments(self) -> list[dict[str, Any]]:
+        found = []
+        for parameter in self.function.params if self.function is not None else ():
+            buffer = self.function.buffer_map.get(parameter)
+            shape = [str(each) for each in buffer.shape] if buffer is not None else None
+            kind = buffer if buffer is not None else parameter
+            name = str(getattr(kind, "name", parameter))
+            found.append({"name": name, "dtype": str(kind.dtype), "shape": shape})
+        return found
+
+    def sign(self) -> None:
+        """Set the key: a hash of all that decides what comes of it."""
+        said = self.error and [self.error["type"], self.error["message"]]
+        passes = sorted((str(name), str(value)) for name, value in self.pass_configs.items())
+        parts = [self.kernel, _text(self.function), passes, self.target, said]
+        self.key = hashlib.sha256(dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _text(function: Any) -> str | None:
+    """The whole function, layouts too, which its script leaves out."""
+    return None if function is None else str(tvm.ir.save_json(function))
+
+
+class KernelRecorder:
+    """Collects records while `active()`; equal ones of one config are kept once.
+
+    `injected` configs, by the name of a kernel or of the function that builds it, take the place of
+    those that its tuner lists. `dropped` counts what was over the limit.
+    """
+
+    def __init__(self, injected: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        self.records: list[KernelRecord] = []
+        self.dropped = 0
+        self._injected = injected
+        self._known: set[tuple[str, str]] = set()
+        self._config: dict[str, Any] | None = None
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Replace TileLang's ends for the time of the `with` block."""
+        calls = _JIT.JITImpl.__call__
+        places = [_JIT, sys.modules["tilelang.cache"], tilelang]
+        replaced: list[tuple[Any, str, Any]] = [
+            *((place, "cached", self._cached) for place in places if hasattr(place, "cached")),
+            *((place, "par_compile", _one_by_one) for place in (_JIT, tilelang)),
+            (_JIT.JITImpl, "__call__", self._calling(calls)),
+            (AutoTuner, "run", self._tuning()),
+            (tilelang.profiler, "do_bench", _bench_once),
+        ]
+        saved = [(place, name, getattr(place, name)) for place, name, _ in replaced]
+        for place, name, value in replaced:
+            setattr(place, name, value)
+        try:
+            yield
+        finally:
+            for place, name, value in saved:
+                setattr(place, name, value)
+
+    def _cached(
+        self,
+        func: Any,
+        out_idx: Any = None,
+        *_: Any,
+        target: Any = None,
+        pass_configs: Mapping[Any, Any] | None = None,
+        compile_flags: Any = None,
+        **__: Any,
+    ) -> StandIn:
+        """In place of a compilation: note what would be compiled."""
+        passes = {getattr(name, "value", name): each for name, each in (pass_configs or {}).items()}
+        if compile_flags is not None:
+            more = [compile_flags] if isinstance(compile_flags, str) else list(compile_flags)
+            given = passes.get("tl.device_compile_flags") or []
+            flags = [given] if isinstance(given, str) else list(given)
+            passes["tl.device_compile_flags"] = [*flags, *more]
+        record = KernelRecord(
+            kernel=str(func.attrs["global_symbol"]),
+            config=self._config or {},
+            autotuned=self._config is not None,
+            file=_file_of_caller(),
+            function=func,
+            pass_configs=passes,
+            target=_other_target(target),
+        )
+        self._keep(record)
+        return StandIn(record.kernel, func, out_idx)
+
+    def _calling(self, original: Any) -> Any:
+        """What a decorated function does when it is called, and is refused."""
+
+        def call(impl: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(impl, *args, **kwargs)
+            except _OURS:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever is raised is the evidence
+                function = getattr(impl.func, "orig_func", impl.func)
+                name = str(getattr(function, "__name__", "kernel"))
+                code = getattr(function, "__code__", None)
+                self._refused(name, code.co_filename if code else "", error)
+                return StandIn(name)
+
+        return call
+
+    def _refused(self, kernel: str, file: str, error: BaseException) -> None:
+        described = {
+            "type": type(error).__name__,
+            "kinds": [kind.__name__ for kind in type(error).__mro__],
+            "message": str(error)[:100_000],
+            "traceback": "".join(traceback.format_exception(error))[-100_000:],
+        }
+        record = KernelRecord(
+            kernel=kernel,
+            config=self._config or {},
+            autotuned=self._config is not None,
+            file=file,
+            error=described,
+        )
+        self._keep(record)
+
+    def _tuning(self) -> Any:
+        """In place of a tuner at work: build its function with each config, and time nothing."""
+        recorder = self
+
+        def run(tuner: Any, *_: Any, **__: Any) -> Any:
+            fn = getattr(tuner.fn, "orig_func", tuner.fn)
+            listed = recorder._configs(str(getattr(fn, "__name__", "")), tuner)
+            build = tuner.jit_compile
+            if build is None:
+
+                def build(**config: Any) -> Any:
+                    given = tuner.compile_args
+                    return tilelang.compile(
+                        tuner.fn(**config), out_idx=given.out_idx, pass_configs=given.pass_configs
+                    )
+
+            kernels = []
+            for config in listed:
+                recorder._config = {name: _plain(value) for name, value in config.items()}
+                try:
+                    kernels.append(build(**config))
+                except _OURS:
+                    raise
+                except Exception as error:  # noqa: BLE001 - as TileLang does: the next config
+                    code = getattr(fn, "__code__", None)
+                    recorder._refused(fn.__name__, code.co_filename if code else "", error)
+                finally:
+                    recorder._config = None
+            kernel = kernels[0] if kernels else StandIn("none")
+            config = dict(listed[0]) if listed else {}
+            return types.SimpleNamespace(
+                kernel=kernel, config=config, latency=0.0, ref_latency=None, libcode="", func=None
+            )
+
+        return run
+
+    def _configs(self, name: str, tuner: Any) -> list[Mapping[str, Any]]:
+        for pattern, configs in self._injected.items():
+            if fnmatchcase(name, pattern) or fnmatchcase(f"{name}_kernel", pattern):
+                return list(configs)
+        listed = tuner.configs
+        return list(listed() if callable(listed) else listed)
+
+    def _keep(self, record: KernelRecord) -> None:
+        record.sign()
+        name = (record.key, dumps(record.config))
+        if name in self._known:
+            return
+        if len(self.records) >= _LIMIT:
+            self.dropped += 1
+            return
+        self._known.add(name)
+        self.records.append(record)
+
+
+def _one_by_one(funcs: Any, *args: Any, num_workers: Any = None, **kwargs: Any) -> list[Any]:  # noqa: ARG001
+    """`par_compile` in the order of its functions."""
+    kwargs.pop("ignore_error", None)
+    return [_JIT.compile(func, *args, **kwargs) for func in funcs]
+
+
+def _bench_once(function: Any, *_: Any, **__: Any) -> float:
+    """A benchmark where nothing can be timed: calls once, so that every launch is seen."""
+    function()
+    return 0.0
+
+
+def _plain(value: Any) -> bool | int | float | str:
+    return value if isinstance(value, bool | int | float | str) else str(value)
+
+
+def _other_target(target: Any) -> str | None:
+    """What the launch compiles for, where that is no plain CUDA target."""
+    words = "" if target is None else str(target)
+    kind = getattr(getattr(target, "kind", None), "name", words.split(" ")[0])
+    return None if kind in ("", "auto", "cuda") or words.startswith("{") else words
+
+
+def _file_of_caller() -> str:
+    """The file of the code that has a kernel compiled: the nearest that is not TileLang's."""
+    frame = sys._getframe(1)  # noqa: SLF001 - there is no other way to ask
+    inside = str(tilelang.__path__[0])
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith((inside, "<")) and name != __file__:
+            return name
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""

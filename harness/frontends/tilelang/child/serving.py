@@ -1,0 +1,87 @@
+"""The child of one TileLang: a session for each capture, a job for each kernel of it."""
+
+# ruff: noqa: ANN401 - records hold values of TileLang
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+# All here, none later: launch code may bring a package of our name, and modules of any.
+import tilelang
+
+from harness.children.captures import CaptureSession, run_for_error, serve_captures
+from harness.children.launch_code import stand_aside
+from harness.children.reads import ReadsWatch
+from harness.frontends.pretend.gpu import pretend_cuda
+from harness.frontends.tilelang.child.lowering import lower
+from harness.frontends.tilelang.child.recording import KernelRecorder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.children.supervisor import Message
+
+__all__ = ["main"]
+
+# Launch code often has kernels of Triton beside its own. Where there is a Triton, they are passed
+# over; where there is none, the launch code says so itself.
+_TRITON: list[Any] = []
+with contextlib.suppress(ImportError):
+    from triton.runtime.autotuner import Autotuner, Heuristics
+    from triton.runtime.jit import JITFunction
+
+    from harness.frontends.triton.child.pretend_driver import pretend_triton as pretend_cuda
+
+    _TRITON += [JITFunction, Autotuner, Heuristics]
+
+
+class _Session(CaptureSession):
+    def capture(self, ask: Message) -> Message:
+        stand_aside(ask)
+        target = ask["settings"]["target"]
+        os.environ["TILELANG_CACHE_DIR"] = str(self.folder / "cache")
+        os.environ["TILELANG_TMP_DIR"] = str(self.folder / "cache" / "tmp")
+        # What a kernel asks of its target while it is built; until 0.1.11, and from 0.1.12 on.
+        os.environ["TILELANG_TARGET"] = f"cuda -arch={target}"
+        os.environ["TILELANG_DEFAULT_TARGET"] = json.dumps({"kind": "cuda", "arch": target})
+        mode = pretend_cuda(ask["device"])
+        recorder = KernelRecorder(ask["injected"])
+        own = [*ask["bare"], *ask["paths"], str(self.folder)]
+        reads = ReadsWatch(own, ask["file"], packages=("tilelang", "tvm", "tvm_ffi", "z3"))
+        reads.start()
+        with mode, _passing_over_triton(), recorder.active():
+            error = run_for_error(ask, self.folder / "capture.err")
+        self.records = {record.key: record for record in recorder.records}
+        return {
+            "error": error,
+            "records": [record.describe() for record in recorder.records],
+            "pruned": {},
+            "dropped": recorder.dropped,
+            "reads": reads.stop(),
+            "ptxas": ask["settings"]["ptxas"],
+            "triton": "",
+        }
+
+    def lower(self, record: Any, folder: Path) -> None:
+        lower(record, folder, self.message["capture"]["settings"]["target"])
+
+
+@contextlib.contextmanager
+def _passing_over_triton() -> Any:
+    """Launch no kernel of Triton: what it would write has a shape already."""
+    saved = [(kind, kind.run) for kind in _TRITON]
+    for kind, _ in saved:
+        kind.run = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        for kind, run in saved:
+            kind.run = run
+
+
+def main() -> None:
+    """Say hello, and serve captures until the caller hangs up."""
+    serve_captures(_Session, {"tilelang": tilelang.__version__})

@@ -1,0 +1,88 @@
+"""TileLang's versions, and what goes with each: its FFI, and an nvcc for the C++ that it writes.
+
+Several versions ask for an FFI that they do not work with: a plain `pip install` of 0.1.8 to 0.1.11
+cannot be imported today. So each partner is pinned here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from harness.frontends.cuda.nvcc import available_nvcc, environment_of
+from harness.packages.index import wheels
+from harness.values.environment import Environment, PackagePin
+from harness.values.errors import InfrastructureError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["KIND", "TITLE", "available", "declared_environment"]
+
+KIND = "tilelang"
+TITLE = "TileLang"
+_FFI = "apache-tvm-ffi"
+# Older ones cannot be imported where there is no libcuda and no libnvrtc.
+_OLDEST = Version("0.1.8")
+# The newest FFI that each works with (imported, and kernels lowered); the last row is for what is
+# newer, too, as TileLang declares it from there on.
+_FFI_OF = (
+    (Version("0.1.9"), "==0.1.9"),
+    (Version("0.1.12"), "==0.1.11"),
+    (None, ">=0.1.11,<0.1.13"),
+)
+# As TileLang 0.1.8 to 0.1.15 declare them. torch, Triton and numpy are those of triage.
+_PARTNERS = {
+    "z3-solver": ">=4.13.0,<4.15.5",
+    "torch-c-dlpack-ext": "",
+    "cloudpickle": "",
+    "psutil": "",
+    "tqdm": ">=4.62.3",
+}
+_SHARED = ("ml-dtypes", "numpy", "torch", "triton")
+
+
+def available(*, prereleases: bool = False) -> list[Version]:
+    """The versions that can be installed here, oldest first.
+
+    Raises:
+        UsageError, OfflineError, InfrastructureError: as `harness.packages.index.wheels`.
+    """
+    found = {each.version for each in wheels(KIND, prereleases=prereleases)}
+    return sorted(version for version in found if version >= _OLDEST)
+
+
+def declared_environment(version: str) -> Environment:
+    """The packages of one TileLang: its FFI, small libraries, and the oldest nvcc that is whole.
+
+    Raises:
+        UsageError: there is no such version.
+        OfflineError, InfrastructureError: the index cannot be asked, or lacks a partner.
+    """
+    wanted = Version(version)
+    known = available(prereleases=True)
+    if wanted not in known:
+        near = ", ".join(map(str, known))
+        raise UsageError(f"there is no {TITLE} {version} that works here; there are {near}")
+    own = PackagePin(name=KIND, version=str(wanted))
+    pins = (own, *_partners(wanted), *environment_of(str(available_nvcc()[0])).pins)
+    return Environment(
+        kind=KIND, version=str(wanted), pins=pins, shared=_SHARED, imports=("tilelang",)
+    )
+
+
+def _partners(wanted: Version) -> Iterator[PackagePin]:
+    ffi = next(spec for last, spec in _FFI_OF if last is None or wanted <= last)
+    for name, spec in {_FFI: ffi, **_PARTNERS}.items():
+        fits = [
+            each.version
+            for each in wheels(name)
+            if SpecifierSet(spec).contains(each.version, prereleases=False)
+        ]
+        if not fits:
+            raise InfrastructureError(
+                f"the package index has no {name}{spec}, which goes with {TITLE} {wanted}"
+            )
+        yield PackagePin(name=name, version=str(max(fits)))

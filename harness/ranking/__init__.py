@@ -1,0 +1,1 @@
+"""Which config of a kernel is likely to run fastest, and how sure that is."""

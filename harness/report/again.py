@@ -1,0 +1,150 @@
+"""Cells that were executed, executed again: from nothing, into results of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from harness.bench.bench import TimeIsUpError, Workbench
+from harness.cells.compile import CompileOptions
+from harness.cells.run import open_bench
+from harness.frontends.base import LaunchCode, Plan, PlannedCell, PlannedLaunch, Selection
+from harness.frontends.registry import front_end
+from harness.processes.hub import Hub
+from harness.runs.executing import Executed
+from harness.runs.same_inputs import SameInputs
+from harness.store.store import Store
+from harness.values.errors import TriageError
+from harness.values.kernel import Config, ConfigFilter
+from harness.values.launch_label import LaunchLabel
+from harness.values.row import Row
+from harness.values.target import Target
+from harness.values.verdict import VerdictKind
+from harness.workarounds.executed import Executions
+
+__all__ = ["Retrial", "execute_again", "retrial_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retrial:
+    """What is executed: the kernel of a selection with this compiler, for this target.
+
+    `launch` is the label of the launch, `config` what the kernel is launched with; None: those of
+    the selection, of which the first config is meant where none is as `like`.
+    """
+
+    compiler: str
+    target: str
+    launch: str | None = None
+    config: Config | None = None
+    like: Config | None = None
+
+
+def retrial_of(row: Row) -> Retrial:
+    """How a stored result came about."""
+    return Retrial(
+        compiler=row.compiler_version or "",
+        target=row.target,
+        launch=row.launch,
+        config=Config.of(row.config),
+    )
+
+
+async def execute_again(
+    selection: Selection,
+    points: Iterable[Retrial],
+    store: Store,
+    how: CompileOptions,
+    *,
+    seconds: float,
+) -> dict[Retrial, Executed]:
+    """What comes out at each point, all on inputs that are recorded once; the first ones first.
+
+    What cannot be tried, or not in these seconds, is left out.
+
+    Raises:
+        UsageError: the kernel has no launch that can be run with values.
+    """
+    selection = SameInputs.small(selection)
+    groups: dict[Retrial, list[Retrial]] = {}
+    for point in dict.fromkeys(points):
+        groups.setdefault(replace(point, config=None), []).append(point)
+    found: dict[Retrial, Executed] = {}
+    async with Hub() as hub:
+        bench = open_bench(hub, store, replace(how, use_cache=False))
+        bench.deadline = time.monotonic() + seconds
+        executions = Executions(bench=bench, selection=selection, tell=lambda _: None)
+        # Few at once: each holds a compiler's process with its launch.
+        turns = asyncio.Semaphore(bench.jobs)
+
+        async def one(group: Sequence[Retrial]) -> None:
+            async with turns:
+                try:
+                    await _execute(bench, selection, executions, group, found)
+                except (TriageError, TimeIsUpError):
+                    return  # what cannot be tried is not known
+
+        await asyncio.gather(*map(one, groups.values()))
+    return {
+        point: each
+        for point, each in found.items()
+        if each.done.row.verdict != VerdictKind.INFRA.value
+    }
+
+
+async def _execute(
+    bench: Workbench,
+    selection: Selection,
+    executions: Executions,
+    group: Sequence[Retrial],
+    found: dict[Retrial, Executed],
+) -> None:
+    """Points of one compiler, target and launch: of its own configs, then of others."""
+    for adapts in (False, True):
+        missing = [point for point in group if point not in found]
+        if not missing:
+            return
+        plan = await _plan(bench, selection, missing, adapts=adapts)
+        try:
+            for point in missing:
+                if cell := _meant(plan.cells, point):
+                    found[point] = await executions.execute(bench, cell)
+        finally:
+            if plan.session:
+                await bench.sessions.close(plan.session)
+
+
+async def _plan(
+    bench: Workbench, selection: Selection, group: Sequence[Retrial], *, adapts: bool
+) -> Plan:
+    first, end = group[0], front_end(selection.repro.front_end)
+    compiler = await asyncio.to_thread(end.install, first.compiler)
+    launch = _launch(selection.launches[0], first.launch)
+    every = replace(
+        selection, config=ConfigFilter(), compilers=(compiler,), launches=(launch,), ptxas=(None,)
+    )
+    configs = [point.config.as_dict() for point in group if point.config]
+
+    def adapted(code: LaunchCode) -> LaunchCode:
+        return code.with_configs(selection.repro.kernel or "*", configs)
+
+    target, adapt = Target.parse(first.target), adapted if adapts else None
+    return await end.plan(bench, every, target, compiler, launch, adapt=adapt)
+
+
+def _launch(launch: PlannedLaunch, label: str | None) -> PlannedLaunch:
+    """The launch with the overrides that a label spells."""
+    if label is None:
+        return launch
+    known = {parameter.name: parameter for parameter in launch.spec.parameters}
+    words = (text.partition("=") for text in LaunchLabel.parse(label).overrides)
+    return replace(launch, overrides={name: known[name].read(value) for name, _, value in words})
+
+
+def _meant(cells: Sequence[PlannedCell], point: Retrial) -> PlannedCell | None:
+    if point.config:
+        return next((each for each in cells if each.cell.config == point.config), None)
+    same = [each for each in cells if each.cell.config == point.like]
+    return next(iter(same or cells), None)

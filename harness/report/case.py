@@ -1,0 +1,91 @@
+"""The failing cell that a report is of, and whether its upstream is the one to hear of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.frontends.base import Selection
+from harness.judging.answers import VerdictAnswer
+from harness.judging.conditions import Condition
+from harness.judging.followed import Followed, follow
+from harness.report.dossier import Upstream
+from harness.values.errors import EmptySelectionError, UsageError
+from harness.values.kernel import Config, ConfigFilter
+from harness.values.row import Row
+from harness.values.toolchain import PTXAS, TRITON
+from harness.values.verdict import Stage, VerdictKind
+
+__all__ = ["check_upstream", "find_case", "only"]
+
+
+def find_case(
+    selection: Selection,
+    rows: Sequence[Row],
+    *,
+    signature: str | None = None,
+    condition: Condition | None = None,
+) -> Row:
+    """The first failing row of those that were selected, or the first that meets the condition.
+
+    Raises:
+        EmptySelectionError: no config matches.
+        UsageError: nothing that was selected fails.
+    """
+    found = [row for row in rows if _selected(selection, row)]
+    if not found:
+        raise EmptySelectionError("--config matches none of the configs")
+    if condition:
+        followed = Followed(condition=condition)
+        held = [row for row in found if followed.of(row) is VerdictAnswer.SAME]
+        if not held:
+            raise UsageError(f"--while holds for none of the {len(found)} selected cells")
+        return held[0]
+    failing = [row for row in found if row.signature and not VerdictKind(row.verdict).tells_nothing]
+    for row in failing:
+        if signature in (None, row.signature):
+            return row
+    meant = f" with signature {signature}" if signature else ""
+    raise UsageError(f"none of the {len(found)} cells that were selected fails{meant}")
+
+
+def check_upstream(
+    selection: Selection, case: Row, upstream: Upstream, condition: Condition | None
+) -> None:
+    """Refuse a report to somebody whose program never ran, or did what it should.
+
+    Raises:
+        UsageError: it says to whom to report instead.
+    """
+    stage = follow(case, condition=condition).stage
+    maintainers = "triton" if case.compiler == TRITON else "project"
+    if upstream is Upstream.NVIDIA and stage != Stage.CUBIN.value:
+        raise UsageError(
+            f"--for nvidia: this is no failure of ptxas: {case.verdict} in stage {case.stage}, "
+            f"before ptxas has the kernel; report it with --for {maintainers}"
+        )
+    if upstream is Upstream.NVIDIA and case.assembler != PTXAS:
+        raise UsageError(
+            f"--for nvidia: {selection.repro.name} is assembled by {case.tool}; report it with "
+            "--for project"
+        )
+    if upstream is Upstream.TRITON and case.compiler not in (None, TRITON):
+        raise UsageError(
+            f"--for triton: {selection.repro.name} is compiled by {case.compiler_name}; report it "
+            "with --for project"
+        )
+    if upstream is Upstream.TRITON and selection.repro.ptx:
+        raise UsageError(
+            f"--for triton: Triton has no part in it: {selection.repro.name} is PTX, and "
+            f"ptxas {case.ptxas} fails on it; report it with --for nvidia"
+        )
+
+
+def _selected(selection: Selection, row: Row) -> bool:
+    return selection.config.matches(Config.of(row.config))
+
+
+def only(case: Row, rows: Sequence[Row]) -> ConfigFilter:
+    """The filter that means this config and no other."""
+    names = dict.fromkeys(name for row in rows for name in row.config)
+    words = {name: str(case.config.get(name, "none")).lower() for name in names}
+    return ConfigFilter(wanted=tuple((name, (word,)) for name, word in words.items()))

@@ -1,0 +1,1 @@
+"""The process that executes launches: forks of it, under limits."""

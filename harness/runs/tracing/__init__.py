@@ -1,0 +1,1 @@
+"""`triage run --trace`: one value, back to where two runs first differ."""

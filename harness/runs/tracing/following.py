@@ -1,0 +1,133 @@
+"""`triage run --trace`: which element of which two runs, and the way of the difference."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from harness.bench.bench import Workbench
+from harness.emulator.values import Element
+from harness.runs.emulating import Emulation, trace_once
+from harness.runs.faults import source_line
+from harness.runs.jobs import Ran
+from harness.runs.judging import RunEvidence, schedule_words
+from harness.runs.numbers.comparing import as_tensor
+from harness.values.errors import UsageError
+from harness.values.run import Argument, TraceFacts, TraceStep
+
+__all__ = ["follow_value", "read_element"]
+
+_ELEMENT = re.compile(r"(?P<name>[\w.$%]+)(?:\[(?P<index>[\d,\s]+)\])?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """An element, and two runs that leave other bytes there."""
+
+    tensor: Argument
+    where: tuple[int, ...]
+    offset: int
+    size: int
+    runs: tuple[Ran, Ran]
+    values: tuple[str, str]
+
+
+def read_element(text: str) -> tuple[str, tuple[int, ...] | None]:
+    """Read `NAME` or `NAME[I,J]`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = _ELEMENT.fullmatch(text.strip())
+    if not found:
+        raise UsageError(
+            f"--trace {text}: write NAME or NAME[INDEX], for example out[17] or c[0,3]"
+        )
+    index = found["index"]
+    return found["name"], tuple(int(word) for word in index.split(",")) if index else None
+
+
+async def follow_value(
+    bench: Workbench, wanted: Emulation, ptx: str, evidence: RunEvidence, element: str
+) -> TraceFacts:
+    """Follow an element back to where two of the runs first differ.
+
+    Of the runs the first is taken, and the first that leaves something else there; with other
+    garbage only where schedules agree.
+
+    Raises:
+        UsageError: there is no such element.
+        InfrastructureError: the emulator cannot be started.
+    """
+    chosen = _choose(evidence, element)
+    if isinstance(chosen, str):
+        return TraceFacts(element=element, reason=chosen)
+    target = Element(allocation=chosen.tensor.buffer, offset=chosen.offset, size=chosen.size)
+    twice = replace(wanted, trials=(chosen.runs[0].trial, chosen.runs[1].trial))
+    found = await trace_once(bench, twice, ptx, evidence.contents, target)
+    place = ", ".join(map(str, chosen.where))
+    steps = tuple(
+        TraceStep(
+            ptx_line=link.place.ptx_line,
+            instruction=link.place.instruction,
+            source_line=source_line(link.place),
+            thread=link.thread,
+            warp=link.warp,
+            values=link.values,
+        )
+        for link in found.links
+    )
+    return TraceFacts(
+        element=f"{chosen.tensor.name}[{place}]",
+        runs=(_words(chosen.runs[0]), _words(chosen.runs[1])),
+        values=chosen.values,
+        program=found.program,
+        begins=found.why,
+        steps=steps,
+        reason=found.not_run or "",
+    )
+
+
+def _words(ran: Ran) -> str:
+    garbage = ", other garbage" if ran.trial.schedule.garbage else ""
+    return schedule_words(ran.trial.schedule) + garbage
+
+
+def _choose(evidence: RunEvidence, element: str) -> _Chosen | str:
+    name, index = read_element(element)
+    tensors = {each.name: each for each in evidence.tensors}
+    if name not in tensors:
+        known = ", ".join(tensors) or "none"
+        raise UsageError(f"--trace {element}: no tensor {name}; there are: {known}")
+    tensor = tensors[name]
+    ran = [each for each in (*evidence.runs, *evidence.garbage) if each.buffers]
+    if len(ran) < 2:
+        return "fewer than two runs came to their end"
+    after = [as_tensor(tensor, evidence.contents[each.buffers[tensor.buffer]]) for each in ran]
+    shape = after[0].shape
+    if index is not None and (
+        len(index) != len(shape) or any(n >= size for n, size in zip(index, shape, strict=True))
+    ):
+        raise UsageError(f"--trace {element}: {name} has the shape {list(shape)}")
+    for other in range(1, len(ran)):
+        pair = (after[0], after[other])
+        one, two = (np.ascontiguousarray(each).view(f"u{each.itemsize}") for each in pair)
+        differ = one != two
+        if not differ.any() or (index is not None and not differ[index]):
+            continue
+        where = index or tuple(
+            int(n) for n in np.unravel_index(int(np.argmax(differ)), differ.shape)
+        )
+        step = sum(n * stride for n, stride in zip(where, tensor.strides, strict=False))
+        size = after[0].itemsize
+        return _Chosen(
+            tensor=tensor,
+            where=where,
+            offset=tensor.offset + size * step,
+            size=size,
+            runs=(ran[0], ran[other]),
+            values=(str(after[0][where]), str(after[other][where])),
+        )
+    return f"all runs leave the same in {element}: there is nothing to follow"

@@ -1,0 +1,172 @@
+"""What came out of a cell, stage by stage: panes whose lines know where they come from. Pure.
+
+All panes are linked by the lines of the kernel's source, as far as debug information goes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.ptxas.line_table import line_tables
+from harness.site.origins import (
+    Origins,
+    kernel_file,
+    lines_of,
+    mlir_origins,
+    ptx_origins,
+    sass_origins,
+)
+
+__all__ = ["PANES", "Pane", "PaneLine", "anchors_of", "panes_of"]
+
+PANES = ("python", "source", "ttir", "glir", "ttgir", "ptx", "sass", "log")
+"""The stages that a page shows, in order."""
+
+_TITLES = {
+    "python": "Source",
+    "source": "Front end's IR",
+    "ttir": "TTIR",
+    "glir": "Gluon IR",
+    "ttgir": "TTGIR",
+    "ptx": "PTX",
+    "sass": "SASS",
+    "log": "Log",
+}
+_LATER = ("ttir", "glir", "ttgir", "log")
+_IR = ("source", "ttir", "glir", "ttgir")
+_MOST_LINES = 10_000
+_MOST_BYTES = 1_000_000
+_LOCAL = re.compile(r"\b(?:LDL|STL)(?=[.\s])")
+
+
+@dataclass(frozen=True, slots=True)
+class PaneLine:
+    """One line: `origin` is the source's line that it comes from, `margin` what stands beside it.
+
+    `is_first`: no line before it has this origin.
+    """
+
+    text: str
+    origin: int | None = None
+    is_spill: bool = False
+    margin: str = ""
+    is_first: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pane:
+    """One stage; `note` says what is not shown.
+
+    `spills` of its lines, the hidden ones too, load from or store to local memory.
+    """
+
+    name: str
+    title: str
+    lines: tuple[PaneLine, ...]
+    note: str = ""
+    spills: int = 0
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether it is among those that are shown first."""
+        return self.name not in _LATER
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether any line says where it comes from."""
+        return any(line.origin is not None for line in self.lines)
+
+
+def panes_of(stages: Mapping[str, bytes]) -> list[Pane]:
+    """The panes of a cell.
+
+    Args:
+        stages: what there is of `PANES`, and the `cubin` that links SASS to PTX.
+    """
+    texts = {
+        name: data.decode("utf-8", "replace") for name, data in stages.items() if name in PANES
+    }
+    origins = _origins(texts, stages.get("cubin", b""))
+    weights = _weights(texts.get("sass", ""), origins.get("sass", ()))
+    if "python" in texts:
+        texts.pop("source", None)  # the same once more, in the compiler's words
+        reached = {at for found in origins.values() for at in found if at}
+        lines = lines_of(texts["python"])
+        origins["python"] = [at if at in reached else None for at, _ in enumerate(lines, 1)]
+    return [
+        _pane(name, texts[name], origins.get(name, ()), weights if name == "python" else {})
+        for name in PANES
+        if texts.get(name)
+    ]
+
+
+def anchors_of(panes: Sequence[Pane]) -> dict[int, str]:
+    """For each line of the source, where the first line of the last stage that has it stands."""
+    found: dict[int, str] = {}
+    for pane in panes:
+        if pane.name != "python":
+            found |= {
+                line.origin: f"{pane.name}-{line.origin}" for line in pane.lines if line.origin
+            }
+    return found
+
+
+def _origins(texts: Mapping[str, str], cubin: bytes) -> dict[str, Origins]:
+    ptx = texts.get("ptx", "")
+    file = kernel_file(ptx)
+    if file is None:
+        return {}
+    found: dict[str, Origins] = {"ptx": ptx_origins(ptx)}
+    found |= {name: mlir_origins(texts[name], file) for name in _IR if name in texts}
+    if "sass" in texts and cubin:
+        found["sass"] = sass_origins(texts["sass"], line_tables(cubin), found["ptx"])
+    return found
+
+
+def _pane(name: str, text: str, origins: Origins, margins: Mapping[int, str]) -> Pane:
+    """One pane, cut to what a page holds; `margins` stand beside lines of the source."""
+    every = lines_of(text)
+    lines = lines_of(text[:_MOST_BYTES])[:_MOST_LINES]
+    note = ""
+    if len(lines) < len(every):
+        note = f"The first {len(lines):,} of {len(every):,} lines; `triage show` prints all."
+    at_lines = [*origins[: len(lines)], *[None] * (len(lines) - len(origins))]
+    is_local = _LOCAL.search if name == "sass" else (lambda _: None)
+    seen: set[int | None] = {None}
+    made = []
+    for line, said in zip(lines, at_lines, strict=True):
+        at = said or None  # line 0 is what no line stands for
+        made.append(
+            PaneLine(
+                line.rstrip(),
+                at,
+                is_spill=is_local(line) is not None,
+                margin=margins.get(at or 0, ""),
+                is_first=at not in seen,
+            )
+        )
+        seen.add(at)
+    return Pane(
+        name=name,
+        title=_TITLES[name],
+        lines=tuple(made),
+        note=note,
+        spills=sum(is_local(line) is not None for line in every),
+    )
+
+
+def _weights(sass: str, origins: Origins) -> dict[int, str]:
+    """For each line of the source, how many instructions it became, and how many of them spill."""
+    instructions: Counter[int] = Counter()
+    spills: Counter[int] = Counter()
+    for line, origin in zip(lines_of(sass), origins, strict=False):
+        if origin:
+            instructions[origin] += 1
+            spills[origin] += _LOCAL.search(line) is not None
+    return {
+        at: f"{count:,}" + (f", {spills[at]:,} local" if spills[at] else "")
+        for at, count in instructions.items()
+    }

@@ -1,0 +1,56 @@
+"""Two texts that were executed: whether one goes wrong as the other does."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from harness.judging.signature import RULE
+from harness.minimize.executed.emulated import Observed, compared
+from harness.runs.judging import Judgement
+from harness.values.run import RunVerdict
+from harness.values.verdict import Signature
+
+
+def observed(
+    verdict: RunVerdict, words: str = "", *faults: str, races: int = 0, value: bytes = b"\1"
+) -> Observed:
+    signature = Signature(
+        rule=RULE, stage="run", kind=verdict.value, failing_pass=None, code=None, template=words
+    )
+    judgement = Judgement(
+        verdict=verdict, reason="so", signature=signature if verdict.is_wrong else None
+    )
+    pairs = Counter({("write-read shared: st and ld", False): races})
+    return Observed(judgement=judgement, values={"first/early": value}, faults=faults, races=pairs)
+
+
+WRONG = observed(RunVerdict.WRONG_RESULT, "differs: out")
+FAULT = observed(RunVerdict.MEMORY_FAULT, "a store", "byte 512 of out", "byte 512 of out")
+RACE = observed(RunVerdict.RACE, "st and ld", races=2)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "answer"),
+    [
+        (WRONG, WRONG, "same"),
+        (observed(RunVerdict.WRONG_RESULT, "differs: out", value=b"\2"), WRONG, "other"),
+        (observed(RunVerdict.WRONG_RESULT, "differs: more"), WRONG, "other"),
+        (observed(RunVerdict.RIGHT), WRONG, "accepts"),
+        (observed(RunVerdict.NOT_RUN), WRONG, "untold"),
+        (observed(RunVerdict.WRONG_RESULT, "differs: out", races=1), WRONG, "other"),
+        (FAULT, FAULT, "same"),
+        (observed(RunVerdict.MEMORY_FAULT, "a store", "byte 8 of out"), FAULT, "other"),
+        (
+            observed(RunVerdict.MEMORY_FAULT, "a store", *FAULT.faults[:1], "no fault"),
+            FAULT,
+            "other",
+        ),
+        (observed(RunVerdict.RACE, "st and ld", races=1), RACE, "same"),
+        (observed(RunVerdict.RACE, "st and ld", races=3), RACE, "other"),
+        (observed(RunVerdict.RACE, "st and st", races=1), RACE, "other"),
+    ],
+)
+def test_only_the_same_is_kept(found: Observed, wanted: Observed, answer: str) -> None:
+    assert compared(found, wanted).answer.value == answer
