@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +18,9 @@ from hypothesis import HealthCheck, settings
 from preloaded import preloaded_triage
 
 HERE = Path(__file__).parent
+
+# A shell starts what it leaves in the background with SIGINT ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # On a busy machine any example may take long; how long says nothing of the code.
 untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

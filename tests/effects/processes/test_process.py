@@ -261,11 +261,7 @@ def test_a_runner_that_is_killed_is_replaced(tmp_path: Path) -> None:
     assert through_hub(body).exit_code == 5
 
 
-# A shell starts what it leaves in the background with SIGINT ignored, and so are these tests then.
-INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-CALLER = (
-    INTERRUPTIBLE
-    + """
+CALLER = """
 import asyncio, os, sys
 from pathlib import Path
 from harness.processes.hub import Hub, ResourceLimits
@@ -284,7 +280,6 @@ async def main():
 
 asyncio.run(main())
 """
-)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
@@ -401,14 +396,11 @@ def test_run_tool_limits_a_foreign_tool(tmp_path: Path) -> None:
     assert flooded.stdout == "x" * (1 << 20)
 
 
-TOOL_USER = (
-    INTERRUPTIBLE
-    + """
+TOOL_USER = """
 from harness.processes.hub import run_tool
 script = "echo $$ > pid.new; mv pid.new pid; exec sleep 1000"
 run_tool(["/bin/sh", "-c", f"setsid -w sh -c '{script}'; true"], timeout=1000)
 """
-)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
