@@ -22,6 +22,10 @@ HERE = Path(__file__).parent
 # A shell starts what it leaves in the background with SIGINT ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A `python3` that is a shim (pyenv's is a shell script) makes of each fake compiler ten processes.
+BARE_PYTHON = Path(sys._base_executable).parent  # type: ignore[attr-defined]
+os.environ["PATH"] = f"{BARE_PYTHON}{os.pathsep}{os.environ['PATH']}"
+
 # On a busy machine any example may take long; how long says nothing of the code.
 untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # A run of one commit ends like the last run of it; the long lane looks for new examples.

@@ -8,10 +8,12 @@ the limits of the case; only that Python was already started.
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import json
 import os
 import resource
+import select
 import signal
 import sys
 import time
@@ -43,6 +45,9 @@ def load() -> None:
     visit(cli)
     for name in ("harness.cli.failures", "libcst", "numpy", "pypi_simple", "requests"):
         importlib.import_module(name)
+    # A collection in a fork would look at, and so copy, all of it.
+    gc.collect()
+    gc.freeze()
 
 
 def descriptor(how: str, fd: int, path: str) -> None:
@@ -134,14 +139,12 @@ def wait(pid: int, seconds: float, *, leaves_nobody: bool) -> tuple[str, int]:
 
     With `leaves_nobody`, what it started is killed when it has ended, too.
     """
-    deadline = time.monotonic() + seconds
+    process = os.pidfd_open(pid)
+    has_ended, _, _ = select.select([process], [], [], seconds)
+    os.close(process)
     how = ("hung", 0)
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            how = ("exit", os.waitstatus_to_exitcode(status))
-            break
-        time.sleep(0.002)
+    if has_ended:
+        how = ("exit", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     if leaves_nobody or how[0] == "hung":
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
