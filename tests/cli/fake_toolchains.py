@@ -47,6 +47,24 @@ def ok(registers=4, stores=0):
 ok()
 """
 
+# What takes everything looks at nothing, and needs no Python: it starts ten times as fast.
+TAKES_ALL = """\
+#!/bin/sh
+case " $* " in *" --version "*)
+  echo "Cuda compilation tools, release 0.0, V{version}"
+  echo "Build fake_{version}"
+  exit;;
+esac
+cat >&2 <<END
+ptxas info    : Compiling entry function 'kernel' for 'sm_80'
+ptxas info    : Function properties for kernel
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 4 registers
+END
+while [ "$1" != -o ]; do shift; done
+cat "{cubin}" >"$2"
+"""
+
 
 class FakeCache:
     """A cache folder; `triage` works in `folder` with these toolchains and no network."""
@@ -73,8 +91,9 @@ class FakeCache:
         home = self.cache / "toolchains" / f"ptxas-{version}"
         path = home / "bin" / "ptxas"
         path.parent.mkdir(parents=True)
+        template = TEMPLATE if body else TAKES_ALL
         path.write_text(
-            TEMPLATE.format(python=sys.executable, version=version, cubin=str(CUBIN), body=body)
+            template.format(python=sys.executable, version=version, cubin=str(CUBIN), body=body)
         )
         path.chmod(0o755)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
