@@ -1,9 +1,8 @@
-"""Cells one by one, and GPU trips many at a time: what asks together travels together."""
+"""Cells one by one, launched on a GPU many at a time."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.bench.bench import Workbench
@@ -13,23 +12,22 @@ from harness.frontends.base import PlannedCell, Selection
 from harness.gpu.gathering import Gathering, add_cells, leveled, raw_trip_launch
 from harness.gpu.places import Destination, travel
 from harness.gpu.run import judge_trip, keep_trip
+from harness.gpu.together import Together
 from harness.gpu.trip import LIMIT
 from harness.runs.raw_ptx import RawInputs
 from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
-from harness.values.errors import TriageError, UsageError
+from harness.values.errors import UsageError
 
 __all__ = ["OnGpu"]
 
-_PAUSE = 0.3
-"""Seconds without another question until a trip begins; one takes seconds by itself."""
+_Asked = tuple[Workbench, PlannedCell]
 
 
 @dataclass(slots=True, kw_only=True)
 class OnGpu:
     """Evaluates cells of raw PTX on a GPU.
 
-    Questions that come before a trip has begun go along; each cell has a witness beside it, which
-    is launched once however many cells share it.
+    Each cell has a witness beside it, which is launched once however many cells share it.
     """
 
     bench: Workbench
@@ -38,12 +36,7 @@ class OnGpu:
     destination: Destination
     tell: Callable[[str], None]
     command: str
-    trips: int = 0
-    _asked: list[tuple[Workbench, PlannedCell, asyncio.Future[Evaluated]]] = field(
-        default_factory=list
-    )
-    _next: asyncio.Task[None] | None = None
-    _travelling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _together: Together[_Asked, Evaluated] = field(init=False)
 
     def __post_init__(self) -> None:
         """Only what has inputs of its own.
@@ -56,6 +49,7 @@ class OnGpu:
                 f"{self.selection.repro.name}: --on gpu follows files of PTX; for a kernel, "
                 "`triage run --on gpu` launches its configs"
             )
+        self._together = Together(trip=self._trip)
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
         """Assemble a cell on `bench`, launch its cubin and judge it.
@@ -63,41 +57,16 @@ class OnGpu:
         Raises:
             TriageError: no results came back.
         """
-        answer: asyncio.Future[Evaluated] = asyncio.get_running_loop().create_future()
-        self._asked.append((bench, cell, answer))
-        if self._next is not None:
-            self._next.cancel()
-        self._next = asyncio.create_task(self._wait())
-        return await answer
+        return await self._together.ask((bench, cell))
 
-    async def _wait(self) -> None:
-        await asyncio.sleep(_PAUSE)
-        # From here on another question does not put it off, and begins the next trip.
-        self._next = None
-        asked, self._asked = self._asked, []
-        async with self._travelling:
-            try:
-                found = await self._trip(asked)
-                for (_, _, answer), each in zip(asked, found, strict=True):
-                    answer.set_result(each)
-            except TriageError as error:
-                for _, _, answer in asked:
-                    answer.set_exception(error)
-            finally:
-                # None waits for ever where the trip ended in another way.
-                for _, _, answer in asked:
-                    answer.cancel()
-
-    async def _trip(
-        self, asked: list[tuple[Workbench, PlannedCell, asyncio.Future[Evaluated]]]
-    ) -> list[Evaluated]:
+    async def _trip(self, asked: Sequence[_Asked]) -> list[Evaluated]:
         gathering = Gathering(command=self.command, limit=LIMIT)
         trials = trials_of(read_schedules(DEFAULT), races=True)
         budget = Budget(max_instructions=INSTRUCTIONS)
         launch = raw_trip_launch(self.bench, self.selection, self.inputs, trials, budget)
         number = gathering.launch(launch.launch)
         witnesses: set[str] = set()
-        for bench, cell, _ in asked:
+        for bench, cell in asked:
             named = replace(cell, cell=launch.named(cell.cell))
             wanted = []
             for one, is_witness in leveled(named, ()):
@@ -108,7 +77,6 @@ class OnGpu:
             await add_cells(bench, gathering, wanted, [number] * len(wanted))
         trip = gathering.trip()
         keep_trip(self.bench.store, trip)
-        self.trips += 1
         self.tell(f"{len(trip.carried)} cubins on {self.destination.name}")
         answers = await travel(self.bench, trip, self.destination)
         executed = await judge_trip(self.bench, trip, answers, lambda _: None)

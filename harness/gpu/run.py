@@ -20,7 +20,7 @@ from harness.gpu.measured import GpuFacts, Measured
 from harness.gpu.packing import manifest_bytes
 from harness.gpu.referee import Referee, Variant
 from harness.gpu.trip import Trip, TripCase, TripLaunch
-from harness.runs.emulating import emulate
+from harness.runs.emulating import Emulated, emulate
 from harness.runs.executing import Executed, keep_execution
 from harness.runs.judging import Judgement, RunEvidence, Trusted, judge
 from harness.store.store import Store
@@ -31,7 +31,7 @@ from harness.values.timing import time_of
 from harness.values.toolchain import GPU
 from harness.values.verdict import Stage, VerdictKind
 
-__all__ = ["find_trip", "judge_trip", "keep_all", "keep_trip"]
+__all__ = ["evidence_of", "find_trip", "judge_trip", "keep_all", "keep_trip"]
 
 _KIND = "trip"
 
@@ -123,22 +123,42 @@ async def _referee(
     tell(f"{launch.emulation.entry}: the emulator executes the PTX")
     emulated = (await emulate(bench, launch.emulation)).value
     text = bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
+    evidence = evidence_of(launch, emulated, bench.store)
+    referee = Referee(
+        evidence=evidence,
+        judgement=judge(evidence),
+        freedom=read_freedom(text),
+        names=tuple(each.name for each in launch.emulation.buffers),
+        contents={**evidence.contents, **answers.blobs},
+    )
+    if not referee.needs_variants(measured):
+        return referee
+    moved = await _variants(bench, launch, moved_variants(text))
+    filled = await _variants(bench, launch, filled_variants(text))
+    more = {name for buffers in (*moved, *filled) for name in buffers or ()}
+    read = {name: bench.store.artifacts.get(name) for name in more}
+    return replace(referee, moved=moved, filled=filled, contents={**referee.contents, **read})
+
+
+def evidence_of(launch: TripLaunch, emulated: Emulated, store: Store) -> RunEvidence:
+    """What the emulator did with a launch, as it is judged.
+
+    Raises:
+        UnusableArtifactError: a buffer is damaged.
+    """
     before = tuple(each.file or "" for each in launch.emulation.buffers)
     names = {*filter(None, before), *(name for ran in emulated.runs for name in ran.buffers)}
-    contents = {name: bench.store.artifacts.get(name) for name in names}
-    evidence = RunEvidence(
+    get = store.artifacts.get
+    return RunEvidence(
         arguments=launch.tensors,
         before=before,
         runs=tuple(each for each in emulated.runs if not each.trial.schedule.garbage),
         garbage=tuple(each for each in emulated.runs if each.trial.schedule.garbage),
-        contents=contents,
+        contents={name: get(name) for name in names},
         trusted=tuple(
             Trusted(
                 words=each.words,
-                buffers=tuple(
-                    None if name is None else bench.store.artifacts.get(name)
-                    for name in each.buffers
-                ),
+                buffers=tuple(None if name is None else get(name) for name in each.buffers),
                 is_final=each.is_final,
             )
             for each in launch.trusted
@@ -148,20 +168,6 @@ async def _referee(
         is_clean=launch.is_clean,
         problem=emulated.problem,
     )
-    referee = Referee(
-        evidence=evidence,
-        judgement=judge(evidence),
-        freedom=read_freedom(text),
-        names=tuple(each.name for each in launch.emulation.buffers),
-        contents={**contents, **answers.blobs},
-    )
-    if not referee.needs_variants(measured):
-        return referee
-    moved = await _variants(bench, launch, moved_variants(text))
-    filled = await _variants(bench, launch, filled_variants(text))
-    more = {name for buffers in (*moved, *filled) for name in buffers or ()}
-    read = {name: bench.store.artifacts.get(name) for name in more}
-    return replace(referee, moved=moved, filled=filled, contents={**referee.contents, **read})
 
 
 async def _variants(

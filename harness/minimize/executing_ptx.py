@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,7 +37,16 @@ from harness.values.errors import UsageError
 from harness.values.run import RunVerdict
 from harness.values.toolchain import EMULATOR
 
-__all__ = ["ExecutedCase", "RawCase", "as_npy", "executed_case", "hold", "minimize_executed_ptx"]
+__all__ = [
+    "ExecutedCase",
+    "RawCase",
+    "as_npy",
+    "executed_case",
+    "hold",
+    "launch_files",
+    "minimize_executed_ptx",
+    "written_launch",
+]
 
 _BY_VALUE = (RunVerdict.WRONG_RESULT, RunVerdict.NONDETERMINISTIC)
 # What a candidate may execute beside what the original did; one that loops for ever ends there.
@@ -163,7 +172,7 @@ async def minimize_executed_ptx(
     is_defined = reducing.options.is_defined or judgement.verdict is RunVerdict.UNINITIALISED
     if judgement.verdict is RunVerdict.UNINITIALISED:
         predicate.unwritten = count_unwritten(case.text)
-    files = launch_files(predicate)
+    files = launch_files(predicate.launch, predicate.files, predicate.contents)
     found = await minimize_by(
         reducing,
         predicate,
@@ -228,24 +237,9 @@ def _right(case: ExecutedCase) -> Trusted:
 
 def _predicate(bench: Workbench, case: ExecutedCase, element: WrongElement | None) -> EmulatedPtx:
     emulation, evidence = case.emulation, case.evidence
-    entry = read_entry(case.text, emulation.entry)
     is_wrong = element is not None and case.judgement.verdict is RunVerdict.WRONG_RESULT
-    launch = PtxLaunch(
-        parameters=tuple(each.type for each in entry.parameters),
-        grid=emulation.grid,
-        block=emulation.block,
-        cluster=emulation.cluster,
-        shared=emulation.dynamic_shared,
-        buffers=tuple(
-            LaunchBuffer(
-                name=each.name,
-                size=each.size,
-                file=f"buffer-{number}.npy" if each.file else None,
-                unwritten=each.unwritten,
-            )
-            for number, each in enumerate(emulation.buffers)
-        ),
-        arguments=emulation.arguments,
+    launch = replace(
+        written_launch(case.text, emulation),
         tensors=(element.tensor,) if element else tuple(evidence.tensors),
         types=() if element else tuple(sorted(evidence.types)),
         expected=element.expected.hex() if element and is_wrong else None,
@@ -263,6 +257,29 @@ def _predicate(bench: Workbench, case: ExecutedCase, element: WrongElement | Non
     )
 
 
+def written_launch(text: str, emulation: Emulation) -> PtxLaunch:
+    """What a PTX is launched with, as it is written down: with names for the buffers' files."""
+    entry = read_entry(text, emulation.entry)
+    return PtxLaunch(
+        parameters=tuple(each.type for each in entry.parameters),
+        grid=emulation.grid,
+        block=emulation.block,
+        cluster=emulation.cluster,
+        shared=emulation.dynamic_shared,
+        buffers=tuple(
+            LaunchBuffer(
+                name=each.name,
+                size=each.size,
+                file=f"buffer-{number}.npy" if each.file else None,
+                unwritten=each.unwritten,
+            )
+            for number, each in enumerate(emulation.buffers)
+        ),
+        arguments=emulation.arguments,
+        tensors=(),
+    )
+
+
 def _budget(case: ExecutedCase) -> Budget:
     runs = (*case.evidence.runs, *case.evidence.garbage)
     executed = max((ran.executed for ran in runs), default=0)
@@ -273,13 +290,13 @@ def _budget(case: ExecutedCase) -> Budget:
     return replace(budget, max_instructions=min(most, budget.max_instructions))
 
 
-def launch_files(predicate: EmulatedPtx) -> Mapping[str, bytes]:
+def launch_files(
+    launch: PtxLaunch, files: Sequence[str | None], contents: Mapping[str, bytes]
+) -> Mapping[str, bytes]:
     """The launch, and the bytes of its buffers, as they go beside the result."""
-    document = msgspec.json.format(msgspec.json.encode(predicate.launch), indent=2)
-    pairs = zip(predicate.launch.buffers, predicate.files, strict=True)
-    buffers = {
-        each.file: as_npy(predicate.contents[name]) for each, name in pairs if each.file and name
-    }
+    document = msgspec.json.format(msgspec.json.encode(launch), indent=2)
+    pairs = zip(launch.buffers, files, strict=True)
+    buffers = {each.file: as_npy(contents[name]) for each, name in pairs if each.file and name}
     return {LAUNCH_INPUTS: document + b"\n", **buffers}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 from harness.cells.run import CompileOptions, open_bench
 from harness.frontends.base import FrontEnd, Selection
@@ -23,6 +24,10 @@ from harness.values.errors import UsageError
 from harness.values.target import Target
 from harness.values.toolchain import PTX
 from harness.values.verdict import Stage
+
+if TYPE_CHECKING:
+    from harness.minimize.executing import Executing
+    from harness.minimize.measuring import MeasuredCase
 
 __all__ = ["LEVELS", "can_be_reduced", "minimize"]
 
@@ -66,13 +71,17 @@ async def minimize(
     run = store.begin_run(how.command)
     async with Hub() as hub:
         bench = open_bench(hub, store, how)
-        if options.run:
+        executing: Executing | MeasuredCase | None = None
+        if options.on_gpu:
+            from harness.minimize.measuring import MeasuredCase  # noqa: PLC0415 - as below
+
+            executing = MeasuredCase.of(bench, selection, options)
+            selection = executing.selection
+        elif options.run:
             from harness.minimize.executing import Executing  # noqa: PLC0415 - the emulator: 0.2 s
 
             executing = Executing.of(bench, selection, options, watch)
             selection = executing.selection
-        else:
-            executing = None
         subject = await find_subject(
             bench,
             selection,

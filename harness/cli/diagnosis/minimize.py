@@ -39,12 +39,14 @@ from harness.minimize.reduction.words import (
 from harness.minimize.run import LEVELS, minimize
 from harness.values.errors import UsageError
 from harness.values.row import Row
+from harness.values.toolchain import GPU
 
 if TYPE_CHECKING:
     from harness.runs.raw_ptx import RawInputs
 
 __all__ = ["command"]
 
+_FULL = 3
 _EPILOG = """\b
 Example:
   triage minimize --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
@@ -52,6 +54,7 @@ Example:
   triage minimize slow.ptx --while "n_regs<=32 and spill_stores>4096"
   triage minimize --kernel two_dots --sm 100a --triton 3.8.0 --run
   triage minimize racy.ptx --run --buffer out=f32[64] --buffer x=f32[64]:random --block 128
+  triage minimize --kernel fold_prmt_sign --run --on gpu --ptxas 13.0.88 --ptxas 13.5.37
 
 Exit code 0: it was reduced. 1: there is nothing to reduce. 4: this machine or a toolchain failed;
 the best until then is kept. Ctrl-C keeps it too, and --resume goes on from it."""
@@ -97,6 +100,25 @@ class _Budget(click.ParamType[tuple[str, float]]):
     is_flag=True,
     help="Execute each candidate on the emulator: it must go wrong in the same way.",
 )
+@click.option(
+    "--on",
+    type=click.Choice(["emulator", "gpu"]),
+    help="With --run: what executes it. On a GPU the cubin of the first --ptxas goes wrong, and "
+    "those of the others hold it.",
+)
+@click.option(
+    "--runner",
+    type=Words(),
+    metavar="CMD",
+    help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
+)
+@click.option(
+    "-O",
+    "opt_level",
+    type=click.IntRange(0, 3),
+    metavar="LEVEL",
+    help="With --on gpu: the level at which ptxas gets it wrong. Default: 3.",
+)
 @ptx_options
 @click.option("--level", type=click.Choice(LEVELS), default="auto", show_default=True)
 @click.option(
@@ -130,7 +152,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     status = status_console()
     with status.status("preparing toolchains and sources"):
         selection = select(words)
-    _check_one(selection)
+    _check_one(selection, on_gpu=options["on"] == GPU)
     budget = dict(options["budget"])
     asked = MinimizeOptions(
         folder_of=lambda row: options["out"] or _folder_of(row),
@@ -144,6 +166,9 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         is_defined=options["defined"],
         run=options["run"],
         inputs=_inputs(options, selection) if options["run"] else None,
+        on_gpu=options["on"] == GPU,
+        gpu_level=_FULL if options["opt_level"] is None else options["opt_level"],
+        runner=options["runner"],
     )
     how = compile_options(options)
     with open_results() as store, watch_reduction(status) as watch:
@@ -170,8 +195,18 @@ def _check(options: dict[str, Any]) -> None:
         raise UsageError("what is to be reduced? give FILE.ptx, or --kernel")
     if options["condition"] and options["script"]:
         raise UsageError("--while and --script: which one is meant?")
+    if options["opt_level"] is not None or options["runner"] is not None:
+        if options["on"] not in (None, GPU):
+            raise UsageError("-O and --runner are for a GPU, and --on emulator")
+        options["on"] = GPU
+    on_gpu = options["on"] == GPU
+    options["run"] = options["run"] or options["on"] is not None
+    if on_gpu and options["level"] not in ("auto", "ptx"):
+        raise UsageError(f"--level {options['level']}: on a GPU, PTX is reduced")
+    if on_gpu and not options["ptxas"]:
+        raise UsageError("--on gpu: name the ptxas that gets it wrong, by --ptxas X")
     for name, value in (("--while", "condition"), ("--script", "script"), ("--ptxas", "ptxas")):
-        if options["run"] and options[value]:
+        if options["run"] and options[value] and not (on_gpu and value == "ptxas"):
             raise UsageError(f"{name} does not apply to --run")
     if options["run"] and options["level"] in ("config", "ttgir"):
         raise UsageError(f"--level {options['level']} does not apply to --run: use source or ptx")
@@ -187,11 +222,12 @@ def _inputs(options: dict[str, Any], selection: Selection) -> RawInputs | None:
     return None
 
 
-def _check_one(selection: Selection) -> None:
+def _check_one(selection: Selection, *, on_gpu: bool) -> None:
     counts = {
         "--sm": len(selection.targets),
         "--launch": len(selection.launches),
-        "--ptxas": len(selection.ptxas),
+        # On a GPU, those after the first hold what it gets wrong.
+        "--ptxas": 1 if on_gpu else len(selection.ptxas),
         "--triton": len(selection.compilers),
     }
     for name, count in counts.items():

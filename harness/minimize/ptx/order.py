@@ -39,6 +39,8 @@ __all__ = ["PtxReduction", "count_instructions", "reduce_ptx", "single_deletions
 _Passes = tuple[Transformation[Document], ...]
 
 _PER_INSTRUCTION = 10_000
+# Registers that passes may name, though a document does not.
+_SPECIAL = frozenset({"%tid", "%ctaid"})
 _TIDY = Tidying()
 _DELETE = Swapping("delete", deletions)
 _COLLAPSE = Collapsing()
@@ -86,13 +88,14 @@ async def reduce_ptx(
     is_interesting: Callable[[str], Awaitable[bool]],
     *,
     defined: bool = False,
+    always: bool = False,
     effort: Effort = UNLIMITED,
     watch: Callable[[ReductionProgress[str]], None] = lambda _: None,
 ) -> PtxReduction:
     """Reduce a module; the arguments are those of `reduction.Reducer`.
 
     `defined`: what comes out reads no register that nothing wrote, if the text that goes in does
-    not.
+    not; `always`: neither does any candidate.
     """
     work = _Work(
         document=parse(text),
@@ -100,6 +103,12 @@ async def reduce_ptx(
         effort=effort,
         watch=watch,
     )
+    if always:
+        return await _reduce(
+            work,
+            allowed=undefined_registers(work.document),
+            named=undeclared(work.document) | _SPECIAL,
+        )
     return await (_reduce_defined(work) if defined else _reduce(work))
 
 
@@ -137,9 +146,12 @@ class _Work:
         )
 
 
-async def _reduce(work: _Work) -> PtxReduction:
+async def _reduce(
+    work: _Work, *, allowed: Counter[str] | None = None, named: frozenset[str] | None = None
+) -> PtxReduction:
     reducer = work.reducer(_as_it_is, 0)
-    is_minimal = await _Strategy(reducer, ballasts(tidied(work.document))).run()
+    kinds = ballasts(tidied(work.document))
+    is_minimal = await _Strategy(reducer, kinds, allowed=allowed, named=named).run()
     return _result(reducer, reducer.best, is_minimal=is_minimal)
 
 
@@ -151,7 +163,7 @@ async def _reduce_defined(work: _Work) -> PtxReduction:
     kinds, allowed = ballasts(tidied(work.document)), undefined_registers(work.document)
     work.is_ahead = True
     reducer = work.reducer(_as_it_is, 0)
-    named = undeclared(work.document) | {"%tid", "%ctaid"}
+    named = undeclared(work.document) | _SPECIAL
     await _Strategy(reducer, kinds, named=named).run()
     is_defined = await define(reducer, allowed=allowed)
     work.is_ahead = False

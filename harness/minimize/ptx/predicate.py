@@ -93,13 +93,14 @@ async def minimize_by(
     signature: str,
     by: str,
     is_defined: bool = False,
+    is_always: bool = False,
     terms: Mapping[str, object] | None = None,
 ) -> Minimization | Uninteresting:
     """Reduce a text as long as the predicate says that it is the same; report.
 
     `signature` names what is looked for, `by` what executes candidates. `is_defined` leaves no more
-    registers undefined than the text does. `terms` are what else decides what comes out, for
-    `--resume`.
+    registers undefined than the text does, `is_always` in any candidate. `terms` are what else
+    decides what comes out, for `--resume`.
 
     Raises:
         UsageError: the folder is taken.
@@ -131,7 +132,7 @@ async def minimize_by(
         tools={},
         predicate=holds,
     )
-    driver = PtxDriver(is_defined=is_defined)
+    driver = PtxDriver(is_defined=is_defined, is_always=is_always)
     at_hand = AtHand[Assembler](text=text)
     held = HeldReduction(name="ptxas", work=work, interest=interest, at_hand=at_hand, driver=driver)
 

@@ -39,9 +39,14 @@ def undefined_count(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PtxDriver:
-    """Reduces PTX; see `harness.minimize.reduction.held.Driver`."""
+    """Reduces PTX; see `harness.minimize.reduction.held.Driver`.
+
+    `is_defined`: what comes out reads no more registers that nothing wrote; with `is_always`, no
+    candidate does.
+    """
 
     is_defined: bool
+    is_always: bool = False
 
     async def __call__(
         self,
@@ -56,6 +61,7 @@ class PtxDriver:
             text,
             is_interesting,
             defined=self.is_defined,
+            always=self.is_always,
             effort=effort,
             watch=lambda heard: watch(heard.pass_name, heard.tests, heard.document),
         )

@@ -39,7 +39,8 @@ class MinimizeOptions:
     `condition` or `script` say what a candidate has to show, else it is the failure that is found.
     `folder_of` names the output folder by the row that is reduced. `seconds` and `tests` bound this
     run. With `run`, what is followed is what the PTX computes when it is executed; `inputs` are
-    what a file of PTX is launched with.
+    what a file of PTX is launched with. With `on_gpu`, cubins are launched there: what the first
+    ptxas makes of it at `gpu_level` (-O); `runner` is a command that reaches the GPU.
     """
 
     folder_of: Callable[[Row], Path]
@@ -53,6 +54,9 @@ class MinimizeOptions:
     is_defined: bool = False
     run: bool = False
     inputs: RawInputs | None = None
+    on_gpu: bool = False
+    gpu_level: int = 3
+    runner: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,8 @@ class Minimization:
     original and now. `tests`, `calls` and `seconds` are of all runs that worked on it.
     `run_command` executes what is left, where that is what was looked at: a file with a launch
     among `run_files`; `shown` is what came out. `is_comparing`: as a program for a GPU that file
-    says how far its results are from those without a pipeline.
+    says how far its results are from those without a pipeline. `on_gpu` names the ptxas and level
+    whose cubin goes wrong there, where cubins were launched.
     """
 
     kernel: str
@@ -139,6 +140,7 @@ class Minimization:
     run_files: Mapping[str, bytes] = field(default_factory=dict)
     shown: RunRow | None = None
     is_comparing: bool = False
+    on_gpu: str | None = None
     is_defined: bool = False
     undefined: tuple[int, int] = (0, 0)
     passes: Mapping[str, PassCount] = field(default_factory=dict)
@@ -167,7 +169,7 @@ class Minimization:
         No version is compared where PTX is executed.
         """
         if self.level == "ptx" and self.is_executed:
-            return "the emulator"
+            return "the GPU" if self.on_gpu else "the emulator"
         return "ptxas" if self.level == "ptx" else "Triton"
 
     @property

@@ -81,6 +81,8 @@ def headline_of(found: Minimization) -> str:
 def compilers_of(found: Minimization) -> str:
     """What is at work at this level."""
     ptxas = f"ptxas {found.ptxas}"
+    if found.on_gpu:
+        return found.on_gpu.replace("-", " ", 1)
     if found.is_executed and found.level == "ptx":
         return f"PTX of Triton {found.triton}" if found.triton else "PTX"
     if found.level == "ptx":
@@ -142,6 +144,7 @@ def repro_script(found: Minimization) -> str | None:
             headline=headline_of(found),
             command=found.run_command,
             signature=found.fingerprint.signature,
+            on_gpu=found.on_gpu is not None,
         )
     probe = _probe(found) if found.fingerprint.script is None else None
     if probe is None or found.level == "config":

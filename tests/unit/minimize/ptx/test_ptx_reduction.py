@@ -270,3 +270,18 @@ def test_single_deletions_leave_all_but_one() -> None:
 def test_what_is_no_ptx_is_handled(text: str) -> None:
     result, _ = run(text, lambda candidate: False)
     assert result.text == text
+
+
+def test_no_candidate_reads_what_nothing_wrote() -> None:
+    seen = []
+
+    async def keeps_store(candidate: str) -> bool:
+        seen.append(candidate)
+        return "st.global.b32" in candidate
+
+    done = asyncio.run(reduce_ptx(KERNEL, keeps_store, always=True))
+    allowed = undefined_registers(parse(KERNEL))
+    assert seen
+    assert all(undefined_registers(parse(each)) <= allowed for each in seen)
+    assert done.instructions < 12
+    assert "st.global.b32" in done.text
