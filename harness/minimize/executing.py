@@ -17,6 +17,7 @@ from harness.frontends.base import Selection
 from harness.frontends.registry import front_end
 from harness.frontends.triton.one_file import read_standalone, render
 from harness.minimize.executed.launch_file import (
+    LaunchForm,
     NoLaunchFileError,
     launch_text,
     recorded_name,
@@ -141,7 +142,8 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
     found = await minimize_level(reducing, folder, level)
     if isinstance(found, Uninteresting):
         return found
-    return await _with_launch(reducing, folder, found, oracle)
+    outputs = tuple(each.name for each in executed.row.outputs)
+    return await _with_launch(reducing, folder, found, oracle, outputs)
 
 
 async def _held_to(
@@ -181,15 +183,24 @@ async def _held_to(
 
 
 async def _with_launch(
-    reducing: Reducing, folder: MinimizedFolder, found: Minimization, oracle: ExecutedOracle
+    reducing: Reducing,
+    folder: MinimizedFolder,
+    found: Minimization,
+    oracle: ExecutedOracle,
+    outputs: tuple[str, ...],
 ) -> Minimization:
-    """The result with a launch file beside it, if one shows the same when it is run."""
+    """The result with a launch file beside it, if one shows the same when it is run.
+
+    `outputs` are the tensors that the original kernel writes.
+    """
     reducing.watch.stage("writing a launch, and running it")
     compares = await _is_right_in_one_stage(oracle, found.text)
+    allocates = await oracle.allocates(found.text)
     why = ""
     for exact in (False, True):
+        form = LaunchForm(exact=exact, compares=compares, outputs=outputs, allocates=allocates)
         try:
-            files = _launch_files(reducing, found, oracle.variant, exact=exact, compares=compares)
+            files = _launch_files(reducing, found, oracle.variant, form)
             shown = await _try_launch(reducing, folder, found, files)
         except (NoLaunchFileError, TriageError) as error:
             why = str(error)
@@ -214,12 +225,7 @@ async def _is_right_in_one_stage(oracle: ExecutedOracle, text: str) -> bool:
 
 
 def _launch_files(
-    reducing: Reducing,
-    found: Minimization,
-    variant: LaunchVariant,
-    *,
-    exact: bool,
-    compares: bool,
+    reducing: Reducing, found: Minimization, variant: LaunchVariant, form: LaunchForm
 ) -> dict[str, bytes]:
     """The launch file, and the recorded values that it reads."""
     artifacts = reducing.bench.store.artifacts
@@ -228,9 +234,7 @@ def _launch_files(
     name = standalone.launch.kernel
     verdict = found.reaction.verdict.value.replace("_", " ") if found.reaction else "wrong"
     header = f"{name} by Triton {found.triton} for {found.target}, its PTX executed: {verdict}."
-    text = launch_text(
-        standalone, variant, contents, exact=exact, compares=compares, header=_wrapped(header)
-    )
+    text = launch_text(standalone, variant, contents, form, header=_wrapped(header))
     read = {
         recorded_name(number): as_npy(contents[each.sha256])
         for number, each in enumerate(variant.buffers)

@@ -168,7 +168,7 @@ def has_output(place: AttachedPlace | None, row: RunRow, facts: OutputFacts) -> 
 
 
 def is_seen(place: AttachedPlace | None, row: RunRow) -> Claim:
-    """What it was held to, and when it goes wrong."""
+    """What it was held to, when it goes wrong, and which accesses nothing orders."""
     cell = None if place else row.cell
     return Claim(kind=ClaimKind.SEEN, place=place, cell=cell, expected=_seen(row))
 
@@ -179,7 +179,9 @@ def _values(facts: OutputFacts) -> tuple[object, ...]:
 
 
 def _seen(row: RunRow) -> tuple[object, ...]:
-    return (row.reference, row.schedule)
+    races = (each for each in row.races if not each.formal)
+    pairs = tuple((each.kind, each.space, each.ptx_lines, each.source_lines) for each in races)
+    return (row.reference, row.schedule, pairs)
 
 
 def figures(row: Row) -> tuple[object, ...]:

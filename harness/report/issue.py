@@ -21,13 +21,13 @@ from harness.report.claims import (
     ends_so,
     gives,
     has_figures,
-    is_seen,
 )
 from harness.report.collapse import collapse_lines, collapse_title
 from harness.report.dossier import Attachment, Dossier, Upstream
 from harness.report.forms import observed_words
 from harness.report.gate import without_folders
 from harness.report.impact import escaped, expected_sentence, impact_sentences
+from harness.report.shown import race_lines, schedule_sentence
 from harness.report.tables import (
     attachment_lines,
     config_lines,
@@ -342,15 +342,12 @@ class View:
     @property
     def schedule_words(self) -> str:
         """Under which schedules it goes wrong, and what it is held to."""
-        shown = self.d.shown_run
-        if shown is None:
-            return ""
-        place, row = shown
-        what = f"`{place.file}`" if place else f"`{self.d.function}`"
-        held = f", held to {row.reference}" if row.reference else ""
-        said = f"What {what} computes{held}; it goes wrong under the schedule {row.schedule}"
-        said += " (order of warps / completion of asynchronous operations)."
-        return self.ledger.say(said, is_seen(place, row))
+        return schedule_sentence(self.ledger, self.d)
+
+    @property
+    def race_lines(self) -> list[str]:
+        """Accesses that nothing orders, of what was executed."""
+        return race_lines(self.ledger, self.d)
 
     @property
     def blame_lines(self) -> list[str]:

@@ -286,7 +286,7 @@ def _wrong(results: Sequence[_Result], wrong: Sequence[_Result]) -> Judgement:
             f"from {compared.trusted.words}, by up to {worst.max_abs:.3g}; first at {worst.where}: "
             f"{worst.actual:.6g} in place of {worst.expected:.6g}{only}"
         ),
-        schedule=schedule_words(result.runs[0].trial.schedule),
+        schedule=", ".join(schedules),
         reference=compared.trusted.words,
         outputs=compared.outputs,
         signature=_signature(RunVerdict.WRONG_RESULT, f"differs: {', '.join(names)}"),

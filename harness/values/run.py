@@ -211,8 +211,8 @@ class TraceFacts:
 class RunRow:
     """A cell that was executed; `compiled` is its row of `triage compile`, None for raw PTX.
 
-    `reference` says what it was compared with, `schedule` under which it went wrong, else all that
-    were run. `seconds` is wall time of executing it, `ptx_sha256` that of what was executed.
+    `reference` says what it was compared with, `schedule` under which ones it went wrong, else all
+    that were run. `seconds` is wall time of executing it, `ptx_sha256` that of what was executed.
     `time_ms` is that of a kernel that was timed, `time_samples` (milliseconds) and `sm_mhz` (the
     clock beside them) are what it follows from, in their order.
     """

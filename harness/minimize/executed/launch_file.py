@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -14,7 +15,7 @@ from harness.runs.numbers.scalars import ELEMENTS
 from harness.values.run import Argument, ArgumentKind, LaunchVariant
 from harness.values.standalone import Standalone
 
-__all__ = ["NoLaunchFileError", "launch_text", "recorded_name"]
+__all__ = ["LaunchForm", "NoLaunchFileError", "launch_text", "recorded_name"]
 
 _OPTIONS = ("num_warps", "num_ctas", "maxnreg")
 _SEED = 0
@@ -36,6 +37,11 @@ if __name__ == "__main__":  # on a GPU: with and without a pipeline
         apart = (ours[name].double() - plain[name].double()).abs().max().item()
         print(f"{name}: {apart} apart")
 """
+# On a GPU, a kernel that makes its tensor descriptors itself asks for the memory of these.
+_ALLOCATOR = (
+    "triton.set_allocator("
+    'lambda size, _alignment, _stream: torch.empty(size, device="cuda", dtype=torch.int8))'
+)
 _STAGES = 3
 """What Triton's NVIDIA backend takes where a launch says nothing."""
 
@@ -44,32 +50,46 @@ class NoLaunchFileError(ValueError):
     """A launch that cannot be written down, and why."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchForm:
+    """How a launch is written down.
+
+    Floating-point buffers hold random numbers, or (`exact`) those that were recorded, read from
+    files beside it (`recorded_name`). As a program it says how far its results are from those
+    without a pipeline, where it `compares`. Its results are `outputs`; all its tensors, where it
+    has none of these. A kernel that `allocates` asks its launch for memory, on a GPU.
+    """
+
+    exact: bool = False
+    compares: bool = False
+    outputs: Collection[str] = ()
+    allocates: bool = False
+
+
 def launch_text(
     standalone: Standalone,
     variant: LaunchVariant,
     contents: Mapping[str, bytes],
+    form: LaunchForm,
     *,
-    exact: bool,
-    compares: bool,
     header: str,
 ) -> str:
     """The file: `header` is its docstring, `contents` are the buffers by their sha256.
 
-    As a program it says how far its results are from those without a pipeline, where `compares`.
-    Floating-point buffers hold random numbers, or (`exact`) those that were recorded, read from
-    files beside it (`recorded_name`). Memory that nothing wrote is asked for, and no more.
+    Memory that nothing wrote is asked for, and no more.
 
     Raises:
         NoLaunchFileError: an argument is of a kind that is not known here.
     """
-    writer = _Writer(standalone, variant, contents, exact=exact)
-    body = "\n".join(f"    {line}" if line else "" for line in writer.lines())
+    writer = _Writer(standalone, variant, contents, form)
+    lines = [*([_ALLOCATOR] if form.allocates else []), *writer.lines()]
+    body = "\n".join(f"    {line}" if line else "" for line in lines)
     imports = ["import torch", "import triton", *writer.imports]
     return (
         f'"""{header.strip()}\n"""\n\n'
         + "\n".join(imports)
         + f"\n{standalone.code.strip()}\n\n\ndef launch(num_stages={writer.stages}):\n{body}\n"
-        + (_COMPARING_MAIN if compares else _MAIN)
+        + (_COMPARING_MAIN if form.compares else _MAIN)
     )
 
 
@@ -84,13 +104,12 @@ class _Writer:
         standalone: Standalone,
         variant: LaunchVariant,
         contents: Mapping[str, bytes],
-        *,
-        exact: bool,
+        form: LaunchForm,
     ) -> None:
         self.launch = standalone.launch
         self.variant = variant
         self.contents = contents
-        self.exact = exact
+        self.form = form
         self.imports: list[str] = []
         constants = {str(path[0]) for path in self.launch.constants if len(path) == 1}
         known = {each.name: each for each in variant.arguments}
@@ -99,7 +118,7 @@ class _Writer:
             raise NoLaunchFileError(f"the launch gives nothing for {', '.join(missing)}")
         self.given = [known[n] for n in self.launch.signature if n not in constants]
         self.owners = [each.buffer for each in self.given if _has_memory(each)]
-        if exact and any(not variant.buffers[number].unwritten for number in self.owners):
+        if form.exact and any(not variant.buffers[number].unwritten for number in self.owners):
             self.imports += ["from pathlib import Path", "", "import numpy"]
 
     @property
@@ -124,8 +143,9 @@ class _Writer:
         yield f"{self.launch.kernel}[{self.variant.grid}]("
         yield from (f"    {word}," for word in words)
         yield ")"
-        tensors = (each.name for each in self.given if each.kind is ArgumentKind.TENSOR)
-        pairs = ", ".join(f'"{name}": {name}' for name in tensors)
+        tensors = [each.name for each in self.given if each.kind is ArgumentKind.TENSOR]
+        shown = [name for name in tensors if name in self.form.outputs] or tensors
+        pairs = ", ".join(f'"{name}": {name}' for name in shown)
         yield f"return {{{pairs}}}"
 
     def _argument(self, each: Argument) -> Iterator[str]:
@@ -183,7 +203,7 @@ class _Writer:
             return f"torch.zeros({shape}, {where})"
         if kind.kind in "iub" and len(values) <= _MOST_WRITTEN:
             return f"torch.tensor({values.tolist()}, {where}).reshape({shape})"
-        if self.exact or kind.kind in "iub":
+        if self.form.exact or kind.kind in "iub":
             if not any("numpy" in line for line in self.imports):
                 self.imports += ["from pathlib import Path", "", "import numpy"]
             read = f'numpy.load(Path(__file__).parent / "{recorded_name(number)}")'

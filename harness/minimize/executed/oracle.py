@@ -104,6 +104,18 @@ class ExecutedOracle:
             return reaction_of_run(Judgement(verdict=RunVerdict.UNINITIALISED, reason=reason))
         return reaction_of_run(judgement)
 
+    async def allocates(self, text: str) -> bool:
+        """Whether what comes of a text asks its launch for memory.
+
+        Raises:
+            InfrastructureError: this machine failed.
+        """
+        assert self.cell.launch is not None
+        lowering = await self._lower(self.cell.launch, text, self.bench.limits)
+        if isinstance(lowering, Reaction):
+            return False
+        return bool(lowering.lowering.metadata.get("global_scratch_size"))
+
     async def _lower(
         self, launch: CapturedLaunch, text: str, limits: ResourceLimits
     ) -> Lowered | Reaction:

@@ -32,7 +32,7 @@ from harness.report.dossier import (
 from harness.report.issue import render_report
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.values.run import OutputFacts, RunRow, RunVerdict
+from harness.values.run import OutputFacts, RaceFacts, RunRow, RunVerdict
 from harness.values.verdict import Signature, Stage, VerdictKind
 
 GOLDEN = Path(__file__).parents[2] / "data" / "reports"
@@ -259,6 +259,24 @@ IN_TRITON = replace(
     ),
 )
 
+
+def race(
+    lines: tuple[int, int],
+    sources: tuple[str | None, str | None],
+    what: str,
+    *,
+    formal: bool = False,
+) -> RaceFacts:
+    return RaceFacts(
+        kind="write-read",
+        space="shared",
+        formal=formal,
+        ptx_lines=lines,
+        source_lines=sources,
+        what=what,
+    )
+
+
 RAN = RunRow(
     cell="scan/default/num_warps=4@sm_100a/triton-3.6.0/emulator",
     short="00000004",
@@ -285,6 +303,15 @@ RAN = RunRow(
             actual=-30.0,
         ),
         OutputFacts(name="untouched", dtype="float32", elements=64, differing=0),
+    ),
+    races=(
+        race(
+            (20, 31), ("kernel.py:1", "helper.py:7"), "the write by a bulk load, the read by 0x10"
+        ),
+        race(
+            (24, 31), ("kernel.py:1", "helper.py:7"), "the write by a bulk load, the read by 0x20"
+        ),
+        race((40, 41), (None, None), "a fence that is missing", formal=True),
     ),
 )
 

@@ -101,6 +101,10 @@ PLANTED: dict[str, tuple[Callable[[ClaimsTrial], ClaimsTrial], str]] = {
     ),
     "an output that is not there": (with_run(replace(RAN, outputs=())), "gives 'no such output'"),
     "the schedule": (with_run(replace(RAN, schedule="first/early")), "gives 'first/early'"),
+    "accesses that nothing orders": (
+        with_run(replace(RAN, races=RAN.races[1:])),
+        "(24, 31), ('kernel.py:1', 'helper.py:7'))",
+    ),
     "the reference": (with_run(replace(RAN, reference="the interpreter")), "'the interpreter'"),
     "the kernel itself": (
         with_cell(WRONG, verdict="right", signature=None),
@@ -144,6 +148,7 @@ def test_a_planted_falsehood_is_named(name: str) -> None:
         ("| -30 |", "| 30 |"),
         ("schedule first/late", "schedule first/early"),
         ("| 3.8.0 | is right", "| 3.8.0 | wrong_result"),
+        ("2 pairs of instructions", "3 pairs of instructions"),
         ("With num_stages=1 in place", "With num_stages=3 in place"),
         ("Triton/LLVM is to blame.", "ptxas is to blame."),
         ("3 lines of functions reduced to 2", "3 lines of functions reduced to 1"),

@@ -6,7 +6,12 @@ import hashlib
 import numpy as np
 import pytest
 
-from harness.minimize.executed.launch_file import NoLaunchFileError, launch_text, recorded_name
+from harness.minimize.executed.launch_file import (
+    LaunchForm,
+    NoLaunchFileError,
+    launch_text,
+    recorded_name,
+)
 from harness.values.run import Argument, ArgumentKind, Buffer, LaunchVariant
 from harness.values.standalone import FileLaunch, Standalone
 
@@ -39,8 +44,7 @@ def tensor(
 def written(
     *arguments: Argument,
     buffers: tuple[Buffer, ...] = (),
-    exact: bool = False,
-    compares: bool = False,
+    form: LaunchForm = LaunchForm(),  # noqa: B008 - frozen
     signature: dict[str, str] | None = None,
 ) -> str:
     launch = FileLaunch(
@@ -58,8 +62,7 @@ def written(
         Standalone(code="@triton.jit\ndef double(x, BLOCK): pass", launch=launch),
         variant,
         CONTENTS,
-        exact=exact,
-        compares=compares,
+        form,
         header="what it is",
     )
     ast.parse(text)
@@ -96,15 +99,32 @@ def test_a_launch_says_what_the_kernel_is_given() -> None:
 def test_as_a_program_it_compares_only_with_what_is_right() -> None:
     for compares in (True, False):
         text = written(
-            tensor("x", 0, "float32", (3, 4)), buffers=(buffer(RANDOM),), compares=compares
+            tensor("x", 0, "float32", (3, 4)),
+            buffers=(buffer(RANDOM),),
+            form=LaunchForm(compares=compares),
         )
         assert ("launch(num_stages=1)" in text) is compares
         assert 'if __name__ == "__main__":' in text
 
 
+def test_what_it_computes_is_what_the_kernel_writes() -> None:
+    given = (tensor("x", 0, "float32", (12,)), tensor("y", 0, "float32", (12,)))
+    for outputs, words in ((("y", "z"), '{"y": y}'), (("z",), '{"x": x, "y": y}')):
+        text = written(*given, buffers=(buffer(RANDOM),), form=LaunchForm(outputs=outputs))
+        assert f"    return {words}\n" in text
+
+
+def test_a_kernel_that_asks_for_memory_gets_it() -> None:
+    for allocates in (True, False):
+        text = written(form=LaunchForm(allocates=allocates), signature={})
+        assert ("    triton.set_allocator(" in text) is allocates
+
+
 def test_memory_is_as_it_was() -> None:
     empty = written(
-        tensor("x", 0, "float32", (12,)), buffers=(buffer(RANDOM, unwritten=True),), exact=True
+        tensor("x", 0, "float32", (12,)),
+        buffers=(buffer(RANDOM, unwritten=True),),
+        form=LaunchForm(exact=True),
     )
     assert 'x = torch.empty((12,), dtype=torch.float32, device="cuda")' in empty
     assert "numpy" not in empty
@@ -114,7 +134,9 @@ def test_memory_is_as_it_was() -> None:
     # Random whole numbers may be addresses of nothing.
     many = written(tensor("x", 0, "int64", (100,)), buffers=(buffer(MANY),))
     assert f'numpy.load(Path(__file__).parent / "{recorded_name(0)}")' in many
-    exact = written(tensor("x", 0, "float32", (12,)), buffers=(buffer(RANDOM),), exact=True)
+    exact = written(
+        tensor("x", 0, "float32", (12,)), buffers=(buffer(RANDOM),), form=LaunchForm(exact=True)
+    )
     assert recorded_name(0) in exact
 
 
