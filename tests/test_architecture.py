@@ -170,7 +170,7 @@ ORCHESTRATES = {
     "minimize/launch": {"run"},
     "minimize/executed": {"emulated", "measured", "oracle"},
     "workarounds": {"executed", "measured", "numerics", "paste"},
-    "blame": {"columns", "crossed", "executed", "lines", "pairs", "run", "trials"},
+    "blame": {"columns", "crossed", "executed", "lines", "measured", "pairs", "run", "trials"},
     "bugs": {"rekey"},
     "history": {"run"},
     "ranking": {"again", "run"},

@@ -47,7 +47,7 @@ async def bisect_versions(
         TriageError: nothing could be tried at all.
     """
     is_on_gpu = options.on == GPU
-    if options.run and not is_on_gpu:
+    if options.run and not (is_on_gpu and selection.repro.ptx):
         from harness.runs.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
 
         selection = SameInputs.small(selection)

@@ -20,8 +20,11 @@ _BEGIN = (
 _WITH = {Varied.OPTION: "With {what} in place of the config's own", Varied.TARGET: "On {what}"}
 
 
-def executed_sentences(grid: Grid, ground: Ground) -> list[str]:
-    """What is wrong, with which compilers, and what it takes to be right."""
+def executed_sentences(grid: Grid, ground: Ground, begin: str = _BEGIN) -> list[str]:
+    """What is wrong, with which compilers, and what it takes to be right.
+
+    `begin` says why ptxas has no part in it.
+    """
     parts = (
         _by_version(grid),
         _ends(grid, ground),
@@ -29,7 +32,7 @@ def executed_sentences(grid: Grid, ground: Ground) -> list[str]:
         _contrasted(grid),
         _crossed(grid),
     )
-    return [_BEGIN, *(sentence for part in parts for sentence in part)]
+    return [begin, *(sentence for part in parts for sentence in part)]
 
 
 def _by_version(grid: Grid) -> Iterator[str]:

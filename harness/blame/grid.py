@@ -124,7 +124,8 @@ class Contrasted:
 class Grid:
     """Lines (the one that the question begins with first) and ptxas versions, oldest first.
 
-    Where the PTX is executed, the emulator stands in the place of ptxas.
+    Where the PTX is executed, the emulator stands in the place of ptxas. `device` is the GPU that
+    cubins were launched on, where that is what was looked at.
     """
 
     lines: tuple[Line, ...]
@@ -132,6 +133,7 @@ class Grid:
     focus: Followed
     trials: tuple[PairTrial, ...] = ()
     contrast: Contrasted | None = None
+    device: str | None = None
 
     @property
     def title(self) -> str:

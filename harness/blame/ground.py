@@ -33,6 +33,8 @@ class Ground(str, Enum):
 
     NOTHING_FAILS = "nothing_fails"
     SPLIT = "split"
+    LEVELS = "levels"
+    ORDER = "order"
     PTXAS_CRASH = "ptxas_crash"
     TRITON_CRASH = "triton_crash"
     STUB = "stub"
@@ -63,6 +65,7 @@ class Ground(str, Enum):
 
 _CULPRITS = {
     Ground.SPLIT: Culprit.PTXAS,
+    Ground.LEVELS: Culprit.PTXAS,
     Ground.PTXAS_CRASH: Culprit.PTXAS,
     Ground.TRITON_CRASH: Culprit.TRITON,
     Ground.STUB: Culprit.TRITON,
@@ -97,6 +100,8 @@ def ground_of(grid: Grid) -> Ground:
         return Ground.NOTHING_FAILS
     if grid.is_executed:
         return _executed(grid)
+    if grid.device:
+        return _launched(grid)
     if focus.kind is VerdictKind.UNSUPPORTED and focus.condition is None:
         return Ground.UNSUPPORTED
     if focus.is_crash and focus.before_ptxas:
@@ -129,6 +134,17 @@ def _executed(grid: Grid) -> Ground:
     # What a result is compared with may be wrong as well; what else is found needs no comparison.
     is_compared = grid.focus.kind is VerdictKind.WRONG_RESULT
     return Ground.NOTHING_IS_RIGHT if is_compared else Ground.EVERY_TOOLCHAIN
+
+
+def _launched(grid: Grid) -> Ground:
+    """Cubins go wrong on a GPU: one PTX, byte for byte, must do one thing on every ptxas."""
+    by_level = any(trial.changed for trial in grid.varying(Varied.LEVEL))
+    if grid.splits or by_level:
+        # What the order of threads decides may come out otherwise with any other code.
+        if grid.focus.kind in _OF_THREADS:
+            return Ground.ORDER
+        return Ground.SPLIT if grid.splits else Ground.LEVELS
+    return Ground.RAW_PTX if grid.is_raw else _executed(grid)
 
 
 def _hides(grid: Grid, trial: PairTrial) -> bool:

@@ -8,6 +8,7 @@ from enum import Enum
 from harness.blame.executed_sentences import executed_sentences
 from harness.blame.grid import Grid
 from harness.blame.ground import Culprit, Ground, culprit_of, ground_of
+from harness.blame.measured_sentences import measured_sentences
 from harness.blame.sentences import sentences
 from harness.values.cell import CellId
 from harness.values.row import Row
@@ -75,6 +76,8 @@ def blame(grid: Grid) -> Blame:
     """Whose failure the one in focus is."""
     ground = ground_of(grid)
     said = executed_sentences if grid.is_executed else sentences
+    if grid.device:
+        said = measured_sentences
     culprit = culprit_of(ground)
     return Blame(
         culprit=culprit,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,14 +10,16 @@ from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluated
 from harness.emulator.values import Budget
 from harness.frontends.base import PlannedCell, Selection
-from harness.gpu.gathering import Gathering, add_cells, leveled, raw_trip_launch
+from harness.gpu.gathering import Gathering, RawTripLaunch, add_cells, leveled, raw_trip_launch
+from harness.gpu.gathering_launches import launch_of
 from harness.gpu.places import Destination, travel
 from harness.gpu.run import judge_trip, keep_trip
 from harness.gpu.together import Together
-from harness.gpu.trip import LIMIT
+from harness.gpu.trip import LIMIT, TripLaunch
+from harness.runs.executing import Executed
 from harness.runs.raw_ptx import RawInputs
+from harness.runs.same_inputs import SameInputs
 from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
-from harness.values.errors import UsageError
 
 __all__ = ["OnGpu"]
 
@@ -25,9 +28,10 @@ _Asked = tuple[Workbench, PlannedCell]
 
 @dataclass(slots=True, kw_only=True)
 class OnGpu:
-    """Evaluates cells of raw PTX on a GPU.
+    """Launches the cubins of cells: of a file of PTX on its inputs, of a kernel on recorded ones.
 
-    Each cell has a witness beside it, which is launched once however many cells share it.
+    Each cell has a witness beside it, which is launched once however many cells share it. `device`
+    is the GPU's name, once one was reached.
     """
 
     bench: Workbench
@@ -36,22 +40,44 @@ class OnGpu:
     destination: Destination
     tell: Callable[[str], None]
     command: str
-    _together: Together[_Asked, Evaluated] = field(init=False)
+    device: str = ""
+    _together: Together[_Asked, Executed] = field(init=False)
+    _raw: RawTripLaunch | None = None
+    _same: SameInputs | None = None
 
     def __post_init__(self) -> None:
-        """Only what has inputs of its own.
+        """What all cells share.
 
         Raises:
-            UsageError: it is no PTX.
+            UsageError: the inputs do not fit, or launches of its compiler cannot be run.
         """
-        if self.selection.repro.ptx is None:
-            raise UsageError(
-                f"{self.selection.repro.name}: --on gpu follows files of PTX; for a kernel, "
-                "`triage run --on gpu` launches its configs"
-            )
         self._together = Together(trip=self._trip)
+        if self.selection.repro.ptx is None:
+            small = SameInputs.small(self.selection)
+            self._same = SameInputs(bench=self.bench, selection=small, tell=self.tell)
+        else:
+            trials = trials_of(read_schedules(DEFAULT), races=True)
+            budget = Budget(max_instructions=INSTRUCTIONS)
+            self._raw = raw_trip_launch(self.bench, self.selection, self.inputs, trials, budget)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was guessed of the inputs."""
+        return self._raw.notes if self._raw else ()
+
+    def sessions(self) -> set[str]:
+        """The captures that were opened: to be closed when all is done."""
+        return self._same.sessions() if self._same else set()
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
+        """As `execute`; what came out as a result like a compile's.
+
+        Raises:
+            TriageError: no results came back.
+        """
+        return (await self.execute(bench, cell)).done
+
+    async def execute(self, bench: Workbench, cell: PlannedCell) -> Executed:
         """Assemble a cell on `bench`, launch its cubin and judge it.
 
         Raises:
@@ -59,17 +85,16 @@ class OnGpu:
         """
         return await self._together.ask((bench, cell))
 
-    async def _trip(self, asked: Sequence[_Asked]) -> list[Evaluated]:
+    async def _trip(self, asked: Sequence[_Asked]) -> list[Executed]:
         gathering = Gathering(command=self.command, limit=LIMIT)
-        trials = trials_of(read_schedules(DEFAULT), races=True)
-        budget = Budget(max_instructions=INSTRUCTIONS)
-        launch = raw_trip_launch(self.bench, self.selection, self.inputs, trials, budget)
-        number = gathering.launch(launch.launch)
+        launches = await asyncio.gather(*(self._launch(bench, cell) for bench, cell in asked))
         witnesses: set[str] = set()
-        for bench, cell in asked:
-            named = replace(cell, cell=launch.named(cell.cell))
+        for (bench, cell), launch in zip(asked, launches, strict=True):
+            number = launch if isinstance(launch, str) else gathering.launch(launch)
+            named = replace(cell, cell=self._raw.named(cell.cell)) if self._raw else cell
             wanted = []
-            for one, is_witness in leveled(named, ()):
+            # What is asked for at a level of its own is asked for at others, too.
+            for one, is_witness in [(named, False)] if named.change else leveled(named, ()):
                 if is_witness and str(one.cell) in witnesses:
                     continue
                 witnesses |= {str(one.cell)} if is_witness else set()
@@ -79,5 +104,11 @@ class OnGpu:
         keep_trip(self.bench.store, trip)
         self.tell(f"{len(trip.carried)} cubins on {self.destination.name}")
         answers = await travel(self.bench, trip, self.destination)
-        executed = await judge_trip(self.bench, trip, answers, lambda _: None)
-        return [each.done for each in executed]
+        self.device = answers.gpu.name
+        return await judge_trip(self.bench, trip, answers, lambda _: None)
+
+    async def _launch(self, bench: Workbench, cell: PlannedCell) -> TripLaunch | str:
+        if self._raw:
+            return self._raw.launch
+        assert self._same is not None
+        return await launch_of(bench, self._same, cell)

@@ -21,7 +21,7 @@ from harness.values.errors import TriageError, UsageError
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
 
-__all__ = ["gather_launches"]
+__all__ = ["gather_launches", "launch_of"]
 
 
 async def gather_launches(
@@ -70,9 +70,10 @@ async def _place(
         cells: list[tuple[PlannedCell, bool]] = []
         launches: list[int | str] = []
         for cell in plan.cells:
-            number = await _launch(bench, same, gathering, cell)
+            found = await launch_of(bench, same, cell)
             both = leveled(cell, levels)
             cells += both
+            number = found if isinstance(found, str) else gathering.launch(found)
             launches += [number] * len(both)
         await add_cells(bench, gathering, cells, launches)
     finally:
@@ -81,10 +82,8 @@ async def _place(
             await bench.sessions.close(session)
 
 
-async def _launch(
-    bench: Workbench, same: SameInputs, gathering: Gathering, cell: PlannedCell
-) -> int | str:
-    """The number of a cell's launch; or why it has none."""
+async def launch_of(bench: Workbench, same: SameInputs, cell: PlannedCell) -> TripLaunch | str:
+    """What the cubins of a cell get; or why there is nothing."""
     assert cell.launch is not None
     assert cell.record is not None
     end = front_end(cell.compiler.kind)
@@ -97,12 +96,10 @@ async def _launch(
         return str(error)
     text = bench.store.artifacts.get(emulation.ptx).decode(errors="replace")
     known = run_evidence(bench.store.artifacts.get, variant, (), Found(), text, None)
-    return gathering.launch(
-        TripLaunch(
-            emulation=emulation,
-            tensors=variant.arguments,
-            trusted=tuple(kept(each, bench.store) for each in author),
-            types=tuple(sorted(known.types)),
-            unwritten=tuple(sorted(known.unwritten)),
-        )
+    return TripLaunch(
+        emulation=emulation,
+        tensors=variant.arguments,
+        trusted=tuple(kept(each, bench.store) for each in author),
+        types=tuple(sorted(known.types)),
+        unwritten=tuple(sorted(known.unwritten)),
     )

@@ -83,6 +83,22 @@ def test_bisect_brackets_with_the_versions_that_are_at_hand(triage: Triage) -> N
     assert document["ptx_identical"] is True
 
 
+def test_blame_names_ptxas_by_one_ptx_that_it_makes_two_things_of(triage: Triage) -> None:
+    words = ["--kernel", "fold_sat_undone", "--ptxas", "13.0.88", "--ptxas", "13.5.37"]
+    done = replaying(triage)("blame", *words, "--runner", RUNNER, "--json", timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    document: dict[str, Any] = msgspec.json.decode(done.stdout)
+    assert (document["blame"], document["ground"]) == ("ptxas", "split")
+    assert document["reasons"][0].startswith("Measured on NVIDIA H200")
+    assert {each["ptxas"]: each["verdict"] for each in document["grid"]} == {
+        "13.0.88": "wrong_result",
+        "13.5.37": "right",
+    }
+    levels = {each["probe"]: each["verdict"] for each in document["probes"]}
+    # The two between were not recorded there.
+    assert levels == {"-O0": "right", "-O1": "not_run", "-O2": "not_run", "-O3": "wrong_result"}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from harness.blame.run import BlameOptions, find_blame
 from harness.blame.table import blame_document, blame_said
 from harness.blame.words import BlameReport, Wanted
 from harness.cells.selection import SelectionOptions, select
+from harness.cli.amounts import Words
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, print_said, results_console, status_console
@@ -26,6 +28,7 @@ from harness.values.errors import UsageError
 from harness.values.toolchain import (
     BUNDLED,
     EMULATOR,
+    GPU,
     PTXAS,
     TRITON,
     assembler_words,
@@ -41,6 +44,7 @@ _EPILOG = """\b
 Example:
   triage blame --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=4,num_stages=1
   triage blame --kernel two_dots --sm 100a --set stages=2 --triton 3.8.0 --run
+  triage blame --kernel fold_sat_undone --ptxas 13.0.88 --run --on gpu
 
 A kernel that compiles and is sick (it spills) is followed by a condition on its numbers: --while,
 or one that is derived from the best toolchain's numbers.
@@ -56,6 +60,17 @@ toolchain is not available; or it could not be run."""
     "--run",
     is_flag=True,
     help="Execute the PTX on the emulator, as `triage run` does, and blame what comes out.",
+)
+@click.option(
+    "--on",
+    type=click.Choice(["emulator", "gpu"]),
+    help="With --run: what executes it. On a GPU cubins are launched, of each ptxas and -O level.",
+)
+@click.option(
+    "--runner",
+    type=Words(),
+    metavar="CMD",
+    help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
 )
 @click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
 @while_option
@@ -78,8 +93,12 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     the bundled one, the PTX is tried on others for one that does.
 
     With --run, what is blamed is what the PTX computes: each Triton's is executed on the same
-    inputs, and so is that of other options and targets.
+    inputs, and so is that of other options and targets. With --on gpu, it is what cubins compute.
     """
+    if options["runner"] is not None and options["on"] == "emulator":
+        raise UsageError("--runner reaches a GPU, and --on emulator: which one is meant?")
+    on_gpu = options["on"] == GPU or options["runner"] is not None
+    options["run"] = options["run"] or on_gpu or options["on"] is not None
     condition = read_while(options["condition"])
     if condition is not None and options["signature"] is not None:
         raise UsageError("--signature and --while: which one is meant?")
@@ -102,7 +121,11 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
 
     with open_results() as store, show_steps(status) as tell:
         find = find_blame
-        if options["run"]:
+        if on_gpu:
+            from harness.blame.measured import find_measured_blame  # noqa: PLC0415 - as below
+
+            find = partial(find_measured_blame, runner=options["runner"])
+        elif options["run"]:
             from harness.blame.executed import (  # noqa: PLC0415 - brings in the emulator: 0.2 s
                 find_run_blame as find,
             )
@@ -198,6 +221,8 @@ def _meant(report: BlameReport, asked: str | None) -> list[str]:
     if asked is not None:
         return ["--while", asked]
     run = ["--run"] if report.case.ptxas == EMULATOR else []
+    if report.grid.device:
+        run = ["--run", "--on", GPU]
     return [*run, *_signature(report)]
 
 

@@ -576,6 +576,47 @@ def test_what_nothing_has_right_may_be_the_kernel() -> None:
     assert (found.culprit, found.ground) == (Culprit.CANNOT_TELL, Ground.NOTHING_IS_RIGHT)
 
 
+def launched(focus: Followed, *lines: Line, **levels: VerdictAnswer) -> Blame:
+    """Cubins on a GPU; each level (`O3=SAME`) of the first ptxas."""
+    trials = tuple(varied(f"-{name}", Varied.LEVEL, after) for name, after in levels.items())
+    return blame(Grid(lines=lines, ptxas=PTXAS, focus=focus, trials=trials, device="H200"))
+
+
+def test_cubins_of_one_ptx_that_disagree_are_ptxas() -> None:
+    found = launched(RUN, line("xx++", RUN, triton=None), O0=OK, O3=SAME)
+    assert (found.culprit, found.ground) == (Culprit.PTXAS, Ground.SPLIT)
+    assert found.reasons[0] == (
+        "Measured on H200: cubins of one PTX were launched on the same inputs."
+    )
+    assert "By optimisation level: -O3 fail, -O0 work." in found.reasons
+    # One level of every ptxas: the PTX is the same.
+    found = launched(RUN, line("xxxx", RUN, triton=None), O0=OK, O1=OK, O3=SAME)
+    assert (found.culprit, found.ground) == (Culprit.PTXAS, Ground.LEVELS)
+    assert "it fails at -O3, and works at -O0, -O1." in found.reasons[1]
+    assert found.reasons[2] == f"Every ptxas that gave a result does it: {', '.join(PTXAS)}."
+
+
+def test_cubins_of_one_ptx_that_agree_are_no_matter_of_ptxas() -> None:
+    one, other = line("xx", RUN), line("++", RUN, triton="3.8.0", body="b")
+    found = launched(RUN, one, other, O0=SAME, O3=SAME)
+    assert (found.culprit, found.ground) == (Culprit.TRITON, Ground.ANOTHER_TRITON)
+    assert "ptxas is not involved" in found.reasons[1]
+    both = line("xx", FAULT), line("xx", FAULT, triton="3.8.0", body="b")
+    assert launched(FAULT, *both, O0=SAME, O3=SAME).culprit is Culprit.KERNEL
+    both = line("xx", RUN), line("xx", RUN, triton="3.8.0", body="b")
+    assert launched(RUN, *both, O0=SAME).ground is Ground.NOTHING_IS_RIGHT
+    found = launched(RUN, line("xx", RUN, triton=None), O0=SAME, O3=SAME)
+    assert (found.culprit, found.ground) == (Culprit.CANNOT_TELL, Ground.RAW_PTX)
+
+
+@pytest.mark.parametrize("kind", [VerdictKind.NONDETERMINISTIC, VerdictKind.HANG])
+def test_what_the_order_of_threads_may_decide_accuses_no_ptxas(kind: VerdictKind) -> None:
+    focus = replace(RUN, kind=kind)
+    found = launched(focus, line("x+", focus), O0=OK, O3=SAME)
+    assert (found.culprit, found.ground) == (Culprit.CANNOT_TELL, Ground.ORDER)
+    assert kind.value in found.reasons[1]
+
+
 @pytest.mark.parametrize(
     ("outcomes", "said"),
     [
