@@ -22,7 +22,8 @@ from harness.minimize.executed.launch_file import (
     launch_text,
     recorded_name,
 )
-from harness.minimize.executed.oracle import ExecutedOracle
+from harness.minimize.executed.oracle import ExecutedOracle, SourceForm, oracle_of
+from harness.minimize.executing_ir import minimize_executed_ir
 from harness.minimize.executing_ptx import (
     RawCase,
     as_npy,
@@ -36,7 +37,6 @@ from harness.minimize.reduction.progress import MinimizeOptions, Reducing, Watch
 from harness.minimize.reduction.result import LAUNCH_FILE, Minimization, Uninteresting
 from harness.runs.raw_ptx import RawInputs
 from harness.runs.same_inputs import SameInputs
-from harness.runs.schedules import read_schedules, trials_of
 from harness.values.errors import TriageError, UsageError
 from harness.values.run import LaunchVariant, RunRow, RunVerdict
 from harness.values.verdict import VerdictKind
@@ -86,6 +86,8 @@ class Executing:
                 found = replace(found, notes=(*found.notes, *self.raw.notes))
             return found
         assert self.same is not None
+        if self.options.level == "ttgir":
+            return await minimize_executed_ir(reducing, self.same)
         if self.options.level == "ptx":
             case = await executed_case(reducing.bench, reducing.subject.cell, self.same)
             return await minimize_executed_ptx(reducing, case)
@@ -104,18 +106,8 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
     bench, cell = reducing.bench, reducing.subject.cell
     folder = reducing.folder(".py")
     standalone = await export_source(bench, cell)
-    assert cell.record is not None
-    executed = await same.execute(bench, cell)
-    verdict, schedule = executed.row.run, (executed.row.schedule or "").partition(",")[0]
-    variant = await same.variant(cell.record)
-    oracle = ExecutedOracle(
-        bench=bench,
-        cell=cell,
-        variant=variant,
-        trials=trials_of(read_schedules(schedule), races=verdict is RunVerdict.RACE),
-        budget=same.budget,
-        launch=standalone.launch,
-    )
+    oracle, row = await oracle_of(bench, cell, same, SourceForm(launch=standalone.launch))
+    verdict = row.run
     text = render(standalone)
     if verdict is RunVerdict.WRONG_RESULT:
         reducing.watch.stage("looking for a target, or a Triton, with which the same file is right")
@@ -129,8 +121,8 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
         reason = f"as one file it gives {first.verdict.value}: {first.reason}"
         return Uninteresting(reason=f"{reducing.subject.row.reason}; {reason}")
     # A fault says in which file it is, and this is another one.
-    row = replace(reducing.subject.row, signature=first.key)
-    reducing = replace(reducing, subject=replace(reducing.subject, row=row))
+    mine = replace(reducing.subject.row, signature=first.key)
+    reducing = replace(reducing, subject=replace(reducing.subject, row=mine))
     level = Level(
         name="source",
         suffix=".py",
@@ -142,7 +134,7 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
     found = await minimize_level(reducing, folder, level)
     if isinstance(found, Uninteresting):
         return found
-    outputs = tuple(each.name for each in executed.row.outputs)
+    outputs = tuple(each.name for each in row.outputs)
     return await _with_launch(reducing, folder, found, oracle, outputs)
 
 

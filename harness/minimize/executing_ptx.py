@@ -15,6 +15,7 @@ from harness.cells.evaluate import Evaluated
 from harness.emulator.values import Budget
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.registry import front_end
+from harness.minimize.executed.case import ExecutedCase
 from harness.minimize.executed.element import WrongElement, find_elements
 from harness.minimize.executed.emulated import EmulatedPtx
 from harness.minimize.executed.oracle import reaction_of_run
@@ -26,7 +27,7 @@ from harness.minimize.reduction.result import Minimization, Uninteresting
 from harness.runs.emulating import Emulation, emulate
 from harness.runs.entry import read_entry
 from harness.runs.executing import run_evidence
-from harness.runs.judging import Judgement, RunEvidence, Trusted, judge, schedule_words
+from harness.runs.judging import Trusted, judge, schedule_words
 from harness.runs.launching import NotRunError, emulation_of
 from harness.runs.ptx_launch import LAUNCH_INPUTS, LaunchBuffer, PtxLaunch
 from harness.runs.raw_ptx import RawInputs, RawLaunch, raw_launch
@@ -38,7 +39,6 @@ from harness.values.run import RunVerdict
 from harness.values.toolchain import EMULATOR
 
 __all__ = [
-    "ExecutedCase",
     "RawCase",
     "as_npy",
     "executed_case",
@@ -54,20 +54,6 @@ _MORE = 8
 _LEAST_INSTRUCTIONS = 1_000_000
 # What hangs is cut off early: it would take its whole budget each time.
 _HANGING = 2_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutedCase:
-    """PTX that goes wrong: what it was executed with, and what came of it.
-
-    `trusted` says what is right, where something does.
-    """
-
-    text: str
-    emulation: Emulation
-    evidence: RunEvidence
-    judgement: Judgement
-    trusted: tuple[Trusted, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,7 +95,6 @@ class RawCase:
             emulation=emulation,
             evidence=evidence,
             judgement=judgement,
-            trusted=evidence.trusted,
         )
         row = row_of(cell.cell, judgement, kept.value.runs, ptx_sha256=emulation.ptx)
         named = self.raw.inputs_named(cell.cell, emulation)
@@ -148,7 +133,6 @@ async def executed_case(bench: Workbench, cell: PlannedCell, same: SameInputs) -
         emulation=emulation,
         evidence=evidence,
         judgement=judge(evidence),
-        trusted=evidence.trusted,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from harness.report.claims import Ledger, is_seen
 from harness.report.dossier import Dossier
-from harness.tables.templates import markdown_cell
+from harness.tables.templates import markdown_code
 from harness.values.run import RaceFacts
 
 __all__ = ["race_lines", "schedule_sentence"]
@@ -61,4 +61,4 @@ def _source(line: str, texts: Mapping[str, str]) -> str:
     lines = texts.get(file, "").splitlines()
     if not number.isdigit() or not 0 < int(number) <= len(lines):
         return f"`{line}`"
-    return f"`{line}` (`{markdown_cell(lines[int(number) - 1].strip())}`)"
+    return f"`{line}` ({markdown_code(lines[int(number) - 1])})"

@@ -15,7 +15,7 @@ import harness
 from harness.values.kernel import Config
 from harness.values.row import Row
 
-__all__ = ["config_label", "markdown_cell", "render_template"]
+__all__ = ["config_label", "markdown_cell", "markdown_code", "render_template"]
 
 _TICKS = re.compile(r"`+")
 _LONG = 4000
@@ -44,7 +44,7 @@ def _environment(folders: tuple[str, ...]) -> jinja2.Environment:
     )
     filters: dict[str, Callable[..., str]] = {
         "cell": markdown_cell,
-        "code": _code,
+        "code": markdown_code,
         "code_cell": lambda text: _code(text).replace("|", "\\|"),
         "config_label": config_label,
         "fence": _fence,
@@ -57,7 +57,7 @@ def _environment(folders: tuple[str, ...]) -> jinja2.Environment:
     return environment
 
 
-def _code(text: object) -> str:
+def markdown_code(text: object) -> str:
     """As code within a line of Markdown, whatever it holds."""
     line = " ".join(str(text).split())
     ticks = "`" * (max(map(len, _TICKS.findall(line)), default=0) + 1)

@@ -27,9 +27,8 @@ def launch(
     t: int = 256, n: int = 128, p: int = 64, chunk: int = 64, stages: int = 2, warps: int = 4
 ):
     # On a GPU, a kernel that makes its tensor descriptors itself asks for the memory of these.
-    triton.set_allocator(
-        lambda size, _alignment, _stream: torch.empty(size, device="cuda", dtype=torch.int8)
-    )
+    if hasattr(triton, "set_allocator"):  # Triton 3.3 and later
+        triton.set_allocator(lambda size, *_: torch.empty(size, device="cuda", dtype=torch.int8))
     k = torch.randn(t, n, device="cuda", dtype=torch.bfloat16)
     v = torch.randn(t, p, device="cuda", dtype=torch.bfloat16)
     a = torch.rand(t, device="cuda")

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,11 @@ from harness.cells.compile import CompileOptions
 from harness.cells.run import open_bench
 from harness.cells.selection import SelectionOptions, select
 from harness.frontends.triton.one_file import read_standalone, render
-from harness.minimize.executed.oracle import ExecutedOracle
+from harness.minimize.executed.oracle import ExecutedOracle, SourceForm
+from harness.minimize.executing_ir import IrForm
 from harness.minimize.python.run import export_source
 from harness.minimize.reduction.fingerprint import Reaction
+from harness.minimize.ttgir.run import ir_texts
 from harness.processes.hub import Hub
 from harness.runs.same_inputs import SameInputs
 from harness.runs.schedules import read_schedules, trials_of
@@ -31,8 +34,8 @@ REACHING = str(HERE / "kernels" / "reaching.py")
 LARGE = ["--kernel", REACHING, "--sm", "80", "--config", "BLOCK=64,num_warps=1"]
 
 
-async def react_to_both(home: Path) -> tuple[Reaction, Reaction]:
-    """To a kernel that reaches beyond its buffers, and to one that reaches half as far."""
+async def react_to_three(home: Path) -> tuple[Reaction, Reaction, Reaction]:
+    """To a kernel that reaches beyond its buffers, one that reaches half as far, and its TTGIR."""
     asked = SelectionOptions(
         kernel=REACHING, sm=("80",), triton=("3.6.0",), config="BLOCK=64,num_warps=1"
     )
@@ -50,7 +53,7 @@ async def react_to_both(home: Path) -> tuple[Reaction, Reaction]:
                 variant=await same.variant(cell.record),
                 trials=trials_of(read_schedules("first/early"), races=False),
                 budget=same.budget,
-                launch=standalone.launch,
+                form=SourceForm(launch=standalone.launch),
             )
             text = render(standalone)
             assert oracle.is_possible(text)
@@ -59,18 +62,24 @@ async def react_to_both(home: Path) -> tuple[Reaction, Reaction]:
             assert not oracle.is_possible("import triton")
             half = text.replace("BLOCK + tl.arange", "(BLOCK // 2) + tl.arange")
             assert read_standalone(half) != read_standalone(text)
+            [ttgir, *_] = await ir_texts(bench, cell)
+            lowest = replace(oracle, form=IrForm.of(ttgir))
+            assert not lowest.is_possible(ttgir.text.replace("%out:", "%other:"))
             return (
                 await oracle.react(text, cell.compiler),
                 await oracle.react(half, cell.compiler),
+                await lowest.react(ttgir.text, cell.compiler),
             )
 
 
 def test_a_candidate_is_executed_on_the_inputs_of_the_original(tmp_path: Path) -> None:
-    reaches, stays = asyncio.run(react_to_both(tmp_path))
+    reaches, stays, ttgir = asyncio.run(react_to_three(tmp_path))
     assert (reaches.verdict, reaches.is_accepted) == ("memory_fault", False)
     assert reaches.key is not None
     assert "out of bounds" in reaches.reason
     assert (stays.verdict, stays.is_accepted, stays.key) == ("ran", True, None)
+    assert (ttgir.verdict, ttgir.is_accepted) == ("memory_fault", False)
+    assert "out of bounds" in ttgir.reason
 
 
 @pytest.mark.parametrize(
@@ -104,3 +113,18 @@ def test_what_is_left_shows_it_when_it_is_run(triage: Triage) -> None:
     assert shown.returncode == 0, shown.stderr
     assert "memory_fault" in (folder / "README.md").read_text() or "out of bounds" in shown.stdout
     assert "def launch():" in (folder / "README.md").read_text()
+
+
+@pytest.mark.long
+def test_triton_s_ir_is_reduced_beside_what_is_right(triage: Triage) -> None:
+    words = ["--run", "--level", "ttgir", "--budget", "200", "--out", "least", "--json"]
+    done = triage("minimize", "--kernel", "late_use", "--triton", "3.5.0", *words)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["verdict"], found["level"]) == ("wrong_result", "ttgir")
+    # What is wrong is done between TTIR and TTGIR: no Triton makes it right from there.
+    assert found["suffix"] == ".ttir"
+    assert found["minimized"]["lines"] < found["original"]["lines"]
+    done = triage("run", "least/min.ptx", "--inputs", "least/launch.json", "--json")
+    [row] = json.loads(done.stdout)["runs"]
+    assert row["run_signature"] == found["signature"]

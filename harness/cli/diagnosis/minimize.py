@@ -53,6 +53,7 @@ Example:
   triage minimize broken.ptx --sm 100a --ptxas 13.1.115 --budget 10m
   triage minimize slow.ptx --while "n_regs<=32 and spill_stores>4096"
   triage minimize --kernel two_dots --sm 100a --triton 3.8.0 --run
+  triage minimize --kernel late_use --sm 80 --triton 3.5.0 --run --level ttgir
   triage minimize racy.ptx --run --buffer out=f32[64] --buffer x=f32[64]:random --block 128
   triage minimize --kernel fold_prmt_sign --run --on gpu --ptxas 13.0.88 --ptxas 13.5.37
 
@@ -208,8 +209,8 @@ def _check(options: dict[str, Any]) -> None:
     for name, value in (("--while", "condition"), ("--script", "script"), ("--ptxas", "ptxas")):
         if options["run"] and options[value] and not (on_gpu and value == "ptxas"):
             raise UsageError(f"{name} does not apply to --run")
-    if options["run"] and options["level"] in ("config", "ttgir"):
-        raise UsageError(f"--level {options['level']} does not apply to --run: use source or ptx")
+    if options["run"] and options["level"] == "config":
+        raise UsageError("--level config does not apply to --run: use source, ttgir or ptx")
     if not options["run"]:
         refuse_ptx_options({name: options[name] for name in PTX_INPUTS}, "--run")
 

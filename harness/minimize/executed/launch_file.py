@@ -39,8 +39,7 @@ if __name__ == "__main__":  # on a GPU: with and without a pipeline
 """
 # On a GPU, a kernel that makes its tensor descriptors itself asks for the memory of these.
 _ALLOCATOR = (
-    "triton.set_allocator("
-    'lambda size, _alignment, _stream: torch.empty(size, device="cuda", dtype=torch.int8))'
+    'triton.set_allocator(lambda size, *_: torch.empty(size, device="cuda", dtype=torch.int8))'
 )
 _STAGES = 3
 """What Triton's NVIDIA backend takes where a launch says nothing."""

@@ -1,4 +1,6 @@
-"""What any Triton's PTX of a standalone file computes, on inputs that were recorded once.
+"""What any Triton's PTX of a kernel's file computes, on inputs that were recorded once.
+
+The file is source, or Triton's IR.
 
 Where a result is held to another one, that is what the same file computes when it is compiled for
 another target, or by another Triton: so a candidate may compute anything, as long as the two should
@@ -7,7 +9,9 @@ agree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from harness.bench.bench import Workbench
 from harness.cells.evaluate import cell_evidence
@@ -16,46 +20,63 @@ from harness.frontends.base import CapturedLaunch, PlannedCell
 from harness.frontends.triton.compile_file import Lowered, lower_text
 from harness.frontends.triton.one_file import StandaloneError, read_standalone
 from harness.judging.judge import judge as judge_compilation
+from harness.minimize.executed.case import ExecutedCase
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.processes.hub import ResourceLimits
-from harness.runs.emulating import Once, emulate_once
+from harness.runs.emulating import Emulation, Once, emulate_once
 from harness.runs.executing import run_evidence
 from harness.runs.jobs import Ran, RunTrial
 from harness.runs.judging import Judgement, Trusted, judge
 from harness.runs.launching import NotRunError, emulation_of_text
 from harness.runs.references import Found
+from harness.runs.same_inputs import SameInputs
+from harness.runs.schedules import read_schedules, trials_of
 from harness.values.outcome import ProcessEnd
-from harness.values.run import LaunchVariant, RunVerdict
+from harness.values.run import LaunchVariant, RunRow, RunVerdict
 from harness.values.standalone import FileLaunch
 from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
-__all__ = ["TWICE", "ExecutedOracle", "reaction_of_run"]
+__all__ = ["TWICE", "ExecutedOracle", "Form", "SourceForm", "oracle_of", "reaction_of_run"]
 
 _PLAIN = Schedule(warps="lockstep", completion="early")
 TWICE = (RunTrial(schedule=_PLAIN), RunTrial(schedule=replace(_PLAIN, garbage=1)))
 """What is compared with: one run, and one with other garbage, which must leave the same."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutedOracle:
-    """Compiles a standalone file as the cell is compiled, and executes it as `variant` says.
+class Form(Protocol):
+    """What the texts are, and how they are compiled.
 
-    `beside` is the launch captured for the target that the result is compared with; None where
-    what is found needs no comparison. It is compiled by the same compiler, or always by that of
-    `beside_compiler`. `launch` is that of the original: what a candidate says of
-    its arguments has to be true of what they are.
+    A file named `*.py` is Python that compiles one kernel; with another `suffix` it is Triton's IR,
+    which is compiled with `options`.
     """
 
-    bench: Workbench
-    cell: PlannedCell
-    variant: LaunchVariant
-    trials: tuple[RunTrial, ...]
-    budget: Budget
+    @property
+    def suffix(self) -> str:
+        """Of a file of it."""
+
+    @property
+    def options(self) -> Mapping[str, object]:
+        """What it does not fix by itself."""
+
+    def is_possible(self, text: str) -> bool:
+        """Whether the launch can be made of a candidate, as of the original."""
+
+    def described(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
+        """What Triton says of a lowering, with which arguments the kernel takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceForm:
+    """Standalone files of Python.
+
+    `launch` is that of the original: what a candidate says of its arguments has to be true of what
+    they are.
+    """
+
     launch: FileLaunch
-    beside: CapturedLaunch | None = None
-    beside_compiler: Compiler | None = None
-    words: str = "the same file"
+    suffix: str = ".py"
+    options: Mapping[str, object] = field(default_factory=dict)
 
     def is_possible(self, text: str) -> bool:
         """Whether it says of its arguments what the launch will say."""
@@ -65,6 +86,36 @@ class ExecutedOracle:
             return False
         wanted = {p: w for p, w in self.launch.attributes.items() if p[0] in launch.signature}
         return launch.attributes == wanted and launch.options.keys() >= self.launch.options.keys()
+
+    def described(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
+        """As it is: Triton knows the source's arguments."""
+        return metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutedOracle:
+    """Compiles a text as the cell is compiled, and executes it as `variant` says.
+
+    `beside` is the launch captured for the target that the result is compared with; where there is
+    none, with what is `trusted`, if anything is. It is compiled by the same compiler, or always by
+    that of `beside_compiler`; with the options of the form, or `beside_options`.
+    """
+
+    bench: Workbench
+    cell: PlannedCell
+    variant: LaunchVariant
+    trials: tuple[RunTrial, ...]
+    budget: Budget
+    form: Form
+    trusted: tuple[Trusted, ...] = ()
+    beside: CapturedLaunch | None = None
+    beside_compiler: Compiler | None = None
+    beside_options: Mapping[str, object] | None = None
+    words: str = "the same file"
+
+    def is_possible(self, text: str) -> bool:
+        """Whether the launch can be made of it."""
+        return self.form.is_possible(text)
 
     async def look(self, text: str, tool: Compiler) -> Reaction:
         """As `react`: what a kernel computes is known at its end."""
@@ -78,14 +129,27 @@ class ExecutedOracle:
         Raises:
             InfrastructureError: this machine failed.
         """
+        found = await self.execute(text, tool, limits)
+        return found if isinstance(found, Reaction) else reaction_of_run(found.judgement)
+
+    async def execute(
+        self, text: str, tool: Compiler, limits: ResourceLimits | None = None
+    ) -> ExecutedCase | Reaction:
+        """What comes of executing the PTX of this Triton; a reaction where it cannot be.
+
+        Raises:
+            InfrastructureError: this machine failed.
+        """
         assert self.cell.launch is not None
         limits = limits or self.bench.limits
         launch = replace(self.cell.launch, compiler=tool)
-        lowering = await self._lower(launch, text, limits)
+        lowering = await self._lower(launch, text, self.form.options, limits)
         if isinstance(lowering, Reaction):
             return lowering
+        ptx = lowering.ptx or ""
         try:
-            once = await self._execute(lowering, self.trials)
+            emulation = self._emulation(lowering, self.trials)
+            once = await self._once(emulation, ptx)
             trusted = await self._trusted(text, tool, limits)
         except NotRunError as error:
             return reaction_of_run(Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error)))
@@ -95,14 +159,14 @@ class ExecutedOracle:
             self.variant,
             emulated.runs,
             Found(trusted=trusted),
-            lowering.ptx or "",
+            ptx,
             emulated.problem,
         )
         judgement = judge(evidence)
         if judgement.verdict is RunVerdict.WRONG_RESULT and _has_garbage(emulated.runs):
             reason = "it depends on what nothing wrote"
-            return reaction_of_run(Judgement(verdict=RunVerdict.UNINITIALISED, reason=reason))
-        return reaction_of_run(judgement)
+            judgement = Judgement(verdict=RunVerdict.UNINITIALISED, reason=reason)
+        return ExecutedCase(text=ptx, emulation=emulation, evidence=evidence, judgement=judgement)
 
     async def allocates(self, text: str) -> bool:
         """Whether what comes of a text asks its launch for memory.
@@ -111,15 +175,27 @@ class ExecutedOracle:
             InfrastructureError: this machine failed.
         """
         assert self.cell.launch is not None
-        lowering = await self._lower(self.cell.launch, text, self.bench.limits)
+        lowering = await self._lower(self.cell.launch, text, self.form.options, self.bench.limits)
         if isinstance(lowering, Reaction):
             return False
         return bool(lowering.lowering.metadata.get("global_scratch_size"))
 
     async def _lower(
-        self, launch: CapturedLaunch, text: str, limits: ResourceLimits
+        self,
+        launch: CapturedLaunch,
+        text: str,
+        options: Mapping[str, object],
+        limits: ResourceLimits,
     ) -> Lowered | Reaction:
-        lowered = await lower_text(self.bench, launch, text, ptxas=None, limits=limits)
+        lowered = await lower_text(
+            self.bench,
+            launch,
+            text,
+            ptxas=None,
+            limits=limits,
+            suffix=self.form.suffix,
+            options=options,
+        )
         assert lowered is not None, "it is compiled to the end"
         if lowered.ptx is None:
             evidence = cell_evidence(
@@ -133,17 +209,20 @@ class ExecutedOracle:
             return reaction_of_run(Judgement(verdict=RunVerdict.NOT_RUN, reason=reason))
         return lowered
 
-    async def _execute(self, lowered: Lowered, trials: tuple[RunTrial, ...]) -> Once:
-        """Execute it on the inputs of the variant; nothing is kept.
+    def _emulation(self, lowered: Lowered, trials: tuple[RunTrial, ...]) -> Emulation:
+        """Its launch on the inputs of the variant.
 
         Raises:
             NotRunError: arguments and PTX do not fit.
         """
-        ptx, metadata = lowered.ptx or "", lowered.lowering.metadata
-        wanted = emulation_of_text(ptx, metadata, self.variant, trials, self.budget)
+        metadata = self.form.described(lowered.lowering.metadata)
+        return emulation_of_text(lowered.ptx or "", metadata, self.variant, trials, self.budget)
+
+    async def _once(self, emulation: Emulation, ptx: str) -> Once:
+        """Execute it; nothing is kept."""
         get = self.bench.store.artifacts.get
         contents = {each.sha256: get(each.sha256) for each in self.variant.buffers}
-        return await emulate_once(self.bench, wanted, ptx, contents)
+        return await emulate_once(self.bench, emulation, ptx, contents)
 
     async def _trusted(
         self, text: str, tool: Compiler, limits: ResourceLimits
@@ -154,18 +233,41 @@ class ExecutedOracle:
             NotRunError: it cannot be determined there, or depends on garbage.
         """
         if self.beside is None:
-            return ()
+            return self.trusted
         launch = replace(self.beside, compiler=self.beside_compiler or tool)
-        lowering = await self._lower(launch, text, limits)
+        options = self.form.options if self.beside_options is None else self.beside_options
+        lowering = await self._lower(launch, text, options, limits)
         if isinstance(lowering, Reaction):
             raise NotRunError(f"{self.words} does not compile: {lowering.reason}")
-        once = await self._execute(lowering, TWICE)
+        once = await self._once(self._emulation(lowering, TWICE), lowering.ptx or "")
         runs = once.emulated.runs
         is_fine = len(runs) == len(TWICE) and not any(each.not_run or each.faults for each in runs)
         if not is_fine or runs[0].buffers != runs[1].buffers:
             raise NotRunError(f"{self.words} depends on what nothing wrote, or cannot be run")
         buffers = tuple(once.contents[name] for name in runs[0].buffers)
         return (Trusted(words=self.words, buffers=buffers, is_final=True),)
+
+
+async def oracle_of(
+    bench: Workbench, cell: PlannedCell, same: SameInputs, form: Form
+) -> tuple[ExecutedOracle, RunRow]:
+    """An oracle that compares with nothing, and what came out of the cell; on the same inputs.
+
+    Raises:
+        TriageError: the launch cannot be run with values.
+    """
+    assert cell.record is not None
+    row = (await same.execute(bench, cell)).row
+    schedules = read_schedules((row.schedule or "").partition(",")[0])
+    oracle = ExecutedOracle(
+        bench=bench,
+        cell=cell,
+        variant=await same.variant(cell.record),
+        trials=trials_of(schedules, races=row.run is RunVerdict.RACE),
+        budget=same.budget,
+        form=form,
+    )
+    return oracle, row
 
 
 def _has_garbage(runs: tuple[Ran, ...]) -> bool:

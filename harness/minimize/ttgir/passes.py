@@ -15,7 +15,7 @@ from harness.minimize.reduction.patient import MarkedPass, reduce_patiently, swe
 from harness.minimize.reduction.tests import UNLIMITED, Effort
 from harness.minimize.ttgir.module import IrModule, IrOperation, value_names
 
-__all__ = ["IR_PASSES", "reduce_ir"]
+__all__ = ["IR_PASSES", "argument_names", "reduce_ir"]
 
 _ARGUMENT = re.compile(r"(%[\w$.-]+): ((?:[^,{()]|<[^>]*>)+)")
 _FOR = re.compile(
@@ -217,13 +217,7 @@ class _Arguments:
 
     def opportunities(self, document: IrModule) -> Sequence[Edit]:
         read = {name for each in document.operations if each.depth > 1 for name in each.reads}
-        return [
-            name
-            for each in document.operations
-            if each.depth == 1
-            for name, _ in _ARGUMENT.findall(each.header)
-            if name not in read
-        ]
+        return [name for name in argument_names(document) if name not in read]
 
     def mark(self, document: IrModule, edit: Edit) -> Hashable:  # noqa: ARG002
         return edit
@@ -236,6 +230,16 @@ class _Arguments:
                 kept = [text for text in _split(found[2]) if text.partition(":")[0] not in chosen]
                 lines[each.start] = f"{found[1]}{', '.join(kept)}{found[3]}"
         return IrModule(lines=tuple(lines))
+
+
+def argument_names(document: IrModule) -> tuple[str, ...]:
+    """The arguments of its functions, in their order."""
+    return tuple(
+        name
+        for each in document.operations
+        if each.depth == 1
+        for name, _ in _ARGUMENT.findall(each.header)
+    )
 
 
 def _split(arguments: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from harness.minimize.ttgir.passes import reduce_ir
 from harness.values.errors import UsageError
 from harness.values.verdict import Stage
 
-__all__ = ["IrText", "find_ir", "ir_driver", "ir_oracle", "size_of_module"]
+__all__ = ["IrText", "find_ir", "ir_driver", "ir_oracle", "ir_texts", "size_of_module"]
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 # The later one first: what is lower has gone through more passes. `source` is TTIR before any.
@@ -27,11 +27,16 @@ _STAGES = (("ttgir", Stage.TTGIR), ("ttir", Stage.TTIR), ("source", Stage.TTIR))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IrText:
-    """A module, the stage that it is of, and the options that it does not fix by itself."""
+    """A module, the stage that it is of, and the options that it does not fix by itself.
+
+    `role` is what the lowering calls it, `metadata` what Triton said of that lowering.
+    """
 
     text: str
+    role: str
     stage: Stage
     options: Mapping[str, object]
+    metadata: Mapping[str, object]
 
     @property
     def suffix(self) -> str:
@@ -57,12 +62,32 @@ async def find_ir(
         UsageError: the cell never was IR.
         InfrastructureError: this machine failed.
     """
+    seen = []
+    for found in await ir_texts(bench, cell):
+        oracle = ir_oracle(bench, cell, found, until=until)
+        reaction = await oracle.react(found.text, cell.compiler)
+        if interesting(reaction):
+            return found
+        seen.append(f"the {found.role} gives {reaction.verdict.value}: {reaction.reason}")
+    if not seen:
+        return Uninteresting(reason=f"{cell.cell}: it fails before Triton has any IR")
+    return Uninteresting(reason=f"no IR of this cell shows the failure: {'; '.join(seen)}")
+
+
+async def ir_texts(bench: Workbench, cell: PlannedCell) -> list[IrText]:
+    """The IR of a cell as far as its Triton reads files of it, the lowest first.
+
+    Raises:
+        UsageError: the cell never was IR.
+        InfrastructureError: this machine failed.
+    """
     if cell.launch is None or cell.record is None:
         raise UsageError(f"{cell.cell.kernel}: raw PTX has no IR of Triton's")
     lowering = await lower(bench, cell.launch, cell.record, ptxas=cell.ptxas)
-    known = {**cell.record.config, **lowering.value.metadata}
+    metadata = lowering.value.metadata
+    known = {**cell.record.config, **metadata}
     options = {n: known[n] for n in _OPTIONS if known.get(n) is not None}
-    seen = []
+    texts = []
     for role, stage in _STAGES:
         artifact = lowering.artifacts.get(role)
         # What Gluon's source becomes is no TTIR, and Triton reads no file of it.
@@ -71,19 +96,16 @@ async def find_ir(
         data = bench.store.artifacts.get(artifact).decode(errors="replace")
         facts = read_triton_ir(data)
         fixed = {n for n in _OPTIONS if getattr(facts, n, None) is not None}
-        found = IrText(
-            text=IrModule.read(data).text,
-            stage=stage,
-            options={n: value for n, value in options.items() if n not in fixed},
+        texts.append(
+            IrText(
+                text=IrModule.read(data).text,
+                role=role,
+                stage=stage,
+                options={n: value for n, value in options.items() if n not in fixed},
+                metadata=metadata,
+            )
         )
-        oracle = ir_oracle(bench, cell, found, until=until)
-        reaction = await oracle.react(found.text, cell.launch.compiler)
-        if interesting(reaction):
-            return found
-        seen.append(f"the {role} gives {reaction.verdict.value}: {reaction.reason}")
-    if not seen:
-        return Uninteresting(reason=f"{cell.cell}: it fails before Triton has any IR")
-    return Uninteresting(reason=f"no IR of this cell shows the failure: {'; '.join(seen)}")
+    return texts
 
 
 def ir_oracle(
