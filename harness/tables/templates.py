@@ -45,7 +45,7 @@ def _environment(folders: tuple[str, ...]) -> jinja2.Environment:
     filters: dict[str, Callable[..., str]] = {
         "cell": markdown_cell,
         "code": markdown_code,
-        "code_cell": lambda text: _code(text).replace("|", "\\|"),
+        "code_cell": lambda text: markdown_code(text).replace("|", "\\|"),
         "config_label": config_label,
         "fence": _fence,
         "known": lambda value: "" if value is None else f"{value:,}",
