@@ -183,6 +183,7 @@ ORCHESTRATES = {
         "gathering_launches",
         "gathering_shapes",
         "run",
+        "standalone",
         "timed_launches",
         "together",
         "trip",

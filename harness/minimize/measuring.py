@@ -15,6 +15,7 @@ from harness.emulator.values import Budget
 from harness.frontends.base import PlannedCell, Selection
 from harness.gpu.gathering import leveled, raw_trip_launch
 from harness.gpu.places import place_of
+from harness.gpu.standalone import PROGRAM
 from harness.minimize.executed.measured import MeasuredPtx
 from harness.minimize.executed.oracle import reaction_of_run
 from harness.minimize.executing_ptx import launch_files, written_launch
@@ -149,6 +150,13 @@ class MeasuredCase:
                 is_always=True,
                 terms={"launch": msgspec.to_builtins(launch), "held": self._held()},
             )
+            if isinstance(found, Minimization):
+                headline = (
+                    f"{_tool(self.seen[0]).replace('-', ' ', 1).replace(',', ' ')} on "
+                    f"{found.target}: {predicate.same[found.text]}"
+                )
+                program = await predicate.program(found.text, headline)
+                files = {**files, **({PROGRAM: program.encode()} if program else {})}
         self.bench.hub.drop_folder(folder)
         if isinstance(found, Uninteresting):
             return found

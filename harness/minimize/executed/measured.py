@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from harness.bench.bench import Workbench
 from harness.frontends.base import PlannedCell
+from harness.gpu.freedom import read_freedom
 from harness.gpu.gathering import Gathering, add_cells
 from harness.gpu.places import Destination, travel
 from harness.gpu.run import evidence_of, judge_trip
+from harness.gpu.standalone import Expected, standalone_program
 from harness.gpu.together import Together
 from harness.gpu.trip import LIMIT, TripLaunch
 from harness.minimize.ptx.defined import count_unwritten
@@ -27,6 +29,7 @@ from harness.runs.executing import Executed
 from harness.runs.judging import judge
 from harness.runs.ptx_launch import PtxLaunch
 from harness.values.run import RunVerdict
+from harness.values.toolchain import BUNDLED, TRITON
 
 __all__ = ["MeasuredPtx"]
 
@@ -100,6 +103,37 @@ class MeasuredPtx:
         """
         [found] = await self._launched(bench, [text])
         return found
+
+    async def program(self, text: str, headline: str) -> str | None:
+        """A Python program that shows what a text does; None where none can.
+
+        Raises:
+            InfrastructureError: the emulator cannot be started.
+        """
+        given = self._given(text)
+        found = evidence_of(
+            given, (await emulate(self.bench, given.emulation)).value, self.bench.store
+        )
+        freedom = read_freedom(text)
+        accused = self.cells[0]
+        tools = dict.fromkeys(cell.ptxas for cell in self.cells)
+        return standalone_program(
+            given,
+            text,
+            str(accused.cell.target),
+            found.contents,
+            Expected(
+                buffers=[found.contents[sha256] for sha256 in found.runs[0].buffers],
+                allowed=0.0 if freedom.is_exact else found.allowed,
+            ),
+            headline=headline,
+            get=[
+                f"python3 -m pip install --no-deps --target {each.version} {each.origin}"
+                f"=={each.version}  # find {each.version} -name ptxas"
+                for each in tools
+                if each.origin not in (BUNDLED, TRITON)
+            ],
+        )
 
     async def _trip(self, texts: Sequence[str]) -> list[tuple[Executed, ...]]:
         return await self._launched(self.bench, texts)
