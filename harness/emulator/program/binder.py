@@ -284,9 +284,10 @@ class Binder:
         if not found:
             raise self.refuse(f"has the address {text}, which cannot be read")
         base, plus, minus = found.groups()
-        offset = int((plus or minus or "0").replace(" ", ""), 0)
+        offset = _wrapped(int((plus or minus or "0").replace(" ", "").rstrip("uU"), 0))
         if _NUMBER.match(base):
-            value = np.array([[int(base.rstrip("uU"), 0) + offset]], dtype=np.int64)
+            number = _wrapped(int(base.rstrip("uU"), 0) + offset)
+            value = np.array([[number]], dtype=np.int64)
             return lambda _: value
         slot = self.slot_of(base, "b64")
         if self.slots.bits[slot] == 64:
@@ -305,6 +306,11 @@ class Binder:
         self.touched.add(predicate)
         run = _under(step, predicate, is_negated=self.line.is_negated)
         return Step(run, step.writes, is_pure=False, reads_old=True)
+
+
+def _wrapped(number: int) -> int:
+    """A number of 64 bits, as a signed one: sums of addresses wrap."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _immediate(text: str, kind: str) -> int | None:

@@ -70,7 +70,8 @@ class Memory:
         if at >= 0 and high + size <= self.regions[at].end:
             return
         places = np.searchsorted(self._starts, offset, side="right") - 1
-        outside = (places < 0) | (offset + size > self._ends[places])
+        # Not `offset + size`, which wraps at the end of the address space.
+        outside = (places < 0) | (offset > self._ends[places] - size)
         if outside.any():
             bad = int(offset[outside].flat[0])
             count = int(outside.sum())
@@ -86,7 +87,7 @@ class Memory:
     def where(self, offset: int) -> str:
         """An offset in words: which region it is in or next to."""
         at = self.region_of(offset)
-        address = f"{self.name} address {hex(offset + self.base)}"
+        address = f"{self.name} address {hex((offset + self.base) % (1 << 64))}"
         if at < 0:
             return address
         one = self.regions[at]

@@ -56,6 +56,39 @@ def test_a_line_behind_scopes_is_that_of_the_file() -> None:
     assert "st.global.u32 [%rd40+128]" in ptx.splitlines()[fault.place.ptx_line - 1]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "add.u64 %rd2, %rd40, 8; ld.global.u32 %r1, [%rd2+18446744073709551612];",
+        "add.u64 %rd2, %rd40, 8; ld.global.u32 %r1, [%rd2+0xFFFFFFFFFFFFFFFCU];",
+        "add.u64 %rd2, %rd40, 8; ld.global.u32 %r1, [%rd2-4];",
+        "mov.u64 %rd3, 0x8000000000000004; add.u64 %rd2, %rd40, %rd3;"
+        " ld.global.u32 %r1, [%rd2+9223372036854775808];",
+        "mov.u32 %r2, -4; mad.wide.s32 %rd2, %r2, 4, %rd40; ld.global.u32 %r1, [%rd2+20];",
+        "mov.u32 %r2, -4; cvt.u64.u32 %rd3, %r2; shl.b64 %rd3, %rd3, 2; add.s64 %rd2, %rd3, %rd40;"
+        " ld.global.u32 %r1, [%rd2+-17179869164];",
+        "ld.global.u32 %r2, [%rd40+4]; mov.u32 %r3, buffer; st.shared.u32 [buffer], %r2; bar.sync 0;"
+        " add.s32 %r3, %r3, -2147483648; ld.shared.u32 %r1, [%r3+2147483648];",
+    ],
+)
+def test_addresses_wrap(body: str) -> None:
+    declared = ".shared .align 16 .b8 buffer[64];"
+    ptx = kernel(f"{body} {PLACE} st.global.u32 [%rd1], %r1;", 1, declarations=declared)
+    (found,) = execute(ptx, np.arange(5, 37, dtype="u4"))
+    assert set(found.tolist()) == {6}
+
+
+@pytest.mark.parametrize(
+    "address", ["0x7ffffffffffffffc", "0x8000000000000000", "0xfffffffffffffffc"]
+)
+def test_the_ends_of_the_address_space_are_out_of_bounds(address: str) -> None:
+    ptx = kernel(
+        f"setp.eq.u32 %p1, %r40, 3; selp.b64 %rd2, {address}, %rd40, %p1; ld.u32 %r1, [%rd2];", 1
+    )
+    (fault,) = outcome(ptx, np.zeros(32, "u4")).faults
+    assert f"{address} is out of bounds (1 threads)" in fault.what
+
+
 def test_memory_between_buffers_is_guarded() -> None:
     ptx = kernel("st.global.u32 [%rd40+300], 1;", 2)
     result = outcome(ptx, np.zeros(64, "u4"), np.zeros(64, "u4"))
