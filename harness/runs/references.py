@@ -2,8 +2,8 @@
 
 First what the author of the repro says (`reference:`). Next, the kernel itself is the best judge of
 its configs: without pipelining, on a target without
-asynchronous engines, most of what compilers get wrong has no place to be. Next comes Triton's
-interpreter.
+asynchronous engines, most of what compilers get wrong has no place to be; where other Tritons
+agree that it is wrong even so, they count. Next comes Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from harness.runs.jobs import RunTrial
 from harness.runs.judging import Trusted
 from harness.runs.launching import NotRunError, emulation_of
 from harness.runs.matching import records_like, seen_by_triton, simpler_configs
+from harness.runs.prevailing import prevailing
 from harness.runs.real_values import lower_record
 from harness.runs.referring import REFERENCE_FILE, NoReferenceError, refer
 from harness.values.errors import TriageError
@@ -53,7 +54,8 @@ class References:
     """Finds what the cells of one launch function and Triton are compared with, on `target`.
 
     `records` are the cells: all that they are compared with is captured together. `reference` is
-    the repro's own: a file and a function of it.
+    the repro's own: a file and a function of it. `others` are Tritons that are asked besides, the
+    newest first.
     """
 
     bench: Workbench
@@ -65,34 +67,40 @@ class References:
     reference: tuple[Path, str] | None
     tell: Callable[[str], None]
     sessions: set[str] = field(default_factory=set)
-    _captured: dict[tuple[str, Target], CapturedLaunch | None] = field(default_factory=dict)
+    others: Sequence[Compiler] = ()
+    _captured: dict[tuple[Compiler, Target, str], CapturedLaunch | None] = field(
+        default_factory=dict
+    )
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def of(self, target: Target, record: LaunchFacts, variant: LaunchVariant) -> Found:
         """The references for one config of a launch on a target."""
         trusted = await self.author(variant)
-        is_clean = True
-        for place, config in self._places(target, record):
-            emulated = await self._emulated(place, record, config, variant)
-            if emulated is None:
-                continue
-            first, second = emulated.runs
-            is_clean = first.buffers == second.buffers
-            if is_clean:
-                buffers = tuple(map(self.bench.store.artifacts.get, first.buffers))
-                trusted.append(
-                    Trusted(
-                        words=_words(place, config, record, self.triton),
-                        buffers=buffers,
-                        is_emulated=True,
-                    )
-                )
-            break
+        own, is_clean = await self._plain(self.triton, target, record, variant)
+        others = [(await self._plain(triton, target, record, variant))[0] for triton in self.others]
+        if found := prevailing(own, [each for each in others if each]):
+            trusted.append(found)
         if variant.interpreted:
             names = [each.sha256 for each in variant.interpreted]
             buffers = tuple(map(self.bench.store.artifacts.get, names))
             trusted.append(Trusted(words=f"the interpreter of {self.triton.name}", buffers=buffers))
         return Found(trusted=tuple(trusted), is_clean=is_clean)
+
+    async def _plain(
+        self, triton: Compiler, target: Target, record: LaunchFacts, variant: LaunchVariant
+    ) -> tuple[Trusted | None, bool]:
+        """What the plainest config that this Triton can compile leaves; whether garbage shows."""
+        for place, config in self._places(target, record, triton):
+            emulated = await self._emulated(triton, place, record, config, variant)
+            if emulated is None:
+                continue
+            first, second = emulated.runs
+            if first.buffers != second.buffers:
+                return None, False
+            buffers = tuple(map(self.bench.store.artifacts.get, first.buffers))
+            words = _words(place, config, record, triton)
+            return Trusted(words=words, buffers=buffers, is_emulated=True), True
+        return None, True
 
     async def author(self, variant: LaunchVariant) -> list[Trusted]:
         """What the repro's own reference says, if it has one."""
@@ -117,25 +125,26 @@ class References:
         return [found]
 
     def _places(
-        self, target: Target, record: LaunchFacts
+        self, target: Target, record: LaunchFacts, triton: Compiler
     ) -> list[tuple[Target, dict[str, Scalar]]]:
         """Targets and configs to be compared with, the best first; never the cell itself."""
         return [
             (place, config)
             for place in dict.fromkeys((self.target, target))
             for config in simpler_configs(record.config)
-            if (place, config) != (target, seen_by_triton(record.config))
+            if triton != self.triton or (place, config) != (target, seen_by_triton(record.config))
         ]
 
     async def _emulated(
         self,
+        triton: Compiler,
         target: Target,
         record: LaunchFacts,
         config: dict[str, Scalar],
         variant: LaunchVariant,
     ) -> Emulated | None:
         """What a config leaves on a target; None where it cannot be compiled or executed there."""
-        captured = await self._capture(target, record.kernel)
+        captured = await self._capture(triton, target, record.kernel)
         if captured is None:
             return None
         like = records_like(captured.capture.value.records, record, config)
@@ -151,11 +160,14 @@ class References:
         is_fine = not any(ran.not_run or ran.faults for ran in emulated.runs)
         return emulated if is_whole and is_fine else None
 
-    async def _capture(self, target: Target, kernel: str) -> CapturedLaunch | None:
+    async def _capture(
+        self, triton: Compiler, target: Target, kernel: str
+    ) -> CapturedLaunch | None:
         """The launch code with the configs that cells of a kernel are compared with."""
         async with self._lock:
-            if (kernel, target) in self._captured:
-                return self._captured[kernel, target]
+            key = (triton, target, kernel)
+            if key in self._captured:
+                return self._captured[key]
             wanted = [
                 config
                 for record in self.records
@@ -169,10 +181,10 @@ class References:
             if limits:
                 with contextlib.suppress(TriageError):
                     captured = await capture(
-                        self.bench, code, target=target, triton=self.triton, limits=limits
+                        self.bench, code, target=target, triton=triton, limits=limits
                     )
                     self.sessions.add(captured.capture.key)
-            self._captured[kernel, target] = captured
+            self._captured[key] = captured
             return captured
 
 

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from packaging.version import Version
+
 from harness.bench.bench import Workbench
 from harness.cells.plan import plan_launch
 from harness.cells.run import CompileOptions, open_bench
@@ -182,6 +184,11 @@ async def _place(
         records=[cell.record for cell in plan.cells if cell.record],
         reference=reference_of(selection.repro),
         tell=runs.tell,
+        others=sorted(
+            (each for each in selection.compilers if each != triton),
+            key=lambda each: Version(each.version),
+            reverse=True,
+        ),
     )
     try:
         inputs = await runs.inputs_of(selection, small, code, target, plan.cells)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from conftest import HERE, Triage
@@ -34,3 +36,19 @@ def test_descriptors_are_passed_in_pieces_and_as_tensor_maps(
 ) -> None:
     words = ["--kernel", str(DESCRIPTORS), "--sm", sm, "--triton", version]
     assert run(triage, *words) == {("right", "")}
+
+
+def test_what_all_configs_of_one_triton_get_wrong_is_held_to_the_others(
+    triage: Triage, tmp_path: Path
+) -> None:
+    """Without its reference: each config of Triton 3.5.0 overtakes its loads in the same way."""
+    launch = tmp_path / "late.py"
+    launch.write_text((HERE.parent / "repros" / "late_use" / "launch.py").read_text())
+    words = ["--kernel", str(launch), "--sm", "80", "--schedules", "first/early", "--json"]
+    versions = [word for version in ("3.5.0", "3.6.0", "3.9.0") for word in ("--triton", version)]
+    found = msgspec.json.decode(triage("run", *words, *versions).stdout)["runs"]
+    rows = {row["triton"]: row for row in found}
+    assert [rows[version]["run"] for version in rows] == ["wrong_result", "right", "right"]
+    says = "num_stages=1 on sm_80 with Triton 3.9.0, emulated, and bit for bit by 1 more"
+    assert rows["3.5.0"]["reference"] == says
+    assert rows["3.6.0"]["reference"] == "num_stages=1 on sm_80 with Triton 3.6.0, emulated"

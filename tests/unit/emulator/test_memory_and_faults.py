@@ -62,13 +62,19 @@ def test_a_line_behind_scopes_is_that_of_the_file() -> None:
         "add.u64 %rd2, %rd40, 8; ld.global.u32 %r1, [%rd2+18446744073709551612];",
         "add.u64 %rd2, %rd40, 8; ld.global.u32 %r1, [%rd2+0xFFFFFFFFFFFFFFFCU];",
         "add.u64 %rd2, %rd40, 8; ld.global.u32 %r1, [%rd2-4];",
-        "mov.u64 %rd3, 0x8000000000000004; add.u64 %rd2, %rd40, %rd3;"
-        " ld.global.u32 %r1, [%rd2+9223372036854775808];",
+        (
+            "mov.u64 %rd3, 0x8000000000000004; add.u64 %rd2, %rd40, %rd3;"
+            " ld.global.u32 %r1, [%rd2+9223372036854775808];"
+        ),
         "mov.u32 %r2, -4; mad.wide.s32 %rd2, %r2, 4, %rd40; ld.global.u32 %r1, [%rd2+20];",
-        "mov.u32 %r2, -4; cvt.u64.u32 %rd3, %r2; shl.b64 %rd3, %rd3, 2; add.s64 %rd2, %rd3, %rd40;"
-        " ld.global.u32 %r1, [%rd2+-17179869164];",
-        "ld.global.u32 %r2, [%rd40+4]; mov.u32 %r3, buffer; st.shared.u32 [buffer], %r2; bar.sync 0;"
-        " add.s32 %r3, %r3, -2147483648; ld.shared.u32 %r1, [%r3+2147483648];",
+        (
+            "mov.u32 %r2, -4; cvt.u64.u32 %rd3, %r2; shl.b64 %rd3, %rd3, 2;"
+            " add.s64 %rd2, %rd3, %rd40; ld.global.u32 %r1, [%rd2+-17179869164];"
+        ),
+        (
+            "ld.global.u32 %r2, [%rd40+4]; mov.u32 %r3, buffer; st.shared.u32 [buffer], %r2;"
+            " bar.sync 0; add.s32 %r3, %r3, -2147483648; ld.shared.u32 %r1, [%r3+2147483648];"
+        ),
     ],
 )
 def test_addresses_wrap(body: str) -> None:
