@@ -10,7 +10,7 @@ from harness.bench.bench import Kept, content_key, has_died, still_valid
 from harness.processes.hub import scratch_disk
 from harness.ptx.facts import retarget
 from harness.ptxas.cubin import Cubin, CubinError, read_cubin
-from harness.ptxas.sass import InstructionMix, mixes
+from harness.ptxas.sass import InstructionMix, can_be_annotated, mixes
 from harness.toolchains.damage import check_ptxas
 from harness.values.outcome import Assembly
 
@@ -228,13 +228,17 @@ async def _disassemble(
     folder = bench.hub.new_folder("inspect")
     with scratch_disk():
         (folder / "kernel.cubin").write_bytes(data)
-    async with bench.slot():
-        end = await bench.hub.execute(
-            [nvdisasm.path, "-c", "kernel.cubin"], folder=folder, limits=bench.limits
-        )
-    bench.cpu_seconds += end.cpu
+    for words in (["-ndf", "-c"], ["-c"]):
+        async with bench.slot():
+            end = await bench.hub.execute(
+                [nvdisasm.path, *words, "kernel.cubin"], folder=folder, limits=bench.limits
+            )
+        bench.cpu_seconds += end.cpu
+        text = (folder / "stdout").read_text(errors="replace")
+        if not (end.ok and can_be_annotated(text)):
+            break
     if end.ok:
-        counts = mixes((folder / "stdout").read_text(errors="replace"))
+        counts = mixes(text)
         artifacts = {"sass": bench.store.artifacts.put_file(folder / "stdout")}
         inspection = replace(inspection, mixes=counts, problem=None)
     else:

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["InstructionMix", "code_sections", "instruction_mix", "mixes", "opcodes"]
+__all__ = [
+    "InstructionMix",
+    "can_be_annotated",
+    "code_sections",
+    "instruction_mix",
+    "mixes",
+    "opcodes",
+]
 
 _SECTION = re.compile(r"^\.text\.([^\n]+):[ \t\r]*$", re.MULTILINE)
 _SECTION_END = re.compile(r"^(?://-|[ \t]*\.section[ \t])", re.MULTILINE)
@@ -34,6 +41,7 @@ _INSTRUCTION = re.compile(
 _SELF_LOOP = re.compile(
     r"^(\.L_\w+):[ \t\r]*\n[ \t]*/\*[0-9a-f]+\*/[ \t]+BRA `\(\1\)[ \t]*;", re.MULTILINE
 )
+_ANNOTATED = re.compile(r"\b(?:LDL|STL|BRXU?|JMXU?)\b")
 _NEVER = frozenset({"!PT", "!UPT"})
 _CONSTANT_LOAD = "HFMA2 (constant)"
 
@@ -87,6 +95,15 @@ class InstructionMix:
     control: int = 0
     other: int = 0
     total: int = 0
+
+
+def can_be_annotated(text: str) -> bool:
+    """Whether nvdisasm says more of this code with its dataflow analysis than without (`-ndf`).
+
+    It marks spills and names the targets of indirect branches. Of all other code it prints the same
+    either way, and takes up to twice the time for it.
+    """
+    return _ANNOTATED.search(text) is not None
 
 
 def mixes(text: str) -> dict[str, InstructionMix]:

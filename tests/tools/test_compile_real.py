@@ -11,6 +11,7 @@ from conftest import Triage
 pytestmark = pytest.mark.tools
 
 KERNEL = ["--kernel", "mamba3_siso_bwd_dqkv"]
+ONE_STAGE = ["--config", "num_stages=1"]
 
 
 def cells(document: dict[str, Any], **config: int | None) -> list[dict[str, Any]]:
@@ -21,16 +22,30 @@ def cells(document: dict[str, Any], **config: int | None) -> list[dict[str, Any]
     ]
 
 
-def test_every_config_of_the_main_kernel(module_triage: Triage) -> None:
-    document = module_triage.compile(*KERNEL, "--sm", "100a", code=1)
+def test_the_main_kernel_with_one_stage(module_triage: Triage) -> None:
+    document = module_triage.compile(*KERNEL, "--sm", "100a", *ONE_STAGE, code=1)
     rows = document["cells"]
     assert document["schema"] == 1
-    assert len(rows) == 27
     assert {(row["triton"], row["ptxas"], row["target"]) for row in rows} == {
         ("3.6.0", "12.9.86", "sm_100a")
     }
+    check_traps_and_spills(rows, stages=1)
+
+
+@pytest.mark.long
+def test_every_config_of_the_main_kernel(module_triage: Triage) -> None:
+    document = module_triage.compile(*KERNEL, "--sm", "100a", code=1)
+    check_traps_and_spills(document["cells"], stages=3)
+    [group] = document["summary"]["survivorship"]
+    assert group["headline"] == "27 configs: 9 compile, all sick; 18 do not work."
+    assert group["groups"][0]["where"] == "num_warps=4|8"
+
+
+def check_traps_and_spills(rows: list[dict[str, Any]], *, stages: int) -> None:
+    """With four and eight warps there is a stub, with two there are spills, at all stages."""
+    assert len(rows) == 9 * stages
     stubs = [row for row in rows if row["verdict"] == "trap_stub"]
-    assert len(stubs) == 18
+    assert len(stubs) == 6 * stages
     assert {row["config"]["num_warps"] for row in stubs} == {4, 8}
     assert {row["tmem_size"] for row in stubs} == {544}
     assert {row["stage"] for row in stubs} == {"llir"}
@@ -38,7 +53,7 @@ def test_every_config_of_the_main_kernel(module_triage: Triage) -> None:
     assert {row["exit_code"] for row in stubs} == {0}
     assert len({row["signature"] for row in stubs}) == 1
     sick = [row for row in rows if row["verdict"] == "sick"]
-    assert len(sick) == 9
+    assert len(sick) == 3 * stages
     assert {row["config"]["num_warps"] for row in sick} == {2}
     spills = {
         row["config"].get("maxnreg"): (row["n_regs"], row["spill_stores"], row["spill_loads"])
@@ -54,13 +69,10 @@ def test_every_config_of_the_main_kernel(module_triage: Triage) -> None:
         row["instructions"]["local"] > 0 and row["instructions"]["tensor"] > 0 for row in sick
     )
     assert all(0 < row["occupancy"] < 0.3 and row["occupancy_limiter"] for row in sick)
-    [group] = document["summary"]["survivorship"]
-    assert group["headline"] == "27 configs: 9 compile, all sick; 18 do not work."
-    assert group["groups"][0]["where"] == "num_warps=4|8"
 
 
 def test_a_repeat_compiles_nothing_and_says_the_same(module_triage: Triage) -> None:
-    words = [*KERNEL, "--sm", "100a"]
+    words = [*KERNEL, "--sm", "100a", *ONE_STAGE]
     first = module_triage.compile(*words, code=1)
     again = module_triage.compile(*words, code=1)
     assert all(row["cached"] for row in again["cells"])

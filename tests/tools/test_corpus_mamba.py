@@ -67,7 +67,10 @@ def test_every_kernel_agrees_with_the_facts(module_triage: Triage, target: str) 
     assert agree(document) == set(FACTS)
 
 
-@pytest.mark.parametrize("kernel", ["mamba2_state_passing_bwd", "mamba3_angle_dt_bwd"])
+@pytest.mark.parametrize(
+    "kernel",
+    ["mamba2_state_passing_bwd", pytest.param("mamba3_angle_dt_bwd", marks=pytest.mark.long)],
+)
 def test_a_backward_kernel_reached_through_autograd(module_triage: Triage, kernel: str) -> None:
     document = module_triage.compile("--kernel", kernel, "--sm", "90a", code=0)
     assert agree(document) == {kernel}
@@ -84,7 +87,10 @@ def test_kernels_of_one_launch_share_its_capture(module_triage: Triage) -> None:
     assert all(row["shared"] > 101_376 for row in too_large)
 
 
-@pytest.mark.parametrize("launch", ["gqa", "without_d", "states", "varlen"])
+@pytest.mark.parametrize(
+    "launch",
+    [pytest.param("gqa", marks=pytest.mark.long), "without_d", "states", "varlen"],
+)
 def test_the_main_kernel_in_its_other_launches(module_triage: Triage, launch: str) -> None:
     words = ["--kernel", "mamba3_siso_bwd_dqkv", "--launch", launch]
     config = ["--config", "num_warps=8,num_stages=1,maxnreg=none"]

@@ -205,7 +205,7 @@ REDUCED = [
     ("verdict_rejected", "90a", 3),
     pytest.param("verdict_pass_failure_recovered", "90a", 6, marks=pytest.mark.long),
     pytest.param("verdict_compiler_crash", "90a", 6, marks=pytest.mark.long),
-    ("verdict_compiler_crash_ptxas", "90a", 6),
+    pytest.param("verdict_compiler_crash_ptxas", "90a", 6, marks=pytest.mark.long),
 ]
 
 

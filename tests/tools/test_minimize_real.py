@@ -95,6 +95,7 @@ def test_numbers_of_a_success(triage: Triage) -> None:
     assert registers >= 8
 
 
+@pytest.mark.long
 def test_what_triton_rejects_is_reduced_as_python(triage: Triage) -> None:
     words = ["--kernel", "verdict_rejected", "--sm", "90a", "--triton", "installed"]
     triage.compile(*words, code=1)

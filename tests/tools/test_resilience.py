@@ -73,7 +73,8 @@ def wait_until_gone(triage: Triage) -> None:
 def test_kill_9_loses_at_most_the_cells_in_flight(triage: Triage) -> None:
     process = start(triage, "--jobs", "1")
     wait_for(triage, 4, process)
-    assert len(processes_of(triage)) > 2
+    # Between two jobs nobody but triage and the child of Triton is there.
+    assert len(processes_of(triage)) >= 2
     process.kill()
     process.communicate()
     wait_until_gone(triage)
@@ -89,7 +90,8 @@ def test_kill_9_loses_at_most_the_cells_in_flight(triage: Triage) -> None:
 def test_ctrl_c_keeps_what_is_finished_and_leaves_nobody(triage: Triage) -> None:
     process = start(triage, "--jobs", "1")
     wait_for(triage, 3, process)
-    assert len(processes_of(triage)) > 2
+    # Between two jobs nobody but triage and the child of Triton is there.
+    assert len(processes_of(triage)) >= 2
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=20)
     assert process.returncode == 130

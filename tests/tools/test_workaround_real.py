@@ -145,6 +145,7 @@ def launch():
 """
 
 
+@pytest.mark.long
 def test_a_patch_with_which_the_file_cannot_be_imported_is_not_shown(triage: Triage) -> None:
     """A tuner of the file's own takes no pruning: only running the decorator shows it."""
     (triage.folder / "wrapped.py").write_text(WRAPPED)
@@ -192,6 +193,7 @@ def night(triage: Triage, *versions: str) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.long
 def test_every_night_runs_what_a_workaround_is_for_until_it_is_not_needed(triage: Triage) -> None:
     words = ["--kernel", f"{DATED}::doubled", "--sm", "90a", "--triton", "3.3.1"]
     found = workaround(triage, *words, "--change", "config")

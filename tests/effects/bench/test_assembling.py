@@ -317,6 +317,31 @@ def test_an_nvdisasm_that_was_killed_is_asked_again(
     assert (tmp_path / "asked").read_text() == "x\nx\n"
 
 
+@pytest.mark.parametrize(
+    ("code", "asked"),
+    [("IADD3 R1, R2, R3, RZ ;", ["-ndf -c"]), ("LDL R1, [R2] ;", ["-ndf -c", "-c"])],
+)
+def test_the_slow_analysis_is_left_to_code_that_it_can_annotate(
+    bench: Bench, tmp_path: Path, code: str, asked: list[str]
+) -> None:
+    tool = tmp_path / "nvdisasm"
+    text = f".text.one:\n        /*0000*/                   {code}\n"
+    tool.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\nprintf "%s" "{text}"\n')
+    tool.chmod(0o755)
+    data = (FAKE.parent.parent / "data/cubins/12.9.86/two_entries-sm_80.cubin").read_bytes()
+
+    async def inspect(workbench: Workbench) -> Any:
+        cubin = workbench.store.artifacts.put(data)
+        return await inspect_cubin(
+            workbench, cubin, (Tool(name="nvdisasm", version="1", path=tool),)
+        )
+
+    kept = bench(inspect)
+    assert kept.value.mixes["one"].total == 1
+    said = (tmp_path / "asked").read_text().splitlines()
+    assert said == [f"{words} kernel.cubin" for words in asked]
+
+
 def test_slots_are_given_back_by_those_that_stop_waiting(bench: Bench) -> None:
     async def body(workbench: Workbench) -> list[str]:
         order = []
