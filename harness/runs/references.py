@@ -23,7 +23,6 @@ from harness.runs.jobs import RunTrial
 from harness.runs.judging import Trusted
 from harness.runs.launching import NotRunError, emulation_of
 from harness.runs.matching import records_like, seen_by_triton, simpler_configs
-from harness.runs.prevailing import prevailing
 from harness.runs.real_values import lower_record
 from harness.runs.referring import REFERENCE_FILE, NoReferenceError, refer
 from harness.values.errors import TriageError
@@ -34,8 +33,10 @@ from harness.values.run import LaunchVariant
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
 
-__all__ = ["Found", "References", "reference_of"]
+__all__ = ["Found", "References", "prevailing", "reference_of"]
 
+# As many Tritons tell more than one.
+_AGREEMENT = 2
 _SCHEDULE = Schedule(warps="lockstep", completion="early")
 # Twice, with other garbage: what depends on that is nothing to be held to.
 _TRIALS = (RunTrial(schedule=_SCHEDULE), RunTrial(schedule=replace(_SCHEDULE, garbage=1)))
@@ -186,6 +187,28 @@ class References:
                     self.sessions.add(captured.capture.key)
             self._captured[key] = captured
             return captured
+
+
+def prevailing(own: Trusted | None, others: Sequence[Trusted]) -> Trusted | None:
+    """What the plain config of a kernel leaves, by its own compiler or by others.
+
+    `own` is of the compiler of the cell, `others` are of other compilers, the newest first. Its own
+    counts, unless it stands alone against at least two that agree with one another bit for bit:
+    then all its configs may be wrong alike. Without its own, the newest of the most that agree.
+    """
+    groups: dict[tuple[bytes | None, ...], list[Trusted]] = {}
+    for each in others:
+        groups.setdefault(each.buffers, []).append(each)
+    most = max(groups.values(), key=len, default=[])
+    if own and (own.buffers in groups or len(most) < _AGREEMENT):
+        return own
+    if not most:
+        return None
+    first, *more = most
+    also = f", and bit for bit by {len(more)} more" if more else ""
+    return Trusted(
+        words=f"{first.words}{also}", buffers=first.buffers, is_emulated=first.is_emulated
+    )
 
 
 def reference_of(repro: Repro) -> tuple[Path, str] | None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from harness.runs.judging import Trusted
-from harness.runs.prevailing import prevailing
+from harness.runs.references import prevailing
 
 
 def left(by: str, value: bytes) -> Trusted:
