@@ -51,6 +51,8 @@ ORDER = (
     "frontends/cuda",
     "frontends/tilelang",
     "frontends/tilelang/child",
+    "frontends/cutedsl",
+    "frontends/cutedsl/child",
     "tables",
     "repros",
     "matrix",
@@ -94,6 +96,7 @@ INSIDE_CHILDREN = {
     "frontends/pretend": {"torch"},
     "frontends/triton/child/launches": {"torch", "triton"},
     "frontends/tilelang/child": {"torch", "triton", "tilelang", "tvm"},
+    "frontends/cutedsl/child": {"torch", "triton", "cutlass"},
     "gpu/device": set(),
 }
 # Rooms in which every module may touch the world.
@@ -109,6 +112,8 @@ WORLDLY_ROOMS = {
     "files",
     "frontends",
     "frontends/cuda",
+    "frontends/cutedsl",
+    "frontends/cutedsl/child",
     "frontends/pretend",
     "frontends/ptx",
     "frontends/tilelang",

@@ -20,6 +20,7 @@ from harness.cells import reuse
 from harness.children import launch_code
 from harness.files.own_code import code_sha256
 from harness.frontends import registry
+from harness.frontends.cutedsl import front_end as cutedsl
 from harness.frontends.tilelang import front_end as tilelang
 from harness.frontends.triton import sessions
 
@@ -109,10 +110,11 @@ def test_the_code_of_a_child_is_part_of_what_it_captured() -> None:
     served = closure(("harness.frontends.triton.child.serve",))
     assert len(served) > len(CHILD)
     assert [path for path in served if not is_below(path, CHILD)] == []
-    in_tilelang = ("children", *tilelang.CHILD.code)
-    served = closure((f"{tilelang.CHILD.module}.serving",))
-    assert len(served) > len(in_tilelang)
-    assert [path for path in served if not is_below(path, in_tilelang)] == []
+    for child in (tilelang.CHILD, cutedsl.CHILD):
+        inside = ("children", *child.code)
+        served = closure((f"{child.module}.serving",))
+        assert len(served) > len(inside)
+        assert [path for path in served if not is_below(path, inside)] == []
 
 
 def test_modules_that_are_named_in_a_string_exist() -> None:

@@ -38,6 +38,7 @@ _OURS = {
     NVCC: "harness.frontends.cuda.front_end:CUDA_FRONT_END",
     "nvrtc": "harness.frontends.cuda.front_end:NVRTC_FRONT_END",
     "tilelang": "harness.frontends.tilelang.front_end:TILELANG_FRONT_END",
+    "cutedsl": "harness.frontends.cutedsl.front_end:CUTEDSL_FRONT_END",
 }
 
 

@@ -20,6 +20,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from harness.frontends.pretend.device_facts import DeviceProperties
+from harness.frontends.pretend.dlpack import CUDA_DEVICE, as_capsule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,6 +173,16 @@ def _data_ptr(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _BASE_ADDRESS + tensor.storage_offset() * tensor.element_size()
 
 
+def _dlpack(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not args[0].is_meta:
+        return func(*args, **kwargs)
+    return as_capsule(args[0], args[0].data_ptr())
+
+
+def _dlpack_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return CUDA_DEVICE if args[0].is_meta else func(*args, **kwargs)
+
+
 def _get_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return 0 if _is_backed(args[0]) else func(*args, **kwargs)
 
@@ -192,6 +203,8 @@ _METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     "to": _to,
     "cuda": _cuda,
     "data_ptr": _data_ptr,
+    "__dlpack__": _dlpack,
+    "__dlpack_device__": _dlpack_device,
     "get_device": _get_device,
     "pin_memory": _itself,
     "type": _type,

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,9 @@ import tilelang
 from harness.children.captures import CaptureSession, run_for_error, serve_captures
 from harness.children.launch_code import stand_aside
 from harness.children.reads import ReadsWatch
-from harness.frontends.pretend.gpu import pretend_cuda
 from harness.frontends.tilelang.child.lowering import lower
 from harness.frontends.tilelang.child.recording import KernelRecorder
+from harness.frontends.triton.child.passed_over import passing_over_triton, pretend_cuda
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,17 +24,6 @@ if TYPE_CHECKING:
     from harness.children.supervisor import Message
 
 __all__ = ["main"]
-
-# Launch code often has kernels of Triton beside its own. Where there is a Triton, they are passed
-# over; where there is none, the launch code says so itself.
-_TRITON: list[Any] = []
-with contextlib.suppress(ImportError):
-    from triton.runtime.autotuner import Autotuner, Heuristics
-    from triton.runtime.jit import JITFunction
-
-    from harness.frontends.triton.child.pretend_driver import pretend_triton as pretend_cuda
-
-    _TRITON += [JITFunction, Autotuner, Heuristics]
 
 
 class _Session(CaptureSession):
@@ -52,7 +40,7 @@ class _Session(CaptureSession):
         own = [*ask["bare"], *ask["paths"], str(self.folder)]
         reads = ReadsWatch(own, ask["file"], packages=("tilelang", "tvm", "tvm_ffi", "z3"))
         reads.start()
-        with mode, _passing_over_triton(), recorder.active():
+        with mode, passing_over_triton(), recorder.active():
             error = run_for_error(ask, self.folder / "capture.err")
         self.records = {record.key: record for record in recorder.records}
         return {
@@ -67,19 +55,6 @@ class _Session(CaptureSession):
 
     def lower(self, record: Any, folder: Path) -> None:
         lower(record, folder, self.message["capture"]["settings"]["target"])
-
-
-@contextlib.contextmanager
-def _passing_over_triton() -> Any:
-    """Launch no kernel of Triton: what it would write has a shape already."""
-    saved = [(kind, kind.run) for kind in _TRITON]
-    for kind, _ in saved:
-        kind.run = lambda *_, **__: None
-    try:
-        yield
-    finally:
-        for kind, run in saved:
-            kind.run = run
 
 
 def main() -> None:

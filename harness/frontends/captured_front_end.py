@@ -1,0 +1,246 @@
+"""What is alike for compilers that live in an environment of their own and capture launch code.
+
+A front end of theirs is a subclass: it names its environment and its child, and lowers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness.frontends.launch_code import capture_request, fetch_launch_code, has_launch_code
+from harness.frontends.planning import cells_of
+from harness.frontends.ptxas_back_end import BUNDLED_BACK_END
+from harness.frontends.readings import read_stored
+from harness.frontends.reads import withheld
+from harness.packages.versions import exact_version, select
+from harness.toolchains.environments import (
+    compiler_in,
+    environments_of,
+    install_environment,
+    planned_environment,
+)
+from harness.values.errors import UsageError
+from harness.values.limits import limits_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from packaging.version import Version
+
+    from harness.bench.bench import Kept, Sessions, Workbench
+    from harness.frontends.back_end import BackEnd
+    from harness.frontends.base import (
+        Adapt,
+        CapturedLaunch,
+        LaunchCode,
+        Plan,
+        PlannedLaunch,
+        Selection,
+    )
+    from harness.frontends.capture_request import CaptureRequest
+    from harness.frontends.captures import CapturingChild
+    from harness.frontends.readings import PtxReading
+    from harness.frontends.sessions import JobResult
+    from harness.processes.hub import Hub
+    from harness.values.environment import Environment
+    from harness.values.kernel import Config, Repro
+    from harness.values.outcome import LaunchFacts, Lowering
+    from harness.values.target import Target
+    from harness.values.toolchain import Assembler, Compiler
+
+__all__ = ["CapturedFrontEnd"]
+
+
+class CapturedFrontEnd:
+    """The parts of `harness.frontends.base.FrontEnd` that follow from an environment and a child.
+
+    `child` runs launch code. `needs` are packages that a user installs themselves, beside those of
+    the environment.
+    """
+
+    kind: str
+    title: str
+    child: CapturingChild
+    needs: tuple[str, ...] = ()
+    back_ends: tuple[BackEnd, ...] = (BUNDLED_BACK_END,)
+    suffixes: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+    interprets = False
+    patches = False
+
+    def environment(self, version: str) -> Environment:
+        """As the protocol has it."""
+        raise NotImplementedError
+
+    def available(self, *, prereleases: bool = False) -> list[Version]:
+        """As the protocol has it."""
+        raise NotImplementedError
+
+    def bundled(self, compiler: Compiler) -> Path | None:
+        """The assembler that this compiler brings along."""
+        raise NotImplementedError
+
+    async def finished(
+        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, *, alone: bool
+    ) -> tuple[Lowering, dict[str, str]]:
+        """The evidence and the artifacts of what a job of the child left."""
+        raise NotImplementedError
+
+    def lowered_with(self) -> dict[str, object]:
+        """What decides a lowering besides compiler, child and settings."""
+        return {}
+
+    def back_end(self, target: Target) -> BackEnd:  # noqa: ARG002
+        """As the protocol has it."""
+        return self.back_ends[0]
+
+    def read_file(self, path: Path, kernel: str | None) -> Repro:
+        """As the protocol has it."""
+        raise UsageError(f"{path}: {self.title} kernels are captured from Python files ({kernel})")
+
+    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
+        """As the protocol has it."""
+        exact = exact_version(spec)
+        if exact is not None and self._installed(exact):
+            return [exact]
+        there = self.available(prereleases=prereleases)
+        return select(there, spec, what=self.title, prereleases=prereleases)
+
+    def installed(self) -> list[Compiler]:
+        """As the protocol has it."""
+        return [compiler_in(each) for each in environments_of(self.kind)]
+
+    def _installed(self, version: Version | str) -> Compiler | None:
+        """What is installed is used as it is: its partners were chosen then."""
+        return next((each for each in self.installed() if each.version == str(version)), None)
+
+    def install(self, version: Version | str) -> Compiler:
+        """As the protocol has it."""
+        return self._installed(version) or install_environment(self.environment(str(version)))
+
+    def planned(self, version: Version | str) -> Compiler:
+        """As the protocol has it."""
+        return self._installed(version) or planned_environment(self.environment(str(version)))
+
+    def default(self) -> Compiler:
+        """As the protocol has it."""
+        here = self.installed()
+        return here[-1] if here else self.install(self.available()[-1])
+
+    def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:
+        """As the protocol has it."""
+        return self.child.open_sessions(hub, timeout=timeout, memory=memory)
+
+    async def plan(
+        self,
+        bench: Workbench,
+        selection: Selection,
+        target: Target,
+        compiler: Compiler,
+        launch: PlannedLaunch,
+        *,
+        adapt: Adapt | None = None,
+    ) -> Plan:
+        """As the protocol has it."""
+        code, request = self._request(selection, target, compiler, launch, adapt)
+        captured = await self.child.capture(bench, code, request, compiler)
+        return self._cells(selection, target, launch, captured, is_own=adapt is None)
+
+    def stored_plan(
+        self,
+        bench: Workbench,
+        selection: Selection,
+        target: Target,
+        compiler: Compiler,
+        launch: PlannedLaunch,
+        *,
+        adapt: Adapt | None = None,
+    ) -> Plan | None:
+        """As the protocol has it."""
+        if not has_launch_code(selection.repro):
+            return None
+        code, request = self._request(selection, target, compiler, launch, adapt)
+        captured = self.child.stored_capture(bench, code, request, compiler)
+        if captured is None:
+            return None
+        return self._cells(selection, target, launch, captured, is_own=adapt is None)
+
+    async def lower(
+        self,
+        bench: Workbench,
+        launch: CapturedLaunch,
+        record: LaunchFacts,
+        *,
+        ptxas: Assembler,
+    ) -> Kept[Lowering]:
+        """As the protocol has it."""
+
+        async def finish(done: JobResult, alone: bool) -> tuple[Lowering, dict[str, str]]:  # noqa: FBT001
+            return await self.finished(bench, launch, done, alone=alone)
+
+        key = self.lowering_key(launch, record, ptxas)
+        return await self.child.lower(bench, launch, record, key, finish)
+
+    def lowering_key(
+        self,
+        launch: CapturedLaunch,
+        record: LaunchFacts,
+        ptxas: Assembler,  # noqa: ARG002
+    ) -> str:
+        """As the protocol has it."""
+        return self.child.lowering_key(launch, record, **self.lowered_with())
+
+    def identity(self, compiler: Compiler) -> object:
+        """As the protocol has it."""
+        return [compiler.identity, *self.lowered_with().values(), self.child.identity()]
+
+    def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
+        """As the protocol has it."""
+        entry = lowering.value.metadata.get("entry")
+        return read_stored(bench, ptx, entry=str(entry) if entry else None)
+
+    def built_with(self, compiler: Compiler) -> str | None:  # noqa: ARG002
+        """As the protocol has it."""
+        return None
+
+    def install_line(self, version: str) -> str:
+        """As the protocol has it."""
+        pins = (str(pin) for pin in self.environment(version).pins)
+        return f"pip install {' '.join((*self.needs, *pins))}"
+
+    def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:  # noqa: ARG002
+        """As the protocol has it."""
+        values = ", ".join(f"{name}={value!r}" for name, value in config.items)
+        return f"{kernel}(..., {values})"
+
+    def _request(
+        self,
+        selection: Selection,
+        target: Target,
+        compiler: Compiler,
+        launch: PlannedLaunch,
+        adapt: Adapt | None,
+    ) -> tuple[LaunchCode, CaptureRequest]:
+        """What the child is to run, as the target would see it."""
+        code = fetch_launch_code(selection.repro, launch.spec, launch.overrides)
+        code = adapt(code) if adapt else code
+        limits = limits_of(target.capability)
+        assert limits is not None, "targets are checked when they are chosen"
+        bundled = self.bundled(compiler)
+        settings = {"target": str(target), "ptxas": str(bundled) if bundled else None}
+        return code, replace(capture_request(code, target, limits), settings=settings)
+
+    def _cells(
+        self,
+        selection: Selection,
+        target: Target,
+        launch: PlannedLaunch,
+        captured: CapturedLaunch,
+        *,
+        is_own: bool,
+    ) -> Plan:
+        environment = self.child.environment(captured.compiler)
+        missing = withheld(captured.capture.value.reads, environment, self.child.never)
+        return cells_of(selection, target, launch, captured, withheld=missing, is_own=is_own)

@@ -1,0 +1,1 @@
+"""CuTe DSL as a front end: kernels captured, lowered through MLIR to PTX."""

@@ -1,0 +1,68 @@
+"""Lowers one recorded GPU function to PTX, as CuTe DSL would."""
+
+# ruff: noqa: ANN401 - records hold values of CuTe DSL
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from json import dumps
+from typing import TYPE_CHECKING, Any
+
+from harness.children.launch_code import describe_error
+from harness.frontends.cutedsl.child.host_code import dynamic_shared
+from harness.frontends.cutedsl.child.recording import DUMP
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["lower"]
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def lower(record: Any, folder: Path, target: str) -> None:
+    """Lower `record` for `target` in this (forked) process; everything is left in `folder`.
+
+    `result.json`: error or None, the stage, metadata. `kernel.mlir` and `kernel.ptx` hold what each
+    stage gave; PTX that the ptxas inside CuTe DSL refuses is left, too.
+    """
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    (folder / "progress.json").write_text(dumps({"stage": "mlir" if record.error else "nvvm"}))
+    result: dict[str, Any] = {"error": record.error, "stage": "mlir", "metadata": {}}
+    started = time.perf_counter()
+    if record.error is None:
+        result["stage"] = "nvvm"
+        (folder / "kernel.mlir").write_text(record.text)
+        result["ptxas_options"] = record.ptxas_options
+        result["metadata"] = {"entry": record.symbol}
+        try:
+            result["metadata"] |= _lowered(record, folder, target)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is raised is the evidence
+            result["error"] = describe_error(error, record.file)
+            if error.__cause__ is not None:
+                result["error"]["message"] += f"\n{error.__cause__}"[:10_000]
+        for found in sorted(folder.glob("dump*.ptx")):
+            # As a string of C, with its end.
+            (folder / "kernel.ptx").write_bytes(found.read_bytes().rstrip(b"\0"))
+    if result["error"]:
+        result["error"]["message"] = _COLOURS.sub("", result["error"]["message"])
+    result["seconds"] = {result["stage"]: time.perf_counter() - started}
+    partial = folder / "result.json.tmp"
+    partial.write_text(dumps(result))
+    partial.rename(folder / "result.json")
+
+
+def _lowered(record: Any, folder: Path, target: str) -> dict[str, Any]:
+    if record.arch != target:
+        message = f"the launch compiles for {record.arch}, and {target} was asked for"
+        raise NotImplementedError(message)
+    pipeline = record.pipeline.replace(DUMP, str(folder / "dump"))
+    module = record.module
+    with module.context, module.operation.location:
+        compiled = record.provider.compile(module, pipeline)
+    text = (compiled if compiled is not None else module).operation.get_asm()
+    shared = dynamic_shared(text, record.symbol)
+    return {} if shared is None else {"shared": shared}

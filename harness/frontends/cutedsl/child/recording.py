@@ -1,0 +1,301 @@
+"""Records every GPU function that running code has CuTe DSL compile.
+
+CuTe DSL traces Python to MLIR as it does, and its tracing is part of the capture; one end is
+replaced, where the MLIR would be compiled (`compile_and_cache`). What cannot be traced is a record,
+too.
+"""
+
+# ruff: noqa: ANN401 - values of CuTe DSL, torch and the user have types that we cannot name
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from dataclasses import dataclass
+from json import dumps
+from typing import TYPE_CHECKING, Any
+
+import cutlass.cute
+import cutlass.utils
+from cutlass._mlir import ir
+from cutlass.base_dsl.dsl import BaseDSL
+
+from harness.children.launch_code import describe_error
+from harness.frontends.pretend.device_facts import UnknownFactError
+from harness.frontends.pretend.gpu import NeedsValuesError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+__all__ = ["DUMP", "FunctionRecord", "FunctionRecorder"]
+
+DUMP = "/triage-dump/kernel"
+"""Stands in a pipeline for the path that PTX is written to."""
+
+_LIMIT = 5000
+_MOST_SAID = 10_000
+# What only a GPU could answer is no fault of the kernel.
+_OURS = (NeedsValuesError, UnknownFactError)
+
+
+@dataclass
+class FunctionRecord:
+    """One GPU function: the module that holds it, or what kept that from being traced.
+
+    `symbol` is its name in the module and in the PTX, `pipeline` what CuTe DSL would run.
+    """
+
+    kernel: str
+    file: str
+    arch: str = ""
+    symbol: str = ""
+    module: Any = None
+    text: str = ""
+    pipeline: str = ""
+    ptxas_options: str = ""
+    provider: Any = None
+    error: dict[str, Any] | None = None
+    key: str = ""
+
+    def describe(self) -> dict[str, Any]:
+        """What a capture tells of it."""
+        return {
+            "key": self.key,
+            "kernel": self.kernel,
+            "config": {},
+            "autotuned": False,
+            "arguments": [],
+            "grid": None,
+            "file": self.file,
+            "suspect": "",
+        }
+
+    def sign(self) -> None:
+        """Set the key: a hash of all that decides what comes of it."""
+        said = self.error and [self.error["type"], self.error["message"]]
+        parts = [self.kernel, self.symbol, self.arch, self.text, self.pipeline, said]
+        self.key = hashlib.sha256(dumps(parts).encode()).hexdigest()
+
+
+class FunctionRecorder:
+    """Collects records while `active()`; equal ones are kept once.
+
+    `device` describes the GPU, `log` is where this process writes its errors. `dropped` counts what
+    was over the limit.
+    """
+
+    def __init__(self, device: Mapping[str, Any], log: Path) -> None:
+        self.records: list[FunctionRecord] = []
+        self.dropped = 0
+        self._device = device
+        self._log = log
+        self._known: set[str] = set()
+        # The GPU functions that the tracing under way has come to, in order.
+        self._traced: list[Any] = []
+        self._unread: Exception | None = None
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Replace CuTe DSL's ends for the time of the `with` block."""
+        replaced: list[tuple[Any, str, Any]] = []
+        for kind in _family(BaseDSL):
+            for name, put in (
+                ("compile_and_cache", self._compiling),
+                ("_func", self._tracing),
+                ("_kernel_helper", self._entering),
+            ):
+                if name in vars(kind):
+                    replaced.append((kind, name, put(vars(kind)[name])))
+        read = BaseDSL._preprocess_and_replace_code  # noqa: SLF001 - there is no public name
+        replaced += [
+            (BaseDSL, "_preprocess_and_replace_code", staticmethod(self._reading(read))),
+            (cutlass.utils, "HardwareInfo", _hardware_info(self._device)),
+        ]
+        saved = [(place, name, vars(place)[name]) for place, name, _ in replaced]
+        for place, name, value in replaced:
+            setattr(place, name, value)
+        try:
+            yield
+        finally:
+            for place, name, value in saved:
+                setattr(place, name, value)
+
+    def _compiling(self, _: Any) -> Callable[..., Any]:
+        """In place of a compilation: note what would be compiled."""
+
+        def note(
+            dsl: Any, module: Any, _hash: Any, _name: str, pipeline: Any, *_: Any, **given: Any
+        ) -> NotCompiled:
+            options = dsl.compile_options
+            arch = str(options.gpu_arch or dsl.envar.arch)
+            keep = _option(options, "KeepPTX")
+            keep.value, keep.dump_path = True, DUMP
+            whole = dsl.preprocess_pipeline(dsl._get_pipeline(pipeline), arch)  # noqa: SLF001
+            with_lines = "preserve-line-info=true" in whole
+            body = given.get("funcBody")
+            # Jobs are forks, and threads do not outlive one; 4.4 leaves them to MLIR.
+            module.context.enable_multithreading(False)  # noqa: FBT003 - MLIR's own function
+            text = module.operation.get_asm(enable_debug_info=with_lines)
+            for symbol in _kernels_of(module):
+                record = FunctionRecord(
+                    kernel=self._name_of(symbol),
+                    file=_file_of(body),
+                    arch=arch,
+                    symbol=symbol,
+                    module=module,
+                    text=text,
+                    pipeline=whole,
+                    ptxas_options=str(_option(options, "PtxasOptions").value or "").strip("'"),
+                    provider=dsl.compiler_provider,
+                )
+                self._keep(record)
+            return NotCompiled(_label(body) if body is not None else "kernel")
+
+        return note
+
+    def _tracing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What a host function does when it is traced, and is refused."""
+
+        def trace(dsl: Any, body: Any, *args: Any, **kwargs: Any) -> Any:
+            if ir.Context.current is not None:  # one that another calls
+                return original(dsl, body, *args, **kwargs)
+            self._traced.clear()
+            unread, self._unread = self._unread, None
+            before = self._log.stat().st_size
+            try:
+                if unread is not None:
+                    raise unread
+                return original(dsl, body, *args, **kwargs)
+            except _OURS:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever is raised is the evidence
+                named = self._traced[-1] if self._traced else body
+                file = _file_of(named)
+                described = describe_error(error, file)
+                # Up to 4.5, what MLIR objects to is printed, and not in what is raised.
+                with self._log.open(errors="replace") as log:
+                    log.seek(before)
+                    described["message"] += f"\n{log.read(_MOST_SAID)}"
+                self._keep(FunctionRecord(kernel=_label(named), file=file, error=described))
+                return NotCompiled(_label(body))
+
+        return trace
+
+    def _entering(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def enter(dsl: Any, body: Any, *args: Any, **kwargs: Any) -> Any:
+            self._traced.append(body)
+            return original(dsl, body, *args, **kwargs)
+
+        return enter
+
+    def _reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What is not read as CuTe DSL is refused when it is traced, which is next."""
+
+        def read(function: Any) -> None:
+            try:
+                original(function)
+            except _OURS:
+                raise
+            except Exception as error:
+                if ir.Context.current is not None:
+                    raise
+                self._unread = error
+
+        return read
+
+    def _name_of(self, symbol: str) -> str:
+        """The function of this symbol, as Python calls it: `kernel_cutlass_NAME_ARGUMENTS_0`."""
+        fits = [each for each in self._traced if f"_{each.__name__}_" in f"{symbol}_"]
+        if not fits:
+            return symbol
+        return _label(max(fits, key=lambda each: len(each.__name__)))
+
+    def _keep(self, record: FunctionRecord) -> None:
+        record.sign()
+        if record.key in self._known:
+            return
+        if len(self.records) >= _LIMIT:
+            self.dropped += 1
+            return
+        self._known.add(record.key)
+        self.records.append(record)
+
+
+class NotCompiled:
+    """What launch code gets in place of a compiled function: it can be called, and does nothing."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        """There is no GPU."""
+
+    def run_compiled_program(self, *_: Any) -> None:
+        """As CuTe DSL calls it where a function is compiled when it is called."""
+
+    seal_specialization = run_compiled_program
+
+    def to(self, *_: Any) -> NotCompiled:
+        """For a device of which there is one."""
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        """Anything else is not there before the kernel is compiled."""
+        message = f"the launch code reads .{name} of the compiled function {self._name}"
+        raise AttributeError(message)
+
+
+def _family(kind: Any) -> list[Any]:
+    """A class and all below it."""
+    found = [kind]
+    for each in kind.__subclasses__():
+        found += _family(each)
+    return found
+
+
+def _option(options: Any, name: str) -> Any:
+    return next(each for kind, each in options.options.items() if kind.__name__ == name)
+
+
+def _kernels_of(module: Any) -> list[str]:
+    """The symbols of a module's GPU functions, in order."""
+    found = []
+    for outer in module.body.operations:
+        if outer.operation.name != "gpu.module":
+            continue
+        for inner in outer.operation.regions[0].blocks[0].operations:
+            attributes = inner.operation.attributes
+            if "gpu.kernel" in attributes or inner.operation.name == "cuda.kernel":
+                found.append(str(ir.StringAttr(attributes["sym_name"]).value))
+    return found
+
+
+def _label(function: Any) -> str:
+    """As Python names it, without the functions that it is defined in."""
+    return str(function.__qualname__).rpartition("<locals>.")[2]
+
+
+def _file_of(function: Any) -> str:
+    code = getattr(function, "__code__", None)
+    return str(code.co_filename) if code else ""
+
+
+def _hardware_info(device: Mapping[str, Any]) -> type:
+    """CuTe DSL's own questions to the driver, answered for a GPU that has no other work."""
+    multiprocessors = int(device["multiprocessors"])
+
+    class HardwareInfo:
+        def __init__(self, device_id: int = 0) -> None:
+            self.device_id = device_id
+
+        def get_max_active_clusters(self, cluster_size: int, *_: Any, **__: Any) -> int:
+            return multiprocessors // cluster_size
+
+        def get_l2_cache_size_in_bytes(self) -> int:
+            return int(device["l2_cache"])
+
+        def get_device_multiprocessor_count(self) -> int:
+            return multiprocessors
+
+    return HardwareInfo

@@ -1,0 +1,68 @@
+"""The child of one CuTe DSL: a session for each capture, a job for each GPU function of it."""
+
+# ruff: noqa: ANN401 - records hold values of CuTe DSL
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+# All here, none later: launch code may bring a package of our name, and modules of any.
+import cutlass
+import cutlass.cute
+from cutlass.base_dsl.dsl import DSLSingletonMeta
+
+from harness.children.captures import CaptureSession, run_for_error, serve_captures
+from harness.children.launch_code import stand_aside
+from harness.children.reads import ReadsWatch
+from harness.frontends.cutedsl.child.lowering import lower
+from harness.frontends.cutedsl.child.recording import FunctionRecorder
+from harness.frontends.triton.child.passed_over import passing_over_triton, pretend_cuda
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.children.supervisor import Message
+
+__all__ = ["main"]
+
+
+class _Session(CaptureSession):
+    def capture(self, ask: Message) -> Message:
+        stand_aside(ask)
+        _aim(ask["settings"]["target"])
+        os.environ["CUTE_DSL_CACHE_DIR"] = str(self.folder / "cache")
+        mode = pretend_cuda(ask["device"])
+        log = self.folder / "capture.err"
+        recorder = FunctionRecorder(ask["device"], log)
+        own = [*ask["bare"], *ask["paths"], str(self.folder)]
+        packages = ("cutlass", "cuda", "tvm_ffi", "google")
+        reads = ReadsWatch(own, ask["file"], packages=packages)
+        reads.start()
+        with mode, passing_over_triton(), recorder.active():
+            error = run_for_error(ask, log)
+        self.records = {record.key: record for record in recorder.records}
+        return {
+            "error": error,
+            "records": [record.describe() for record in recorder.records],
+            "pruned": {},
+            "dropped": recorder.dropped,
+            "reads": reads.stop(),
+            "ptxas": ask["settings"]["ptxas"],
+            "triton": "",
+        }
+
+    def lower(self, record: Any, folder: Path) -> None:
+        lower(record, folder, self.message["capture"]["settings"]["target"])
+
+
+def _aim(target: str) -> None:
+    """Set the target of what is compiled from now on, which would be asked of a driver."""
+    os.environ["CUTE_DSL_ARCH"] = target
+    for dsl in DSLSingletonMeta._instances.values():  # noqa: SLF001 - there is no public name
+        dsl.envar.arch = target
+
+
+def main() -> None:
+    """Say hello, and serve captures until the caller hangs up."""
+    serve_captures(_Session, {"cutlass": cutlass.__version__})

@@ -1,0 +1,96 @@
+"""What the end of a lowering by CuTe DSL means, by its wordings (4.4.2 to 4.8.1)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from harness.judging.failures import after, death_signal, failed, stopped
+from harness.values.outcome import signal_name
+from harness.values.verdict import Stage, Verdict, VerdictKind
+
+if TYPE_CHECKING:
+    from harness.values.outcome import Lowering, RaisedError
+
+__all__ = ["judge_cutedsl", "only_its_ptxas_failed"]
+
+_TRACING = Stage("mlir")
+_PTXAS = re.compile(r"ptxas application ptx input|PTXAS_ERROR_COMPILATION|(?m:^ *ptxas fatal)")
+# A name, an argument or a module that another release has: the wordings of Python itself.
+_OTHER_RELEASE = re.compile(
+    r"module 'cutlass[\w.]*' has no attribute '\w+'"
+    r"|cannot import name '\w+' from '(?:cutlass|quack)[\w.]*'"
+    r"|No module named 'cutlass[\w.]*'"
+    r"|(?:\w+\.)?\w+\(\) got an unexpected keyword argument '(?:loc|ip|use_tvm_ffi_env_stream)'"
+)
+_OTHER_TARGET = re.compile(r"the launch compiles for \S+, and \S+ was asked for")
+_NOT_THERE = re.compile(
+    r"^'sm_\w+'$|expects arch to be |Unsupported GPU architecture '"
+    r"|libNVVM\s+extra log:\s*(?:error: *)?Error: unsupported operation",
+    re.MULTILINE,
+)
+_LOCATION = re.compile(r"^(?:loc\(.*\): )?(?:error|note): (?:unknown: |\"[^\"]*\"\([^)]*\): )?")
+# What says nothing by itself: frames around the line that does.
+_FRAME = re.compile(
+    r"^(?:NVVM Compilation Error:|-+|⚙️.*|- Target Architecture.*|IR Context.*|Operation creation "
+    r"failed:?|Failure while executing pass pipeline:?|DSLRuntimeError: .*(?:ICE|code generation).*"
+    r"|error: NVVM backend compilation failed|error: libNVVM failed while .*|note: backend log:)$"
+)
+# Within one message it may name its log twice, of which the second is the log.
+_BACKEND = re.compile(
+    r"libNVVM\s+extra log:\s*(?!Failed to generate PTX)(?:error: *)?(?:Error: *)?(\S.*)"
+)
+_CAUSE = re.compile(r"^(?:= note: )?Caused exception: ")
+
+
+def only_its_ptxas_failed(error: RaisedError) -> bool:
+    """Whether CuTe DSL generated PTX, and failed as the ptxas inside it refuses that."""
+    return _PTXAS.search(error.message) is not None
+
+
+def judge_cutedsl(lowering: Lowering) -> Verdict:
+    """The verdict on a lowering that raised or did not end well."""
+    stage = Stage(lowering.stage)
+    if verdict := stopped(lowering.end, stage, f"CuTe DSL ({stage.value})"):
+        return verdict
+    if lowering.error is not None:
+        return _judge_raised(lowering.error, stage)
+    lines = [line.strip() for line in lowering.log.splitlines() if line.strip()]
+    said, ended = (lines[-1][:500] if lines else ""), lowering.end.words
+    number = death_signal(lowering.end)
+    if number is None:
+        reason = f"CuTe DSL ended with {ended} in stage {stage.value} and left no result"
+        return Verdict(kind=VerdictKind.INFRA, reason=reason + after(said), stage=stage)
+    reason = f"CuTe DSL {ended} in stage {stage.value}" + (after(said) or ", saying nothing")
+    message = f"{signal_name(number)}: {said}"
+    return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=message)
+
+
+def _judge_raised(error: RaisedError, stage: Stage) -> Verdict:
+    line = _essence(error)
+    if "MemoryError" in error.kinds:
+        return failed(VerdictKind.OUT_OF_MEMORY, stage, f"CuTe DSL ran out of memory: {line}")
+    if "OSError" in error.kinds:
+        reason = f"CuTe DSL could not read or write a file: {line}"
+        return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
+    text = error.message
+    if any(each.search(text) for each in (_OTHER_TARGET, _NOT_THERE, _OTHER_RELEASE)):
+        reason = f"this CuTe DSL cannot do it: {line}"
+        return failed(VerdictKind.UNSUPPORTED, stage, reason, message=line)
+    if stage == _TRACING:
+        reason = f"CuTe DSL rejects the kernel: {line}"
+        return failed(VerdictKind.REJECTED, stage, reason, message=line)
+    reason = f"a pass of stage {stage.value} failed: {line}"
+    return failed(VerdictKind.PASS_FAILURE, stage, reason, message=line)
+
+
+def _essence(error: RaisedError) -> str:
+    """The line that says what failed: the cause that is named, or the first that is no frame."""
+    lines = [line.strip() for line in error.message.splitlines() if line.strip()]
+    if backend := _BACKEND.findall(error.message):
+        return f"libNVVM: {backend[-1]}"
+    for line in lines:
+        if _CAUSE.match(line):
+            return _CAUSE.sub("", line)
+    said = [_LOCATION.sub("", line) for line in lines if not _FRAME.match(line)]
+    return next((line for line in said if line), error.type)

@@ -1,0 +1,82 @@
+"""CuTe DSL through its real packages: launch code captured, traced, lowered to PTX, assembled."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import Triage
+
+pytestmark = [pytest.mark.tools, pytest.mark.long]
+
+# By kernel: the target, the verdict, the stage, and what the reason names.
+SHOWN = {
+    "ok": ("90a", "ok", None, ""),
+    "sick_spills": ("90a", "sick", "cubin", "spills"),
+    "out_of_resources": ("90a", "out_of_resources", "launch", "409,600 B of shared memory"),
+    "rejected": ("90a", "rejected", "mlir", "name 'undefined_name' is not defined"),
+    "ptxas_error": ("90a", "ptxas_error", "cubin", "Unknown modifier '.op'"),
+    "unsupported": ("80", "unsupported", "nvvm", "libNVVM: unsupported operation"),
+}
+
+
+@pytest.mark.parametrize("version", ["4.4.2", "4.5.2", "4.6.3", "4.8.1"])
+def test_a_kernel_of_our_own_for_each_verdict(module_triage: Triage, version: str) -> None:
+    for name, (target, verdict, stage, said) in SHOWN.items():
+        code = {"ok": 0, "unsupported": 4}.get(verdict, 1)
+        words = ("--kernel", f"cutedsl_{name}", "--sm", target)
+        document = module_triage.compile(*words, "--compiler", f"cutedsl=={version}", code=code)
+        (row,) = document["cells"]
+        assert (row["verdict"], row["stage"]) == (verdict, stage), row["reason"]
+        assert said in row["reason"]
+        assert (row["compiler"], row["compiler_version"]) == ("cutedsl", version)
+
+
+def test_what_only_cutedsl_knows_and_any_ptxas(module_triage: Triage) -> None:
+    words = ("--kernel", "cutedsl_ok", "--sm", "90a")
+    (row,) = module_triage.compile(*words, code=0)["cells"]
+    # 128 elements of single precision, of which the PTX says nothing.
+    assert (row["shared"], row["threads"], row["ptxas"]) == (512, 128, "12.9.86")
+    (again,) = module_triage.compile(*words, code=0)["cells"]
+    assert again["cached"]
+    (other,) = module_triage.compile(*words, "--ptxas", "13.1.115", code=0)["cells"]
+    assert (other["ptxas"], other["n_regs"]) == ("13.1.115", row["n_regs"])
+    done = module_triage("show", row["short"], "--stage", "mlir")
+    assert "cuda.kernel @kernel_cutlass_reversed_kernel" in done.stdout
+
+
+def test_launch_code_in_a_file(module_triage: Triage) -> None:
+    text = (
+        "import cutlass\nimport cutlass.cute as cute\nimport torch\n"
+        "from cutlass.cute.runtime import from_dlpack\n\n\n"
+        "class Twice:\n    @cute.jit\n    def __call__(self, x: cute.Tensor):\n"
+        "        self.kernel(x).launch(grid=[1, 1, 1], block=[128, 1, 1])\n\n"
+        "    @cute.kernel\n    def kernel(self, x: cute.Tensor):\n"
+        "        thread, _, _ = cute.arch.thread_idx()\n        x[thread] = x[thread] * 2.0\n\n\n"
+        "def launch():\n    x = from_dlpack(torch.ones(128, device='cuda'))\n    Twice()(x)\n"
+    )
+    (module_triage.folder / "twice.py").write_text(text)
+    words = ("--sm", "90a", "--compiler", "cutedsl==4.5.2")
+    (row,) = module_triage.compile("--kernel", "twice.py", *words, code=0)["cells"]
+    assert row["cell"] == (
+        "twice.py::Twice.kernel/launch/default@sm_90a/cutedsl-4.5.2/ptxas-12.9.86-bundled"
+    )
+    for body, code, said in (
+        ("import os\n    os.abort()", 4, "ended its process"),
+        ("raise ValueError('no')", 4, "raised ValueError: no"),
+        ("pass", 4, "no CuTe DSL kernel is launched"),
+    ):
+        text = f"import cutlass\n\n\ndef launch():\n    {body}\n"
+        (module_triage.folder / "bad.py").write_text(text)
+        done = module_triage("compile", "--kernel", "bad.py", *words)
+        assert done.returncode in (2, code), done.stderr
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_the_version_is_an_axis(module_triage: Triage) -> None:
+    words = ("--kernel", "cutedsl_ok", "--sm", "90a", "--axis", "compiler", "--json")
+    ends = ("--good", "4.8.0", "--bad", "4.8.1")
+    done = module_triage("bisect", *words, *ends)
+    # Nothing is wrong with either: it says so, and names no version.
+    assert json.loads(done.stdout)["first_bad"] is None, done.stdout
