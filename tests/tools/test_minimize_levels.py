@@ -254,6 +254,7 @@ def test_the_trap_stub_of_the_main_kernel(triage: Triage) -> None:
     assert row["tmem_size"] > 512
 
 
+@pytest.mark.long
 def test_the_smallest_launch(triage: Triage) -> None:
     """The three sums are what overflows: not the length of the products."""
     found = minimized(triage, "verdict_trap_stub", "100a", "config")

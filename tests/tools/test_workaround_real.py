@@ -48,6 +48,7 @@ def test_more_registers_are_found_and_ranked_by_what_they_gain(found: dict[str, 
         assert any("spill stores" in line for line in each["evidence"]["explanation"])
 
 
+@pytest.mark.long
 def test_another_tile_is_run_against_the_users_own(module_triage: Triage) -> None:
     found = workaround(module_triage, "--kernel", f"{FILE}::tiled", *TILES)
     by_names = {
