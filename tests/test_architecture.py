@@ -159,7 +159,7 @@ ORCHESTRATES = {
     "bisect": {"axes", "neighbours", "probing", "run", "state"},
     "collapse": {"lifting"},
     "report": {"case"},
-    "runs/tracing": {"following"},
+    "runs/tracing": {"apart", "following"},
     "minimize/reduction": {
         "ask_ptxas",
         "ask_triton",

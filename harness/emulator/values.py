@@ -33,6 +33,7 @@ __all__ = [
     "TensorMap",
     "TensorMapArgument",
     "Trace",
+    "TraceInput",
     "TraceLink",
     "Uninitialised",
 ]
@@ -237,8 +238,22 @@ class TraceLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TraceInput:
+    """Bytes of a buffer that a value is made of in one run (0 or 1), and not in the other.
+
+    `spans` are ranges, each from its first byte to behind its last.
+    """
+
+    run: int
+    allocation: int
+    spans: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """The way of a difference, from where it begins to an element. `why` says how it begins.
+
+    Of two programs, `inputs` say it.
 
     `program` is the CTA (x, y, z). `not_run`: it cannot be traced, and why.
     """
@@ -247,6 +262,7 @@ class Trace:
     why: str = ""
     program: tuple[int, int, int] | None = None
     not_run: str | None = None
+    inputs: tuple[TraceInput, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,18 +148,25 @@ async def trace_once(
     ptx: str,
     contents: Mapping[str, bytes],
     element: Element,
+    beside: tuple[Emulation, str] | None = None,
 ) -> Trace:
     """Follow an element back to where the two runs of a launch first differ; nothing is kept.
+
+    With `beside`, a launch of another PTX on the same buffers, the second run is of that.
 
     Raises:
         InfrastructureError: the emulator cannot be started.
     """
-    get = contents.__getitem__
-    async with _worked(bench, wanted, ptx.encode(), get, element=element) as (folder, found):
+    get, followed = contents.__getitem__, (element, beside)
+    async with _worked(bench, wanted, ptx.encode(), get, followed=followed) as (folder, found):
         path = folder / TRACE
         if not path.is_file():
             return Trace(not_run=found.problem or "the emulator left no trace")
         return msgspec.json.decode(path.read_bytes(), type=Trace)
+
+
+_Followed = tuple[Element, tuple[Emulation, str] | None]
+"""An element that is followed, and the launch of another PTX that it is compared with."""
 
 
 @contextlib.asynccontextmanager
@@ -169,13 +176,13 @@ async def _worked(
     ptx: bytes,
     get: Callable[[str], bytes],
     tell: Callable[[str], None] | None = None,
-    element: Element | None = None,
+    followed: _Followed | None = None,
 ) -> AsyncIterator[tuple[Path, Emulated]]:
     """The folder that a job was done in, and what came of it."""
     folder = bench.hub.new_folder("run")
     try:
         with scratch_disk():
-            _prepare(wanted, ptx, get, folder, element)
+            _prepare(wanted, ptx, get, folder, followed)
         limits = ResourceLimits(
             timeout=bench.limits.timeout,
             memory=bench.limits.memory,
@@ -247,19 +254,31 @@ def _prepare(
     ptx: bytes,
     get: Callable[[str], bytes],
     folder: Path,
-    element: Element | None = None,
+    followed: _Followed | None = None,
 ) -> None:
-    (folder / "kernel.ptx").write_bytes(ptx)
+    job = _job(wanted, "kernel.ptx", ptx, get, folder)
+    if followed:
+        element, beside = followed
+        second = _job(beside[0], "beside.ptx", beside[1].encode(), get, folder) if beside else None
+        job = replace(job, element=element, beside=second)
+    (folder / "job.json").write_bytes(msgspec.json.encode(job))
+
+
+def _job(
+    wanted: Emulation, name: str, ptx: bytes, get: Callable[[str], bytes], folder: Path
+) -> EmulatorJob:
+    """A launch with its files in the folder."""
+    (folder / name).write_bytes(ptx)
     buffers = []
     for buffer in wanted.buffers:
-        name = None
+        file = None
         if buffer.file is not None:
-            name = f"{buffer.file}.bin"
-            if not (folder / name).exists():
-                (folder / name).write_bytes(get(buffer.file))
-        buffers.append(replace(buffer, file=name))
-    job = EmulatorJob(
-        ptx="kernel.ptx",
+            file = f"{buffer.file}.bin"
+            if not (folder / file).exists():
+                (folder / file).write_bytes(get(buffer.file))
+        buffers.append(replace(buffer, file=file))
+    return EmulatorJob(
+        ptx=name,
         entry=wanted.entry,
         grid=wanted.grid,
         block=wanted.block,
@@ -269,9 +288,7 @@ def _prepare(
         arguments=wanted.arguments,
         trials=wanted.trials,
         budget=wanted.budget,
-        element=element,
     )
-    (folder / "job.json").write_bytes(msgspec.json.encode(job))
 
 
 def _collect(wanted: Emulation, folder: Path, end: ProcessEnd) -> Emulated:

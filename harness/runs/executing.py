@@ -18,7 +18,7 @@ from harness.runs.jobs import Ran, RunTrial
 from harness.runs.judging import Judgement, RunEvidence, judge
 from harness.runs.launching import NotRunError, effort_words, emulation_of
 from harness.runs.matching import find_variant
-from harness.runs.references import Found, References
+from harness.runs.references import Another, Found, References
 from harness.runs.rows import result_of, row_of
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError
@@ -37,7 +37,13 @@ _TYPES = {
     "float32": re.compile(r"\.f32"),
 }
 
-Follow = Callable[[Workbench, Emulation, str, RunEvidence], Awaitable[TraceFacts]]
+Beside = Callable[[Another], Awaitable[tuple[Emulation, str]]]
+"""Another PTX of the same launch, and how it is executed on the same inputs.
+
+`NotRunError` where there is none.
+"""
+
+Follow = Callable[[Workbench, Emulation, str, RunEvidence, "Beside | None"], Awaitable[TraceFacts]]
 """Follows a value of what was executed back to where two runs first differ."""
 
 
@@ -165,7 +171,12 @@ async def _evidence(how: Execution, cell: PlannedCell, given: _Given, trail: _Tr
         found = await given.references.of(cell.cell.target, cell.record, variant)
     evidence = run_evidence(bench.store.artifacts.get, variant, trail.runs, found, ptx, problem)
     if how.follow:
-        trail.trace = await how.follow(bench, wanted, ptx, evidence)
+        target, record = cell.cell.target, cell.record
+
+        def beside(another: Another) -> Awaitable[tuple[Emulation, str]]:
+            return given.references.beside(target, record, variant, another)
+
+        trail.trace = await how.follow(bench, wanted, ptx, evidence, beside)
     return evidence
 
 

@@ -92,7 +92,8 @@ class RunTrial:
 class EmulatorJob:
     """One launch, and the runs that it is to have; files are names in the worker's folder.
 
-    With an `element`, it is followed back to where the two runs first differ, and no more.
+    With an `element`, it is followed back to where the two runs first differ, and no more; with
+    `beside`, the same launch of another program, to what it is made of in that and not in this.
     """
 
     ptx: str
@@ -106,6 +107,7 @@ class EmulatorJob:
     trials: tuple[RunTrial, ...] = ()
     budget: Budget = field(default_factory=Budget)
     element: Element | None = None
+    beside: EmulatorJob | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

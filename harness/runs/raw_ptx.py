@@ -138,7 +138,7 @@ async def run_ptx(
         emulated = kept.value
         evidence, contents = raw.evidence(emulated.runs, emulated.problem)
         text = path.read_text()
-        trace = await follow(bench, emulation, text, evidence) if follow else None
+        trace = await follow(bench, emulation, text, evidence, None) if follow else None
     judgement = judge(evidence)
     last = emulated.runs[0].buffers if emulated.runs else ()
     row = row_of(raw.cell(entry), judgement, emulated.runs, ptx_sha256=emulation.ptx)

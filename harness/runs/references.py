@@ -18,7 +18,7 @@ from harness.bench.bench import Workbench
 from harness.emulator.values import Budget, Schedule
 from harness.frontends.base import CapturedLaunch, LaunchCode
 from harness.frontends.triton.lower import capture
-from harness.runs.emulating import Emulated, emulate
+from harness.runs.emulating import Emulated, Emulation, emulate
 from harness.runs.jobs import RunTrial
 from harness.runs.judging import Trusted
 from harness.runs.launching import NotRunError, emulation_of
@@ -33,7 +33,7 @@ from harness.values.run import LaunchVariant
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
 
-__all__ = ["Found", "References", "prevailing", "reference_of"]
+__all__ = ["Another", "Found", "References", "prevailing", "reference_of"]
 
 # As many Tritons tell more than one.
 _AGREEMENT = 2
@@ -48,6 +48,16 @@ class Found:
 
     trusted: tuple[Trusted, ...] = ()
     is_clean: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Another:
+    """Another compilation of a launch: what is None is that of the cell; `words` name it."""
+
+    words: str
+    target: Target | None = None
+    triton: Compiler | None = None
+    options: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,6 +112,36 @@ class References:
             words = _words(place, config, record, triton)
             return Trusted(words=words, buffers=buffers, is_emulated=True), True
         return None, True
+
+    async def beside(
+        self, target: Target, record: LaunchFacts, variant: LaunchVariant, another: Another
+    ) -> tuple[Emulation, str]:
+        """Another PTX of a launch, and how it is executed on the same inputs.
+
+        Raises:
+            NotRunError: it cannot be compiled, or not launched so.
+        """
+        config = {**record.config, **another.options}
+        limits = limits_of((another.target or target).capability)
+        if limits is None:
+            raise NotRunError(f"{another.words}: the limits of {another.target} are not known")
+        try:
+            captured = await capture(
+                self.bench,
+                self.code.with_configs(record.kernel, [config]),
+                target=another.target or target,
+                triton=another.triton or self.triton,
+                limits=limits,
+            )
+            self.sessions.add(captured.capture.key)
+            like = records_like(captured.capture.value.records, record, config)
+            if like is None:
+                raise NotRunError(f"{another.words}: the launch cannot be given this config")
+            lowering = await lower_record(self.bench, captured, like)
+        except TriageError as error:
+            raise NotRunError(f"{another.words}: {error}") from error
+        wanted = emulation_of(self.bench, lowering, variant, _TRIALS[:1], self.budget)
+        return wanted, self.bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
 
     async def author(self, variant: LaunchVariant) -> list[Trusted]:
         """What the repro's own reference says, if it has one."""

@@ -128,7 +128,7 @@ def _trace(found: TraceFacts) -> list[Block]:
 def _step(step: TraceStep) -> str:
     source = f" ({step.source_line})" if step.source_line else ""
     who = f"warp {step.warp}" if step.thread is None else f"thread {step.thread}"
-    values = f": {step.values[0]} / {step.values[1]}" if any(step.values) else ""
+    values = f": {' / '.join(filter(None, step.values))}" if any(step.values) else ""
     return f"PTX line {step.ptx_line}, {who}: {step.instruction.rstrip(';')}{source}{values}"
 
 

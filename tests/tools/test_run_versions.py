@@ -52,3 +52,16 @@ def test_what_all_configs_of_one_triton_get_wrong_is_held_to_the_others(
     says = "num_stages=1 on sm_80 with Triton 3.9.0, emulated, and bit for bit by 1 more"
     assert rows["3.5.0"]["reference"] == says
     assert rows["3.6.0"]["reference"] == "num_stages=1 on sm_80 with Triton 3.6.0, emulated"
+
+
+def test_what_a_wrong_value_is_made_of_is_found_beside_another_triton(triage: Triage) -> None:
+    place = ["--kernel", "late_use", "--sm", "80", "--triton", "3.5.0"]
+    words = ["--schedules", "first/early", "--trace", "out[0]", "--beside", "triton=3.9.0"]
+    found = triage("run", *place, *words, "--json")
+    trace = msgspec.json.decode(found.stdout)["runs"][0]["trace"]
+    assert trace["reason"] == "", found.stderr
+    assert trace["runs"] == ["first/early", "triton=3.9.0"]
+    assert trace["values"][0] != trace["values"][1]
+    # The load that came too early is one beyond the end: it fills with zeros, and reads nothing.
+    assert trace["begins"].startswith("only with triton=3.9.0 it is made of places [")
+    assert "st.global" in trace["steps"][-1]["instruction"]

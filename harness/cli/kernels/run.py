@@ -33,6 +33,7 @@ from harness.runs.raw_ptx import RawInputs, RawReport, run_ptx
 from harness.runs.run import run_selections
 from harness.runs.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
 from harness.runs.table import runs_document, runs_said, traces_said, values_said
+from harness.runs.tracing.apart import follow_apart, read_another
 from harness.runs.tracing.following import follow_value, read_element
 from harness.values.errors import UsageError
 from harness.values.kernel import Repro
@@ -46,6 +47,7 @@ Example:
   triage run --kernel mamba2_chunk_scan_fwd --sm 80 --config num_warps=4
   triage run case.ptx --buffer out=u32[128] --buffer x=f32[64]:random --scalar n=32 --block 32
   triage run case.ptx --buffer out=u32[128] --buffer x=u32[128]:random --trace out[17]
+  triage run --kernel scaled_values --sm 100a --trace out --beside num_stages=1
   triage run case.ptx --buffer out=u32[128] --ptxas 13.0.88 --ptxas 13.5.37 -O 0,3 --pack case.pack
 
 Exit code 0: all that was run is right. 1: something is wrong. 4: something could not be run."""
@@ -83,6 +85,13 @@ Exit code 0: all that was run is right. 1: something is wrong. 4: something coul
     metavar="NAME[INDEX]",
     help="Follow an element back to where two of the runs first differ: out[17]; out takes the "
     "first that differs.",
+)
+@click.option(
+    "--beside",
+    type=Words(),
+    metavar="NAME=VALUE,...",
+    help="With --trace: follow it to what it is made of here, and not in another PTX of the "
+    "launch: num_stages=1, sm=80, triton=3.6.0.",
 )
 @ptx_options
 @click.option(
@@ -177,6 +186,8 @@ def _run_file(
     trials: tuple[RunTrial, ...],
     budget: Budget,
 ) -> int:
+    if options["beside"]:
+        raise UsageError("--beside is for kernels: a file of PTX has no other configs")
     with open_results() as store:
         how = compile_options(options)
         report = run_to_the_end(
@@ -198,8 +209,13 @@ def _run_file(
 def _follow(options: dict[str, Any]) -> Follow | None:
     """What follows a value, where one is to be followed."""
     if not options["trace"]:
+        if options["beside"]:
+            raise UsageError("--beside goes with --trace NAME[INDEX]")
         return None
     read_element(options["trace"])
+    if options["beside"]:
+        another = read_another(options["beside"])
+        return partial(follow_apart, element=options["trace"], another=another)
     return partial(follow_value, element=options["trace"])
 
 

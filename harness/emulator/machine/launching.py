@@ -136,7 +136,7 @@ class _Machine:
         """Leave in a recording what the threads do."""
         self._recording = recording
         self._watched = self._watched or self._watch(Races())
-        recording.locate(self._arena.regions[recording.element.allocation].start)
+        recording.locate(self._arena.regions)
 
     @property
     def is_whole(self) -> bool:

@@ -13,7 +13,7 @@ from harness.emulator.program.types import Array
 from harness.emulator.state.recording import ANOTHER, AccessSpan, Event, Recording
 from harness.emulator.values import Budget, Element, Launch, Schedule, Trace, TraceLink
 
-__all__ = ["trace"]
+__all__ = ["find_owner", "lane_of", "trace", "value_text"]
 
 _MOST_LINKS = 2000
 _MOST_BYTES = 1 << 29
@@ -30,21 +30,27 @@ def trace(
 
     The runs differ in their schedule, or in what the launches hold.
     """
-    finding = Recording(element, None, _MOST_BYTES)
-    done = run(launches[0], schedules[0], limits, recording=finding)
-    if done.not_run:
-        return Trace(not_run=done.not_run)
-    if finding.owner is None:
-        return Trace(not_run="no program writes this element")
+    owner = find_owner(launches[0], schedules[0], limits, element)
+    if isinstance(owner, str):
+        return Trace(not_run=owner)
     runs = []
     for launch, schedule in zip(launches, schedules, strict=True):
-        recording = Recording(element, finding.owner, _MOST_BYTES)
+        recording = Recording(element, owner, _MOST_BYTES)
         done = run(launch, schedule, limits, recording=recording)
         if done.not_run:
             return Trace(not_run=done.not_run)
         runs.append(recording)
     links, why = _Walk(runs[0], runs[1]).walk()
-    return Trace(links=tuple(reversed(links)), why=why, program=finding.owner)
+    return Trace(links=tuple(reversed(links)), why=why, program=owner)
+
+
+def find_owner(
+    launch: Launch, schedule: Schedule, limits: Budget, element: Element
+) -> tuple[int, int, int] | str:
+    """The program that writes an element last; why it is not known."""
+    finding = Recording(element, None, _MOST_BYTES)
+    done = run(launch, schedule, limits, recording=finding)
+    return done.not_run or finding.owner or "no program writes this element"
 
 
 @dataclass(slots=True)
@@ -74,7 +80,7 @@ class _Walk:
                 return links, stop
             left = self._left.events[found.writers[0] - 1]
             right = self._right.events[found.writers[1] - 1]
-            lane = found.lane if found.spot is None else _lane_of(left, found.spot)
+            lane = found.lane if found.spot is None else lane_of(left, found.spot)
             differing = list(_differing(left, right, lane))
             link, is_all = _link(left, right, lane, found, differing)
             links.append(link)
@@ -121,7 +127,7 @@ def _beginning(event: Event, *, is_all: bool) -> str:
     return f"{line}: what it reads was not followed"
 
 
-def _lane_of(event: Event, spot: tuple[str, int]) -> int | None:
+def lane_of(event: Event, spot: tuple[str, int]) -> int | None:
     """The lane that wrote a byte."""
     space, offset = spot
     for span in event.stores:
@@ -149,7 +155,10 @@ def _registers(left: Event, right: Event, lanes: Sequence[int]) -> Iterator[_Inp
         mine, other = left.reads[slot], right.reads[slot]
         for lane in lanes:
             if mine.values[lane].tobytes() != other.values[lane].tobytes():
-                values = (_text(mine.values[lane], left), _text(other.values[lane], right))
+                values = (
+                    value_text(mine.values[lane], left),
+                    value_text(other.values[lane], right),
+                )
                 writers = (int(mine.writers[lane]), int(other.writers[lane]))
                 yield _Input(writers, values, "a register", lane)
                 break
@@ -194,7 +203,7 @@ def _link(
             break
         mine, other = left.writes[slot][lane], right.writes[slot][lane]
         if mine.tobytes() != other.tobytes():
-            values = (_text(mine, left), _text(other, right))
+            values = (value_text(mine, left), value_text(other, right))
             break
     else:
         if left.stores and differing:
@@ -204,7 +213,7 @@ def _link(
     return link, bool(left.reads or left.loads)
 
 
-def _text(value: Array, event: Event) -> str:
+def value_text(value: Array, event: Event) -> str:
     """A register's value, as a number where the instruction is of such a type."""
     raw = np.asarray(value)
     words = event.place.instruction.split()

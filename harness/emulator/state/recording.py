@@ -7,12 +7,14 @@ accesses belongs to the instruction that issued it, whenever it takes effect.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from harness.emulator.program.refusal import NotExecutable
+from harness.emulator.program.regions import Region
 from harness.emulator.program.steps import WARP
 from harness.emulator.program.types import Array
 from harness.emulator.state.frame import Frame
@@ -85,6 +87,7 @@ class Recording:
         # The CTA that wrote the element last, and where in global memory the element is.
         self.owner: tuple[int, int, int] | None = None
         self.start = 0
+        self.regions: Sequence[Region] = ()
         self._most = most
         self._used = 0
         self._row: int | None = None
@@ -96,9 +99,10 @@ class Recording:
         self._writers: dict[str, Array] = {}
         self._tasks: dict[int, tuple[Task, int]] = {}
 
-    def locate(self, region: int) -> None:
-        """Its allocation begins at this offset of global memory."""
-        self.start = region + self.element.offset
+    def locate(self, regions: Sequence[Region]) -> None:
+        """These are the allocations, and what follows them, in global memory."""
+        self.regions = regions
+        self.start = regions[self.element.allocation].start + self.element.offset
 
     def begin(self, batch: Any, first: int, watched: Watched) -> TraceWatch:  # noqa: ANN401
         """Record a batch from now on; what watches its memory."""

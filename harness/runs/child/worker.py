@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from harness.emulator.machine.launching import run
+from harness.emulator.machine.origins import origins
 from harness.emulator.machine.tracing import trace
 from harness.emulator.values import Allocation, Launch, Schedule
 from harness.runs.jobs import PROGRESS, TRACE, EmulatorJob, JobBuffer, Ran, RunTrial
@@ -146,8 +147,10 @@ def work(folder: Path) -> None:
     launch = _launch(job, folder)
     if job.element is not None:
         one, other = (each.schedule for each in job.trials)
-        launches = (_as_scheduled(launch, one), _as_scheduled(launch, other))
-        found = trace(launches, (one, other), job.budget, job.element)
+        follow = origins if job.beside else trace
+        second = _launch(job.beside, folder) if job.beside else launch
+        launches = (_as_scheduled(launch, one), _as_scheduled(second, other))
+        found = follow(launches, (one, other), job.budget, job.element)
         (folder / TRACE).write_bytes(msgspec.json.encode(found))
         return
     ordered: list[Ran] = []

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from harness.bench.bench import Workbench
-from harness.emulator.values import Element
+from harness.emulator.values import Element, TraceLink
 from harness.runs.emulating import Emulation, trace_once
+from harness.runs.executing import Beside
 from harness.runs.faults import source_line
 from harness.runs.jobs import Ran
 from harness.runs.judging import RunEvidence, schedule_words
 from harness.runs.numbers.comparing import as_tensor
+from harness.runs.numbers.scalars import ELEMENTS
 from harness.values.errors import UsageError
 from harness.values.run import Argument, TraceFacts, TraceStep
 
-__all__ = ["follow_value", "read_element"]
+__all__ = [
+    "check_index",
+    "follow_value",
+    "offset_of",
+    "read_element",
+    "steps_of",
+    "tensor_of",
+]
 
 _ELEMENT = re.compile(r"(?P<name>[\w.$%]+)(?:\[(?P<index>[\d,\s]+)\])?")
 
@@ -50,17 +60,24 @@ def read_element(text: str) -> tuple[str, tuple[int, ...] | None]:
 
 
 async def follow_value(
-    bench: Workbench, wanted: Emulation, ptx: str, evidence: RunEvidence, element: str
+    bench: Workbench,
+    wanted: Emulation,
+    ptx: str,
+    evidence: RunEvidence,
+    beside: Beside | None,
+    *,
+    element: str,
 ) -> TraceFacts:
     """Follow an element back to where two of the runs first differ.
 
     Of the runs the first is taken, and the first that leaves something else there; with other
-    garbage only where schedules agree.
+    garbage only where schedules agree. No other PTX has a part in it.
 
     Raises:
         UsageError: there is no such element.
         InfrastructureError: the emulator cannot be started.
     """
+    del beside
     chosen = _choose(evidence, element)
     if isinstance(chosen, str):
         return TraceFacts(element=element, reason=chosen)
@@ -68,7 +85,20 @@ async def follow_value(
     twice = replace(wanted, trials=(chosen.runs[0].trial, chosen.runs[1].trial))
     found = await trace_once(bench, twice, ptx, evidence.contents, target)
     place = ", ".join(map(str, chosen.where))
-    steps = tuple(
+    return TraceFacts(
+        element=f"{chosen.tensor.name}[{place}]",
+        runs=(_words(chosen.runs[0]), _words(chosen.runs[1])),
+        values=chosen.values,
+        program=found.program,
+        begins=found.why,
+        steps=steps_of(found.links),
+        reason=found.not_run or "",
+    )
+
+
+def steps_of(links: Sequence[TraceLink]) -> tuple[TraceStep, ...]:
+    """The way of a value as a row has it."""
+    return tuple(
         TraceStep(
             ptx_line=link.place.ptx_line,
             instruction=link.place.instruction,
@@ -77,17 +107,39 @@ async def follow_value(
             warp=link.warp,
             values=link.values,
         )
-        for link in found.links
+        for link in links
     )
-    return TraceFacts(
-        element=f"{chosen.tensor.name}[{place}]",
-        runs=(_words(chosen.runs[0]), _words(chosen.runs[1])),
-        values=chosen.values,
-        program=found.program,
-        begins=found.why,
-        steps=steps,
-        reason=found.not_run or "",
-    )
+
+
+def tensor_of(evidence: RunEvidence, element: str) -> tuple[Argument, tuple[int, ...] | None]:
+    """The tensor that is named, and the index, if there is one.
+
+    Raises:
+        UsageError: there is no such tensor.
+    """
+    name, index = read_element(element)
+    tensors = {each.name: each for each in evidence.tensors}
+    if name not in tensors:
+        known = ", ".join(tensors) or "none"
+        raise UsageError(f"--trace {element}: no tensor {name}; there are: {known}")
+    return tensors[name], index
+
+
+def check_index(element: str, index: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Whether a tensor has it.
+
+    Raises:
+        UsageError: it has not.
+    """
+    if len(index) != len(shape) or any(n >= size for n, size in zip(index, shape, strict=True)):
+        name, _ = read_element(element)
+        raise UsageError(f"--trace {element}: {name} has the shape {list(shape)}")
+
+
+def offset_of(tensor: Argument, where: tuple[int, ...]) -> int:
+    """The first byte of an element in its buffer."""
+    step = sum(n * stride for n, stride in zip(where, tensor.strides, strict=False))
+    return tensor.offset + ELEMENTS[tensor.dtype].itemsize * step
 
 
 def _words(ran: Ran) -> str:
@@ -96,21 +148,14 @@ def _words(ran: Ran) -> str:
 
 
 def _choose(evidence: RunEvidence, element: str) -> _Chosen | str:
-    name, index = read_element(element)
-    tensors = {each.name: each for each in evidence.tensors}
-    if name not in tensors:
-        known = ", ".join(tensors) or "none"
-        raise UsageError(f"--trace {element}: no tensor {name}; there are: {known}")
-    tensor = tensors[name]
+    tensor, index = tensor_of(evidence, element)
     ran = [each for each in (*evidence.runs, *evidence.garbage) if each.buffers]
     if len(ran) < 2:
         return "fewer than two runs came to their end"
     after = [as_tensor(tensor, evidence.contents[each.buffers[tensor.buffer]]) for each in ran]
     shape = after[0].shape
-    if index is not None and (
-        len(index) != len(shape) or any(n >= size for n, size in zip(index, shape, strict=True))
-    ):
-        raise UsageError(f"--trace {element}: {name} has the shape {list(shape)}")
+    if index is not None:
+        check_index(element, index, shape)
     for other in range(1, len(ran)):
         pair = (after[0], after[other])
         one, two = (np.ascontiguousarray(each).view(f"u{each.itemsize}") for each in pair)
@@ -120,13 +165,11 @@ def _choose(evidence: RunEvidence, element: str) -> _Chosen | str:
         where = index or tuple(
             int(n) for n in np.unravel_index(int(np.argmax(differ)), differ.shape)
         )
-        step = sum(n * stride for n, stride in zip(where, tensor.strides, strict=False))
-        size = after[0].itemsize
         return _Chosen(
             tensor=tensor,
             where=where,
-            offset=tensor.offset + size * step,
-            size=size,
+            offset=offset_of(tensor, where),
+            size=after[0].itemsize,
             runs=(ran[0], ran[other]),
             values=(str(after[0][where]), str(after[other][where])),
         )
