@@ -63,12 +63,8 @@ async def contrast(
         UsageError: nothing that was selected fails, or fails as `signature` says.
         TriageError: nothing could be tried at all.
     """
-    back = back_end(selection.repro.front_end, selection.targets[0])
-    if axis == "flag" and back.kind != PTXAS:
-        end = front_end(selection.repro.front_end)
-        known = f"flags of {back.title} are not known"
-        said = unassembled(end) if back.kind == NO_ASSEMBLER else known
-        raise UsageError(f"{selection.repro.name}: {said}")
+    if axis == "flag":
+        _require_flags(selection)
     if run:
         from harness.runs.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
 
@@ -107,6 +103,15 @@ async def contrast(
     )
     trouble = next((point.reason for point in points if point.outcome is VerdictAnswer.INFRA), None)
     return Contrast(axis=axis, origin=row, followed=followed, points=points, trouble=trouble)
+
+
+def _require_flags(selection: Selection) -> None:
+    back = back_end(selection.repro.front_end, selection.targets[0])
+    if back.kind == PTXAS:
+        return
+    known = f"flags of {back.title} are not known"
+    said = unassembled(front_end(selection.repro.front_end)) if back.kind == NO_ASSEMBLER else known
+    raise UsageError(f"{selection.repro.name}: {said}")
 
 
 async def _failing(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
+from harness.bench.bench import Workbench
 from harness.cells.run import CompileOptions, open_bench
 from harness.frontends.base import FrontEnd, Selection
 from harness.frontends.registry import front_end
@@ -71,16 +72,8 @@ async def minimize(
     run = store.begin_run(how.command)
     async with Hub() as hub:
         bench = open_bench(hub, store, how)
-        executing: Executing | MeasuredCase | None = None
-        if options.on_gpu:
-            from harness.minimize.measuring import MeasuredCase  # noqa: PLC0415 - as below
-
-            executing = MeasuredCase.of(bench, selection, options)
-            selection = executing.selection
-        elif options.run:
-            from harness.minimize.executing import Executing  # noqa: PLC0415 - the emulator: 0.2 s
-
-            executing = Executing.of(bench, selection, options, watch)
+        executing = _executing(bench, selection, options, watch)
+        if executing:
             selection = executing.selection
         subject = await find_subject(
             bench,
@@ -116,6 +109,21 @@ async def minimize(
                     result = await _LEVELS[level](reducing)
     store.finish_run(run)
     return result
+
+
+def _executing(
+    bench: Workbench, selection: Selection, options: MinimizeOptions, watch: Watch
+) -> Executing | MeasuredCase | None:
+    """What executes candidates, where they are executed."""
+    if options.on_gpu:
+        from harness.minimize.measuring import MeasuredCase  # noqa: PLC0415 - as below
+
+        return MeasuredCase.of(bench, selection, options)
+    if options.run:
+        from harness.minimize.executing import Executing  # noqa: PLC0415 - the emulator: 0.2 s
+
+        return Executing.of(bench, selection, options, watch)
+    return None
 
 
 def _without_ptx(subject: Subject, selection: Selection) -> Uninteresting:

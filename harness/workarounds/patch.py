@@ -39,6 +39,12 @@ class Times:
     end: float
 
 
+_NOTHING_LEFT_OUT = (
+    "the patch leaves nothing out: it is ptxas {} that fails, which a tuner cannot distinguish "
+    "from the one that its Triton bundles"
+)
+
+
 async def make_patch(
     trials: Trials,
     plan: Plan,
@@ -74,10 +80,7 @@ async def make_patch(
     notes: list[str] = []
     guard = None
     if failing and _is_own_ptxas(trials, failing):
-        notes.append(
-            f"the patch leaves nothing out: it is ptxas {trials.home.ptxas.version} that fails, "
-            "which a tuner cannot distinguish from the one that its Triton bundles"
-        )
+        notes.append(_NOTHING_LEFT_OUT.format(trials.home.ptxas.version))
     elif failing:
         trials.bench.deadline = times.ask
         guard = make_guard(

@@ -104,15 +104,7 @@ async def find_workarounds(
         if not _is_trouble(home.row):
             store.finish_run(run)
             return _nothing_to_do(home.row, rows, started)
-        until = started + _SEARCH * options.budget
-        settings = [each.setting for each in listed]
-        is_complete = await explore(trials, settings, kinds=_kinds(options), until=until)
-        bench.deadline = started + _REFINE * options.budget
-        chosen = await _refined(trials, listed, options)
-        bench.deadline = started + _PROVE * options.budget
-        tell(f"proving {len(chosen)} of {len(trials.done)} that were tried")
-        judge = Judge(trials=trials, until=started + _ASK * options.budget)
-        candidates, more = await _proved(trials, chosen, listed, judge)
+        candidates, more, is_complete = await _found(trials, listed, options, started)
         notes += more
         baseline = home.row
         if options.gpu:
@@ -143,6 +135,22 @@ async def find_workarounds(
         # A night compiles again what is kept, and executes nothing.
         keep(store, report, selection)
     return report
+
+
+async def _found(
+    trials: Trials, listed: Sequence[Attempt], options: WorkaroundOptions, started: float
+) -> tuple[list[Candidate], list[str], bool]:
+    """What was found and proved, what there is to say, and whether all was searched in time."""
+    until = started + _SEARCH * options.budget
+    settings = [each.setting for each in listed]
+    is_complete = await explore(trials, settings, kinds=_kinds(options), until=until)
+    trials.bench.deadline = started + _REFINE * options.budget
+    chosen = await _refined(trials, listed, options)
+    trials.bench.deadline = started + _PROVE * options.budget
+    trials.tell(f"proving {len(chosen)} of {len(trials.done)} that were tried")
+    judge = Judge(trials=trials, until=started + _ASK * options.budget)
+    candidates, notes = await _proved(trials, chosen, listed, judge)
+    return candidates, notes, is_complete
 
 
 async def _patch(

@@ -85,6 +85,10 @@ class _Oracle:
         )
 
 
+async def _is_still_same(predicate: PtxPredicate, text: str) -> bool:
+    return predicate.is_possible(text) and (await predicate.ask(text)).is_same
+
+
 async def minimize_by(
     reducing: Reducing,
     predicate: PtxPredicate,
@@ -111,15 +115,12 @@ async def minimize_by(
     if not first.is_same:
         return Uninteresting(reason=f"{reducing.subject.row.reason}; its PTX alone: {first.reason}")
     folder = folder.open(text, resume=options.resume)
-    best, notes = text, []
-    if folder.begun not in (None, text):
-        begun = folder.begun or ""
-        if predicate.is_possible(begun) and (await predicate.ask(begun)).is_same:
-            best = begun
-        else:
-            notes.append(STARTED_OVER)
+    begun = folder.begun or text
+    goes_on = begun == text or await _is_still_same(predicate, begun)
+    best = begun if goes_on else text
     work = reducing.work(folder, best, size_of)
-    work.notes += notes
+    if not goes_on:
+        work.notes.append(STARTED_OVER)
     folder.keep(best)
     ptxas = reducing.subject.cell.ptxas
 
