@@ -168,7 +168,9 @@ def _check_compiler(data: ReproFile) -> None:
 
 
 def _check_kernel(where: str, place: ReproFile | ReproKernel, *, is_python: bool) -> None:
-    if is_python and place.kernel is not None and not place.kernel.isidentifier():
+    # A method is named with its class.
+    parts = [] if place.kernel is None else place.kernel.split(".")
+    if is_python and not all(map(str.isidentifier, parts)):
         said = f"{place.kernel!r} is not the name of a Python function"
         raise FieldError(f"{where}.kernel", said)
     if place.reference is not None and not place.reference.isidentifier():

@@ -70,3 +70,11 @@ def test_launch_code_in_a_file(module_triage: Triage) -> None:
         assert done.returncode in (2, code), done.stderr
         assert said in done.stderr
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("version", ["4.4.2", "4.5.2", "4.8.1"])
+def test_upstreams_step_kernel(module_triage: Triage, version: str) -> None:
+    words = ("--kernel", "mamba3_step_fn", "--sm", "90a", "--compiler", f"cutedsl=={version}")
+    (row,) = module_triage.compile(*words, code=0)["cells"]
+    assert (row["n_regs"], row["threads"], row["shared"]) == (168, 64, 39_936)
+    assert (row["spill_stores"], row["spill_loads"]) == (0, 0)

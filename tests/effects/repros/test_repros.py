@@ -220,6 +220,7 @@ def test_what_a_user_may_choose_and_the_operation_that_it_shows_in(here: Path) -
     [
         ("summary: x\n", ":1: the key `kernel` is missing"),
         ("kernel: a-b\n", ":1: kernel: 'a-b' is not the name of a Python function"),
+        ("kernel: A..b\n", ":1: kernel: 'A..b' is not the name of a Python function"),
         (
             "kernel: k\ntriton: 3.6\n",
             ':2: triton: expected text, got 3.6; write it in quotes: "3.6"',
