@@ -81,7 +81,7 @@ CASES = (
         failing="3.9.0",
         note=(
             "The pattern of `mamba3_siso_fwd` (below) in 13 lines; whether the cause is the same "
-            "is not known."
+            "is not known. The report for Triton is `reports/running-state`."
         ),
     ),
     Case(

@@ -20,6 +20,7 @@ FILED = {
     "trap-stub": Upstream.TRITON,
     "mamba-904": Upstream.PROJECT,
     "register-collapse": Upstream.TRITON,
+    "running-state": Upstream.TRITON,
 }
 
 
