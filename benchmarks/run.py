@@ -59,7 +59,7 @@ Row = dict[str, Any]
 
 
 async def prepared(bench: Workbench, selection: Selection) -> tuple[Emulation, float]:
-    """What is to be executed, and the CPU seconds of compiling it."""
+    """What is to be executed, and the CPU seconds that compiling it took, once."""
     target, compiler = selection.targets[0], selection.compilers[0]
     launch = small_launch(selection, selection.launches[0])
     code = fetch_launch_code(selection.repro, launch.spec, launch.overrides)
@@ -120,7 +120,7 @@ async def measure(selection: Selection, store: Store) -> Row:
     """What one kernel costs."""
     schedules = read_schedules(DEFAULT)
     async with Hub() as hub:
-        how = CompileOptions(jobs=1, use_cache=False, command="benchmarks/run.py")
+        how = CompileOptions(jobs=1, command="benchmarks/run.py")
         emulation, compiling = await prepared(open_bench(hub, store, how), selection)
     launch = as_launch(store.artifacts, emulation)
     value, executed = seconds(launch, schedules, Checks())
@@ -146,21 +146,22 @@ def fill(path: Path, selections: Sequence[Selection], limit: float) -> None:
     """Measure what has no row yet, as long as there is time."""
     ends, known = time.monotonic() + limit, rows_of(path)
     left = [one for one in selections if tuple(place_of(one)) not in known]
-    for number, one in enumerate(left):
-        if time.monotonic() > ends:
-            print(f"no time left: {len(left) - number} of {len(selections)} are to be done")
-            return
-        place = place_of(one)
-        with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder)) as store:
+    # One store: kernels of one operation need each other's values, and targets the same inputs.
+    with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder)) as store:
+        for number, one in enumerate(left):
+            if time.monotonic() > ends:
+                print(f"no time left: {len(left) - number} of {len(selections)} are to be done")
+                return
+            place = place_of(one)
             try:
                 row = asyncio.run(measure(one, store))
             except (TriageError, AssertionError, IndexError) as error:
                 row = {"not_run": str(error) or type(error).__name__}
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        row = {"place": place, **row, "memory": memory}
-        with path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        print(f"[{number + 1}/{len(left)}] {' '.join(place)}: {words(row)}", flush=True)
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            row = {"place": place, **row, "memory": memory}
+            with path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(f"[{number + 1}/{len(left)}] {' '.join(place)}: {words(row)}", flush=True)
 
 
 def words(row: Row) -> str:
