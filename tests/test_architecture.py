@@ -308,6 +308,7 @@ MAY_SPAWN = {
     Path("frontends/triton/child/lowering.py"),
     # Beside the GPU, on another machine: none of our other modules is there.
     Path("gpu/device/pool.py"),
+    Path("gpu/device/sanitizing.py"),
 }
 
 

@@ -15,13 +15,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from harness.gpu.measured import GpuFacts, GpuRun, GpuTimes
+from harness.gpu.device.sanitizing import TOOLS
+from harness.gpu.measured import GpuCheck, GpuFacts, GpuRun, GpuTimes
 from harness.gpu.trip import Trip, TripLaunch
 
 __all__ = ["Answers", "AnswersError", "head_of", "read_answers"]
 
 _VERSION = 1
 _TIMES = ("timed", "untimed")
+_SANITIZED = "sanitized"
+_LONGEST_WORDS = 1000
 # Milliseconds and megahertz that no run and no GPU has.
 _LONGEST, _FASTEST = 1e8, 1e5
 
@@ -54,7 +57,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, kw_only=True)
 class Answers:
-    """The runs and times of each case, and bytes by sha256.
+    """The runs and times of each case, what sanitizers say of it, and bytes by sha256.
 
     `is_whole`: everything has been executed.
     """
@@ -62,6 +65,7 @@ class Answers:
     gpu: GpuFacts
     runs: dict[int, list[GpuRun]] = field(default_factory=dict)
     times: dict[int, GpuTimes] = field(default_factory=dict)
+    checks: dict[int, list[GpuCheck]] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
     is_whole: bool = False
 
@@ -122,6 +126,8 @@ class _Reader:
             self._blob(msgspec.json.decode(line, type=_Blob))
         elif kind.case is not None and kind.status in _TIMES:
             self._time(msgspec.json.decode(line, type=GpuTimes))
+        elif kind.case is not None and kind.status == _SANITIZED:
+            self._checked(msgspec.json.decode(line, type=GpuCheck))
         elif kind.case is not None:
             self._run(msgspec.json.decode(line, type=GpuRun))
         elif kind.end:
@@ -160,6 +166,17 @@ class _Reader:
         if not all(0 < each < _FASTEST for each in times.sm_mhz):
             raise AnswersError(f"case {case}: no clock has these frequencies")
         self.answers.times[case] = times
+
+    def _checked(self, check: GpuCheck) -> None:
+        assert self.answers is not None
+        if not 0 <= check.case < len(self.trip.carried):
+            raise AnswersError(f"no case {check.case}")
+        before = self.answers.checks.setdefault(check.case, [])
+        if check.tool not in TOOLS or any(each.tool == check.tool for each in before):
+            raise AnswersError(f"case {check.case}: no answer of one tool: {check.tool[:20]!r}")
+        if (check.errors or 0) < 0 or len(check.words) > _LONGEST_WORDS:
+            raise AnswersError(f"case {check.case}: {check.tool} says no such thing")
+        before.append(check)
 
     def _run(self, run: GpuRun) -> None:
         assert self.answers is not None

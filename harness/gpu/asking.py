@@ -37,7 +37,7 @@ class GpuQuestion:
 
     `inputs` gives those of a repro of raw PTX. `trials` and `budget` are of the emulator, which is
     the referee. `measure`: how long it takes; kernels are then launched at their own shapes, where
-    nothing is emulated.
+    nothing is emulated. `sanitize`: what compute-sanitizer's tools say of each cubin.
     """
 
     selections: Sequence[Selection]
@@ -47,6 +47,7 @@ class GpuQuestion:
     budget: Budget
     limit: float
     measure: bool = False
+    sanitize: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,7 @@ async def import_results(
 async def _gather(
     question: GpuQuestion, bench: Workbench, command: str, tell: Callable[[str], None]
 ) -> Trip:
-    gathering = Gathering(command=command, limit=question.limit)
+    gathering = Gathering(command=command, limit=question.limit, sanitize=question.sanitize)
     for selection in question.selections:
         if selection.repro.ptx is None and question.measure:
             try:

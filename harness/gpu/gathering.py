@@ -37,6 +37,7 @@ class Gathering:
     launches: list[TripLaunch] = field(default_factory=list)
     cases: list[TripCase] = field(default_factory=list)
     timings: list[tuple[int, ...]] = field(default_factory=list)
+    sanitize: bool = False
 
     def time_new(self) -> None:
         """Have the cases that were added since the last time timed in turns."""
@@ -57,6 +58,7 @@ class Gathering:
             command=self.command,
             limit=self.limit,
             timings=tuple(self.timings),
+            sanitize=self.sanitize,
         )
 
 

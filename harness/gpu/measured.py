@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["GpuFacts", "GpuRun", "GpuTimes", "GuardWrite", "Measured"]
+__all__ = ["GpuCheck", "GpuFacts", "GpuRun", "GpuTimes", "GuardWrite", "Measured"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +71,23 @@ class GpuTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCheck:
+    """What one tool of compute-sanitizer says of one case; see `SanitizerFacts`."""
+
+    case: int
+    tool: str
+    errors: int | None
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """The runs of one cubin; `words` name its ptxas and flags."""
 
     words: str
     runs: tuple[GpuRun, ...]
     times: GpuTimes | None = None
+    checks: tuple[GpuCheck, ...] = ()
     is_asked: bool = True
 
     @property

@@ -26,7 +26,7 @@ from harness.runs.judging import Judgement, RunEvidence, Trusted, judge
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.row import Row
-from harness.values.run import RunRow, RunVerdict
+from harness.values.run import RunRow, RunVerdict, SanitizerFacts
 from harness.values.timing import time_of
 from harness.values.toolchain import GPU
 from harness.values.verdict import Stage, VerdictKind
@@ -94,7 +94,12 @@ async def judge_trip(
 
 def _measured(case: TripCase, number: int, answers: Answers) -> Measured:
     runs = tuple(answers.runs.get(number, ()))
-    return Measured(words=case.words, runs=runs, times=answers.times.get(number))
+    return Measured(
+        words=case.words,
+        runs=runs,
+        times=answers.times.get(number),
+        checks=tuple(answers.checks.get(number, ())),
+    )
 
 
 async def _judgements(
@@ -211,6 +216,10 @@ def _executed(
         time_ms=time_of(times.ms, times.sm_mhz) if times else None,
         time_samples=times.ms if times else (),
         sm_mhz=times.sm_mhz if times else (),
+        sanitizers=tuple(
+            SanitizerFacts(tool=each.tool, errors=each.errors, words=each.words)
+            for each in (measured.checks if measured else ())
+        ),
         compiled=compiled,
     )
     return Executed(

@@ -39,6 +39,21 @@ def _groups(rows: Sequence[RunRow]) -> list[Block]:
         tools = ", ".join(dict.fromkeys(_tool(row) for row in found))
         said = say(f"  {verdict.value}", _TONES.get(verdict, Tone.BAD))
         lines += [said + say(f"  {tools}"), say(f"      {found[0].run_reason}")]
+    return [*lines, *_sanitized(rows)]
+
+
+def _sanitized(rows: Sequence[RunRow]) -> list[Block]:
+    """What the tools of compute-sanitizer say, those cubins together of which they say the same."""
+    groups: dict[tuple[str, int | None, str], list[str]] = {}
+    for row in rows:
+        for each in row.sanitizers:
+            groups.setdefault((each.tool, each.errors, each.words), []).append(_tool(row))
+    lines: list[Block] = []
+    for (tool, errors, words), tools in groups.items():
+        said = "no answer" if errors is None else f"{errors or 'no'} error{'s' * (errors != 1)}"
+        tone = Tone.FAINT if errors is None else Tone.BAD if errors else Tone.GOOD
+        more = f"; the first: {words}" if errors else f": {words}" if words else ""
+        lines.append(say(f"  {tool}", tone) + say(f"  {said}{more} ({', '.join(tools)})"))
     return lines
 
 

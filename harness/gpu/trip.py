@@ -91,7 +91,8 @@ class TripCase:
 class Trip:
     """What goes to a GPU together, and the command that asked for it.
 
-    `timings` are numbers of `cases` that are timed in turns, `samples` times each.
+    `timings` are numbers of `cases` that are timed in turns, `samples` times each. `sanitize`: each
+    case goes through compute-sanitizer's tools, too.
     """
 
     launches: tuple[TripLaunch, ...]
@@ -101,6 +102,7 @@ class Trip:
     repeats: int = REPEATS
     timings: tuple[tuple[int, ...], ...] = ()
     samples: int = SAMPLES
+    sanitize: bool = False
 
     @property
     def carried(self) -> list[TripCase]:
@@ -129,6 +131,7 @@ def manifest(trip: Trip) -> dict[str, Any]:
         "limit": trip.limit,
         "repeats": trip.repeats,
         "samples": trip.samples,
+        **({"sanitize": True} if trip.sanitize else {}),
         "timings": [group for group in timings if group],
         "launches": [{**_launch(each.emulation), "digest": each.digest} for each in trip.launches],
         "cases": [

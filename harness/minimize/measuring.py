@@ -153,7 +153,7 @@ class MeasuredCase:
             if isinstance(found, Minimization):
                 headline = (
                     f"{_tool(self.seen[0]).replace('-', ' ', 1).replace(',', ' ')} on "
-                    f"{found.target}: {predicate.same[found.text]}"
+                    f"{found.target}: {predicate.same[found.text].run_reason}"
                 )
                 program = await predicate.program(found.text, headline)
                 files = {**files, **({PROGRAM: program.encode()} if program else {})}
@@ -163,7 +163,8 @@ class MeasuredCase:
         written = MinimizedFolder(path=Path(found.path))
         for name, data in files.items():
             written.write_bytes(name, data)
-        reason = predicate.same[found.text]
+        shown = predicate.same[found.text]
+        reason = shown.run_reason
         judgement = Judgement(verdict=row.run, reason=reason)
         return replace(
             found,
@@ -177,6 +178,7 @@ class MeasuredCase:
             ),
             run_command=self._command(),
             run_files=files,
+            shown=shown,
             on_gpu=_tool(self.seen[0]).replace(",", " "),
         )
 

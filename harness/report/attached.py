@@ -22,7 +22,10 @@ from harness.values.run import RunRow
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
 
-__all__ = ["Bench", "compile_places", "execute_places", "execute_rows"]
+__all__ = ["Bench", "compile_places", "execute_places", "execute_rows", "launch_places"]
+
+
+MINIMAL = "min.ptx"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +123,39 @@ async def execute_places(
                 select(words), points.values(), bench.store, bench.how, seconds=bench.seconds
             )
             ran = {place: done[point] for place, point in points.items() if point in done}
+            found |= {place: (each.done.row, each.row) for place, each in ran.items()}
+    return found
+
+
+async def launch_places(
+    bench: Bench, given: Selection, places: Sequence[AttachedPlace], runner: str | None
+) -> dict[AttachedPlace, tuple[Row, RunRow]]:
+    """What the cubin of each file computes on a GPU there; what cannot be tried is left out.
+
+    A file with a launch beside it gets that, any other what the repro of `given` says.
+    """
+    from harness.report.executed import launched_rows  # noqa: PLC0415 - the emulator: 0.2 s
+    from harness.runs.ptx_launch import LAUNCH_INPUTS, read_launch  # noqa: PLC0415 - as above
+    from harness.runs.raw_ptx import RawInputs, inputs_of  # noqa: PLC0415 - as above
+
+    found: dict[AttachedPlace, tuple[Row, RunRow]] = {}
+    for file in dict.fromkeys(place.file for place in places):
+        inputs = inputs_of(given.repro)
+        if file == MINIMAL and (bench.folder / LAUNCH_INPUTS).is_file():
+            launch = read_launch((bench.folder / LAUNCH_INPUTS).read_bytes(), LAUNCH_INPUTS)
+            inputs = RawInputs(launch=launch, folder=bench.folder)
+        mine = [place for place in places if place.file == file]
+        words = SelectionOptions(
+            kernel=str(bench.folder / file),
+            sm=[bench.case.target],
+            ptxas=list(dict.fromkeys(place.version for place in mine)),
+        )
+        with contextlib.suppress(TriageError):
+            done = await launched_rows(
+                select(words), inputs, bench.store, bench.how, lambda _: None, runner
+            )
+            rows = {each.row.compiled.ptxas: each for each in done if each.row.compiled}
+            ran = {place: rows[place.version] for place in mine if place.version in rows}
             found |= {place: (each.done.row, each.row) for place, each in ran.items()}
     return found
 

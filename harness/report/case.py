@@ -49,7 +49,12 @@ def find_case(
 
 
 def check_upstream(
-    selection: Selection, case: Row, upstream: Upstream, condition: Condition | None
+    selection: Selection,
+    case: Row,
+    upstream: Upstream,
+    condition: Condition | None,
+    *,
+    on_gpu: bool = False,
 ) -> None:
     """Refuse a report to somebody whose program never ran, or did what it should.
 
@@ -57,8 +62,13 @@ def check_upstream(
         UsageError: it says to whom to report instead.
     """
     stage = follow(case, condition=condition).stage
+    if on_gpu and upstream is not Upstream.NVIDIA:
+        raise UsageError(
+            "--on gpu: cubins of one PTX that disagree are a matter of ptxas; report it with "
+            "--for nvidia"
+        )
     maintainers = "triton" if case.compiler == TRITON else "project"
-    if upstream is Upstream.NVIDIA and stage != Stage.CUBIN.value:
+    if upstream is Upstream.NVIDIA and stage != Stage.CUBIN.value and not on_gpu:
         raise UsageError(
             f"--for nvidia: this is no failure of ptxas: {case.verdict} in stage {case.stage}, "
             f"before ptxas has the kernel; report it with --for {maintainers}"

@@ -21,7 +21,7 @@ from harness.tables.survivors import Survivors, survivors
 from harness.values.outcome import signal_name
 from harness.values.row import Row
 from harness.values.run import RunRow
-from harness.values.toolchain import assembler_name, compiler_name
+from harness.values.toolchain import GPU, assembler_name, compiler_name
 from harness.values.verdict import Signature, VerdictKind
 
 __all__ = [
@@ -100,8 +100,8 @@ class Dossier:
     workarounds first, as changes of `ways_from`, `patch` is one for the kernel's source. `collapse`
     is there where ptxas keeps every block resident and spills for it. `condition` is what is
     reported in the place of a failure, where the user gave one. `executed` is the case as it came
-    out on the emulator, where that is what is reported; `tried` are the cells that `blame` executed
-    beside it.
+    out on the emulator, or on a GPU, where that is what is reported; `tried` are the cells that
+    `blame` executed beside it.
     """
 
     case: Row
@@ -142,9 +142,14 @@ class Dossier:
         return VerdictKind.SICK if self.condition and kind is VerdictKind.OK else kind
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether cubins were launched on a GPU, and what they compute is reported."""
+        return self.executed is not None and self.executed.on == GPU
+
+    @property
     def in_ptxas(self) -> bool:
         """Whether it goes wrong in ptxas, not before."""
-        return follow(self.case, condition=self.condition).stage == "cubin"
+        return self.on_gpu or follow(self.case, condition=self.condition).stage == "cubin"
 
     @property
     def tool(self) -> str:

@@ -1,4 +1,4 @@
-"""A case whose PTX is executed: its rows, and those of the attached file."""
+"""A case whose PTX is executed, or whose cubins are launched on a GPU: its rows."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from harness.bisect.axes import plan_cells
 from harness.cells.compile import CompileOptions
 from harness.cells.run import open_bench
 from harness.frontends.base import Selection
+from harness.gpu.evaluating import OnGpu
+from harness.gpu.places import place_of
 from harness.processes.hub import Hub
 from harness.runs.executing import Executed, keep_execution
+from harness.runs.raw_ptx import RawInputs
 from harness.runs.same_inputs import SameInputs
 from harness.store.store import Store
+from harness.values.errors import UsageError
 
-__all__ = ["executed_rows"]
+__all__ = ["executed_rows", "launched_rows"]
 
 
 async def executed_rows(
@@ -33,6 +37,45 @@ async def executed_rows(
         plan = await plan_cells(bench, selection, None)
         same = SameInputs(bench=bench, selection=selection, tell=tell)
         found = await asyncio.gather(*(same.execute(bench, cell) for cell in plan.cells))
+        for each in found:
+            keep_execution(store, run, each)
+    store.finish_run(run)
+    return tuple(found)
+
+
+async def launched_rows(
+    selection: Selection,
+    inputs: RawInputs,
+    store: Store,
+    how: CompileOptions,
+    tell: Callable[[str], None],
+    runner: str | None,
+) -> tuple[Executed, ...]:
+    """A file of PTX by every selected ptxas, launched on a GPU in one trip and kept.
+
+    Raises:
+        UsageError: it is no file of PTX, or the inputs do not fit.
+        InfrastructureError: there is no GPU, or no results came back.
+        TriageError: nothing could be assembled.
+    """
+    if selection.repro.ptx is None:
+        raise UsageError(
+            f"{selection.repro.name}: --on gpu reports a file of PTX; `triage show --stage ptx` "
+            "prints that of a kernel"
+        )
+    run = store.begin_run(how.command)
+    async with Hub() as hub:
+        bench = open_bench(hub, store, how)
+        plan = await plan_cells(bench, selection, None)
+        launched = OnGpu(
+            bench=bench,
+            selection=selection,
+            inputs=inputs,
+            destination=place_of(runner),
+            tell=tell,
+            command=how.command,
+        )
+        found = await asyncio.gather(*(launched.execute(bench, cell) for cell in plan.cells))
         for each in found:
             keep_execution(store, run, each)
     store.finish_run(run)

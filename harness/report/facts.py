@@ -77,8 +77,8 @@ def log_of(store: Store, record: ResultRecord) -> str:
 _NO_GPU = {False: "none; it is compiled only", True: "none; its PTX is executed on an emulator"}
 
 
-def environment_of(case: Row) -> dict[str, str]:
-    """In the manner of collect_env, with the ptxas if it ran; a GPU has no part in it."""
+def environment_of(case: Row, device: str | None = None) -> dict[str, str]:
+    """In the manner of collect_env, with the ptxas if it ran; `device` is the GPU, if one did."""
     title = compiler_name(case.compiler or TRITON)
     tool = assembler_name(case.assembler)
     own = {f"{tool} version": f"{case.ptxas} ({case.ptxas_origin})"}
@@ -91,7 +91,7 @@ def environment_of(case: Row) -> dict[str, str]:
         "Python version": platform.python_version(),
         "OS": f"{platform.system()} {platform.machine()}, {platform.libc_ver()[0]} "
         f"{platform.libc_ver()[1]}",
-        "GPU": _NO_GPU[case.ptxas == EMULATOR],
+        "GPU": device or _NO_GPU[case.ptxas == EMULATOR],
         "kernel-triage version": harness.__version__,
     }
 

@@ -21,7 +21,13 @@ from harness.minimize.python.run import size_of_source
 from harness.packages.tarballs import pack, unpack
 from harness.processes.hub import ResourceLimits, ToolResult
 from harness.ptx.facts import PtxError
-from harness.report.attached import Bench, compile_places, execute_places, execute_rows
+from harness.report.attached import (
+    Bench,
+    compile_places,
+    execute_places,
+    execute_rows,
+    launch_places,
+)
 from harness.report.claims import AttachedPlace, Claim, ClaimsProof, ClaimsTrial, Issue, prove
 from harness.report.dossier import Dossier
 from harness.report.gate import Defect
@@ -42,7 +48,8 @@ class Filing:
     """How to file: `render` writes the issue, `required` are the headings that it must have.
 
     The attached files are compiled for at most `seconds`; `tell` hears what is being checked. What
-    was executed is executed again: the cells of `selection`.
+    was executed is executed again: the cells of `selection`; what was launched, on the GPU that
+    `runner` reaches, or this machine's.
     """
 
     render: Callable[[Dossier], Issue]
@@ -54,6 +61,7 @@ class Filing:
     how: CompileOptions
     tell: Callable[[str], None]
     seconds: float = _SECONDS
+    runner: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +87,11 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
             inside = _unpacked(dossier, filing, Path(place) / "command")
             has_triage = dossier.executed is not None
             done = await asyncio.to_thread(
-                run_script, inside, _limits(filing), has_triage=has_triage
+                run_script,
+                inside,
+                _limits(filing),
+                has_triage=has_triage,
+                runner=filing.runner,
             )
             defects += script_defects(done)
             if not defects:
@@ -122,6 +134,7 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
     places = _in_order(dossier, issue.claims)
     if places:
         does = "executing" if dossier.executed else "compiling"
+        does = "launching" if dossier.on_gpu else does
         filing.tell(f"{does} the attached files in {len(places)} ways")
     runs: dict[AttachedPlace | str, RunRow] = {}
     home = inside.parent / "results"
@@ -134,7 +147,20 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
             how=replace(filing.how, use_cache=False),
             seconds=filing.seconds,
         )
-        if dossier.executed:
+        if dossier.on_gpu:
+            again = {row.cell: _original(dossier, row.ptxas or "") for row in dossier.executed_rows}
+            there = await launch_places(
+                bench,
+                filing.selection,
+                [*dict.fromkeys((*places, *again.values()))],
+                filing.runner,
+            )
+            rows = {place: row for place, (row, _) in there.items()}
+            runs |= {place: run for place, (_, run) in there.items()}
+            launched = {cell: there[place] for cell, place in again.items() if place in there}
+            stored |= {cell: row for cell, (row, _) in launched.items()}
+            runs |= {cell: run for cell, (_, run) in launched.items()}
+        elif dossier.executed:
             there = await execute_places(bench, places)
             rows = {place: row for place, (row, _) in there.items()}
             named = [row for row in dossier.executed_rows if row.cell in cells]
@@ -154,6 +180,13 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
         instructions=_counted(files, ".ptx", count_instructions),
         unwritten=_counted(files, ".ptx", count_unwritten),
         lines=_counted(files, ".py", lambda text: size_of_source(text).lines),
+    )
+
+
+def _original(dossier: Dossier, version: str) -> AttachedPlace:
+    """The file as it was given, by a ptxas."""
+    return AttachedPlace(
+        file="original.ptx", tool=dossier.tool, version=version, target=dossier.case.target
     )
 
 

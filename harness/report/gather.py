@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,6 +32,7 @@ from harness.minimize.run import can_be_reduced, minimize
 from harness.report.case import check_upstream, find_case, only
 from harness.report.dossier import Dossier, KnownWorkaround, Missing, Upstream
 from harness.report.facts import environment_of, log_of, origin_of, ptxas_facts, version_on_axis
+from harness.report.ways import options_that_work, way_of
 from harness.store.store import Store
 from harness.values.errors import (
     CaptureError,
@@ -41,13 +43,14 @@ from harness.values.errors import (
 )
 from harness.values.kernel import ConfigFilter
 from harness.values.row import Row
-from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
+from harness.values.toolchain import GPU, PTXAS, TRITON, assembler_name, compiler_name
 from harness.values.verdict import VerdictKind
-from harness.workarounds.result import Candidate, WorkaroundReport
+from harness.workarounds.result import WorkaroundReport
 from harness.workarounds.run import WorkaroundOptions, find_workarounds
 
 if TYPE_CHECKING:
     from harness.runs.executing import Executed
+    from harness.runs.raw_ptx import RawInputs
 
 __all__ = ["GatherOptions", "gather"]
 
@@ -65,7 +68,8 @@ class GatherOptions:
     for. With a `condition`, what is reported is that in the place of a failure. `quick` leaves out
     what takes more than seconds, `minimized` is the folder of the reduction, which gets `seconds`
     if it does not exist yet. With `run`, what is reported is what the PTX of the selected configs
-    computes when it is executed.
+    computes when it is executed; with `on_gpu`, what its cubin computes there, which `runner`
+    reaches.
     """
 
     words: tuple[str, ...]
@@ -77,6 +81,8 @@ class GatherOptions:
     minimized: Callable[[Row], Path]
     seconds: float = 600.0
     run: bool = False
+    on_gpu: bool = False
+    runner: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,6 +102,7 @@ class _Gathering:
         # A workaround is for whatever is wrong with the kernel.
         asked = ["--while", spell(condition)] if condition and command != "workaround" else []
         asked += ["--run"] if self.options.run else []
+        asked += ["--on", GPU] if self.options.on_gpu else []
         line = shlex.join(["triage", *shlex.split(command), *self.options.words, *asked])
         why = "left out by --quick"
         if not (slow and self.options.quick):
@@ -129,8 +136,13 @@ async def gather(
     tell("every config")
     every = selection if options.run else replace(selection, config=ConfigFilter())
     executed: tuple[Executed, ...] = ()
-    if options.run:
-        from harness.report.executed import executed_rows  # noqa: PLC0415 - the emulator: 0.2 s
+    if options.on_gpu:
+        from harness.report.executed import launched_rows  # noqa: PLC0415 - the emulator: 0.2 s
+
+        inputs = _inputs(selection)
+        executed = await launched_rows(selection, inputs, store, how, tell, options.runner)
+    elif options.run:
+        from harness.report.executed import executed_rows  # noqa: PLC0415 - as above
 
         executed = await executed_rows(selection, store, how, tell)
     rows = tuple(each.done.row for each in executed)
@@ -138,11 +150,13 @@ async def gather(
         rows = (await compile_selections([every], store, how, RunProgress())).rows
     signature, condition = options.signature, options.condition
     case = find_case(selection, rows, signature=signature, condition=condition)
-    check_upstream(selection, case, options.upstream, condition)
+    check_upstream(selection, case, options.upstream, condition, on_gpu=options.on_gpu)
     mine = replace(selection, config=only(case, rows))
-    begun = _begin(work, case, rows)
     shown = next((each.row for each in executed if each.done.row is case), None)
-    dossier = await _histories(work, mine, replace(begun, executed=shown))
+    begun = replace(_begin(work, case, rows), executed=shown)
+    if shown and shown.device:
+        begun = replace(begun, environment=environment_of(case, shown.device))
+    dossier = await _histories(work, mine, begun)
     found = None
     if not selection.repro.ptx:
         found = await work.piece("workarounds", "workaround", lambda: _workarounds(work, every))
@@ -157,7 +171,7 @@ async def gather(
         blame=blamed.blame if blamed else None,
         tried=blamed.executed if blamed else (),
         minimized=await work.piece(
-            "the smallest input", "minimize", lambda: _minimize(work, mine, case)
+            "the smallest input", "minimize", lambda: _minimize(work, mine, dossier)
         )
         if can_be_reduced(front_end(selection.repro.front_end), selection.targets[0])
         else None,
@@ -182,9 +196,11 @@ async def _histories(work: _Gathering, mine: Selection, dossier: Dossier) -> Dos
                 "bisect --axis flag",
                 lambda: _contrast(work, mine, "flag"),
             )
-            if is_ptxas
+            if is_ptxas and not dossier.on_gpu
             else None,
-            targets=await work.piece(
+            targets=None
+            if dossier.on_gpu
+            else await work.piece(
                 "other targets", "bisect --axis target", lambda: _contrast(work, mine, "target")
             ),
         )
@@ -206,7 +222,8 @@ def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
     record = next(each for each in work.store.find_cells(case.cell) if each.cell == case.cell)
     banner, package = ptxas_facts(selection, case)
     verb = "run" if work.options.run else "compile"
-    words = shlex.join(["triage", verb, *work.options.words])
+    on = ["--on", GPU] if work.options.on_gpu else []
+    words = shlex.join(["triage", verb, *work.options.words, *on])
     return Dossier(
         case=case,
         signature=work.store.signatures().get(case.signature or ""),
@@ -239,6 +256,8 @@ async def _bisect(work: _Gathering, mine: Selection, dossier: Dossier, axis: str
         condition=spell(condition) if condition else None,
         repeat=1 if work.options.run else 3,
         run=work.options.run,
+        on=GPU if work.options.on_gpu else None,
+        runner=work.options.runner,
     )
     return await bisect_versions(mine, work.store, work.how, options, _silent, log)
 
@@ -296,12 +315,35 @@ async def _blame(work: _Gathering, mine: Selection, case: Row) -> BlameReport:
     condition = work.options.condition
     options = BlameOptions(signature=None if condition else case.signature, condition=condition)
     find = find_blame
-    if work.options.run:
+    if work.options.on_gpu:
+        from harness.blame.measured import find_measured_blame  # noqa: PLC0415 - as above
+
+        find = partial(find_measured_blame, runner=work.options.runner)
+    elif work.options.run:
         from harness.blame.executed import find_run_blame as find  # noqa: PLC0415 - as above
     return await find(mine, work.store, work.how, options, _silent)
 
 
-async def _minimize(work: _Gathering, mine: Selection, case: Row) -> Minimization:
+def _inputs(selection: Selection) -> RawInputs:
+    from harness.runs.raw_ptx import inputs_of  # noqa: PLC0415 - numpy: 0.1 s
+
+    return inputs_of(selection.repro)
+
+
+def _guarded(mine: Selection, dossier: Dossier) -> Selection:
+    """With the ptxas beside the case's that ends the failure, which holds it in place."""
+    report = dossier.along_ptxas
+    fix = report.finding.fix if report else None
+    if report is None or fix is None:
+        return mine
+    end = front_end(mine.repro.front_end).back_end(mine.targets[0])
+    return replace(mine, ptxas=(*mine.ptxas, end.install(report.version(fix.after))))
+
+
+async def _minimize(work: _Gathering, mine: Selection, dossier: Dossier) -> Minimization:
+    case = dossier.case
+    if work.options.on_gpu:
+        mine = _guarded(mine, dossier)
     folder = work.options.minimized(case)
     resume = (folder / "log.jsonl").exists()
     # Each step of one that is executed takes seconds: what was reduced before stays as it is.
@@ -314,6 +356,9 @@ async def _minimize(work: _Gathering, mine: Selection, case: Row) -> Minimizatio
         condition=work.options.condition,
         seconds=seconds,
         run=work.options.run,
+        inputs=_inputs(mine) if work.options.on_gpu else None,
+        on_gpu=work.options.on_gpu,
+        runner=work.options.runner,
     )
     found = await minimize(mine, work.store, work.how, options, Watch(tell=work.tell))
     if isinstance(found, Uninteresting):
@@ -335,39 +380,15 @@ def _ways(
     work: _Gathering, case: Row, found: WorkaroundReport | None, blamed: BlameReport | None
 ) -> tuple[KnownWorkaround, ...] | None:
     """What was found; of what is executed also single options with which blame saw it right."""
-    ways = tuple(map(_way, found.candidates)) if found else ()
+    ways = tuple(map(way_of, found.candidates)) if found else ()
     if not ways and blamed:
-        ways = tuple(_options_that_work(case, blamed.executed))
+        ways = tuple(options_that_work(case, blamed.executed))
     if found and not ways and found.is_time_up:
         why = "the search was not at its end when its time was up"
         words = shlex.join(["triage", "workaround", *work.options.words])
         work.missing.append(Missing(what="workarounds", why=why, command=words))
         return None
     return ways if found or ways else None
-
-
-def _options_that_work(case: Row, rows: Sequence[Row]) -> Iterator[KnownWorkaround]:
-    for row in rows:
-        new = {n: value for n, value in row.config.items() if value != case.config.get(n)}
-        is_elsewhere = (row.target, row.triton) != (case.target, case.triton)
-        if is_elsewhere or len(new) != 1 or not VerdictKind(row.verdict).is_fine_run:
-            continue
-        [(name, value)] = new.items()
-        yield KnownWorkaround(
-            change=f"{name} {case.config.get(name, 'unset')} -> {value}",
-            row=row,
-            evidence=f"{row.reason.replace(':', ' on these inputs:', 1)}",
-        )
-
-
-def _way(found: Candidate) -> KnownWorkaround:
-    numerics = found.numerics
-    return KnownWorkaround(
-        change=found.change,
-        row=found.row,
-        evidence=f"{numerics.known.value}: {numerics.reason}",
-        paste="\n".join(found.paste),
-    )
 
 
 def _silent(_label: str, _said: str) -> None:

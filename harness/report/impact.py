@@ -13,7 +13,7 @@ from harness.tables.templates import config_label
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-__all__ = ["escaped", "expected_sentence", "impact_sentences"]
+__all__ = ["escaped", "expected_sentence", "impact_sentences", "ptx_ways"]
 
 
 def escaped(reason: str) -> str:
@@ -129,3 +129,14 @@ def _newest(ledger: Ledger, d: Dossier) -> str:
             f"{len(fails)} do not: {escaped(reasons)}."
         )
     return ledger.say(said, *claims)
+
+
+def ptx_ways(ledger: Ledger, d: Dossier) -> list[str]:
+    """What a user of PTX can change, as far as it was tried."""
+    works = d.flags.labels(VerdictAnswer.OK) if d.flags else []
+    lines = [f"These flags of ptxas {d.case.ptxas} work: {', '.join(works)}."] if works else []
+    rows = d.along_ptxas.rows if d.along_ptxas else {}
+    good = [version for version, row in rows.items() if d.outcome(row) is VerdictAnswer.OK]
+    if good:
+        lines.append(f"These {d.tool} work: {', '.join(good)}.")
+    return [ledger.say(line) for line in lines]

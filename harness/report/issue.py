@@ -11,8 +11,6 @@ from harness.bisect.report import BisectReport
 from harness.bisect.search import Boundary
 from harness.bisect.words import report_line, stage_lines
 from harness.judging.answers import VerdictAnswer
-from harness.judging.conditions import spell
-from harness.minimize.ptx.defined import count_unwritten
 from harness.report.claims import (
     Claim,
     ClaimKind,
@@ -26,7 +24,14 @@ from harness.report.collapse import collapse_lines, collapse_title
 from harness.report.dossier import Attachment, Dossier, Upstream
 from harness.report.forms import observed_words
 from harness.report.gate import without_folders
-from harness.report.impact import escaped, expected_sentence, impact_sentences
+from harness.report.impact import escaped, expected_sentence, impact_sentences, ptx_ways
+from harness.report.launched import (
+    launched_expected,
+    launched_words,
+    level_words,
+    program_lines,
+)
+from harness.report.minimal import minimal_words
 from harness.report.shown import race_lines, schedule_sentence
 from harness.report.tables import (
     attachment_lines,
@@ -66,6 +71,9 @@ class View:
                 f"not work with {_compilers(d)}",
                 *rows,
             )
+        if d.on_gpu:
+            said = f"{d.function} {launched_words(d.kind)} on {case.target}{self._since()}"
+            return f"{case.tool}: {said}"
         name = case.tool if d.in_ptxas else d.function
         said = observed_words(d.kind)
         if d.in_ptxas:
@@ -84,7 +92,8 @@ class View:
     def message(self) -> str:
         """The failure in its own words."""
         d = self.d
-        quotes = d.kind is VerdictKind.REJECTED or (d.in_ptxas and d.kind is not VerdictKind.SICK)
+        quotes = d.in_ptxas and d.kind is not VerdictKind.SICK and not d.on_gpu
+        quotes = quotes or d.kind is VerdictKind.REJECTED
         found = re.search(r": (.+)", d.reason) if quotes and not d.condition else None
         return found[1] if found else d.reason
 
@@ -137,16 +146,25 @@ class View:
         """What happens, in one sentence."""
         case, d = self.d.case, self.d
         where = ", executed on an emulator" if d.executed else ""
+        does = observed_words(d.kind)
+        if d.on_gpu and d.executed:
+            where, does = f", launched on {d.executed.device}", launched_words(d.kind)
         said = (
-            f"`{d.function}` for {case.target} with {_compilers(d)} {observed_words(d.kind)}"
-            f"{where}: {escaped(self.message.removeprefix('emulated: '))}."
+            f"`{d.function}` for {case.target} with {_compilers(d)} {does}"
+            f"{where}: {escaped(_plainly(self.message))}."
         )
         return self.ledger.say(said, has_figures(case))
 
     @property
     def expected(self) -> str:
         """What should happen instead."""
-        return expected_sentence(self.ledger, self.d)
+        expected = launched_expected if self.d.on_gpu else expected_sentence
+        return expected(self.ledger, self.d)
+
+    @property
+    def level_words(self) -> str:
+        """At which optimisation levels cubins go wrong that were launched."""
+        return level_words(self.ledger, self.d)
 
     @property
     def collapse_lines(self) -> list[str]:
@@ -210,6 +228,8 @@ class View:
     def by_hand(self) -> str:
         """The command that ptxas gets, or the one that gives the cell with this program."""
         d, case = self.d, self.d.case
+        if d.on_gpu and (lines := program_lines(d)):
+            return lines
         if d.in_ptxas and self.minimal_name in self.names and self.minimal_name.endswith(".ptx"):
             package = f"{d.ptxas_package}=={case.ptxas}" if d.ptxas_package else ""
             get = [f"pip install --target wheel {package}  # brings ptxas"] if package else []
@@ -239,43 +259,7 @@ class View:
     @property
     def minimal_words(self) -> str:
         """How small, and what of it was checked."""
-        found = self.d.minimized
-        assert found is not None
-        size = len(found.shown_text.encode())
-        claims = [Claim(kind=ClaimKind.BYTES, file=self.minimal_name, expected=size)]
-        if found.minimized.instructions is not None:
-            sizes = (
-                f"{found.original.instructions:,} instructions reduced to "
-                f"{found.minimized.instructions:,} ({size:,} bytes)"
-            )
-            claims += [
-                Claim(kind=ClaimKind.INSTRUCTIONS, file=name, expected=count.instructions)
-                for name, count in (
-                    ("original.ptx", found.original),
-                    (self.minimal_name, found.minimized),
-                )
-                if name in self.names
-            ]
-        else:
-            before, after = found.original.lines, found.minimized.lines
-            change = f"reduced to {after:,}" if after < before else "as they were given"
-            sizes = f"{before:,} lines of functions {change} ({size:,} bytes)"
-            claims += [
-                Claim(kind=ClaimKind.LINES, file=f"{name}{found.suffix}", expected=lines)
-                for name, lines in (("original", before), ("min", after))
-                if f"{name}{found.suffix}" in self.names and found.suffix == ".py"
-            ]
-        checked = "; nothing more can go alone" if found.is_minimal else ""
-        undefined = ""
-        if found.undefined[1] > found.undefined[0]:
-            undefined = " It reads registers that nothing has written: compile it, do not run it."
-        elif found.level == "ptx" and count_unwritten(found.text) == 0:
-            undefined = " Every register is written before it is read."
-            claims.append(Claim(kind=ClaimKind.UNWRITTEN, file=self.minimal_name, expected=0))
-        asked = found.fingerprint.condition
-        kept = f"`{spell(asked)}`" if asked else "the signature of the failure"
-        said = f"{sizes}; every step kept {kept}{checked}.{undefined}"
-        return self.ledger.say(said, *claims)
+        return minimal_words(self.ledger, self.d, self.minimal_name)
 
     @property
     def history_name(self) -> str:
@@ -309,19 +293,7 @@ class View:
     @property
     def ptx_ways(self) -> list[str]:
         """What a user of PTX can change, as far as it was tried."""
-        works = self.d.flags.labels(VerdictAnswer.OK) if self.d.flags else []
-        lines = (
-            [f"These flags of ptxas {self.d.case.ptxas} work: {', '.join(works)}."] if works else []
-        )
-        report = self.d.along_ptxas
-        good = (
-            [v for v, row in report.rows.items() if self.d.outcome(row) is VerdictAnswer.OK]
-            if report
-            else []
-        )
-        if good:
-            lines.append(f"These {self.d.tool} work: {', '.join(good)}.")
-        return [self.ledger.say(line) for line in lines]
+        return ptx_ways(self.ledger, self.d)
 
     def history_words(self, report: BisectReport) -> str:
         """The line to paste."""
@@ -381,6 +353,10 @@ class View:
     def attachment_lines(self) -> list[str]:
         """The table of attached files."""
         return attachment_lines(self.ledger, self.d)
+
+
+def _plainly(message: str) -> str:
+    return message.removeprefix("emulated: ").removeprefix("measured: ")
 
 
 def _compilers(d: Dossier) -> str:

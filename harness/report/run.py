@@ -13,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import harness
-from harness.files.locations import cache_dir, home_dir
+from harness.files.locations import cache_dir, home_dir, offline
 from harness.processes.hub import ResourceLimits, ToolResult, run_tool
 from harness.ptx.facts import without_debug
 from harness.report.dossier import Attachment, Dossier
 from harness.report.gate import Defect, Private, inspect_report, without_folders
+from harness.report.launched import PROGRAM
 from harness.store.store import Store
 
 __all__ = ["attach", "inspect_dossier", "run_script", "script_defects", "with_log"]
@@ -46,6 +47,8 @@ def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str], given: by
         files[f"min{found.suffix}"] = (found.text.encode(), "the smallest input that shows it")
         what = "what the launch is given" if found.run_files else ""
         files |= {name: (data, what) for name, data in found.run_files.items()}
+        if program := found.run_files.get(PROGRAM):
+            files[PROGRAM] = (program, "all of it as one program: Python, ptxas and a driver")
         if found.shown_file in found.run_files:
             data = found.run_files[found.shown_file]
             files[found.shown_file] = (data, "the same with a launch: what is executed")
@@ -61,6 +64,7 @@ def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str], given: by
     for script in ("repro.sh", "test.sh"):
         if script in scripts:
             what = _EXECUTES if dossier.executed else _SCRIPTS[script]
+            what = _LAUNCHES if dossier.on_gpu else what
             files[script] = (scripts[script].encode(), what)
     return _with(dossier, files)
 
@@ -97,6 +101,7 @@ _SCRIPTS = {
 
 
 _EXECUTES = "executes kernel.py without a GPU, and checks that it goes wrong in this way"
+_LAUNCHES = "launches the cubins of min.ptx with kernel-triage, and checks what they compute"
 
 
 def inspect_dossier(dossier: Dossier, issue: str, required: tuple[str, ...]) -> list[Defect]:
@@ -141,12 +146,19 @@ def _secret_values() -> Iterator[str]:
             yield value
 
 
-def run_script(folder: Path, limits: ResourceLimits, *, has_triage: bool = False) -> ToolResult:
+def run_script(
+    folder: Path,
+    limits: ResourceLimits,
+    *,
+    has_triage: bool = False,
+    runner: str | None = None,
+) -> ToolResult:
     """Run the bundle's one command where it was unpacked, with a fresh toolchain.
 
     It runs a stranger's kernel: within `limits`, and nothing of it stays behind. It has the
     network, since it installs that toolchain. With `has_triage` it finds this very program on its
-    `PATH`, and no result of it.
+    `PATH`, and no result of it; `runner` reaches a GPU. Where the network is forbidden, it takes
+    the toolchains that are installed.
     """
     place = str(folder.parent)
     path = [_own_command(folder.parent / "bin")] if has_triage else []
@@ -161,7 +173,10 @@ def run_script(folder: Path, limits: ResourceLimits, *, has_triage: bool = False
         "PIP_ROOT_USER_ACTION": "ignore",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         **passed,
+        **({"RUNNER": runner} if runner else {}),
     }
+    if offline():
+        environment |= {"TRIAGE_OFFLINE": "1", "TRIAGE_CACHE_DIR": str(cache_dir())}
     return run_tool(
         ["sh", folder / "repro.sh"], timeout=_TRIAL_SECONDS, env=environment, limits=limits
     )

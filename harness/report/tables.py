@@ -228,11 +228,18 @@ def output_lines(ledger: Ledger, d: Dossier) -> list[str]:
         words = [f"`{each.name}` ({each.dtype})", f"{each.differing:,} of {each.elements:,}"]
         if each.differing and each.max_abs is not None:
             words += [f"{each.max_abs:.4g}", f"`{each.where}`"]
-            words += ["" if n is None else f"{n:.6g}" for n in (each.expected, each.actual)]
+            words += [_number(n, each.dtype) for n in (each.expected, each.actual)]
         else:
             words += [""] * 4
         lines.append(ledger.say(_line(words), has_output(place, row, each)))
     return lines
+
+
+def _number(value: float | None, dtype: str) -> str:
+    """Of an integer all digits: the last one may be what differs."""
+    if value is None:
+        return ""
+    return f"{int(value)}" if dtype[:1] in "us" or "int" in dtype else f"{value:.6g}"
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "RaceFacts",
     "RunRow",
     "RunVerdict",
+    "SanitizerFacts",
     "TraceFacts",
     "TraceStep",
 ]
@@ -208,13 +209,26 @@ class TraceFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SanitizerFacts:
+    """What one tool found: how many errors, None where it gave no answer; `words` say what or why.
+
+    Of several errors the words are of the first.
+    """
+
+    tool: str
+    errors: int | None
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
     """A cell that was executed; `compiled` is its row of `triage compile`, None for raw PTX.
 
     `reference` says what it was compared with, `schedule` under which ones it went wrong, else all
     that were run. `seconds` is wall time of executing it, `ptx_sha256` that of what was executed.
     `time_ms` is that of a kernel that was timed, `time_samples` (milliseconds) and `sm_mhz` (the
-    clock beside them) are what it follows from, in their order.
+    clock beside them) are what it follows from, in their order. `sanitizers` is what the tools of
+    compute-sanitizer say of a cubin that was launched under them.
     """
 
     cell: str
@@ -241,5 +255,6 @@ class RunRow:
     time_ms: TimeMs | None = None
     time_samples: tuple[float, ...] = ()
     sm_mhz: tuple[int, ...] = ()
+    sanitizers: tuple[SanitizerFacts, ...] = ()
     compiled: Row | None = None
     trace: TraceFacts | None = None

@@ -114,6 +114,18 @@ def test_all_wrong_alike_accuses_nobody(ask: Any) -> None:
     assert set(verdicts(found).values()) == {"not_run"}
 
 
+def test_sanitizers_give_four_answers(ask: Any) -> None:
+    found = ask("-O", "3", "--sanitize", does="finds=racecheck", code=1)
+    [row] = found["runs"]
+    assert row["run"] == "right"
+    assert {each["tool"]: (each["errors"], each["words"]) for each in row["sanitizers"]} == {
+        "memcheck": (0, ""),
+        "racecheck": (2, "a race at k+0x70"),
+        "initcheck": (0, ""),
+        "synccheck": (0, ""),
+    }
+
+
 def test_one_level_has_a_witness_that_is_not_shown(ask: Any) -> None:
     found = ask("-O", "3", does="wrong=,-O3", code=1)
     assert verdicts(found) == {"13.0.88 -O3": "wrong_result"}

@@ -14,6 +14,7 @@ import click
 
 from harness.bugs.list import find_bug, list_bugs
 from harness.cells.selection import SelectionOptions, select
+from harness.cli.amounts import Words
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, print_line, results_console, status_console
@@ -36,7 +37,7 @@ from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.launch_label import LaunchLabel
 from harness.values.row import Row
-from harness.values.toolchain import TRITON
+from harness.values.toolchain import GPU, TRITON
 
 __all__ = ["command"]
 
@@ -50,6 +51,7 @@ Example:
   triage report --bug 3 --for triton
   triage report --kernel slow.py --triton 3.6.0 --for triton --while "spill_stores>4096"
   triage report --kernel two_dots --sm 100a --triton 3.8.0 --for triton --run
+  triage report --kernel fold_prmt_sign --ptxas 13.0.88 --for nvidia --run --on gpu
 
 Exit code 0: written, and ready to be filed. 1: written, but not ready; what is wrong is listed.
 4: this machine or a toolchain failed."""
@@ -74,6 +76,17 @@ Exit code 0: written, and ready to be filed. 1: written, but not ready; what is 
     "--run",
     is_flag=True,
     help="Report what the PTX computes when it is executed on the emulator.",
+)
+@click.option(
+    "--on",
+    type=click.Choice(["emulator", "gpu"]),
+    help="With --run: what executes it. On a GPU, what the cubin of a file of PTX computes.",
+)
+@click.option(
+    "--runner",
+    type=Words(),
+    metavar="CMD",
+    help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
 )
 @click.option("--signature", metavar="KEY", help="The failure that is meant.")
 @while_option
@@ -104,6 +117,11 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     and with the flags that it names, and its numbers are judged again from stored evidence.
     """
     read_while(options["condition"])
+    if options["runner"] is not None and options["on"] == "emulator":
+        raise UsageError("--runner reaches a GPU, and --on emulator: which one is meant?")
+    if options["runner"] is not None:
+        options["on"] = GPU
+    options["run"] = options["run"] or options["on"] is not None
     named = [name for name in ("signature", "bug") if options[name] is not None]
     if options["condition"] is not None and named:
         raise UsageError(f"--{named[0]} and --while: which one is meant?")
@@ -180,6 +198,7 @@ def _gathered(
     asked_for = ["--for", options["upstream"]]
     asked_for += ["--while", spell(condition)] if condition else []
     asked_for += ["--run"] if options["run"] else []
+    asked_for += ["--on", GPU] if options["on"] == GPU else []
     asked = GatherOptions(
         words=tuple(spelled(words)),
         made_by=shlex.join(["triage", "report", *spelled(public), *asked_for]),
@@ -187,6 +206,8 @@ def _gathered(
         signature=options["signature"],
         condition=condition,
         run=options["run"],
+        on_gpu=options["on"] == GPU,
+        runner=options["runner"],
         quick=options["quick"] or options["draft_duplicates"],
         minimized=lambda row: options["minimized"] or Path("minimized") / _slug(row),
     )
@@ -226,6 +247,7 @@ def _filed(
         store=store,
         how=compile_options(options),
         tell=_teller(),
+        runner=options["runner"],
     )
     filed = run_to_the_end(file_report(dossier, filing))
     write_atomically(out / "issue.md", filed.issue.text.encode())

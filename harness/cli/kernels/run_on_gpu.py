@@ -83,6 +83,12 @@ def gpu_options(function: F) -> F:
             help="GPU: how long each takes; a kernel at its own shape, or the one that you --set.",
         ),
         click.option(
+            "--sanitize",
+            is_flag=True,
+            help="GPU: what compute-sanitizer says of each cubin: memcheck, racecheck, initcheck, "
+            "synccheck.",
+        ),
+        click.option(
             "--limit",
             type=FiniteRange(0.1, 3600),
             default=LIMIT,
@@ -102,6 +108,7 @@ def is_for_gpu(options: Mapping[str, Any]) -> bool:
         UsageError: an option of the GPU, and the emulator.
     """
     names = {"levels": "-O", "runner": "--runner", "pack": "--pack", "measure": "--measure"}
+    names["sanitize"] = "--sanitize"
     own = [word for name, word in names.items() if options[name] not in (None, False)]
     if own and options["on"] == "emulator":
         raise UsageError(f"{own[0]} is for a GPU, and --on emulator")
@@ -178,6 +185,7 @@ def run_on_gpu(
         budget=budget,
         limit=options["limit"],
         measure=options["measure"],
+        sanitize=options["sanitize"],
     )
     how = compile_options(options)
     with open_results() as store:
@@ -215,6 +223,6 @@ def _show(report: GpuReport, options: Mapping[str, Any]) -> int:
     else:
         print_said(measured_said(rows, report.device.name))
         print_said(times_said(rows, report.device.name))
-    if any(row.run.is_wrong for row in rows):
+    if any(row.run.is_wrong or any(each.errors for each in row.sanitizers) for row in rows):
         return 1
     return 4 if any(row.run is RunVerdict.NOT_RUN for row in rows) else 0

@@ -19,7 +19,9 @@ from contextlib import suppress
 from typing import IO, Any
 
 from harness.gpu.device.contents import Contents, PackError
+from harness.gpu.device.driver import DriverError
 from harness.gpu.device.pool import GpuMissingError, GpuPool
+from harness.gpu.device.sanitizing import check_cases, launch_alone
 
 __all__ = ["RESULTS", "main"]
 
@@ -69,15 +71,18 @@ def main() -> None:
     )
     parser.add_argument("--out", metavar="RESULTS", help="where the results go; default: stdout")
     parser.add_argument("--inspect", action="store_true", help="say what the pack holds")
+    parser.add_argument("--alone", type=int, metavar="N", help="launch case N once, and no more")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes at once")
     options = parser.parse_args()
     try:
         pack = Contents(sys.argv[0])
         if options.inspect:
             _inspect(pack)
+        elif options.alone is not None:
+            launch_alone(pack, options.alone)
         else:
             sys.exit(_execute(pack, options.out, options.jobs))
-    except (PackError, GpuMissingError, OSError) as error:
+    except (PackError, GpuMissingError, DriverError, IndexError, OSError) as error:
         print(f"pack: {error}", file=sys.stderr)  # noqa: T201 - a program of its own
         sys.exit(_NOT_RUN)
 
@@ -92,6 +97,8 @@ def _execute(pack: Contents, out: str | None, jobs: int | None) -> int:
         pool = GpuPool(pack, max(1, size), results.take)
         try:
             pool.run(results.begin)
+            if pack.sanitize:
+                check_cases(pack, lambda said: results.take(said, {}))
         except KeyboardInterrupt:
             return _NOT_RUN
         seconds = time.monotonic() - started
@@ -108,6 +115,8 @@ def _execute(pack: Contents, out: str | None, jobs: int | None) -> int:
 
 def _inspect(pack: Contents) -> None:
     print(f"pack {pack.sha256[:12]}: {len(pack.cases)} cases, {pack.repeats} runs each")  # noqa: T201
+    if pack.sanitize:
+        print("each case under the four tools of compute-sanitizer, where that is there")  # noqa: T201
     for group in pack.timings:
         print(f"timed in turns, {pack.samples} runs each: cases {group}")  # noqa: T201
     for number, launch in enumerate(pack.launches):

@@ -28,7 +28,7 @@ from harness.runs.entry import Entry, EntryError, read_entry
 from harness.runs.executing import Executed
 from harness.runs.judging import judge
 from harness.runs.ptx_launch import PtxLaunch
-from harness.values.run import RunVerdict
+from harness.values.run import RunRow, RunVerdict
 from harness.values.toolchain import BUNDLED, TRITON
 
 __all__ = ["MeasuredPtx"]
@@ -44,7 +44,7 @@ class MeasuredPtx:
     first; `given` is what it is launched with, and `launch` the same by the places of parameters.
     `wanted` are verdicts and signatures of the original's cubins, once they are known; `unwritten`
     is how many registers it reads that nothing may have written. `same` are the texts that go wrong
-    in the same way, and how.
+    in the same way, with the row of the accused cubin.
     """
 
     bench: Workbench
@@ -54,7 +54,7 @@ class MeasuredPtx:
     destination: Destination
     unwritten: int = 0
     wanted: tuple[tuple[RunVerdict, str | None], ...] = ()
-    same: dict[str, str] = field(default_factory=dict)
+    same: dict[str, RunRow] = field(default_factory=dict)
     _together: Together[str, tuple[Executed, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,9 +90,10 @@ class MeasuredPtx:
         if found.verdict not in _FINE:
             words = f"the PTX itself: {found.verdict.value}: {found.reason}"
             return Said(answer=Answer.OTHER, reason=words)
-        said = self._compared(await self._together.ask(text))
+        done = await self._together.ask(text)
+        said = self._compared(done)
         if said.is_same:
-            self.same[text] = said.reason
+            self.same[text] = done[0].row
         return said
 
     async def observe(self, bench: Workbench, text: str) -> tuple[Executed, ...]:

@@ -13,7 +13,7 @@ import pytest
 from local_index import LocalIndex, tool_wheel, triton_wheel
 from report_cases import CRASH, IN_TRITON, ONE_STAGE, RIGHT, WRONG
 
-from harness.report import gather
+from harness.report import gather, ways
 from harness.report.case import check_upstream
 from harness.report.dossier import Upstream
 from harness.report.facts import ptxas_facts
@@ -90,7 +90,9 @@ def test_the_history_follows_the_cases_own_version_where_the_axis_has_it(
     monkeypatch.setenv("TRIAGE_HOME", str(tmp_path / "results"))
     monkeypatch.setattr(gather, "bisect_versions", bisect)
     work: Any = SimpleNamespace(
-        store=None, how=None, options=SimpleNamespace(signature="5" * 12, run=False)
+        store=None,
+        how=None,
+        options=SimpleNamespace(signature="5" * 12, run=False, on_gpu=False, runner=None),
     )
     dossier: Any = SimpleNamespace(case=case, condition=None)
     found: Any = asyncio.run(gather._bisect(work, selection(), dossier, axis))
@@ -120,6 +122,6 @@ def test_a_report_to_triton_wants_a_kernel_that_triton_compiled() -> None:
 def test_options_with_which_blame_saw_it_right_are_workarounds() -> None:
     twice = replace(ONE_STAGE, config={"num_warps": 2, "num_stages": 1}, cell="both")
     elsewhere = replace(ONE_STAGE, target="sm_80", cell="elsewhere")
-    [way] = gather._options_that_work(WRONG, (WRONG, RIGHT, twice, elsewhere, ONE_STAGE))
+    [way] = ways.options_that_work(WRONG, (WRONG, RIGHT, twice, elsewhere, ONE_STAGE))
     assert (way.change, way.row) == ("num_stages unset -> 1", ONE_STAGE)
     assert way.evidence.startswith("emulated on these inputs: agrees with")

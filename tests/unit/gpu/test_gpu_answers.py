@@ -103,6 +103,11 @@ def timed(case: int = 0, **changes: Any) -> dict[str, Any]:
     return {"case": case, "status": "timed", "ms": [1.0, 2.0], "sm_mhz": [1980, 1980], **changes}
 
 
+def sanitized(case: int = 0, **changes: Any) -> dict[str, Any]:
+    said = {"case": case, "status": "sanitized", "tool": "memcheck", "errors": 0, "words": ""}
+    return {**said, **changes}
+
+
 def fault(case: int = 0) -> dict[str, Any]:
     return {"case": case, "run": None, "status": "fault", "code": 700, "name": "E", "words": "w"}
 
@@ -187,6 +192,11 @@ LIES = [
     ([HEAD, {**BLOB, "data": "!!!"}], "line 2"),
     ([HEAD, {**BLOB, "data": base64.b64encode(b"no zlib").decode()}], "line 2"),
     ([HEAD, timed(case=2)], "no case 2"),
+    ([HEAD, sanitized(case=2)], "no case 2"),
+    ([HEAD, sanitized(), sanitized()], "no answer of one tool"),
+    ([HEAD, sanitized(tool="leakcheck")], "no answer of one tool"),
+    ([HEAD, sanitized(errors=-1)], "says no such thing"),
+    ([HEAD, sanitized(words="x" * 2000)], "says no such thing"),
     ([HEAD, timed(), timed()], "timed already"),
     ([HEAD, timed(ms=[1.0] * 31)], "no times of 30 runs"),
     ([HEAD, timed(ms=[-1.0])], "no times of 30 runs"),

@@ -50,6 +50,7 @@ def write_pack(
     limit: float = 0.5,
     timings: list[list[int]] | None = None,
     samples: int = 1,
+    sanitize: bool = False,
     **changes: object,
 ) -> Path:
     """A pack whose "cubins" say what the fake driver does with them."""
@@ -62,7 +63,7 @@ def write_pack(
         cases.append({"name": text, "launch": 0, "entry": entry, "cubin": sha256(cubin)})
     manifest = {"pack": 1, "limit": limit, "repeats": 2, "cases": cases}
     manifest["launches"] = [launch(**changes)]
-    manifest |= {"timings": timings or [], "samples": samples}
+    manifest |= {"timings": timings or [], "samples": samples, "sanitize": sanitize}
     members = {**runner_files(), "pack.json": json.dumps(manifest).encode()}
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in members.items():
@@ -139,6 +140,57 @@ def test_each_cubin_runs_twice_on_its_inputs_and_what_it_left_comes_back(run: Ru
         # The input is as it was: it is named, and not sent.
         assert first["buffers"][1] == sha256(IN.tobytes())
     assert len([line for line in lines if "blob" in line]) == 2
+
+
+SANITIZER = """#!/bin/sh
+# compute-sanitizer --tool TOOL --print-limit N PROGRAM...: runs it, and says what the real one says.
+tool=$2
+shift 4
+"$@" || exit
+echo "========= COMPUTE-SANITIZER"
+if [ "$tool" = racecheck ]; then
+    echo "========= Error: Race reported between Write access at k+0x120"
+    echo "=========     and Read access at k+0x150 [256 hazards]"
+    echo "========= RACECHECK SUMMARY: 4 hazards displayed (4 errors, 0 warnings)"
+elif [ "$tool" = initcheck ]; then
+    echo "no such device" >&2
+else
+    echo "========= ERROR SUMMARY: 0 errors"
+fi
+"""
+
+
+def test_each_case_goes_through_four_tools_where_they_are(tmp_path: Path, driver: Path) -> None:
+    pack = write_pack(tmp_path / "case.pack", "add 1", "fault", sanitize=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "compute-sanitizer").write_text(SANITIZER)
+    (tmp_path / "bin" / "compute-sanitizer").chmod(0o755)
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    done = start(pack, driver, "--out", "results", PATH=path)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "results").read_text().splitlines()]
+    found = [line for line in lines if line.get("status") == "sanitized"]
+    said = {(line["case"], line["tool"]): (line["errors"], line["words"]) for line in found}
+    race = "Error: Race reported between Write access at k+0x120, and Read access at k+0x150"
+    for case in (0, 1):
+        assert said[case, "memcheck"] == said[case, "synccheck"] == (0, "")
+        assert said[case, "racecheck"] == (4, f"{race} [256 hazards]")
+        errors, words = said[case, "initcheck"]
+        assert errors is None
+        assert words.startswith("initcheck came to no end: ")
+    assert lines[-1]["end"] is True
+
+
+def test_without_the_tools_each_answer_says_so(tmp_path: Path, driver: Path) -> None:
+    if Path("/usr/local/cuda/bin/compute-sanitizer").exists():
+        pytest.skip("this machine has the tools")
+    pack = write_pack(tmp_path / "case.pack", "add 1", sanitize=True)
+    done = start(pack, driver, "--out", "results", PATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "results").read_text().splitlines()]
+    found = [line for line in lines if line.get("status") == "sanitized"]
+    assert [line["errors"] for line in found] == [None] * 4
+    assert {line["words"] for line in found} == {"no compute-sanitizer on this machine"}
 
 
 def test_a_fault_a_crash_or_a_hang_costs_itself_only(run: Run) -> None:
