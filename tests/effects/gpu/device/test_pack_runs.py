@@ -143,7 +143,7 @@ def test_each_cubin_runs_twice_on_its_inputs_and_what_it_left_comes_back(run: Ru
 
 
 SANITIZER = """#!/bin/sh
-# compute-sanitizer --tool TOOL --print-limit N PROGRAM...: runs it, and says what the real one says.
+# compute-sanitizer --tool TOOL --print-limit N PROGRAM...: runs it, says what the real one says.
 tool=$2
 shift 4
 "$@" || exit
