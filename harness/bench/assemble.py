@@ -228,7 +228,9 @@ async def _disassemble(
     folder = bench.hub.new_folder("inspect")
     with scratch_disk():
         (folder / "kernel.cubin").write_bytes(data)
-    for words in (["-ndf", "-c"], ["-c"]):
+    # Without a stack there are no spills to mark: the fast way will most often do.
+    has_stack = any(entry.stack or entry.max_stack for entry in inspection.cubin.entries)
+    for words in (["-c"],) if has_stack else (["-ndf", "-c"], ["-c"]):
         async with bench.slot():
             end = await bench.hub.execute(
                 [nvdisasm.path, *words, "kernel.cubin"], folder=folder, limits=bench.limits

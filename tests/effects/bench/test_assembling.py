@@ -19,6 +19,7 @@ from harness.bench.bench import Workbench, has_died, still_valid
 from harness.frontends.triton.ptx_reading import read_stored_ptx
 from harness.frontends.triton.sessions import TritonSessions
 from harness.processes.hub import FILE_SIZE, Hub, ResourceLimits
+from harness.ptxas.cubin import Cubin, read_cubin
 from harness.store.files.artifacts import DamagedArtifactError
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError
@@ -318,12 +319,28 @@ def test_an_nvdisasm_that_was_killed_is_asked_again(
 
 
 @pytest.mark.parametrize(
-    ("code", "asked"),
-    [("IADD3 R1, R2, R3, RZ ;", ["-ndf -c"]), ("LDL R1, [R2] ;", ["-ndf -c", "-c"])],
+    ("stack", "code", "asked"),
+    [
+        (0, "IADD3 R1, R2, R3, RZ ;", ["-ndf -c"]),
+        (None, "IADD3 R1, R2, R3, RZ ;", ["-ndf -c"]),
+        (0, "BRX R2 -0x10 ;", ["-ndf -c", "-c"]),
+        (None, "LDL R1, [R2] ;", ["-ndf -c", "-c"]),
+        (256, "LDL R1, [R2] ;", ["-c"]),
+    ],
 )
 def test_the_slow_analysis_is_left_to_code_that_it_can_annotate(
-    bench: Bench, tmp_path: Path, code: str, asked: list[str]
+    bench: Bench,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stack: int | None,
+    code: str,
+    asked: list[str],
 ) -> None:
+    def read(data: bytes) -> Cubin:
+        [entry, *_] = read_cubin(data).entries
+        return Cubin(target=80, entries=(replace(entry, stack=stack, max_stack=stack),))
+
+    monkeypatch.setattr("harness.bench.assemble.read_cubin", read)
     tool = tmp_path / "nvdisasm"
     text = f".text.one:\n        /*0000*/                   {code}\n"
     tool.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\nprintf "%s" "{text}"\n')
