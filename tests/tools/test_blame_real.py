@@ -94,6 +94,7 @@ def test_what_every_triton_refuses_is_the_kernels(module_triage: Triage) -> None
     assert {entry["ptxas"] for entry in found["grid"]} == {None}
 
 
+@pytest.mark.long
 def test_a_limit_of_the_target_is_the_kernels(module_triage: Triage) -> None:
     words = ["--kernel", "verdict_out_of_resources_shared_memory"]
     words += ["--triton", "3.6.0", "--triton", "3.8.0", "--ptxas", "13.1.115", "--ptxas", "13.3.33"]

@@ -178,7 +178,8 @@ def test_raw_ptx_shows_the_same_history(module_triage: Triage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "shared", "limit"), [("90a", 255512, 232448), ("120a", None, 101376)]
+    ("target", "shared", "limit"),
+    [("90a", 255512, 232448), pytest.param("120a", None, 101376, marks=pytest.mark.long)],
 )
 def test_shared_memory_overflow_is_told_at_compile_time(
     module_triage: Triage, target: str, shared: int | None, limit: int
@@ -195,7 +196,8 @@ def test_shared_memory_overflow_is_told_at_compile_time(
     assert f"{limit:,} B" in row["reason"]
 
 
-@pytest.mark.parametrize("version", [pytest.param("3.8.0", marks=pytest.mark.long), "3.9.0"])
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["3.8.0", "3.9.0"])
 def test_newer_tritons_halve_the_tensor_memory_of_one_stage(
     module_triage: Triage, version: str
 ) -> None:

@@ -95,7 +95,7 @@ def imports_of(text: str) -> list[str]:
 
 EXPORTED = [
     (f"{KERNELS / 'small.py'}::add", "3.2.0"),
-    (f"{KERNELS / 'small.py'}::add", "3.9.0"),
+    pytest.param(f"{KERNELS / 'small.py'}::add", "3.9.0", marks=pytest.mark.long),
     (f"{KERNELS / 'tensors.py'}::fill", LATE),
     (f"{KERNELS / 'descriptors.py'}::on_host", LATE),
     pytest.param("mamba3_siso_fwd", LATE, marks=pytest.mark.long),
@@ -226,6 +226,7 @@ def test_a_failure_as_a_file_of_a_few_lines(
     assert repro(folder, None) == 125
 
 
+@pytest.mark.long
 def test_a_triton_that_works_holds_the_failure(triage: Triage) -> None:
     """Triton 3.5 - 3.7 refuse this kernel; the newer one beside triage goes on compiling it."""
     kernel = str(KERNELS / "reported" / "dot_of_bytes.py")

@@ -159,6 +159,7 @@ def test_a_patch_with_which_the_file_cannot_be_imported_is_not_shown(triage: Tri
     assert "prune_configs_by" in said
 
 
+@pytest.mark.long
 def test_a_kernel_without_a_tuner_gets_options(module_triage: Triage) -> None:
     words = ["--kernel", f"{FILE}::alone", "--sm", "90a", *TRITON, "--change", "config"]
     found = workaround(module_triage, *words, "--budget", "10m")
