@@ -17,6 +17,7 @@ REPORTS = Path(__file__).parent.parent / "reports"
 FILED = {
     "c7907": Upstream.NVIDIA,
     "c7907-newest": Upstream.NVIDIA,
+    "fold-prmt-sign": Upstream.NVIDIA,
     "trap-stub": Upstream.TRITON,
     "mamba-904": Upstream.PROJECT,
     "register-collapse": Upstream.TRITON,
@@ -40,8 +41,8 @@ def test_a_report_passes_the_gate_and_has_the_files_that_it_names(name: str) -> 
     )
     required = tuple(REQUIRED[FILED[name]])
     assert inspect_report(issue, files, required=required, private=private) == []
-    sums = dict(re.findall(r"^\| `([\w.]+)` \| `([0-9a-f]{64})` \|", issue, re.MULTILINE))
+    sums = dict(re.findall(r"^\| `([\w.-]+)` \| `([0-9a-f]{64})` \|", issue, re.MULTILINE))
     assert {file: hashlib.sha256(data).hexdigest() for file, data in files.items()} == sums
     assert "repro.sh" in files
-    # What was executed has a launch in the place of a script for reducers.
-    assert {"test.sh", "kernel.py"} & set(files)
+    # What was executed or launched has a launch in the place of a script for reducers.
+    assert {"test.sh", "kernel.py", "repro.py"} & set(files)

@@ -2,20 +2,23 @@
 # One trip to a machine with a GPU, in the root of a checkout: what only a GPU shows, in one run. Every
 # step leaves its results under $OUT as they come, and one that fails costs itself.
 # .device-carry/ holds what that machine has not: wheels/ (Python packages), ptxas.tar.xz (a folder
-# `toolchains` of the cache with ptxas 13.0.88 and 13.5.37), packs/*.pack (`triage ... --pack`).
+# `toolchains` of the cache with ptxas 13.0.88 and 13.5.37), index/ (of the cache), packs/*.pack
+# (`triage ... --pack`). CASES names what is reduced, MORE a command that is run in the end.
 set -u
 OUT=${OUT:-/tmp/out}
 carried=$PWD/.device-carry
-export PYTHONPATH=/tmp/site:$PWD TRIAGE_CACHE_DIR=/tmp/cache TRIAGE_OFFLINE=1 PYTHONUNBUFFERED=1
+export PYTHONPATH=$PWD TRIAGE_CACHE_DIR=/tmp/cache TRIAGE_OFFLINE=1 PYTHONUNBUFFERED=1
 mkdir -p "$OUT" /tmp/cache /tmp/work
 began=$(date +%s)
 say() { echo "[$(($(date +%s) - began)) s] $*"; }
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm --format=csv,noheader
 uname -r
-python3 -m pip install -q --no-index --no-deps --target /tmp/site "$carried"/wheels/*.whl 2>&1 | tail -1
-# Only names where a program lies that downloads: nothing is downloaded here.
-mkdir -p /tmp/site/uv && [ -e /tmp/site/uv/__init__.py ] || echo 'def find_uv_bin(): raise FileNotFoundError("uv")' >/tmp/site/uv/__init__.py
+python3 -m pip install -q --no-index --no-deps --root-user-action ignore "$carried"/wheels/*.whl 2>&1 | tail -1
+# Only the name of the program that downloads: nothing is downloaded here.
+site=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+python3 -c 'import uv' 2>/dev/null || echo 'def find_uv_bin(): raise FileNotFoundError("uv")' >"$site/uv.py"
+[ ! -d "$carried/index" ] || cp -r "$carried/index" /tmp/cache/
 tar xJf "$carried/ptxas.tar.xz" -C /tmp/cache
 say "installed"
 
@@ -25,7 +28,7 @@ for pack in "$carried"/packs/*.pack; do
     say "$(basename "$pack"): exit code $?"
 done
 
-cases=${CASES:-"fold_prmt_sign fold_sat_undone fold_or_skipped fold_bfind_none"}
+cases=${CASES-"fold_prmt_sign fold_sat_undone fold_or_skipped fold_bfind_none"}
 for case in $cases; do
     (
         cd /tmp/work || exit
