@@ -1,0 +1,61 @@
+"""`triage report --run --on gpu`: real ptxas and emulator; a runner folds PTX wrongly."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Triage
+
+pytestmark = pytest.mark.tools
+
+RUNNER = shlex.join([sys.executable, str(Path(__file__).parents[1] / "fakes" / "gpu_runner")])
+# At every level but -O0, by this ptxas alone.
+FOLDS = "folds=13.0.88(?!,-O0)=>sub.sat.s32=>sub.s32"
+WORDS = ["--kernel", "fold_sat_undone", "--ptxas", "13.0.88", "--run", "--runner", RUNNER]
+
+
+def reported(triage: Triage, *words: str, upstream: str = "nvidia") -> tuple[int, str, str]:
+    env = {**triage.env, "FAKE_RUNNER": FOLDS}
+    argv = ["report", *WORDS, "--for", upstream, "--out", "case", *words]
+    done = replace(triage, env=env)(*argv, timeout=1800)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_values_and_device_are_in_it_and_what_is_missing_keeps_it_back(triage: Triage) -> None:
+    code, out, said = reported(triage, "--quick", "--json")
+    assert code == 1, said
+    document: dict[str, Any] = json.loads(out)
+    assert document["title"].startswith("ptxas 13.0.88: fold_sat_undone assembles to a cubin that")
+    assert "launched on Emulated GPU: 28 of 128 elements of out differ" in document["body"]
+    assert "| `out` (u32) | 28 of 128 |" in document["body"]
+    assert "| 2663305082 | 2571558424 |" in document["body"]
+    kinds = {each["kind"] for each in document["defects"]}
+    # Each statement was checked by launching it again; only pieces are missing.
+    assert "claim" not in kinds
+    assert "missing" in kinds
+    assert document["statements_checked"] == document["statements"]
+    again = " ".join(each["command"] for each in document["missing"])
+    assert "--run --on gpu" in again
+
+
+def test_only_nvidia_hears_of_cubins_that_disagree(triage: Triage) -> None:
+    code, _, said = reported(triage, "--quick", upstream="project")
+    assert code == 2
+    assert "report it with --for nvidia" in said
+
+
+@pytest.mark.long
+def test_the_whole_report_passes_its_gate(triage: Triage) -> None:
+    code, out, said = reported(triage)
+    assert code == 0, out + said
+    assert "all of these are true" in out
+    with tarfile.open(triage.folder / "case" / "bundle.tar.gz") as bundle:
+        names = {Path(each.name).name for each in bundle}
+    assert {"min.ptx", "launch.json", "original.ptx", "repro.py", "repro.sh"} <= names
