@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 from conftest import Triage
+from elftools.elf.elffile import ELFFile
 
 pytestmark = [pytest.mark.tools, pytest.mark.long]
 
@@ -78,3 +82,50 @@ def test_upstreams_step_kernel(module_triage: Triage, version: str) -> None:
     (row,) = module_triage.compile(*words, code=0)["cells"]
     assert (row["n_regs"], row["threads"], row["shared"]) == (168, 64, 39_936)
     assert (row["spill_stores"], row["spill_loads"]) == (0, 0)
+
+
+EMBEDDED = """\
+import sys
+import cutlass
+import cutlass.cute as cute
+from cutlass.cute.runtime import make_fake_compact_tensor
+
+sys.path.insert(0, sys.argv[1])
+from kernels import stir
+
+given = [make_fake_compact_tensor(cutlass.Float32, (1024 * 96,)) for _ in range(2)]
+options = f"--gpu-arch sm_90a --keep-cubin --keep-ptx --dump-dir {sys.argv[2]}"
+try:
+    cute.compile(stir, *given, 96, 8, options=options)
+except Exception:
+    pass  # there is no driver, which it finds out when all is written
+"""
+
+
+def machine_code(cubin: Path) -> dict[str, bytes]:
+    with cubin.open("rb") as file:
+        sections = ELFFile(file).iter_sections()
+        return {each.name: each.data() for each in sections if each.name.startswith(".text.")}
+
+
+@pytest.mark.parametrize("version", ["4.5.2", "4.8.1"])
+def test_the_ptxas_beside_it_does_what_the_one_inside_does(
+    module_triage: Triage, version: str
+) -> None:
+    words = ("--kernel", "cutedsl_sick_spills", "--sm", "90a")
+    module_triage.compile(*words, "--compiler", f"cutedsl=={version}", code=0)
+    cache = Path(module_triage.env["TRIAGE_CACHE_DIR"])
+    (venv,) = cache.glob(f"toolchains/cutedsl-{version}-*/venv")
+    (ptxas,) = venv.glob("lib/python*/site-packages/nvidia/cu*/bin/ptxas")
+    folder = module_triage.folder / f"embedded-{version}"
+    folder.mkdir()
+    (folder / "embedded.py").write_text(EMBEDDED)
+    kernels = Path(__file__).parent.parent.parent / "repros" / "cutedsl_verdicts"
+    python = [str(venv / "bin" / "python"), "-B", str(folder / "embedded.py")]
+    subprocess.run([*python, str(kernels), str(folder)], check=True, timeout=300)
+    (inside,), (ptx,) = folder.glob("*.cubin"), folder.glob("*.ptx")
+    beside = folder / "beside.cubin"
+    subprocess.run([str(ptxas), "-arch=sm_90a", str(ptx), "-o", str(beside)], check=True)
+    code = machine_code(inside)
+    assert len(code) == 1
+    assert code == machine_code(beside)

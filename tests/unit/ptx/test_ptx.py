@@ -295,3 +295,11 @@ def test_hostile_text_is_read_in_linear_time(unit: str, head: str) -> None:
         body_sha256(text)
 
     assert_linear(read, 60_000)
+
+
+def test_the_end_of_a_string_of_c_is_no_binary_data() -> None:
+    """As CuTe DSL writes PTX that it is asked to keep; ptxas takes it."""
+    text = HEAD + ".entry k()\n{\n\tret;\n}\n"
+    assert read_ptx(text + "\0") == read_ptx(text)
+    with pytest.raises(PtxError, match="binary data"):
+        read_ptx(text + "\0more")
