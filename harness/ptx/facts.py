@@ -117,7 +117,7 @@ def read_ptx(text: str, entry: str | None = None) -> PtxFacts:
         PtxError: no `.version` or `.target` at the start, binary data, or no such entry.
     """
     # Some compilers write the end of a string of C, and ptxas takes it (`CUTE_DSL_KEEP=ptx`).
-    if "\0" in text.rstrip("\0"):
+    if "\0" in text.removesuffix("\0"):
         raise PtxError("not PTX: it holds binary data")
     clean = blank_opaque(text)
     version, target = _header(clean)

@@ -46,7 +46,7 @@ def lower(record: Any, folder: Path, target: str) -> None:
                 result["error"]["message"] += f"\n{error.__cause__}"[:10_000]
         for found in sorted(folder.glob("dump*.ptx")):
             # As a string of C, with its end.
-            (folder / "kernel.ptx").write_bytes(found.read_bytes().rstrip(b"\0"))
+            (folder / "kernel.ptx").write_bytes(found.read_bytes().removesuffix(b"\0"))
     if result["error"]:
         result["error"]["message"] = _COLOURS.sub("", result["error"]["message"])
     result["seconds"] = {result["stage"]: time.perf_counter() - started}
