@@ -28,12 +28,12 @@ _OLDEST = Version("4.4.0")
 # Until 4.5 one package held the libraries.
 _BASE, _SPLIT = f"{_NAME}-libs-base", (f"{_NAME}-libs-core", f"{_NAME}-libs-cu12")
 _SPLIT_SINCE = Version("4.6.0")
-# Up to each version, the package and the release of the ptxas that it has inside. The last row is
-# for what is newer, too.
+# Up to each version, the package and the build of the ptxas that it has inside; the wheel of that
+# build, or the next of its release, goes with it. The last row is for what is newer, too.
 _PTXAS_OF = (
-    (Version("4.5.99"), "nvidia-cuda-nvcc-cu12", "==12.9.*"),
-    (Version("4.7.99"), "nvidia-cuda-nvcc", "==13.3.*"),
-    (None, "nvidia-cuda-nvcc", "==13.4.*"),
+    (Version("4.5.99"), "nvidia-cuda-nvcc-cu12", ">=12.9.83,<12.10"),
+    (Version("4.7.99"), "nvidia-cuda-nvcc", ">=13.3.27,<13.4"),
+    (None, "nvidia-cuda-nvcc", ">=13.4.59,<13.5"),
 )
 # tvm-ffi is declared by no version, and needed by launch code that passes torch's tensors directly.
 _PARTNERS = {
@@ -79,15 +79,19 @@ def declared_environment(version: str) -> Environment:
 
 
 def _partners(wanted: Version) -> Iterator[PackagePin]:
-    ptxas = next(each for each in _PTXAS_OF if each[0] is None or wanted <= each[0])
-    for name, spec in {ptxas[1]: ptxas[2], **_PARTNERS}.items():
-        fits = [
-            each.version
-            for each in wheels(name)
-            if SpecifierSet(spec).contains(each.version, prereleases=False)
-        ]
-        if not fits:
-            raise InfrastructureError(
-                f"the package index has no {name}{spec}, which goes with {TITLE} {wanted}"
-            )
-        yield PackagePin(name=name, version=str(max(fits)))
+    rows = (each for each in _PTXAS_OF if each[0] is None or wanted <= each[0])
+    _, ptxas, build = next(rows)
+    yield PackagePin(name=ptxas, version=str(min(_fitting(ptxas, build, wanted))))
+    for name, spec in _PARTNERS.items():
+        yield PackagePin(name=name, version=str(max(_fitting(name, spec, wanted))))
+
+
+def _fitting(name: str, spec: str, wanted: Version) -> list[Version]:
+    """The versions of a partner that a specifier names."""
+    known = [each.version for each in wheels(name)]
+    fits = [each for each in known if SpecifierSet(spec).contains(each, prereleases=False)]
+    if not fits:
+        raise InfrastructureError(
+            f"the package index has no {name}{spec}, which goes with {TITLE} {wanted}"
+        )
+    return fits

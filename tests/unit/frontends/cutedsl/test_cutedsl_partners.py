@@ -12,7 +12,7 @@ from harness.values.errors import InfrastructureError, UsageError
 OFFERED = {
     "nvidia-cutlass-dsl": ("4.3.5", "4.4.2", "4.5.2", "4.6.3", "4.8.1", "5.0"),
     "nvidia-cuda-nvcc-cu12": ("12.8.93", "12.9.41", "12.9.86"),
-    "nvidia-cuda-nvcc": ("13.3.33", "13.3.73", "13.4.92", "13.5.37"),
+    "nvidia-cuda-nvcc": ("13.3.33", "13.3.73", "13.4.59", "13.4.92", "13.5.37"),
     "cuda-bindings": ("12.6.2", "13.5.0"),
     "cuda-pathfinder": ("1.9.0",),
     "protobuf": ("7.36.2",),
@@ -39,9 +39,9 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, ...]]:
     [
         ("4.4.2", 1, "nvidia-cuda-nvcc-cu12==12.9.86"),
         ("4.5.2", 1, "nvidia-cuda-nvcc-cu12==12.9.86"),
-        ("4.6.3", 3, "nvidia-cuda-nvcc==13.3.73"),
-        ("4.8.1", 3, "nvidia-cuda-nvcc==13.4.92"),
-        ("5.0", 3, "nvidia-cuda-nvcc==13.4.92"),
+        ("4.6.3", 3, "nvidia-cuda-nvcc==13.3.33"),
+        ("4.8.1", 3, "nvidia-cuda-nvcc==13.4.59"),
+        ("5.0", 3, "nvidia-cuda-nvcc==13.4.59"),
     ],
 )
 def test_its_libraries_and_a_ptxas_of_its_release(
