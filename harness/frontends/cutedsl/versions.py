@@ -1,7 +1,6 @@
-"""CuTe DSL's versions, and what goes with each: its libraries, and a ptxas of its release of CUDA.
+"""CuTe DSL's versions, and what goes with each: its libraries, and a ptxas like the one inside them.
 
-Its own ptxas is linked into its libraries and cannot be called by itself. The headers of the PTX
-that each version generates say of which release of CUDA it is.
+That one cannot be called by itself. The header of the PTX names the NVVM, which is another release.
 """
 
 from __future__ import annotations
@@ -28,13 +27,9 @@ _OLDEST = Version("4.4.0")
 # Until 4.5 one package held the libraries.
 _BASE, _SPLIT = f"{_NAME}-libs-base", (f"{_NAME}-libs-core", f"{_NAME}-libs-cu12")
 _SPLIT_SINCE = Version("4.6.0")
-# Up to each version, the package and the build of the ptxas that it has inside; the wheel of that
-# build, or the next of its release, goes with it. The last row is for what is newer, too.
-_PTXAS_OF = (
-    (Version("4.5.99"), "nvidia-cuda-nvcc-cu12", ">=12.9.83,<12.10"),
-    (Version("4.7.99"), "nvidia-cuda-nvcc", ">=13.3.27,<13.4"),
-    (None, "nvidia-cuda-nvcc", ">=13.4.59,<13.5"),
-)
+# The ptxas inside the libraries for CUDA 12, whatever NVVM they have (12.9 up to 4.5, 13.3 up to 4.7,
+# then 13.4): 12.9.83. The wheel of the same release that is next generates the same machine code.
+_PTXAS, _PTXAS_BUILD = "nvidia-cuda-nvcc-cu12", ">=12.9.83,<12.10"
 # tvm-ffi is declared by no version, and needed by launch code that passes torch's tensors directly.
 _PARTNERS = {
     "cuda-bindings": ">=12.8",
@@ -79,9 +74,7 @@ def declared_environment(version: str) -> Environment:
 
 
 def _partners(wanted: Version) -> Iterator[PackagePin]:
-    rows = (each for each in _PTXAS_OF if each[0] is None or wanted <= each[0])
-    _, ptxas, build = next(rows)
-    yield PackagePin(name=ptxas, version=str(min(_fitting(ptxas, build, wanted))))
+    yield PackagePin(name=_PTXAS, version=str(min(_fitting(_PTXAS, _PTXAS_BUILD, wanted))))
     for name, spec in _PARTNERS.items():
         yield PackagePin(name=name, version=str(max(_fitting(name, spec, wanted))))
 
