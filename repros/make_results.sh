@@ -38,6 +38,14 @@ table 'One kernel for each verdict' \
     'Small kernels of our own, each on the target where its verdict is seen.' \
     --kernel 'verdict_*' --timeout 20 --memory 1
 
+# Registers of each thread, dynamic shared memory of a block (TileLang's own data: ptxas never sees
+# it), and the warps that an SM has room for.
+for kernel in fwd bwd_fwd bwd_bwd; do
+    table "Mamba-3 MIMO in TileLang: $kernel" \
+        "Upstream's own launch code (H 16, G 1, N 64, P 64, R 4, chunk 16), on the TileLang that it pins." \
+        --kernel "mamba3_mimo_$kernel" --sm 90a --timeout 1800
+done
+
 table 'A chunk scan, config by config' \
     'Occupancy, what limits it, and the instruction mix (tensor : vector : special : memory : local), by config.' \
     --kernel chunk_scan_dstate --sm 80 --sm 90a --sm 100a --sm 120a
