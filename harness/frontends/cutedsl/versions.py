@@ -27,8 +27,8 @@ _OLDEST = Version("4.4.0")
 # Until 4.5 one package held the libraries.
 _BASE, _SPLIT = f"{_NAME}-libs-base", (f"{_NAME}-libs-core", f"{_NAME}-libs-cu12")
 _SPLIT_SINCE = Version("4.6.0")
-# The ptxas inside the libraries for CUDA 12 is 12.9.83, whatever NVVM they have (12.9 up to 4.5, 13.3
-# up to 4.7, then 13.4). The next wheel of its release generates the same machine code.
+# The ptxas inside the libraries for CUDA 12 is 12.9.83, whatever NVVM they have (12.9 up to 4.5,
+# 13.3 up to 4.7, then 13.4). The next wheel of its release generates the same machine code.
 _PTXAS, _PTXAS_BUILD = "nvidia-cuda-nvcc-cu12", ">=12.9.83,<12.10"
 # tvm-ffi is declared by no version, and needed by launch code that passes torch's tensors directly.
 _PARTNERS = {
