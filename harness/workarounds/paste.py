@@ -1,4 +1,4 @@
-"""What a user types to have a workaround: environment, packages, arguments."""
+"""What a user types to have a workaround (environment, packages, arguments), and what it is for."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ from collections.abc import Sequence
 
 from harness.frontends.base import PlannedCell
 from harness.frontends.registry import front_end
+from harness.ptxas.options import option_of
+from harness.values.limits import limits_of
 from harness.values.toolchain import BUNDLED, PTXAS
-from harness.workarounds.settings import SettingKind, SettingStep
-from harness.workarounds.trials import OPTIONS_ARGUMENT, OPTIONS_VARIABLE, Attempt, OptionWay
+from harness.workarounds.settings import SettingKind, SettingStep, without
+from harness.workarounds.trials import (
+    OPTIONS_ARGUMENT,
+    OPTIONS_VARIABLE,
+    Attempt,
+    OptionWay,
+    Trials,
+)
+from harness.workarounds.words import explain, explain_step
 
-__all__ = ["paste_lines", "ptxas_environment"]
+__all__ = ["explained", "paste_lines", "ptxas_environment"]
 
 # Where a wheel puts its ptxas has changed with its major version; its list of files says it.
 _LOCATE = (
@@ -75,3 +84,20 @@ def ptxas_environment(package: str, version: str) -> list[str]:
         # Tritons that bundle two of them ask this variable for newer GPUs.
         f"export {_VARIABLES[1]}=${_VARIABLES[0]}",
     ]
+
+
+def explained(trials: Trials, proof: Attempt) -> tuple[str, ...]:
+    """What the whole brings, and what each step of it is for, where that was seen."""
+    steps = trials.steps(proof.setting)
+    home = trials.done[trials.origin.setting.key]
+    limits = limits_of(trials.target.capability)
+    option = option_of(proof.setting.flags) or proof.setting.edit
+    about = [f"{option.words}: {option.meaning}"] if option else []
+    if len(steps) == 1:
+        return (explain_step(steps[0], home.row, proof.row, limits), *about)
+    lines = [*about, f"together: {explain(home.row, proof.row)}"]
+    for step in steps:
+        undone = trials.done.get(without(proof.setting, step, trials.origin.setting).key)
+        if undone:
+            lines.append(explain_step(step, undone.row, proof.row, limits))
+    return tuple(lines)

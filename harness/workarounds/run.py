@@ -17,7 +17,6 @@ from harness.frontends.registry import front_end
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import follow
 from harness.processes.hub import Hub
-from harness.ptxas.options import option_of
 from harness.store.store import Store
 from harness.values.errors import (
     EmptySelectionError,
@@ -26,7 +25,6 @@ from harness.values.errors import (
     UsageError,
 )
 from harness.values.kernel import Scalar
-from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR
 from harness.values.verdict import VerdictKind
@@ -35,12 +33,11 @@ from harness.workarounds.executed import EXECUTED_KINDS, Executions, emulated_nu
 from harness.workarounds.keeping import keep
 from harness.workarounds.measured import measure_candidates
 from harness.workarounds.numerics import Judge
-from harness.workarounds.paste import paste_lines
+from harness.workarounds.paste import explained, paste_lines
 from harness.workarounds.result import Candidate, Equivalence, Patch, WorkaroundReport
 from harness.workarounds.search import explore
 from harness.workarounds.settings import Setting, SettingKind, SettingStep, UserSetting, without
 from harness.workarounds.trials import Attempt, Trials
-from harness.workarounds.words import explain, explain_step
 
 if TYPE_CHECKING:
     from harness.gpu.timed_launches import GpuWay
@@ -370,7 +367,7 @@ async def _proved(
                 steps=steps,
                 row=proof.row,
                 is_listed=each.setting.config in own,
-                explanation=_explanation(trials, proof),
+                explanation=explained(trials, proof),
                 numerics=numerics,
                 paste=paste_lines(steps, proof),
             )
@@ -388,20 +385,3 @@ async def _prove(trials: Trials, each: Attempt) -> Attempt | str:
     except TriageError as error:
         return str(error)
     return proof or "the launch does not make this config"
-
-
-def _explanation(trials: Trials, proof: Attempt) -> tuple[str, ...]:
-    """What the whole brings, and what each step of it is for, where that was seen."""
-    steps = trials.steps(proof.setting)
-    home = trials.done[trials.origin.setting.key]
-    limits = limits_of(trials.target.capability)
-    option = option_of(proof.setting.flags) or proof.setting.edit
-    about = [f"{option.words}: {option.meaning}"] if option else []
-    if len(steps) == 1:
-        return (explain_step(steps[0], home.row, proof.row, limits), *about)
-    lines = [*about, f"together: {explain(home.row, proof.row)}"]
-    for step in steps:
-        undone = trials.done.get(without(proof.setting, step, trials.origin.setting).key)
-        if undone:
-            lines.append(explain_step(step, undone.row, proof.row, limits))
-    return tuple(lines)
