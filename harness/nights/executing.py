@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from harness.bench.bench import TimeIsUpError
 from harness.cells.plan import plan_launch
 from harness.cells.run import CapturePlace, Run
 from harness.frontends.base import PlannedCell
 from harness.frontends.registry import front_end
+from harness.gpu.evaluating import OnGpu
+from harness.gpu.places import Destination, place_of
 from harness.nights.steering import MatrixSteering, coordinates_of
 from harness.runs.executing import Executed, keep_execution
+from harness.runs.raw_ptx import inputs_of
 from harness.runs.same_inputs import SameInputs
 from harness.values.errors import TriageError
 
-__all__ = ["execute_places"]
+__all__ = ["execute_places", "launch_places"]
 
 
 async def execute_places(
@@ -28,13 +32,41 @@ async def execute_places(
     left to the compilers.
     """
     executable = [place for place in places if _is_executable(place)]
-    for number, place in enumerate(executable):
+    await _each(run, steering, executable, partial(_execute, run, steering))
+
+
+async def launch_places(
+    run: Run, steering: MatrixSteering, places: Sequence[CapturePlace], runner: str | None
+) -> None:
+    """Launch what the matrix wants of these places on a GPU, as `triage run --on gpu` does.
+
+    As `execute_places`; files of PTX whose repro names inputs are launched, too.
+
+    Raises:
+        InfrastructureError: there is no GPU.
+    """
+    launch = partial(_launch, run, steering, place_of(runner))
+    wanted = [
+        place
+        for place in places
+        if _is_executable(place) or (place.selection.repro.ptx and place.selection.repro.inputs)
+    ]
+    await _each(run, steering, wanted, launch)
+
+
+async def _each(
+    run: Run,
+    steering: MatrixSteering,
+    places: Sequence[CapturePlace],
+    execute: Callable[[CapturePlace], Awaitable[None]],
+) -> None:
+    for number, place in enumerate(places):
         if steering.is_time_up():
-            for _ in executable[number:]:
+            for _ in places[number:]:
                 steering.left(None)
             return
         try:
-            await _execute(run, steering, place)
+            await execute(place)
         except TimeIsUpError:
             steering.left(None)
         except TriageError as error:
@@ -74,6 +106,44 @@ async def _execute(run: Run, steering: MatrixSteering, place: CapturePlace) -> N
     finally:
         if plan.session:
             await bench.sessions.close(plan.session)
+
+
+async def _launch(
+    run: Run, steering: MatrixSteering, destination: Destination, place: CapturePlace
+) -> None:
+    bench = run.bench
+    selection = replace(
+        place.selection,
+        launches=(place.launch,),
+        targets=(place.target,),
+        compilers=(place.compiler,),
+    )
+    if not selection.repro.ptx:
+        selection = SameInputs.small(selection)
+    launch = selection.launches[0]
+    plan = await plan_launch(bench, selection, place.target, place.compiler, launch)
+    cells = [cell for cell in plan.cells if _is_wanted(steering, place, cell)]
+    launched = OnGpu(
+        bench=bench,
+        selection=selection,
+        inputs=inputs_of(selection.repro),
+        destination=destination,
+        tell=run.progress.capturing,
+        command="",
+    )
+    run.progress.planned(len(cells))
+
+    async def one(cell: PlannedCell) -> None:
+        done = await launched.execute(bench, cell)
+        keep_execution(bench.store, run.run, done)
+        run.progress.done(done.done.row)
+
+    try:
+        await asyncio.gather(*(one(cell) for cell in cells))
+    finally:
+        for session in {plan.session, *launched.sessions()} - {None}:
+            assert session is not None
+            await bench.sessions.close(session)
 
 
 def _is_wanted(steering: MatrixSteering, place: CapturePlace, cell: PlannedCell) -> bool:

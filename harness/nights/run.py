@@ -50,7 +50,8 @@ __all__ = [
 class MatrixOptions:
     """Which part of a matrix, and how to work: `max_time` is in seconds; `run` executes, too.
 
-    Shards with the same `night` are one run, and compared with others when they are merged.
+    With `on_gpu` cubins are launched there; `runner` is a command that reaches the GPU. Shards with
+    the same `night` are one run, and compared with others when they are merged.
     """
 
     only: Sequence[Selector] = ()
@@ -58,6 +59,8 @@ class MatrixOptions:
     night: str | None = None
     max_time: float | None = None
     run: bool = False
+    on_gpu: bool = False
+    runner: str | None = None
     work: CompileOptions = field(default_factory=CompileOptions)
 
     @property
@@ -162,7 +165,11 @@ async def run_matrix(
         matter = open_matter(bench, plan, options, progress, run_id)
         captures = _in_order(matter)
         await work_off(matter.run, plan.places, captures)
-        if options.run:
+        if options.on_gpu:
+            from harness.nights.executing import launch_places  # noqa: PLC0415 - as below
+
+            await launch_places(matter.run, matter.steering, plan.places, options.runner)
+        elif options.run:
             from harness.nights.executing import execute_places  # noqa: PLC0415 - the emulator: 0.2 s
 
             await execute_places(matter.run, matter.steering, plan.places)

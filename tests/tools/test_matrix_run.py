@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
+import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,3 +46,24 @@ def test_a_night_says_what_is_compiled_and_what_is_computed(triage: Triage) -> N
     second = night(triage, code=0)
     assert second["cells"] == first["cells"]
     assert second["unexpected"] == 0
+
+
+def test_a_night_launches_cubins_on_a_gpu(triage: Triage) -> None:
+    (triage.folder / "matrix.yaml").write_text(FOLDS)
+    runner = shlex.join([sys.executable, str(HERE / "fakes" / "gpu_runner")])
+    env = {**triage.env, "FAKE_RUNNER": "folds=13.0.88(?!,-O0)=>sub.sat.s32=>sub.s32"}
+    words = ["matrix", "run", "--run", "--runner", runner, "--json"]
+    done = replace(triage, env=env)(*words, timeout=600)
+    assert done.returncode == 1, done.stderr + done.stdout[-2000:]
+    found = json.loads(done.stdout)
+    assert found["cells"] == {"ok": 2, "right": 1, "wrong_result": 1}
+    [bug] = json.loads(triage("bugs", "--json").stdout)["bugs"]
+    assert (bug["kind"], bug["kernels"]) == ("wrong_result", {"fold_sat_undone": 1})
+
+
+FOLDS = """\
+version: 1
+toolchains: {triton: {spec: "3.6.0"}, ptxas: {spec: ["13.0.88", "13.5.37"]}}
+targets: [sm_90a]
+kernels: [fold_sat_undone]
+"""

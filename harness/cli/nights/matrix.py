@@ -41,6 +41,7 @@ from harness.nights.words import (
 )
 from harness.values.errors import UsageError
 from harness.values.matrix import Matrix
+from harness.values.toolchain import GPU
 
 __all__ = ["command"]
 
@@ -117,6 +118,17 @@ command.add_command(merge)
     is_flag=True,
     help="Execute the cells on the emulator too, on small inputs, as `triage run` does.",
 )
+@click.option(
+    "--on",
+    type=click.Choice(["emulator", "gpu"]),
+    help="With --run: what executes them. On a GPU their cubins are launched.",
+)
+@click.option(
+    "--runner",
+    type=Words(),
+    metavar="CMD",
+    help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say how much there is to do.")
 @click.option("--no-cache", is_flag=True, help="Compile again what is stored.")
 @click.option("--strict-fixed", is_flag=True, help="Exit with 5 where something was fixed.")
@@ -150,12 +162,17 @@ def _options(options: dict[str, Any], matrix: Matrix) -> MatrixOptions:
         only = [parse_selector(text) for text in options["only"]]
     except UsageError as error:
         raise UsageError(f"--only {error}") from error
+    if options["runner"] is not None and options["on"] == "emulator":
+        raise UsageError("--runner reaches a GPU, and --on emulator: which one is meant?")
+    on_gpu = options["on"] == GPU or options["runner"] is not None
     return MatrixOptions(
         only=only,
         shard=Shard.parse(options["shard"]),
         night=options["night"],
         max_time=options["max_time"],
-        run=options["run"],
+        run=options["run"] or options["on"] is not None or on_gpu,
+        on_gpu=on_gpu,
+        runner=options["runner"],
         work=CompileOptions(
             jobs=options["jobs"] or 0,
             timeout=matrix.timeout,
