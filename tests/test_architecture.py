@@ -174,7 +174,7 @@ ORCHESTRATES = {
     "minimize/ttgir": {"run"},
     "minimize/launch": {"run"},
     "minimize/executed": {"case", "emulated", "measured", "oracle"},
-    "workarounds": {"executed", "measured", "numerics", "paste"},
+    "workarounds": {"executed", "measured", "numerics", "packed", "paste"},
     "blame": {"columns", "crossed", "executed", "lines", "measured", "pairs", "run", "trials"},
     "bugs": {"rekey"},
     "history": {"run"},

@@ -57,7 +57,7 @@ def find_trip(store: Store, pack: str) -> Trip:
     if found is None:
         raise UsageError(
             f"the results are of the pack {pack[:12]}, which was not written from these results "
-            "(TRIAGE_HOME); import them where `triage run --pack` was given"
+            "(TRIAGE_HOME); import them where `--pack` was given"
         )
     try:
         return msgspec.json.decode(found.body, type=Trip)

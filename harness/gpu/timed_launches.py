@@ -30,7 +30,7 @@ from harness.values.run import RunVerdict
 from harness.values.timing import TimeMs, time_of
 from harness.values.toolchain import GPU
 
-__all__ = ["GpuWay", "TimedLaunch", "time_by"]
+__all__ = ["GpuWay", "TimedLaunch", "imported_times", "time_by"]
 
 _FLOATS: dict[str, np.dtype] = {
     "float16": np.dtype(np.float16),
@@ -78,8 +78,8 @@ async def time_by(
     command: str,
     digest: Literal["whole", "windows"],
     tell: Callable[[str], None],
-) -> dict[str, TimedLaunch] | None:
-    """What a GPU did with these cubins, by their sha256; None where they went into a pack.
+) -> dict[str, TimedLaunch] | str:
+    """What a GPU did with these cubins, by their sha256; the name of the pack that they went into.
 
     Cells that stand together in `wanted` are timed in turns.
 
@@ -89,12 +89,12 @@ async def time_by(
         UsageError: results are of no pack of this store.
     """
     if way.results:
-        return _imported(way.results, bench.store)
+        return imported_times(way.results, bench.store)
     trip = await _trip(bench, wanted, command, digest, tell)
-    keep_trip(bench.store, trip)
+    name = keep_trip(bench.store, trip)
     if way.pack:
         write_pack(trip, bench.store, way.pack)
-        return None
+        return name
     assert way.place is not None
     tell(f"{len(trip.carried)} cubins are timed on {way.place.name}")
     return _timed(trip, await travel(bench, trip, way.place), bench.store)
@@ -130,7 +130,12 @@ async def _trip(
     return trip
 
 
-def _imported(paths: Sequence[Path], store: Store) -> dict[str, TimedLaunch]:
+def imported_times(paths: Sequence[Path], store: Store) -> dict[str, TimedLaunch]:
+    """What a GPU did with the cubins of packs of this store, by their sha256.
+
+    Raises:
+        UsageError: these are no results, or of no pack of this store.
+    """
     found: dict[str, TimedLaunch] = {}
     for path in paths:
         trip = find_trip(store, head_of_file(path))

@@ -65,17 +65,19 @@ async def rank(
                 notes.append(f"{selection.repro.name}: left out: {error}")
         if not groups:
             raise EmptySelectionError("--config matches none of the configs")
-        timed: Mapping[str, TimedLaunch] | None = None
+        timed: Mapping[str, TimedLaunch] = {}
         if way:
             wanted = [[(cell, row) for cell, row, _ in group.cells] for group in groups]
             from harness.gpu.timed_launches import time_by  # noqa: PLC0415 - numpy: 0.1 s
 
-            timed = await time_by(bench, way, wanted, how.command, "windows", tell)
-            if timed is None:
+            found = await time_by(bench, way, wanted, how.command, "windows", tell)
+            if isinstance(found, str):
                 notes.append(f"{way.pack}: nothing is measured yet")
+            else:
+                timed = found
     store.finish_run(run)
-    launches = [_ranked(group, timed or {}) for group in groups]
-    devices = {each.device for each in (timed or {}).values()}
+    launches = [_ranked(group, timed) for group in groups]
+    devices = {each.device for each in timed.values()}
     return RankReport(
         launches=launches, device=", ".join(sorted(devices)) or None, notes=tuple(notes)
     )

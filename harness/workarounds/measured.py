@@ -30,21 +30,21 @@ async def measure_candidates(
     candidates: Sequence[tuple[PlannedCell, Candidate]],
     command: str,
     tell: Callable[[str], None],
-) -> tuple[Row, list[Candidate], list[str]]:
+) -> tuple[Row, list[Candidate], list[str]] | str:
     """Today's row and the candidates with their times, the fastest first; and what to say besides.
+
+    The name of the pack, where they went into one: nothing is measured then.
 
     Raises:
         EmptySelectionError: nothing can be launched.
         InfrastructureError: there is no GPU, or no results came back.
-        UsageError: results are of another pack.
     """
     from harness.gpu.timed_launches import time_by  # noqa: PLC0415 - numpy: 0.1 s
 
     wanted = [today, *((cell, each.row) for cell, each in candidates)]
     timed = await time_by(bench, way, [wanted], command, "whole", tell)
-    if timed is None:
-        said = f"{way.pack}: {len(wanted)} cubins; the order below is not measured yet"
-        return today[1], [each for _, each in candidates], [said]
+    if isinstance(timed, str):
+        return timed
     return judge_timed(today[1], [each for _, each in candidates], timed)
 
 

@@ -33,6 +33,7 @@ from harness.workarounds.executed import EXECUTED_KINDS, Executions, emulated_nu
 from harness.workarounds.keeping import keep
 from harness.workarounds.measured import measure_candidates
 from harness.workarounds.numerics import Judge
+from harness.workarounds.packed import keep_packed
 from harness.workarounds.paste import explained, paste_lines
 from harness.workarounds.result import Candidate, Equivalence, Patch, WorkaroundReport
 from harness.workarounds.search import explore
@@ -103,14 +104,18 @@ async def find_workarounds(
             return _nothing_to_do(home.row, rows, started)
         candidates, more, is_complete = await _found(trials, listed, options, started)
         notes += more
-        baseline = home.row
+        baseline, pack = home.row, None
         if options.gpu:
             bench.deadline = None
             cells = [(trials.done[each.setting.key].cell, each) for each in candidates]
-            baseline, candidates, more = await measure_candidates(
+            found = await measure_candidates(
                 bench, options.gpu, (home.cell, home.row), cells, how.command, tell
             )
-            notes += more
+            if isinstance(found, str):
+                pack = found
+            else:
+                baseline, candidates, more = found
+                notes += more
         survivor = best_of(trials.origin, _pairs(listed))
         patch = None
         if not options.run:
@@ -131,7 +136,7 @@ async def find_workarounds(
     if not options.run:
         # A night compiles again what is kept, and executes nothing.
         keep(store, report, selection)
-    return report
+    return keep_packed(store, pack, selection, report) if pack else report
 
 
 async def _found(

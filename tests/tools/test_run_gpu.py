@@ -216,7 +216,7 @@ def test_a_pack_goes_elsewhere_and_its_results_are_judged_here(triage: Triage) -
     # In another store nothing is known of the pack.
     other = with_variables(triage, TRIAGE_HOME="other")("run", "--import", results)
     assert other.returncode == 2
-    assert "import them where `triage run --pack` was given" in other.stderr
+    assert "import them where `--pack` was given" in other.stderr
 
 
 def test_a_changed_pack_says_so(triage: Triage) -> None:

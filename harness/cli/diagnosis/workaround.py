@@ -18,6 +18,7 @@ from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.frontends.base import Selection
 from harness.values.errors import StorageError, UsageError
 from harness.workarounds.executed import EXECUTED_KINDS
+from harness.workarounds.packed import import_workarounds
 from harness.workarounds.result import WorkaroundReport
 from harness.workarounds.run import WorkaroundOptions, find_workarounds
 from harness.workarounds.settings import SettingKind
@@ -101,7 +102,10 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
 
     how = compile_options(options)
     with open_results() as store:
-        report = run_to_the_end(find_workarounds(selection, store, how, asked, tell))
+        if options["results"]:
+            report = import_workarounds(options["results"], selection, store)
+        else:
+            report = run_to_the_end(find_workarounds(selection, store, how, asked, tell))
     print_remarks(report.notes)
     if report.is_time_up:
         status.print("triage: the time was up before everything was tried (--budget)")
