@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Any torch in the range of pyproject.toml does; a CPU build of this one is small.
 TORCH ?= torch==2.13.0
+# A file's tests share a worker. In the order of names: the small files of tests/unit fill the end.
+PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # Exit code 1 of triage means "a failure was found", which is what the demo is about.
 FOUND = [ $$? -eq 1 ]
 # Tests start a thousand processes, and each would compile our modules again.
@@ -21,10 +23,10 @@ demo: $(VENV)/installed
 	$(BIN)/triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a || $(FOUND)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not gpu and not browser"
+	$(PYTEST) -m "not long and not gpu and not browser"
 
 test-long: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not gpu and not browser" --hypothesis-profile=searching
+	$(PYTEST) -m "not gpu and not browser" --hypothesis-profile=searching
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check
