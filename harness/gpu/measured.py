@@ -10,7 +10,11 @@ __all__ = ["GpuCheck", "GpuFacts", "GpuRun", "GpuTimes", "GuardWrite", "Measured
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFacts:
-    """The GPU: `capability` is ten times the compute capability, `cuda` the driver's version."""
+    """The GPU: `capability` is ten times the compute capability, `cuda` the newest that is driven.
+
+    `driver` is the driver's version, `day` the date (UTC) there when it was launched; None where
+    they are not known.
+    """
 
     name: str
     capability: int
@@ -19,6 +23,8 @@ class GpuFacts:
     max_threads: int
     multiprocessors: int
     max_shared: int
+    driver: str | None = None
+    day: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,7 @@ class TimedLaunch:
 
     `digest` is of all memory that the launch was given, None where its runs differ. `finite` is the
     fraction of numbers among those that were looked at afterwards which are finite. `samples` are
-    milliseconds.
+    milliseconds. `driver` is its version, `day` the date there.
     """
 
     device: str
@@ -56,6 +56,8 @@ class TimedLaunch:
     finite: float | None = None
     samples: tuple[float, ...] = ()
     bytes: int = 0
+    driver: str | None = None
+    day: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +175,8 @@ def _one(
         finite=_finite(measured.ended[0], launch) if measured.ended else None,
         samples=times.ms if times else (),
         bytes=sum(each.size for each in launch.emulation.buffers if each.file),
+        driver=answers.gpu.driver,
+        day=answers.gpu.day,
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from harness.collapse.times import TIMES_FILE, times_figures
 from harness.judging.answers import VerdictAnswer
 from harness.report.gate import without_folders
 from harness.values.row import Row
@@ -33,6 +34,7 @@ __all__ = [
     "gives",
     "has_figures",
     "has_output",
+    "has_times",
     "is_seen",
     "prove",
 ]
@@ -52,6 +54,7 @@ class ClaimKind(str, Enum):
     FIGURES = "figures"  # verdict and numbers of one stored cell
     OUTPUT = "output"  # what one tensor holds after a run, and must hold
     SEEN = "seen"  # what a run was held to, and under which schedules it goes wrong
+    TIMES = "times"  # of a cubin, computed from the attached samples
     TEXT = "text"  # a line that only has to be there as it was computed
 
 
@@ -124,6 +127,11 @@ def ends_so(place: AttachedPlace, row: Row) -> Claim:
 def has_figures(row: Row) -> Claim:
     """That the evidence of a cell gives this verdict and these numbers."""
     return Claim(kind=ClaimKind.FIGURES, cell=row.cell, expected=figures(row))
+
+
+def has_times(data: bytes, change: str) -> Claim:
+    """That the attached samples give these times for a change."""
+    return Claim(kind=ClaimKind.TIMES, file=TIMES_FILE, expected=times_figures(data, change))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +267,8 @@ def _found(claim: Claim, trial: ClaimsTrial) -> Iterator[object]:
         yield "no such file"
     elif file and claim.kind is ClaimKind.SHA256:
         yield hashlib.sha256(trial.files[file]).hexdigest()
+    elif claim.kind is ClaimKind.TIMES and file and isinstance(claim.expected, tuple):
+        yield times_figures(trial.files[file], str(claim.expected[0]))
     elif file and claim.kind is ClaimKind.BYTES:
         yield len(trial.files[file])
     elif file and claim.kind is ClaimKind.LINES and file in trial.lines:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from harness.collapse.evidence import CollapseEvidence, Lift
-from harness.report.claims import Ledger, has_figures
+from harness.collapse.times import TIMES_FILE, read_times
+from harness.report.claims import Ledger, has_figures, has_times
 from harness.report.dossier import Dossier
 from harness.tables.templates import config_label, markdown_cell
 from harness.values.row import Row
 
 __all__ = ["collapse_lines", "collapse_title", "expected_of_collapse"]
+
+_SAME = {True: "the same", False: "others", None: "not known"}
 
 
 def collapse_title(ledger: Ledger, d: Dossier) -> str | None:
@@ -59,6 +63,32 @@ def collapse_lines(ledger: Ledger, d: Dossier) -> list[str]:
         configs = [(config_label(each.before), each) for each in found.configs]
         lines += _pairs(ledger, "config", configs)
         lines += ["", _healthy(ledger, found)] if found.healthy() else []
+    return [*lines, *_times(ledger, d.times)] if d.times else lines
+
+
+def _times(ledger: Ledger, data: bytes) -> list[str]:
+    """What a GPU measured of the same kernel, line by line from the attached samples."""
+    found = read_times(data)
+    facts = ", ".join(filter(None, (found.driver and f"driver {found.driver}", found.day)))
+    said = (
+        f"Measured: this kernel for {found.target} ({found.compiler}, {found.tool}, launch "
+        f"`{found.launch}`, {found.config}) on {found.device}{f' ({facts})' if facts else ''}, in "
+        f"turns, the L2 cache flushed before each run. `{TIMES_FILE}` has every sample."
+    )
+    header = (
+        *("added to that PTX", "registers", "spill stores (B a thread)", "ms, median"),
+        *("fastest - third quartile", "runs", "times as fast", "bytes that it leaves"),
+    )
+    claims = [has_times(data, each.change) for each in found.changes]
+    lines = ["", ledger.say(said, *claims), "", _line(header), _line(["---"] * len(header))]
+    for each, claim in zip(found.changes, claims, strict=True):
+        figures: Any = claim.expected
+        registers, spills, median, least, most, runs, faster, same = figures[1:9]
+        numbers = (f"{registers}", f"{spills:,}", f"{median:.3f}", f"{least:.3f} - {most:.3f}")
+        times = f"{faster:.2f}" if faster else "ambiguous"
+        against = (times, _SAME[same]) if each.change else ("", "")
+        words = f"`{each.change}`" if each.change else "nothing"
+        lines.append(ledger.say(_line((words, *numbers, f"{runs}", *against)), claim))
     return lines
 
 

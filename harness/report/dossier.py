@@ -99,7 +99,8 @@ class Dossier:
     which it goes wrong: at both sides of a boundary, and on the newest. `ways` are the best
     workarounds first, as changes of `ways_from`, `patch` is one for the kernel's source. `collapse`
     is there where ptxas keeps every block resident and spills for it. `condition` is what is
-    reported in the place of a failure, where the user gave one. `executed` is the case as it came
+    reported in the place of a failure, where the user gave one. `times` is what a GPU measured, as
+    the file of its samples (`harness.collapse.times`). `executed` is the case as it came
     out on the emulator, or on a GPU, where that is what is reported; `tried` are the cells that
     `blame` executed beside it.
     """
@@ -130,6 +131,7 @@ class Dossier:
     ways: tuple[KnownWorkaround, ...] | None = None
     ways_from: Row | None = None
     patch: str | None = None
+    times: bytes | None = None
     executed: RunRow | None = None
     tried: tuple[Row, ...] = ()
     attachments: tuple[Attachment, ...] = ()

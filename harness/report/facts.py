@@ -1,14 +1,16 @@
-"""What a report states of its case without more work: compilers, origin, log, environment."""
+"""What a report states of its case without more work: where it comes from, log, versions, times."""
 
 from __future__ import annotations
 
 import platform
 import shlex
 from importlib import metadata
+from pathlib import Path
 
 import msgspec
 
 import harness
+from harness.collapse.times import MeasuredTimes, timed_change, times_file
 from harness.frontends.base import Selection
 from harness.frontends.registry import back_end, front_end
 from harness.frontends.triton.tracebacks import as_the_user_sees_it
@@ -16,6 +18,7 @@ from harness.packages.metadata import package_license
 from harness.processes.hub import run_tool
 from harness.report.dossier import SourceOrigin
 from harness.store.store import ResultRecord, Store
+from harness.tables.templates import config_label
 from harness.toolchains.install import install_ptxas
 from harness.values.errors import OfflineError, UsageError
 from harness.values.kernel import Repro
@@ -23,8 +26,18 @@ from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import EMULATOR, PTX, PTXAS, TRITON, assembler_name, compiler_name
+from harness.workarounds.measured import judge_timed
+from harness.workarounds.packed import find_packed
+from harness.workarounds.settings import SettingKind
 
-__all__ = ["environment_of", "log_of", "origin_of", "ptxas_facts", "version_on_axis"]
+__all__ = [
+    "environment_of",
+    "log_of",
+    "origin_of",
+    "ptxas_facts",
+    "times_of_results",
+    "version_on_axis",
+]
 
 
 def ptxas_facts(selection: Selection, case: Row) -> tuple[str, str | None]:
@@ -104,3 +117,41 @@ def version_on_axis(case: Row, axis: str) -> str | None:
         back = back_end(case.compiler or PTX, Target.parse(case.target))
         mine, known = case.ptxas, [str(version) for version in back.available()]
     return mine if mine in known else None
+
+
+def times_of_results(path: Path, selection: Selection, store: Store) -> bytes:
+    """The times of today's config, and with each option of ptxas alone: cubins of one PTX.
+
+    Raises:
+        UsageError: these are no results of `triage workaround --pack` for the selected kernel, or
+            they have no time of it.
+    """
+    packed, timed = find_packed([path], store)
+    if packed.asked[0] != selection.repro.name:
+        mine = selection.repro.name
+        raise UsageError(f"{path}: measured of {packed.asked[0]}; the report is of {mine}")
+    today, kept, _ = judge_timed(packed.report.baseline, packed.report.candidates, timed)
+    before = timed.get(today.cubin_sha256 or "")
+    if before is None or not before.samples:
+        raise UsageError(f"{path}: no time of today's config")
+    changes = [timed_change("", today, before.samples, before.digest)]
+    for each in kept:
+        after = timed.get(each.row.cubin_sha256 or "")
+        is_option = {step.kind for step in each.steps} == {SettingKind.FLAGS}
+        is_same_ptx = each.row.ptx_body_sha256 == today.ptx_body_sha256
+        if after and after.samples and is_option and is_same_ptx:
+            words = " ".join(str(step.after) for step in each.steps)
+            changes.append(timed_change(words, each.row, after.samples, after.digest))
+    found = MeasuredTimes(
+        device=before.device,
+        driver=before.driver,
+        day=before.day,
+        kernel=today.kernel,
+        launch=today.launch,
+        config=config_label(today),
+        target=today.target,
+        compiler=today.compiler_name,
+        tool=today.tool,
+        changes=tuple(changes),
+    )
+    return times_file(found)

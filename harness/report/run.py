@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import harness
+from harness.collapse.times import TIMES_FILE
 from harness.files.locations import cache_dir, home_dir, offline
 from harness.processes.hub import ResourceLimits, ToolResult, run_tool
 from harness.ptx.facts import without_debug
@@ -66,6 +67,8 @@ def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str], given: by
             what = _EXECUTES if dossier.executed else _SCRIPTS[script]
             what = _LAUNCHES if dossier.on_gpu else what
             files[script] = (scripts[script].encode(), what)
+    if dossier.times:
+        files[TIMES_FILE] = (dossier.times, "every sample that was measured on a GPU")
     return _with(dossier, files)
 
 

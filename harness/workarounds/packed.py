@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,14 +20,17 @@ from harness.workarounds.keeping import keep
 from harness.workarounds.measured import judge_timed
 from harness.workarounds.result import WorkaroundReport
 
-__all__ = ["import_workarounds", "keep_packed"]
+if TYPE_CHECKING:
+    from harness.gpu.timed_launches import TimedLaunch
+
+__all__ = ["find_packed", "import_workarounds", "keep_packed"]
 
 _KIND = "packed_workarounds"
 _NOT_YET = "the pack is written; the order below is not measured yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Packed:
+class PackedWorkarounds:
     """The report of the search, as nothing was measured yet, and what was asked for."""
 
     asked: tuple[str, ...]
@@ -43,7 +47,7 @@ def keep_packed(
     Raises:
         StorageError: the database cannot be written.
     """
-    packed = _Packed(asked=_asked(selection), report=report)
+    packed = PackedWorkarounds(asked=_asked(selection), report=report)
     store.put_evidence(_KIND, pack, msgspec.json.encode(packed), {})
     return replace(report, notes=(*report.notes, _NOT_YET))
 
@@ -58,14 +62,7 @@ def import_workarounds(
             is selected.
         StorageError: the database cannot be written.
     """
-    from harness.gpu.places import head_of_file  # noqa: PLC0415 - numpy: 0.1 s
-    from harness.gpu.timed_launches import imported_times  # noqa: PLC0415 - as above
-
-    timed = imported_times(paths, store)
-    names = {head_of_file(path) for path in paths}
-    if len(names) > 1:
-        raise UsageError(f"the results are of {len(names)} packs: cubins of one are timed in turns")
-    packed = _find_packed(store, names.pop())
+    packed, timed = find_packed(paths, store)
     report = packed.report
     now = Config.of(report.baseline.config)
     if packed.asked != _asked(selection) or not selection.config.matches(now):
@@ -82,7 +79,25 @@ def import_workarounds(
     return measured
 
 
-def _find_packed(store: Store, pack: str) -> _Packed:
+def find_packed(
+    paths: Sequence[Path], store: Store
+) -> tuple[PackedWorkarounds, dict[str, TimedLaunch]]:
+    """What was kept with the pack of these results, and what a GPU did with its cubins by sha256.
+
+    Raises:
+        UsageError: they are no results, of several packs, or of none that was written here.
+    """
+    from harness.gpu.places import head_of_file  # noqa: PLC0415 - numpy: 0.1 s
+    from harness.gpu.timed_launches import imported_times  # noqa: PLC0415 - as above
+
+    timed = imported_times(paths, store)
+    names = {head_of_file(path) for path in paths}
+    if len(names) > 1:
+        raise UsageError(f"the results are of {len(names)} packs: cubins of one are timed in turns")
+    return _kept(store, names.pop()), timed
+
+
+def _kept(store: Store, pack: str) -> PackedWorkarounds:
     found = store.get_evidence(_KIND, pack)
     if found is None:
         raise UsageError(
@@ -90,7 +105,7 @@ def _find_packed(store: Store, pack: str) -> _Packed:
             "write, or not to the end: write a pack again"
         )
     try:
-        return msgspec.json.decode(found.body, type=_Packed)
+        return msgspec.json.decode(found.body, type=PackedWorkarounds)
     except msgspec.MsgspecError as error:
         raise UsageError(
             f"the pack {pack[:12]} was written by another version of this program: {error}"

@@ -28,6 +28,7 @@ from harness.judging.followed import read_while
 from harness.minimize.reduction.words import folder_files
 from harness.report.documents import report_document, report_page
 from harness.report.dossier import Dossier, Upstream, search_terms
+from harness.report.facts import times_of_results
 from harness.report.filing import Filed, Filing, file_report
 from harness.report.forms import REQUIRED
 from harness.report.gather import GatherOptions, gather
@@ -88,6 +89,12 @@ Exit code 0: written, and ready to be filed. 1: written, but not ready; what is 
     metavar="CMD",
     help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
 )
+@click.option(
+    "--measured",
+    type=click.Path(path_type=Path),
+    metavar="RESULTS",
+    help="Of registers that collapse: what a pack of `triage workaround --pack` gave on a GPU.",
+)
 @click.option("--signature", metavar="KEY", help="The failure that is meant.")
 @while_option
 @click.option(
@@ -127,6 +134,8 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         raise UsageError(f"--{named[0]} and --while: which one is meant?")
     if options["condition"] is not None and options["run"]:
         raise UsageError("--while is a condition on what ptxas makes: it does not apply to --run")
+    if options["measured"] is not None and options["run"]:
+        raise UsageError("--measured are times of what is compiled: it does not apply to --run")
     with open_results() as store:
         words = _words(options, store)
         with status_console().status("preparing toolchains and sources"):
@@ -195,8 +204,11 @@ def _gathered(
     # Where the file lies on this machine is private.
     public = replace(words, kernel=Path(words.kernel).name)
     condition = read_while(options["condition"])
+    results = options["measured"]
+    times = times_of_results(results, selection, store) if results else None
     asked_for = ["--for", options["upstream"]]
     asked_for += ["--while", spell(condition)] if condition else []
+    asked_for += ["--measured", results.name] if results else []
     asked_for += ["--run"] if options["run"] else []
     asked_for += ["--on", GPU] if options["on"] == GPU else []
     asked = GatherOptions(
@@ -213,6 +225,9 @@ def _gathered(
     )
     how = compile_options(options)
     dossier = run_to_the_end(gather(selection, store, how, asked, _teller()))
+    if times and dossier.collapse is None:
+        raise UsageError(f"--measured {results.name}: no registers collapse in this config")
+    dossier = replace(dossier, times=times)
     scripts = folder_files(dossier.minimized, command=asked.made_by) if dossier.minimized else {}
     given = selection.repro.ptx.read_bytes() if selection.repro.ptx else b""
     return attach(dossier, store, scripts, given)

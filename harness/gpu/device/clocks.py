@@ -1,16 +1,30 @@
-"""The clock of the GPU's multiprocessors, read through NVIDIA's management library; never set.
+"""The clock of the GPU's multiprocessors, never set, and the driver's version.
 
-Source: NVIDIA, "NVML API Reference". Where the library is missing, nothing is known of the clock.
+Both are read through NVIDIA's management library.
+Source: NVIDIA, "NVML API Reference". Where the library is missing, nothing is known of either.
 """
 
 from __future__ import annotations
 
 import ctypes
 
-__all__ = ["SmClock"]
+__all__ = ["SmClock", "driver_version"]
 
 _LIBRARY = "libnvidia-ml.so.1"
 _SM = 1
+_LONGEST = 80
+
+
+def driver_version() -> str | None:
+    """Of the driver, as `580.159.04`; None where that cannot be read."""
+    try:
+        nvml = ctypes.CDLL(_LIBRARY)
+    except OSError:
+        return None
+    text = ctypes.create_string_buffer(_LONGEST)
+    if nvml.nvmlInit_v2() or nvml.nvmlSystemGetDriverVersion(text, _LONGEST):
+        return None
+    return text.value.decode(errors="replace")
 
 
 class SmClock:

@@ -18,6 +18,7 @@ import zlib
 from contextlib import suppress
 from typing import IO, Any
 
+from harness.gpu.device.clocks import driver_version
 from harness.gpu.device.contents import Contents, PackError
 from harness.gpu.device.driver import DriverError
 from harness.gpu.device.pool import GpuMissingError, GpuPool
@@ -49,7 +50,9 @@ class _Results:
 
     def begin(self, gpu: dict[str, Any]) -> None:
         cases = len(self._pack.cases)
-        self.line(results=RESULTS, pack=self._pack.sha256, cases=cases, gpu=gpu)
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        facts = {**gpu, "driver": driver_version(), "day": day}
+        self.line(results=RESULTS, pack=self._pack.sha256, cases=cases, gpu=facts)
 
     def take(self, message: dict[str, Any], blobs: dict[str, bytes]) -> None:
         for sha256, data in blobs.items():

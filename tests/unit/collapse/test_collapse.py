@@ -8,9 +8,10 @@ import pytest
 
 from harness.collapse.evidence import CollapseEvidence, Lift
 from harness.collapse.facts import collapse_of, collapse_words, is_lifted
+from harness.collapse.times import TIMES_FILE, MeasuredTimes, timed_change, times_file
 from harness.ptx.edits import EDITS, edited, with_directive
 from harness.ptx.facts import read_ptx
-from harness.report.claims import ClaimKind, Ledger
+from harness.report.claims import ClaimKind, ClaimsTrial, Ledger, prove
 from harness.report.collapse import (
     collapse_lines,
     collapse_title,
@@ -198,3 +199,44 @@ def test_a_directive_that_mends_nothing_is_not_asked_for() -> None:
     assert collapse_title(Ledger(), d) is None
     assert expected_of_collapse(Ledger(), d) is None
     assert collapse_lines(Ledger(), replace(d, collapse=None)) == []
+
+
+def measured(ms: float) -> bytes:
+    """Three samples of the kernel as it is, with the option, and with one that tells nothing."""
+    left = ("0" * 64,)
+    option = replace(ROW, n_regs=255, spill_stores=7_962)
+    found = MeasuredTimes(
+        device="Test GPU",
+        driver="580.1",
+        day="2026-11-22",
+        kernel="k",
+        launch="default",
+        config="num_warps=2",
+        target="sm_90a",
+        compiler="Triton 3.6.0",
+        tool="ptxas 12.8.93",
+        changes=(
+            timed_change("", ROW, (40.0, 41.0, 42.0), left),
+            timed_change("--minnctapersm 1", option, (ms, ms, ms), left),
+            timed_change("-O2", ROW, (40.0, 41.0, 42.0), ("1" * 64,)),
+        ),
+    )
+    return times_file(found)
+
+
+def test_times_of_a_gpu_are_those_of_the_attached_samples() -> None:
+    ledger = Ledger()
+    lines = collapse_lines(ledger, replace(dossier(directive=7_962), times=measured(8.2)))
+    assert any("for sm_90a" in line and "driver 580.1, 2026-11-22" in line for line in lines)
+    assert lines[-3:] == [
+        "| nothing | 32 | 44,324 | 41.000 | 40.000 - 41.500 | 3 |  |  |",
+        "| `--minnctapersm 1` | 255 | 7,962 | 8.200 | 8.200 - 8.200 | 3 | 5.00 | the same |",
+        "| `-O2` | 32 | 44,324 | 41.000 | 40.000 - 41.500 | 3 | ambiguous | others |",
+    ]
+    claims = [claim for claim in ledger.claims if claim.kind is ClaimKind.TIMES]
+    text = "\n".join(lines)
+    proof = prove(claims, ClaimsTrial(files={TIMES_FILE: measured(8.2)}), text)
+    assert (proof.checked, proof.claims, proof.false) == (6, 6, ())
+    # Other samples, a file that is none, and a file that is missing each make it false.
+    for files in ({TIMES_FILE: measured(8.3)}, {TIMES_FILE: b"{}"}, {}):
+        assert prove(claims, ClaimsTrial(files=files), text).false

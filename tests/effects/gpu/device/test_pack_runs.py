@@ -125,6 +125,7 @@ def test_each_cubin_runs_twice_on_its_inputs_and_what_it_left_comes_back(run: Ru
     assert lines[0]["results"] == 1
     assert lines[0]["gpu"]["name"] == "Fake GPU"
     assert lines[0]["gpu"]["capability"] == 90
+    assert lines[0]["gpu"]["driver"] == "580.1"
     assert lines[-1]["end"] is True
     for case, added in ((0, 1), (1, 5), (2, 1)):
         first, second = runs_of(lines, case)
