@@ -82,9 +82,11 @@ def read_times(data: bytes) -> MeasuredTimes:
     Raises:
         ValueError: it is no JSON.
         KeyError: it has no changes.
-        TypeError: something else is missing, or is too much.
+        TypeError: something else is missing, is too much, or is not of its kind.
     """
     found = json.loads(data)
+    if not isinstance(found, dict):
+        raise TypeError("it is no table of names")
     lines = found.pop("changes")
     changes = (
         TimedChange(
