@@ -14,7 +14,7 @@ from harness.values.errors import UsageError
 if TYPE_CHECKING:
     from harness.gpu.timed_launches import GpuWay
 
-__all__ = ["gpu_way", "gpu_way_options"]
+__all__ = ["executed_on", "gpu_way", "gpu_way_options", "is_on_gpu"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,6 +45,38 @@ def gpu_way_options(function: F) -> F:
     for option in reversed(options):
         function = option(function)
     return function
+
+
+def executed_on(words: str) -> Callable[[F], F]:
+    """`--on` and `--runner` of a verb that has `--run`; `words` say what happens on a GPU."""
+
+    def add(function: F) -> F:
+        function = click.option(
+            "--runner",
+            type=Words(),
+            metavar="CMD",
+            help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
+        )(function)
+        return click.option(
+            "--on",
+            type=click.Choice(["emulator", "gpu"]),
+            help=f"With --run: what executes it. {words}",
+        )(function)
+
+    return add
+
+
+def is_on_gpu(options: Mapping[str, Any]) -> bool:
+    """Whether `--on` or `--runner` name a GPU.
+
+    Raises:
+        UsageError: they contradict each other.
+    """
+    if options["runner"] is None:
+        return bool(options["on"] == "gpu")
+    if options["on"] == "emulator":
+        raise UsageError("--runner reaches a GPU, and --on emulator: which one is meant?")
+    return True
 
 
 def gpu_way(options: Mapping[str, Any]) -> GpuWay | None:

@@ -21,6 +21,7 @@ from harness.bisect.run import BisectOptions, bisect_versions
 from harness.bisect.words import bisect_document, bisection_said, tool_title
 from harness.cells.selection import SelectionOptions, select
 from harness.cli.amounts import Words
+from harness.cli.gpu_way import executed_on
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, print_said, results_console, status_console
@@ -102,17 +103,7 @@ _ASKED = (
     is_flag=True,
     help="Execute the PTX on the emulator, as `triage run` does, and follow what comes out.",
 )
-@click.option(
-    "--on",
-    type=click.Choice(["emulator", "gpu"]),
-    help="With --run: what executes it. On a GPU the cubins of PTX are launched, along ptxas.",
-)
-@click.option(
-    "--runner",
-    type=Words(),
-    metavar="CMD",
-    help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
-)
+@executed_on("On a GPU the cubins of PTX are launched, along ptxas.")
 @click.option(
     "--bad", metavar="VERSION", help="A version that fails. Default: --ptxas or --triton."
 )

@@ -14,7 +14,7 @@ from harness.blame.run import BlameOptions, find_blame
 from harness.blame.table import blame_document, blame_said
 from harness.blame.words import BlameReport, Wanted
 from harness.cells.selection import SelectionOptions, select
-from harness.cli.amounts import Words
+from harness.cli.gpu_way import executed_on, is_on_gpu
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, print_said, results_console, status_console
@@ -61,17 +61,7 @@ toolchain is not available; or it could not be run."""
     is_flag=True,
     help="Execute the PTX on the emulator, as `triage run` does, and blame what comes out.",
 )
-@click.option(
-    "--on",
-    type=click.Choice(["emulator", "gpu"]),
-    help="With --run: what executes it. On a GPU cubins are launched, of each ptxas and -O level.",
-)
-@click.option(
-    "--runner",
-    type=Words(),
-    metavar="CMD",
-    help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
-)
+@executed_on("On a GPU cubins are launched, of each ptxas and -O level.")
 @click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
 @while_option
 @click.option(
@@ -95,9 +85,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     With --run, what is blamed is what the PTX computes: each Triton's is executed on the same
     inputs, and so is that of other options and targets. With --on gpu, it is what cubins compute.
     """
-    if options["runner"] is not None and options["on"] == "emulator":
-        raise UsageError("--runner reaches a GPU, and --on emulator: which one is meant?")
-    on_gpu = options["on"] == GPU or options["runner"] is not None
+    on_gpu = is_on_gpu(options)
     options["run"] = options["run"] or on_gpu or options["on"] is not None
     condition = read_while(options["condition"])
     if condition is not None and options["signature"] is not None:

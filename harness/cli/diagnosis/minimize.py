@@ -13,6 +13,7 @@ import click
 
 from harness.cells.selection import select
 from harness.cli.amounts import SECONDS, Words, read_amount
+from harness.cli.gpu_way import executed_on
 from harness.cli.kernels.ptx_inputs import (
     PTX_INPUTS,
     inputs_of_repro,
@@ -101,18 +102,7 @@ class _Budget(click.ParamType[tuple[str, float]]):
     is_flag=True,
     help="Execute each candidate on the emulator: it must go wrong in the same way.",
 )
-@click.option(
-    "--on",
-    type=click.Choice(["emulator", "gpu"]),
-    help="With --run: what executes it. On a GPU the cubin of the first --ptxas goes wrong, and "
-    "those of the others hold it.",
-)
-@click.option(
-    "--runner",
-    type=Words(),
-    metavar="CMD",
-    help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
-)
+@executed_on("On a GPU the cubin of the first --ptxas goes wrong, and those of the others hold it.")
 @click.option(
     "-O",
     "opt_level",

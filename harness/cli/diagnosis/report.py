@@ -14,7 +14,7 @@ import click
 
 from harness.bugs.list import find_bug, list_bugs
 from harness.cells.selection import SelectionOptions, select
-from harness.cli.amounts import Words
+from harness.cli.gpu_way import executed_on, is_on_gpu
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, print_line, results_console, status_console
@@ -78,17 +78,7 @@ Exit code 0: written, and ready to be filed. 1: written, but not ready; what is 
     is_flag=True,
     help="Report what the PTX computes when it is executed on the emulator.",
 )
-@click.option(
-    "--on",
-    type=click.Choice(["emulator", "gpu"]),
-    help="With --run: what executes it. On a GPU, what the cubin of a file of PTX computes.",
-)
-@click.option(
-    "--runner",
-    type=Words(),
-    metavar="CMD",
-    help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
-)
+@executed_on("On a GPU, what the cubin of a file of PTX computes.")
 @click.option(
     "--measured",
     type=click.Path(path_type=Path),
@@ -124,9 +114,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     and with the flags that it names, and its numbers are judged again from stored evidence.
     """
     read_while(options["condition"])
-    if options["runner"] is not None and options["on"] == "emulator":
-        raise UsageError("--runner reaches a GPU, and --on emulator: which one is meant?")
-    if options["runner"] is not None:
+    if is_on_gpu(options):
         options["on"] = GPU
     options["run"] = options["run"] or options["on"] is not None
     named = [name for name in ("signature", "bug") if options[name] is not None]

@@ -12,6 +12,7 @@ import click
 from harness.cells.run import CompileOptions
 from harness.changes.words import changes_said
 from harness.cli.amounts import SECONDS, Words, read_amount
+from harness.cli.gpu_way import executed_on, is_on_gpu
 from harness.cli.main import CONTEXT
 from harness.cli.nights.matrix_merge import merge
 from harness.cli.options import json_option
@@ -41,7 +42,6 @@ from harness.nights.words import (
 )
 from harness.values.errors import UsageError
 from harness.values.matrix import Matrix
-from harness.values.toolchain import GPU
 
 __all__ = ["command"]
 
@@ -118,17 +118,7 @@ command.add_command(merge)
     is_flag=True,
     help="Execute the cells on the emulator too, on small inputs, as `triage run` does.",
 )
-@click.option(
-    "--on",
-    type=click.Choice(["emulator", "gpu"]),
-    help="With --run: what executes them. On a GPU their cubins are launched.",
-)
-@click.option(
-    "--runner",
-    type=Words(),
-    metavar="CMD",
-    help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
-)
+@executed_on("On a GPU their cubins are launched.")
 @click.option("--dry-run", is_flag=True, help="Only say how much there is to do.")
 @click.option("--no-cache", is_flag=True, help="Compile again what is stored.")
 @click.option("--strict-fixed", is_flag=True, help="Exit with 5 where something was fixed.")
@@ -162,9 +152,7 @@ def _options(options: dict[str, Any], matrix: Matrix) -> MatrixOptions:
         only = [parse_selector(text) for text in options["only"]]
     except UsageError as error:
         raise UsageError(f"--only {error}") from error
-    if options["runner"] is not None and options["on"] == "emulator":
-        raise UsageError("--runner reaches a GPU, and --on emulator: which one is meant?")
-    on_gpu = options["on"] == GPU or options["runner"] is not None
+    on_gpu = is_on_gpu(options)
     return MatrixOptions(
         only=only,
         shard=Shard.parse(options["shard"]),
