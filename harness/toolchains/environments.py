@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from harness.files.locations import storage_error
 from harness.files.whole_folders import ensure_folder, sha256_of
 from harness.packages.beside import link_packages, shared_packages
 from harness.packages.wheels import create_environment, install_pins
@@ -45,6 +46,7 @@ __all__ = [
     "compiler_in",
     "environments_of",
     "install_environment",
+    "lost_package",
     "planned_environment",
     "probe_environment",
     "site_of",
@@ -92,19 +94,38 @@ def planned_environment(declared: Environment) -> Compiler:
 
 
 def environments_of(kind: str) -> list[Toolchain]:
-    """The installed environments of one kind of compiler.
+    """The installed environments of one kind of compiler that have all that they share.
 
     Raises:
         StorageError: the cache cannot be read.
     """
     found = []
     for name in list_folders():
-        # One whose marker is damaged is said by `harness.toolchains.installed.list_damaged`.
+        # One that is damaged is said by `harness.toolchains.installed.list_damaged`.
         with contextlib.suppress(StorageError):
             each = read_toolchain(name)
-            if each is not None and each.environment and each.kind == kind:
+            if each is None or not each.environment or each.kind != kind:
+                continue
+            if lost_package(each) is None:
                 found.append(each)
     return found
+
+
+def lost_package(found: Toolchain) -> Path | None:
+    """A package that an environment shares with a triage that is not there any more.
+
+    Several installs of triage have one cache, and each links its own packages.
+
+    Raises:
+        StorageError: the cache cannot be read.
+    """
+    if not found.shared:
+        return None
+    try:
+        links = sorted(each for each in site_of(found).iterdir() if each.is_symlink())
+    except OSError as error:
+        raise storage_error(error, found.path, "read") from error
+    return next((each for each in links if not each.exists()), None)
 
 
 def compiler_in(found: Toolchain) -> Compiler:

@@ -12,6 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 from harness.files.whole_folders import remove_folder
 from harness.toolchains.contents import check
+from harness.toolchains.environments import lost_package
 from harness.toolchains.marker import (
     MARKER,
     NAME,
@@ -58,7 +59,7 @@ def installed_versions(kind: str) -> list[Version]:
 
 
 def list_damaged() -> dict[str, StorageError]:
-    """What is wrong with each installed toolchain whose marker cannot be read, by name.
+    """What is wrong with each installed toolchain that cannot be used as it is, by name.
 
     Raises:
         StorageError: the cache cannot be read.
@@ -72,10 +73,15 @@ def _look_through() -> tuple[list[Toolchain], dict[str, StorageError]]:
     for name in list_folders():
         try:
             found = read_toolchain(name)
+            lost = lost_package(found) if found else None
         except StorageError as error:
             damaged[name] = error
-        else:
-            sound += [found] if found else []
+            continue
+        if lost:
+            message = f"{name} shares {lost.name} with a triage that is gone; remove {name}"
+            damaged[name] = StorageError(message)
+        elif found:
+            sound.append(found)
     return sorted(sound, key=lambda each: (each.kind, Version(each.version), each.python)), damaged
 
 

@@ -29,7 +29,7 @@ from harness.toolchains.environments import (
     planned_environment,
     site_of,
 )
-from harness.toolchains.installed import list_installed, remove, verify
+from harness.toolchains.installed import list_damaged, list_installed, remove, verify
 from harness.values.environment import Environment, PackagePin
 from harness.values.errors import (
     InfrastructureError,
@@ -147,6 +147,29 @@ def test_shared_packages_are_linked_and_counted(
     assert planned_environment(declared(shared=("mdurl",))).partners[-1] == "mdurl==99"
     with pytest.raises(InfrastructureError, match="no-such-package is not installed beside triage"):
         install_environment(declared(shared=("no_such_package",)))
+
+
+def test_what_is_shared_may_go(
+    served: LocalIndex, empty_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "mint.py").write_text("")
+    (package,) = shared_packages(["mdurl"])
+    theirs = replace(package, entries=(tmp_path / "mint.py",))
+    with monkeypatch.context() as patch:
+        patch.setattr(beside, "_shared", lambda name, found: theirs)
+        lost = install_environment(declared(shared=("mdurl",)))
+    assert [each.version for each in environments_of("brew")] == ["1.0"]
+    # As the environment of another triage that has the same cache.
+    (tmp_path / "mint.py").unlink()
+    assert environments_of("brew") == list_installed() == []
+    ((name, error),) = list_damaged().items()
+    assert name in str(lost.python)
+    assert "shares mint.py with a triage that is gone" in str(error)
+    new = install_environment(declared(shared=("mdurl",)))
+    assert [each.name for each in environments_of("brew")] != [name]
+    assert says(new, "import mdurl; print(mdurl.__name__)") == "mdurl"
+    remove(name)
+    assert list_damaged() == {}
 
 
 def test_what_cannot_be_installed_leaves_nothing(
