@@ -93,8 +93,12 @@ class RealValues:
             if ran and ran.faults:
                 # The interpreter would fall into the same hole, or loop for as long as it may.
                 unchanged = tuple(each.sha256 for each in variant.buffers)
-                said = f"as they were: {ran.faults[0].what}"
-                return LaunchAnswer(variant=number, buffers=unchanged, values=said)
+                return LaunchAnswer(
+                    variant=number,
+                    buffers=unchanged,
+                    values=f"as they were: {ran.faults[0].what}",
+                    hangs=any(fault.kind == "hang" for fault in ran.faults),
+                )
             if ran is None or ran.not_run:
                 why = emulated.problem or (ran and ran.not_run) or why
                 continue

@@ -44,11 +44,13 @@ class LaunchAnswer:
     """What a launch leaves in its buffers (sha256, artifacts); None: interpret it.
 
     `variant` is the config to go on with; `values` says what computed them, or why nothing did.
+    A launch that does not end (`hangs`) is not interpreted either: that would not end.
     """
 
     variant: int = 0
     buffers: tuple[str, ...] | None = None
     values: str = ""
+    hangs: bool = False
 
 
 Compute = Callable[[LaunchInputs], Awaitable[LaunchAnswer]]
@@ -133,7 +135,12 @@ class _Recording:
                 if not path.exists():
                     path.write_bytes(self.bench.store.artifacts.get(sha256))
             names = None if answer.buffers is None else [f"{name}.bin" for name in answer.buffers]
-            said = {"variant": answer.variant, "buffers": names, "values": answer.values}
+            said = {
+                "variant": answer.variant,
+                "buffers": names,
+                "values": answer.values,
+                "hangs": answer.hangs,
+            }
             unfinished = folder / f"answer-{number}.tmp"
             unfinished.write_text(json.dumps(said))
             unfinished.rename(folder / f"answer-{number}.json")

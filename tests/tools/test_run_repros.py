@@ -76,10 +76,13 @@ def make(triage: Triage, name: str, **files: str) -> None:
 
 
 def test_the_authors_reference_counts_before_all_others(module_triage: Triage) -> None:
-    for function in ("scaled", "otherwise", "failing"):
-        yaml = REPRO.format(function)
-        make(module_triage, function, repro__yaml=yaml, launch__py=LAUNCH, reference__py=REFERENCE)
-    row, _ = run(module_triage, "--kernel", "scaled", code=0)
+    def referring_to(function: str, code: int) -> tuple[dict[str, Any], str]:
+        (folder / "repro.yaml").write_text(REPRO.format(function))
+        return run(module_triage, "--kernel", "scales", code=code)
+
+    make(module_triage, "scales", launch__py=LAUNCH, reference__py=REFERENCE)
+    folder = module_triage.folder / "repros" / "scales"
+    row, _ = referring_to("scaled", code=0)
     assert row["run"] == "right"
     assert row["reference"] == "the repro's reference (torch, float64)"
     # What it says nothing of is told, and not compared.
@@ -87,12 +90,12 @@ def test_the_authors_reference_counts_before_all_others(module_triage: Triage) -
         ("out", 0),
         ("total", None),
     ]
-    row, _ = run(module_triage, "--kernel", "otherwise", code=1)
+    row, _ = referring_to("otherwise", code=1)
     assert row["run"] == "wrong_result"
     assert row["reference"] == "the repro's reference (torch, float64)"
     assert row["outputs"][0]["differing"] == 48
     # One that raises says nothing: the next in the order is asked.
-    row, said = run(module_triage, "--kernel", "failing", code=0)
+    row, said = referring_to("failing", code=0)
     assert "failing raised RuntimeError: no idea" in said
     assert row["reference"] == f"num_stages=1 on sm_80 with Triton {row['triton']}, emulated"
 

@@ -4,7 +4,8 @@
 `result.json`. The launch code runs once, on CPU tensors that say they are on a GPU. Where it comes
 to a kernel, `launch-N.json` says what each config of it is given, and this process waits for
 `answer-N.json`: either the buffers after the launch, or that Triton's interpreter is to compute
-them here. What it computes for the kernels that are asked about is left in the result, too.
+them here. What it computes for the kernels that are asked about is left in the result, too, unless
+the launch hangs.
 
 Every interpretation happens in a fork: one that reads outside its tensors takes nothing with it.
 """
@@ -110,7 +111,8 @@ class _Interpretation:
 class _Launch:
     """A launch that was handed over; `variants` are its configs, `variant` the one to go on with.
 
-    `buffers` are files with the storages after it, None where they are to be interpreted.
+    `buffers` are files with the storages after it, None where they are to be interpreted;
+    one that `hangs` is not interpreted.
     """
 
     kernel: str
@@ -118,6 +120,7 @@ class _Launch:
     variant: int
     buffers: list[str] | None
     values: str
+    hangs: bool
     interpretation: _Interpretation | None = None
 
 
@@ -228,7 +231,14 @@ class Handing:
         while not path.exists():
             time.sleep(_POLL_SECONDS)
         answer = loads(path.read_text())
-        launch = _Launch(kernel, variants, answer["variant"], answer["buffers"], answer["values"])
+        launch = _Launch(
+            kernel,
+            variants,
+            answer["variant"],
+            answer["buffers"],
+            answer["values"],
+            answer["hangs"],
+        )
         self.launches.append(launch)
         return launch
 
@@ -243,7 +253,7 @@ class Handing:
         """Give the launch code the values that the launch leaves."""
         storages = storages_of(kernel.bind(args, kwargs).values())
         is_asked = any(fnmatchcase(launch.kernel, name) for name in self.kernels)
-        if is_asked or launch.buffers is None:
+        if launch.buffers is None or (is_asked and not launch.hangs):
             path = self.folder / f"interpreted-{len(self.launches)}.json"
             child = split()
             if child == 0:
