@@ -17,11 +17,10 @@ from packaging.version import Version
 
 from harness.bench.bench import Kept, content_key
 from harness.frontends.base import CapturedLaunch, LaunchCode
+from harness.frontends.file_front_end import FileFrontEnd
 from harness.frontends.planning import cells_of
-from harness.frontends.ptxas_back_end import PTXAS_BACK_END
 from harness.frontends.readings import Promises, read_stored
 from harness.judging.failures import failed
-from harness.packages.versions import select
 from harness.values.errors import UsageError
 from harness.values.kernel import Config, LaunchSpec, Repro
 from harness.values.outcome import Capture, LaunchFacts, Lowering, ProcessEnd, RaisedError
@@ -30,38 +29,23 @@ from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from harness.bench.bench import Workbench
-    from harness.frontends.back_end import BackEnd
     from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
     from harness.frontends.readings import PtxReading
-    from harness.values.environment import Environment
     from harness.values.target import Target
     from harness.values.toolchain import Assembler
 
 _WIDEST = 8
 
 
-class _NothingOpen:
-    async def close(self, key: str) -> None:
-        """No process waits."""
-
-
-class Toy:
+class Toy(FileFrontEnd):
     kind = "toy"
     title = "Toy"
-    back_ends: tuple[BackEnd, ...] = (PTXAS_BACK_END,)
     suffixes: tuple[str, ...] = (".toy",)
-    modules: tuple[str, ...] = ()
     stages: tuple[str, ...] = ("words", "ptx")
     options: tuple[str, ...] = ("unroll",)
-    levels: tuple[str, ...] = ()
-    interprets = False
-    patches = False
     versions: tuple[str, ...] = ("1.0", "1.1", "2.0")
     # How a line of a file begins that names a kernel.
     names_by = "kernel"
-
-    def back_end(self, target: Target) -> BackEnd:
-        return self.back_ends[0]
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         name, _ = self._read(path)
@@ -80,40 +64,10 @@ class Toy:
     def available(self, *, prereleases: bool = False) -> list[Version]:
         return [Version(version) for version in self.versions]
 
-    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
-        return select(self.available(), spec, what=self.title, prereleases=prereleases)
-
-    def installed(self) -> list[Compiler]:
-        return [self.install(version) for version in self.versions]
-
     def install(self, version: Version | str) -> Compiler:
         if str(version) not in self.versions:
             raise UsageError(f"there is no {self.title} {version}")
         return Compiler(kind=self.kind, version=str(version), origin="toy")
-
-    planned = install
-
-    def environment(self, version: str) -> Environment | None:
-        """None: this file is the compiler."""
-        return None
-
-    def default(self) -> Compiler:
-        return self.install(self.versions[-1])
-
-    def open_sessions(self, hub: object, *, timeout: float, memory: int) -> _NothingOpen:
-        return _NothingOpen()
-
-    async def plan(
-        self,
-        bench: Workbench,
-        selection: Selection,
-        target: Target,
-        compiler: Compiler,
-        launch: PlannedLaunch,
-        *,
-        adapt: Adapt | None = None,
-    ) -> Plan:
-        return self.stored_plan(bench, selection, target, compiler, launch, adapt=adapt)
 
     def stored_plan(
         self,
@@ -174,20 +128,6 @@ class Toy:
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         return read_stored(bench, ptx, promises=lambda _ir, _ptx: Promises(effects=1))
-
-    async def failing_pass(
-        self,
-        bench: Workbench,
-        launch: CapturedLaunch,
-        record: LaunchFacts,
-        *,
-        ptxas: Assembler,
-        traps: bool,
-    ) -> str | None:
-        return None
-
-    def built_with(self, compiler: Compiler) -> str | None:
-        return None
 
     def judge(self, lowering: Lowering) -> Verdict:
         said = lowering.error.message if lowering.error else "nothing"

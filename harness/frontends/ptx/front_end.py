@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from harness.files.regular_files import read_regular
 from harness.frontends.base import Adapt, CapturedLaunch, Plan, PlannedCell, PlannedLaunch
-from harness.frontends.ptxas_back_end import PTXAS_BACK_END
+from harness.frontends.file_front_end import FileFrontEnd
 from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.triton.ir_inputs import repro_of
 from harness.ptx.facts import MAX_BYTES, retarget
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 
     from packaging.version import Version
 
-    from harness.bench.bench import Kept, Sessions, Workbench
-    from harness.frontends.back_end import BackEnd
+    from harness.bench.bench import Kept, Workbench
     from harness.frontends.base import FrontEnd, Selection
-    from harness.processes.hub import Hub
-    from harness.values.environment import Environment
     from harness.values.kernel import Repro, Scalar
     from harness.values.outcome import LaunchFacts, Lowering
     from harness.values.target import Target
@@ -40,27 +37,11 @@ __all__ = ["PTX_FRONT_END"]
 _PASS_ON = Compiler(kind=PTX, version="", origin=PTX)
 
 
-class _NoSessions:
-    """PTX is read, not run: nothing stays open."""
-
-    async def close(self, key: str) -> None:
-        """Nothing to end."""
-
-
-class _PtxFrontEnd:
+class _PtxFrontEnd(FileFrontEnd):
     kind = PTX
     title = "PTX"
-    back_ends: tuple[BackEnd, ...] = (PTXAS_BACK_END,)
     suffixes: tuple[str, ...] = (".ptx",)
-    modules: tuple[str, ...] = ()
     stages: tuple[str, ...] = (PTX,)
-    options: tuple[str, ...] = ()
-    levels: tuple[str, ...] = ()
-    interprets = False
-    patches = False
-
-    def back_end(self, target: Target) -> BackEnd:  # noqa: ARG002
-        return PTXAS_BACK_END
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         return repro_of(path, kernel)
@@ -76,29 +57,6 @@ class _PtxFrontEnd:
 
     def install(self, version: Version | str) -> Compiler:  # noqa: ARG002
         return _PASS_ON
-
-    planned = install
-
-    def environment(self, version: str) -> Environment | None:  # noqa: ARG002
-        return None
-
-    def default(self) -> Compiler:
-        return _PASS_ON
-
-    def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:  # noqa: ARG002
-        return _NoSessions()
-
-    async def plan(
-        self,
-        bench: Workbench,
-        selection: Selection,
-        target: Target,
-        compiler: Compiler,
-        launch: PlannedLaunch,
-        *,
-        adapt: Adapt | None = None,
-    ) -> Plan:
-        return self.stored_plan(bench, selection, target, compiler, launch, adapt=adapt)
 
     def stored_plan(
         self,
@@ -153,20 +111,6 @@ class _PtxFrontEnd:
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         _nothing_to_lower(bench, lowering, ptx)
-
-    async def failing_pass(
-        self,
-        bench: Workbench,
-        launch: CapturedLaunch,
-        record: LaunchFacts,
-        *,
-        ptxas: Assembler,
-        traps: bool,
-    ) -> str | None:
-        _nothing_to_lower(bench, launch, record, ptxas, traps)
-
-    def built_with(self, compiler: Compiler) -> str | None:  # noqa: ARG002
-        return None
 
     def judge(self, lowering: Lowering) -> Verdict:
         _nothing_to_lower(lowering)
