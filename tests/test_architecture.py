@@ -24,6 +24,7 @@ ORDER = (
     "children",
     "files",
     "processes",
+    "machines",
     "packages",
     "toolchains",
     "store/files",
@@ -122,6 +123,7 @@ WORLDLY_ROOMS = {
     "frontends/triton/child",
     "frontends/triton/child/launches",
     "gpu/device",
+    "machines",
     "packages",
     "processes",
     "repros",
@@ -150,7 +152,7 @@ TOUCHES = {
     "gpu": {"inspecting", "packing", "places"},
     "runs/child": {"serving", "worker"},
     "runs": {"emulating", "raw_ptx", "recording", "referring"},
-    "nights": {"run", "steering", "watch"},
+    "nights": {"at_worker", "run", "steering", "watch"},
     "site": {"run"},
 }
 # These await what others do, and touch nothing themselves: of the world they may import asyncio.
@@ -202,7 +204,17 @@ ORCHESTRATES = {
         "run",
         "same_inputs",
     },
-    "nights": {"executing", "listing", "merge", "news", "plan", "words"},
+    "nights": {
+        "by_name",
+        "executing",
+        "handing_out",
+        "listing",
+        "merge",
+        "news",
+        "plan",
+        "tasks",
+        "words",
+    },
 }
 # Pure modules of rooms that are worldly as a whole: what they say is decided, not looked up.
 PURE_AMONG_WORLDLY = {

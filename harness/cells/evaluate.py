@@ -32,6 +32,7 @@ __all__ = [
     "compiler_end",
     "evaluate",
     "flagged",
+    "not_evaluated",
     "ptxas_flags",
     "with_flags",
 ]
@@ -101,6 +102,11 @@ async def evaluate(bench: Workbench, plan: PlannedCell) -> Evaluated:
             trail.trouble = str(error)
         break
     return _conclude(trail)
+
+
+def not_evaluated(plan: PlannedCell, trouble: str) -> Evaluated:
+    """The result of a cell that machines of ours failed to work on, with what to say of that."""
+    return _conclude(_Trail(plan=plan, trouble=trouble))
 
 
 async def _follow(bench: Workbench, trail: _Trail) -> None:

@@ -38,6 +38,7 @@ __all__ = [
     "Steering",
     "Treatment",
     "captures_of",
+    "in_parallel",
     "open_bench",
     "places_of",
     "plan_place",
@@ -240,10 +241,10 @@ async def work_off(
             for index, rows in zip(indices, groups, strict=True):
                 keep(index, rows)
 
-    await _all([one_capture(indices) for indices in captures])
+    await in_parallel([one_capture(indices) for indices in captures])
 
 
-async def _all(jobs: Iterable[Coroutine[None, None, T]]) -> list[T]:
+async def in_parallel(jobs: Iterable[Coroutine[None, None, T]]) -> list[T]:
     """As `asyncio.gather`, but when one fails, or we are stopped, the others end too."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:
@@ -256,10 +257,10 @@ async def _all(jobs: Iterable[Coroutine[None, None, T]]) -> list[T]:
 
 async def _captured_together(run: Run, places: Sequence[CapturePlace]) -> list[list[Row]]:
     """The rows of each place that one capture serves; its session ends with the last of them."""
-    plans = await _all([plan_place(run, place) for place in places])
+    plans = await in_parallel([plan_place(run, place) for place in places])
     chosen = [run.steering.choose(place, plan) for place, plan in zip(places, plans, strict=True)]
     run.progress.planned(sum(map(len, chosen)))
-    rows = await _all([_all(_one(run, cell) for cell in cells) for cells in chosen])
+    rows = await in_parallel([in_parallel(_one(run, cell) for cell in cells) for cells in chosen])
     for session in {plan.session for plan in plans if plan.session}:
         await run.bench.sessions.close(session)
     return [[row for row in group if row] for group in rows]

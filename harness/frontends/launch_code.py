@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from harness.values.limits import Limits
     from harness.values.target import Target
 
-__all__ = ["capture_request", "fetch_launch_code", "has_launch_code"]
+__all__ = ["capture_request", "fetch_launch_code", "has_launch_code", "launch_sha256"]
 
 
 def fetch_launch_code(
@@ -56,6 +56,17 @@ def has_launch_code(repro: Repro) -> bool:
     """Whether `fetch_launch_code` would fetch nothing."""
     pins = [*repro.requires, *([repro.source.pin] if repro.source else [])]
     return all(is_fetched(pin.package, pin.version, pin.sha256) for pin in pins)
+
+
+def launch_sha256(repro: Repro, launch: LaunchSpec) -> str:
+    """A hash of the file that launches a kernel and of the packages that it names, fetched or not.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    pins = [*repro.requires, *([repro.source.pin] if repro.source else [])]
+    words = [_sha256(launch.file or repro.file), *(pin.sha256 for pin in pins)]
+    return hashlib.sha256(" ".join(words).encode()).hexdigest()
 
 
 def _half_way(launch: LaunchSpec, file: Path, overrides: Mapping[str, object]) -> LaunchCode:

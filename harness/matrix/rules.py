@@ -135,6 +135,19 @@ class Rules:
             if rule.selector.matches_early(place):
                 self._matched.add(id(rule))
 
+    def matched(self) -> list[int]:
+        """Which rules and words of `only` have matched, by their place among all of them."""
+        return [n for n, each in enumerate(self._every()) if id(each) in self._matched]
+
+    def have_matched(self, places: Sequence[int]) -> None:
+        """Note what `matched` said elsewhere, of the same rules."""
+        every = self._every()
+        self._matched.update(id(every[n]) for n in places if n < len(every))
+
+    def _every(self) -> list[object]:
+        listed = self.matrix
+        return [*listed.exclude, *listed.overrides, *listed.expect, *self.only]
+
     def unmatched_only(self) -> list[int]:
         """Which of `only` (from 1) mean no cell."""
         return [n for n, each in enumerate(self.only, 1) if id(each) not in self._matched]

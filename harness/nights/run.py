@@ -22,6 +22,7 @@ from harness.cells.run import (
     work_off,
 )
 from harness.changes.diff import compare_runs, previous_run
+from harness.machines.seam import Machines
 from harness.matrix.expectations import Expectations, happened
 from harness.matrix.rules import Rules, Shard
 from harness.nights.plan import MatrixPlan, plan_matrix
@@ -150,11 +151,15 @@ async def run_matrix(
     options: MatrixOptions,
     progress: RunProgress,
     plan: MatrixPlan,
+    machines: Machines | None = None,
 ) -> MatrixReport:
     """Run the cells of a planned matrix; each result is stored as soon as it is known.
 
+    With `machines` these compile, and nothing is executed.
+
     Raises:
         EmptySelectionError: no cell is left.
+        InfrastructureError: the machines cannot be reached any more.
         StorageError: results cannot be kept.
     """
     started = time.monotonic()
@@ -164,15 +169,11 @@ async def run_matrix(
             bench.deadline = started + options.max_time
         matter = open_matter(bench, plan, options, progress, run_id)
         captures = _in_order(matter)
-        await work_off(matter.run, plan.places, captures)
-        if options.on_gpu:
-            from harness.nights.executing import launch_places  # noqa: PLC0415 - as below
-
-            await launch_places(matter.run, matter.steering, plan.places, options.runner)
-        elif options.run:
-            from harness.nights.executing import execute_places  # noqa: PLC0415 - the emulator: 0.2 s
-
-            await execute_places(matter.run, matter.steering, plan.places)
+        if machines:
+            await _hand_out(matter, matrix, machines, captures)
+        else:
+            await work_off(matter.run, plan.places, captures)
+            await _execute(matter)
     verdicts, unexpected = _counts(store, run_id, matrix)
     steering = matter.steering
     is_whole = not (steering.skipped or steering.skipped_captures)
@@ -201,16 +202,52 @@ async def run_matrix(
     )
 
 
+async def _execute(matter: Matter) -> None:
+    """What the night executes of its cells, too."""
+    run, steering, places = matter.run, matter.steering, matter.plan.places
+    if matter.options.on_gpu:
+        from harness.nights.executing import launch_places  # noqa: PLC0415 - as below
+
+        await launch_places(run, steering, places, matter.options.runner)
+    elif matter.options.run:
+        from harness.nights.executing import execute_places  # noqa: PLC0415 - the emulator: 0.2 s
+
+        await execute_places(run, steering, places)
+
+
+async def _hand_out(
+    matter: Matter, matrix: Matrix, machines: Machines, captures: Sequence[Sequence[int]]
+) -> None:
+    from harness.nights.handing_out import HandingOut  # noqa: PLC0415 - only where it is wanted
+
+    bench, work = matter.run.bench, matter.options.work
+    left = None if bench.deadline is None else bench.deadline - time.monotonic()
+    handing_out = HandingOut(
+        run=matter.run,
+        plan=matter.plan,
+        steering=matter.steering,
+        machines=machines,
+        uid=bench.store.uid_of(matter.run.run),
+        command=work.command,
+        memory=bench.limits.memory if machines.are_here else 0,
+        launch_timeout=_launch_timeout(matrix),
+        until=None if left is None else time.time() + left,
+    )
+    await handing_out.work_off(captures)
+
+
+def _launch_timeout(matrix: Matrix) -> float:
+    # Launch code is given as long as the compilers, wherever they are given more.
+    return max([matrix.timeout, *(each.timeout or 0 for each in matrix.overrides)])
+
+
 @contextlib.asynccontextmanager
 async def matrix_bench(
     store: Store, options: MatrixOptions, matrix: Matrix
 ) -> AsyncIterator[Workbench]:
     """A bench for the cells of a matrix, with its limits."""
-    work = options.work
-    # Launch code is given as long as the compilers, wherever they are given more.
-    capture_timeout = max([matrix.timeout, *(each.timeout or 0 for each in matrix.overrides)])
     async with Hub() as hub:
-        yield open_bench(hub, store, work, launch_timeout=capture_timeout)
+        yield open_bench(hub, store, options.work, launch_timeout=_launch_timeout(matrix))
 
 
 def open_matter(

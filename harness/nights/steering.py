@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -42,7 +42,8 @@ class MatrixSteering(Steering):
 
     `run` is None where nothing is to be stored. `excluded` has the cells that were left out, with
     the reason, `settled` those that are done; `skipped` cells and `skipped_captures` were not
-    started, as the time was up. `versions` are those of every ptxas, the bundled ones too.
+    started, as the time was up. `versions` are those of every ptxas, the bundled ones too. `past`
+    are last results by cell, where those of the store are not meant.
     """
 
     bench: Workbench
@@ -50,6 +51,7 @@ class MatrixSteering(Steering):
     progress: RunProgress
     run: int | None
     use_cache: bool
+    past: Mapping[str, ResultRecord] | None = None
     excluded: dict[str, str] = field(default_factory=dict)
     carried: int = 0
     planned: int = 0
@@ -126,7 +128,11 @@ class MatrixSteering(Steering):
     def _carry_over(
         self, cells: Sequence[tuple[PlannedCell, Coordinates]]
     ) -> list[tuple[PlannedCell, Coordinates]]:
-        last = self.bench.store.latest_of([at.cell for _, at in cells])
+        names = [at.cell for _, at in cells]
+        if self.past is None:
+            last = self.bench.store.latest_of(names)
+        else:
+            last = {name: self.past[name] for name in names if name in self.past}
         self.last.update(last)
         left: list[tuple[PlannedCell, Coordinates]] = []
         rows: list[Row] = []

@@ -216,15 +216,18 @@ class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgem
 
     # --- history ------------------------------------------------------------------------------
 
-    def begin_run(self, command: str, part: NightPart | None = None) -> int:
+    def begin_run(
+        self, command: str, part: NightPart | None = None, *, uid: str | None = None
+    ) -> int:
         """Record that a run starts now and return its id.
 
-        With `part` it is that shard of a night; all shards of a night are one run.
+        With `part` it is that shard of a night; all shards of a night are one run. With `uid` it
+        is a part of a run that another store has begun.
 
         Raises:
             StorageError: the database cannot be written.
         """
-        uid = part.uid if part else os.urandom(16).hex()
+        uid = part.uid if part else uid or os.urandom(16).hex()
         started = self._clock()
 
         def work(db: sqlite3.Connection) -> int:
@@ -251,6 +254,10 @@ class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgem
             harness_version=__version__,
         )
         return run
+
+    def uid_of(self, run: int) -> str:
+        """Return what all machines call a run that this process has begun."""
+        return self._own_runs[run].uid
 
     def put_result(self, run: int, record: ResultRecord) -> None:
         """Keep the result of one cell of a run, in place of an earlier one of the same run.

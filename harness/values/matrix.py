@@ -6,17 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from harness.values.kernel import Config, ConfigFilter, Scalar
 from harness.values.launch_label import LaunchLabel
+from harness.values.target import Target
 from harness.values.toolchain import BUNDLED
-
-if TYPE_CHECKING:
-    from harness.values.target import Target
 
 __all__ = [
     "Coordinates",

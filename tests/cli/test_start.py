@@ -8,7 +8,7 @@ import sys
 import pytest
 
 # Each takes from 0.1 s to 2 s to import.
-HEAVY = {"libcst", "numpy", "requests", "torch", "triton"}
+HEAVY = {"distributed", "libcst", "numpy", "requests", "torch", "triton"}
 EXECUTES = {"run"}
 
 

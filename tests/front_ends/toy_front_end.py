@@ -99,7 +99,8 @@ class Toy(FileFrontEnd):
             for config in configs
         ]
         capture = Capture(records=records, pruned={}, ptxas="", triton="")
-        kept = Kept(value=capture, key=file.read_text(), artifacts={}, cached=True)
+        key = content_key(file=file.read_text(), toy=compiler.version)
+        kept = Kept(value=capture, key=key, artifacts={}, cached=True)
         captured = CapturedLaunch(capture=kept, compiler=compiler, request=target)
         return cells_of(selection, target, launch, captured, is_own=adapt is None)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from harness.cells.run import CompileOptions
+from harness.cells.run import CompileOptions, RunProgress
 from harness.changes.words import changes_said
 from harness.cli.amounts import SECONDS, Words, read_amount
 from harness.cli.gpu_way import executed_on, is_on_gpu
@@ -28,10 +28,12 @@ from harness.cli.output import (
 from harness.cli.progress.matrix import show_matrix_progress
 from harness.cli.results import open_results
 from harness.cli.running import run_to_the_end
+from harness.machines.dask_cluster import local_workers, open_machines
 from harness.matrix.file import find_matrix_file, read_matrix
 from harness.matrix.rules import Shard
 from harness.matrix.selectors import parse_selector
 from harness.nights.listing import Listing, list_matrix
+from harness.nights.plan import MatrixPlan
 from harness.nights.run import MatrixOptions, MatrixReport, make_plan, run_matrix
 from harness.nights.words import (
     estimate_words,
@@ -40,6 +42,7 @@ from harness.nights.words import (
     matrix_document,
     matrix_lines,
 )
+from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.matrix import Matrix
 
@@ -54,6 +57,7 @@ _RUN_EPILOG = """\b
 Example:
   triage matrix run --list --only '*@sm_120a*'
   triage matrix run --shard 2/4 --max-time 2h --json
+  triage matrix run --scheduler local:4
   triage matrix run --run --only 'kernel=mamba2_*,target=sm_80'
 
 Exit code 0: everything is as expected. 1: a failure that is not expected, a regression, or another
@@ -105,6 +109,13 @@ command.add_command(merge)
 )
 @click.option("--jobs", type=click.IntRange(1, 512), help="Compilers at once. Default: all cores.")
 @click.option(
+    "--scheduler",
+    type=Words(),
+    metavar="ADDRESS",
+    help="Have captures and their cells worked on by the workers of a Dask scheduler "
+    "(tcp://HOST:PORT), or by N processes of this machine (local:N).",
+)
+@click.option(
     "--max-time",
     callback=_seconds,
     metavar="TIME",
@@ -142,9 +153,40 @@ def run(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by the
         with status.status("preparing toolchains and sources"):
             plan = make_plan(matrix, how, store)
         with show_matrix_progress(status) as progress:
-            report = run_to_the_end(run_matrix(matrix, store, how, progress, plan))
+            where = options["scheduler"]
+            report = run_to_the_end(_run(matrix, store, how, progress, plan, where))
     _tell(report, as_json=options["as_json"])
     raise click.exceptions.Exit(report.exit_code(strict_fixed=options["strict_fixed"]))
+
+
+async def _run(
+    matrix: Matrix,
+    store: Store,
+    how: MatrixOptions,
+    progress: RunProgress,
+    plan: MatrixPlan,
+    where: str | None,
+) -> MatrixReport:
+    """On this machine, or by those that are found there."""
+    if where is None:
+        return await run_matrix(matrix, store, how, progress, plan)
+    async with open_machines(where) as machines:
+        return await run_matrix(matrix, store, how, progress, plan, machines)
+
+
+def _jobs(options: dict[str, Any]) -> int:
+    """How many compilers at once, 0 for all cores."""
+    where: str | None = options["scheduler"]
+    if where is None:
+        return options["jobs"] or 0
+    if options["jobs"]:
+        raise UsageError("--jobs: with --scheduler each worker is one compiler at a time")
+    if options["run"] or options["on"] or options["runner"]:
+        raise UsageError(
+            "--run executes on this machine: first compile with --scheduler, then run the same"
+            " with --run and without --scheduler, which compiles nothing again"
+        )
+    return local_workers(where) or 0
 
 
 def _options(options: dict[str, Any], matrix: Matrix) -> MatrixOptions:
@@ -162,7 +204,7 @@ def _options(options: dict[str, Any], matrix: Matrix) -> MatrixOptions:
         on_gpu=on_gpu,
         runner=options["runner"],
         work=CompileOptions(
-            jobs=options["jobs"] or 0,
+            jobs=_jobs(options),
             timeout=matrix.timeout,
             use_cache=not options["no_cache"],
             command=command_line(_whole(sys.argv[1:], options["night"])),

@@ -1,4 +1,4 @@
-"""What merged results were judged from: their evidence, with its artifacts, and kept workarounds.
+"""What merged results were judged from, with its artifacts; captures, and kept workarounds.
 
 Without it a merged cell can be listed, and neither shown nor judged again. It is taken before the
 results, a page at a time; what was taken when the merge is interrupted does no harm, because
@@ -77,8 +77,14 @@ def take_evidence(
 
 
 def _named(source: ForeignStore) -> Iterator[tuple[str, str]]:
-    """Kind and key of each piece of evidence that a result names."""
+    """Kind and key of each piece of evidence that a result names, and of each capture.
+
+    A capture has the cells that the next night looks for; what it came to is in no result.
+    """
     seen: set[tuple[str, str]] = set()
+    for (key,) in source.db.execute("SELECT key FROM evidence WHERE kind = 'capture'"):
+        if isinstance(key, str):
+            yield "capture", key
     for run in source.runs:
         for record in source.results(run.id):
             for pair in record.evidence.items():

@@ -77,6 +77,17 @@ class PastResults:
         cells = self._database.run(lambda db: db.execute(sql, (kernel,)).fetchall())
         return self.last_results(cell for (cell,) in cells)
 
+    def cells_from(self, start: str) -> list[str]:
+        """Return the ids of all cells that begin so.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        sql = "SELECT DISTINCT cell FROM results WHERE cell >= ?1 AND cell < ?1 || char(0x10ffff)"
+        return self._database.run(
+            lambda db: [cell for (cell,) in db.execute(sql, (start,)).fetchall()]
+        )
+
     def last_results(
         self,
         cells: Iterable[str],

@@ -1,0 +1,145 @@
+"""Dask's scheduler and its workers as machines: those at an address, or processes of this machine.
+
+`distributed` is an extra, and takes half a second to import: only what is asked for here does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import secrets
+import warnings
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from harness.machines.seam import LostWorkersError, Machines
+from harness.values.errors import InfrastructureError, UsageError
+
+if TYPE_CHECKING:
+    from distributed import Client, LocalCluster
+
+__all__ = ["local_workers", "open_machines"]
+
+_LOCAL = re.compile(r"local:([1-9]\d{0,2})")
+_ADDRESS = re.compile(r"(?:(?:tcp|tls|ws|wss)://)?(?:[\w.-]+|\[[0-9a-fA-F:.%]+\]):\d{1,5}")
+_CONNECT_SECONDS = 10.0
+_GOODBYE_SECONDS = 2.0
+
+
+def local_workers(where: str) -> int | None:
+    """How many processes of this machine `local:N` asks for; None where it is an address.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if match := _LOCAL.fullmatch(where):
+        return int(match[1])
+    if where.startswith("local:") or not _ADDRESS.fullmatch(where):
+        raise UsageError(
+            f"--scheduler {where[:80]}: write tcp://HOST:PORT, or local:N with N from 1 to 999"
+        )
+    return None
+
+
+@contextlib.asynccontextmanager
+async def open_machines(where: str) -> AsyncIterator[Machines]:
+    """The workers of a scheduler, or that many processes here, for as long as the block lasts.
+
+    Raises:
+        UsageError: Dask is not installed, or `where` is no address.
+        InfrastructureError: nothing answers there.
+    """
+    count = local_workers(where)
+    try:
+        import distributed  # noqa: PLC0415 - an extra, and 0.5 s
+    except ImportError as error:
+        raise UsageError(
+            f"--scheduler needs Dask: pip install 'kernel-triage[dask]' ({error})"
+        ) from error
+    # What Dask logs is for who runs its machines. What matters to a result is checked there.
+    for name in [
+        each for each in logging.root.manager.loggerDict if each.startswith("distributed")
+    ]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", category=distributed.versions.VersionMismatchWarning)
+    async with contextlib.AsyncExitStack() as opened:
+        address: str | LocalCluster = where
+        if count is not None:
+            address = await opened.enter_async_context(_processes(count))
+        client = await _connected(address, where)
+        opened.push_async_callback(client.close, timeout=_GOODBYE_SECONDS)
+        yield _DaskMachines(client=client, words=where, are_here=count is not None)
+
+
+def _processes(count: int) -> LocalCluster:
+    from distributed import LocalCluster  # noqa: PLC0415
+
+    return LocalCluster(
+        n_workers=count,
+        threads_per_worker=1,
+        processes=True,
+        asynchronous=True,
+        dashboard_address=None,
+        silence_logs=logging.CRITICAL,
+        # Compilers are processes of their own, each with its own limit.
+        memory_limit=None,
+    )
+
+
+async def _connected(address: str | LocalCluster, where: str) -> Client:
+    from distributed import Client  # noqa: PLC0415
+
+    client = Client(address, asynchronous=True, timeout=_CONNECT_SECONDS, set_as_default=False)
+    try:
+        return await client
+    except (OSError, TimeoutError) as error:
+        raise InfrastructureError(
+            f"no Dask scheduler answers at {where[:80]}; start one there, or use local:N"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DaskMachines:
+    """As `Machines`: one task of Dask for each piece of work, which Dask gives to free workers."""
+
+    client: Client
+    words: str
+    are_here: bool
+    # Another client's tasks may have the same names.
+    suffix: str = field(default_factory=lambda: secrets.token_hex(4))
+
+    async def run(
+        self, work: Callable[[bytes], bytes], message: bytes, *, name: str, rank: int
+    ) -> bytes:
+        from distributed import CancelledError, KilledWorker  # noqa: PLC0415
+
+        key = f"{name}-{self.suffix}{secrets.token_hex(4)}"
+        try:
+            future = self.client.submit(work, message, key=key, priority=-rank, pure=False)
+            answer: bytes = await future
+        except KilledWorker as error:
+            raise LostWorkersError(
+                f"{name}: the worker that was at work on it was lost"
+                f" {error.allowed_failures + 1} times"
+            ) from error
+        except ModuleNotFoundError as error:
+            raise InfrastructureError(
+                f"the workers of {self.words} have no module {error.name}: install there what is"
+                " installed here"
+            ) from error
+        except (CancelledError, OSError) as error:
+            raise self._gone() from error
+        except RuntimeError as error:
+            # What Dask says of a client that was closed meanwhile.
+            if self.client.status == "running":
+                raise
+            raise self._gone() from error
+        return answer
+
+    def _gone(self) -> InfrastructureError:
+        return InfrastructureError(
+            f"the scheduler at {self.words} is gone; what came back is stored, and the same"
+            " command goes on from there"
+        )

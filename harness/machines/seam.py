@@ -1,0 +1,43 @@
+"""What other machines are to a command: they run a function of ours on bytes, and answer bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from harness.values.errors import InfrastructureError
+
+__all__ = ["LostWorkersError", "Machines"]
+
+
+class LostWorkersError(InfrastructureError):
+    """The machines at work on one piece were lost, again and again: perhaps the piece did that."""
+
+
+class Machines(Protocol):
+    """Machines that have this program and the package index, and nothing else of this one.
+
+    `words` say which they are. `are_here`: they are as many processes of this machine as it may
+    have compilers at once.
+    """
+
+    @property
+    def words(self) -> str:
+        """As above."""
+
+    @property
+    def are_here(self) -> bool:
+        """As above."""
+
+    async def run(
+        self, work: Callable[[bytes], bytes], message: bytes, *, name: str, rank: int
+    ) -> bytes:
+        """What a module-level function of ours answers to a message, on one of the machines.
+
+        Work that was lost with its machine is done again on another. `name` is shown to who looks
+        at the machines; of what waits, the least `rank` begins first.
+
+        Raises:
+            LostWorkersError: every machine that was at work on it was lost.
+            InfrastructureError: what hands out the work cannot be reached any more.
+        """
