@@ -54,6 +54,8 @@ ORDER = (
     "frontends/tilelang/child",
     "frontends/cutedsl",
     "frontends/cutedsl/child",
+    "frontends/cutile",
+    "frontends/cutile/child",
     "tables",
     "repros",
     "matrix",
@@ -98,6 +100,7 @@ INSIDE_CHILDREN = {
     "frontends/triton/child/launches": {"torch", "triton"},
     "frontends/tilelang/child": {"torch", "triton", "tilelang", "tvm"},
     "frontends/cutedsl/child": {"torch", "triton", "cutlass"},
+    "frontends/cutile/child": {"torch", "triton", "cuda"},
     "gpu/device": set(),
 }
 # Rooms in which every module may touch the world.
@@ -115,6 +118,8 @@ WORLDLY_ROOMS = {
     "frontends/cuda",
     "frontends/cutedsl",
     "frontends/cutedsl/child",
+    "frontends/cutile",
+    "frontends/cutile/child",
     "frontends/pretend",
     "frontends/ptx",
     "frontends/tilelang",

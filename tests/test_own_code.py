@@ -21,6 +21,7 @@ from harness.children import launch_code
 from harness.files.own_code import code_sha256
 from harness.frontends import registry
 from harness.frontends.cutedsl import front_end as cutedsl
+from harness.frontends.cutile import front_end as cutile
 from harness.frontends.tilelang import front_end as tilelang
 from harness.frontends.triton import sessions
 
@@ -110,7 +111,7 @@ def test_the_code_of_a_child_is_part_of_what_it_captured() -> None:
     served = closure(("harness.frontends.triton.child.serve",))
     assert len(served) > len(CHILD)
     assert [path for path in served if not is_below(path, CHILD)] == []
-    for child in (tilelang.CHILD, cutedsl.CHILD):
+    for child in (tilelang.CHILD, cutedsl.CHILD, cutile.CHILD):
         inside = ("children", *child.code)
         served = closure((f"{child.module}.serving",))
         assert len(served) > len(inside)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CODE",
+    "PROGRAMS",
     "AssemblerRun",
     "Inspection",
     "PtxInput",
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 # Goes up when a reader learns something, so that stored inspections are computed again.
-_RULE = 4
+_RULE = 5
 
 _MAX_TEXT = 1 << 20
 _ELF = b"\x7fELF"
@@ -103,6 +104,9 @@ async def assemble(
 CODE = "kernel.cubin"
 """What an assembler is to leave in its working folder."""
 
+PROGRAMS = "programs"
+"""Where in its working folder the scripts lie that it calls."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssemblerRun:
@@ -110,6 +114,9 @@ class AssemblerRun:
 
     The command leaves machine code in the file `CODE`, and `is_code` says whether that is whole.
     `check` raises where the assembler is not what was installed: its failure is not believed then.
+    `programs` are scripts that it calls, written into a folder of that name, and `env` replaces the
+    environment that it is started in. `leaves` names files that are kept besides the code, each as
+    an artifact; of those, `said` is what it had others say: it is read after its own errors.
     """
 
     program: Callable[[], bytes]
@@ -118,6 +125,10 @@ class AssemblerRun:
     flags: tuple[str, ...]
     is_code: Callable[[Path], bool]
     check: Callable[[], None]
+    programs: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] | None = None
+    leaves: Mapping[str, str] = field(default_factory=dict)
+    said: str | None = None
 
 
 async def run_assembler(bench: Workbench, key: str, run: AssemblerRun) -> Kept[Assembly]:
@@ -148,11 +159,15 @@ async def _run_once(
     data = run.program()
     with scratch_disk():
         (folder / run.name).write_bytes(data)
+        _write_programs(run.programs, folder / PROGRAMS)
     async with bench.slot(alone=alone):
-        end = await bench.hub.execute(run.argv, folder=folder, limits=bench.limits)
+        end = await bench.hub.execute(run.argv, folder=folder, limits=bench.limits, env=run.env)
     bench.cpu_seconds += end.cpu
     store = bench.store.artifacts
     artifacts = {name: store.put_file(folder / name) for name in ("stdout", "stderr")}
+    left = {name: folder / file for name, file in run.leaves.items() if (folder / file).is_file()}
+    artifacts |= {name: store.put_file(file) for name, file in left.items()}
+    more = f"\n{read_stream(left[run.said])}" if run.said in left else ""
     has_code = run.is_code(folder / CODE)
     if has_code:
         artifacts["cubin"] = store.put_file(folder / CODE)
@@ -160,11 +175,18 @@ async def _run_once(
         end=end,
         flags=run.flags,
         stdout=read_stream(folder / "stdout"),
-        stderr=read_stream(folder / "stderr"),
+        stderr=read_stream(folder / "stderr") + more,
         has_cubin=has_code,
     )
     bench.hub.drop_folder(folder)
     return assembly, artifacts
+
+
+def _write_programs(programs: Mapping[str, str], folder: Path) -> None:
+    for name, text in programs.items():
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
 
 
 def is_cubin(path: Path) -> bool:

@@ -42,8 +42,8 @@ class CaptureSession:
         """Run the launch code."""
         raise NotImplementedError
 
-    def lower(self, record: Any, folder: Path) -> None:
-        """Compile one record; what comes of it is left in the folder."""
+    def lower(self, record: Any, folder: Path, asked: Message) -> None:
+        """Compile one record, as it was asked for; what comes of it is left in the folder."""
         raise NotImplementedError
 
     def __call__(self) -> None:
@@ -73,7 +73,7 @@ class CaptureSession:
 
         def body() -> None:
             redirect(*streams)
-            self.lower(record, folder)
+            self.lower(record, folder, message)
 
         self._supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
 

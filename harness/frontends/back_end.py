@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from packaging.version import Version
 
     from harness.bench.assemble import Inspection
@@ -81,6 +83,13 @@ class BackEnd(Protocol):
 
     def planned(self, version: Version | str) -> Assembler:
         """What `install` would give, for `--list` and `--dry-run`; nothing is installed."""
+
+    def brought_along(self, path: Path) -> Assembler:
+        """The one that a compiler has at this place; asked where the default is `bundled`.
+
+        Raises:
+            StorageError, InfrastructureError: it cannot be read, or cannot be run.
+        """
 
     def disassembler(self, *, installs: bool = True) -> tuple[Tool | None, tuple[str, ...]]:
         """What reads its machine code; without one, notes of what that means."""

@@ -92,6 +92,10 @@ class CapturedFrontEnd:
         """What decides a lowering besides compiler, child and settings."""
         return {}
 
+    def asked(self, ptxas: Assembler) -> dict[str, object]:  # noqa: ARG002
+        """What the child gets to know of the assembler that a record is lowered for."""
+        return {}
+
     def back_end(self, target: Target) -> BackEnd:  # noqa: ARG002
         """As the protocol has it."""
         return self.back_ends[0]
@@ -181,16 +185,17 @@ class CapturedFrontEnd:
             return await self.finished(bench, launch, done, alone=alone)
 
         key = self.lowering_key(launch, record, ptxas)
-        return await self.child.lower(bench, launch, record, key, finish)
+        return await self.child.lower(bench, launch, record, key, finish, self.asked(ptxas))
 
     def lowering_key(
         self,
         launch: CapturedLaunch,
         record: LaunchFacts,
-        ptxas: Assembler,  # noqa: ARG002
+        ptxas: Assembler,
     ) -> str:
         """As the protocol has it."""
-        return self.child.lowering_key(launch, record, **self.lowered_with())
+        asked = self.asked(ptxas)
+        return self.child.lowering_key(launch, record, **self.lowered_with(), **asked)
 
     def identity(self, compiler: Compiler) -> object:
         """As the protocol has it."""

@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,8 +162,11 @@ class CapturingChild:
         record: LaunchFacts,
         key: str,
         finish: Finish,
+        asked: Mapping[str, object],
     ) -> Kept[Lowering]:
         """Have a fork of the capture lower one record, and `finish` make evidence of what it left.
+
+        `asked` is what the child gets to know besides the record.
 
         A job that dies is run once more, alone, to tell what kills its compiler from a machine in
         trouble.
@@ -175,9 +178,10 @@ class CapturingChild:
             kept = bench.find("lower", key, Lowering)
             if kept and still_valid(kept.value.end, bench.limits):
                 return kept
-            lowering, artifacts = await self._once(bench, launch, record, finish, alone=False)
+            once = partial(self._once, bench, launch, record, finish, asked)
+            lowering, artifacts = await once(alone=False)
             if has_died(lowering.end):
-                again, artifacts = await self._once(bench, launch, record, finish, alone=True)
+                again, artifacts = await once(alone=True)
                 lowering = replace(again, attempts=2)
             return bench.keep("lower", key, lowering, artifacts)
 
@@ -187,10 +191,12 @@ class CapturingChild:
         launch: CapturedLaunch,
         record: LaunchFacts,
         finish: Finish,
+        asked: Mapping[str, object],
         *,
         alone: bool,
     ) -> tuple[Lowering, dict[str, str]]:
-        message = {"op": "lower", "key": record.key, "limits": bench.limits.message()}
+        limits = bench.limits.message()
+        message = {**asked, "op": "lower", "key": record.key, "limits": limits}
         key, compiler, request = launch.capture.key, launch.compiler, launch.request
         async with bench.slot(alone=alone):
             await self._meet_again(bench, launch, record)

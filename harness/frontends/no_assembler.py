@@ -13,6 +13,7 @@ from harness.values.toolchain import NO_ASSEMBLER, NOTHING, assembler_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from packaging.version import Version
 
@@ -75,6 +76,9 @@ class _NoAssembler:
         return NOTHING
 
     planned = install
+
+    def brought_along(self, path: Path) -> Assembler:  # noqa: ARG002
+        return NOTHING
 
     def disassembler(self, *, installs: bool = True) -> tuple[Tool | None, tuple[str, ...]]:  # noqa: ARG002
         return None, ()

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.frontends.base import CapturedLaunch, Plan, PlannedCell, PlannedLaunch, Selection
-from harness.toolchains.describe import describe_ptxas
+from harness.frontends.registry import front_end
 from harness.values.cell import CellId
 from harness.values.errors import CaptureError
 from harness.values.kernel import Config, Repro
 from harness.values.limits import limits_of
 from harness.values.outcome import Capture, LaunchFacts, RaisedError
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, PTXAS, compiler_name
+from harness.values.toolchain import PTXAS, compiler_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -191,9 +191,12 @@ class _Wanted:
         return cells
 
     def _bundled(self) -> Assembler | None:
-        """The ptxas that the compiler brings along."""
+        """The assembler that the compiler brings along."""
         path = self.captured.capture.value.ptxas
-        return describe_ptxas(Path(path), BUNDLED) if path else None
+        if not path:
+            return None
+        end = front_end(self.captured.compiler.kind)
+        return end.back_end(self.target).brought_along(Path(path))
 
     def _launch_label(self, record: LaunchFacts, config: Config) -> str:
         """The launch, numbered from the second time on that it launches kernel and config."""

@@ -8,6 +8,7 @@ from harness.bench.assemble import PtxInput, assemble, inspect_cubin
 from harness.judging.judge import judge_ptxas
 from harness.packages.versions import LATEST
 from harness.ptxas.resources import combine
+from harness.toolchains.describe import describe_ptxas
 from harness.toolchains.install import (
     find_nvdisasm,
     install_ptxas,
@@ -23,6 +24,7 @@ from harness.values.toolchain import BUNDLED, PTX, PTXAS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from packaging.version import Version
 
@@ -60,6 +62,9 @@ class _PtxasBackEnd:
 
     def planned(self, version: Version | str) -> Assembler:
         return planned_ptxas(version)
+
+    def brought_along(self, path: Path) -> Assembler:
+        return describe_ptxas(path, BUNDLED)
 
     def disassembler(self, *, installs: bool = True) -> tuple[Tool | None, tuple[str, ...]]:
         if not installs:

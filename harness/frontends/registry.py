@@ -39,6 +39,7 @@ _OURS = {
     "nvrtc": "harness.frontends.cuda.front_end:NVRTC_FRONT_END",
     "tilelang": "harness.frontends.tilelang.front_end:TILELANG_FRONT_END",
     "cutedsl": "harness.frontends.cutedsl.front_end:CUTEDSL_FRONT_END",
+    "cutile": "harness.frontends.cutile.front_end:CUTILE_FRONT_END",
 }
 
 

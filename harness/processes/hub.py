@@ -183,8 +183,14 @@ async def _leave(process: asyncio.subprocess.Process) -> None:
     try:
         await asyncio.wait_for(process.wait(), _GOODBYE_SECONDS)
     except asyncio.TimeoutError:
-        process.kill()
+        _kill(process)
         await process.wait()
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    # On a busy machine it ends by itself just before this.
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
 
 
 class Hub:
@@ -264,7 +270,7 @@ class Hub:
             return hello.result()
         hello.cancel()
         if not ended.done():
-            process.kill()
+            _kill(process)
         await ended
         lines = log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"]
         raise InfrastructureError(f"a child process did not start: {lines[-1][:500]}")

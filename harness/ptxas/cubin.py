@@ -17,6 +17,7 @@ found by assembling `tests/data/ptx` with ptxas 11.7.99, 12.4.99, 12.8.93, 12.9.
   bytes too, whether or not (12.4) there is a section `.nv.shared.reserved.0`.
 - Constants: the size of `.nv.constant<bank>.<name>`; bank 0 counts the launch parameters. The log
   prints them below sm_90 only.
+- Threads: attribute 0x10 of `.nv.info.<name>`, where the PTX fixes them (`.reqntid`; 11.8 to 13.5).
 - Barriers: attribute 0x4c of `.nv.info.<name>`, with `EI_OSABI` 65 only, left out for none.
 
 An attribute of `.nv.info` is a format byte, an attribute byte and 16 bits: the value itself, or
@@ -26,6 +27,7 @@ shared memory are not in the file.
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from io import BytesIO
@@ -43,11 +45,13 @@ _OSABI_NEW = 65
 _SIZED_PAYLOAD = 4
 _FRAME_SIZE = 0x11
 _MIN_STACK_SIZE = 0x12
+_REQUIRED_THREADS = 0x10
 _REGCOUNT = 0x2F
 _NUM_BARRIERS = 0x4C
 _UNDETERMINED = 0xFFFFFFFF
 _STO_CUDA_ENTRY = 0x10
 _SYMBOL = struct.Struct("<IBBHQQ")
+_DIMENSIONS = struct.Struct("<III")
 _STT_FUNC = 2
 _RESERVED_SHARED = 1024
 _COUNTS_RESERVE = 90
@@ -78,6 +82,7 @@ class CubinEntry:
         static_shared: per block, without the part that the driver reserves.
         constants: pairs of bank and size, ordered by bank.
         barriers: named barriers that a block uses.
+        threads: of a block, where the kernel takes no other number.
     """
 
     name: str
@@ -87,6 +92,7 @@ class CubinEntry:
     static_shared: int | None
     constants: tuple[tuple[int, int], ...]
     barriers: int | None
+    threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,10 +198,13 @@ def _entry(
     reserve: int | None,
 ) -> CubinEntry:
     barriers = 0 if osabi == _OSABI_NEW else None
+    threads = None
     if f".nv.info.{name}" in sections:
-        for attribute, value, _ in _attributes(sections[f".nv.info.{name}"].data()):
+        for attribute, value, payload in _attributes(sections[f".nv.info.{name}"].data()):
             if attribute == _NUM_BARRIERS:
                 barriers = value & 0xFF
+            elif attribute == _REQUIRED_THREADS and len(payload) == _DIMENSIONS.size:
+                threads = math.prod(_DIMENSIONS.unpack(payload))
     max_stack = file_info.get((_MIN_STACK_SIZE, symbol))
     return CubinEntry(
         name=name,
@@ -207,6 +216,7 @@ def _entry(
         static_shared=_static_shared(name, sections, reserve),
         constants=_constants(name, sections),
         barriers=barriers,
+        threads=threads,
     )
 
 

@@ -1,8 +1,8 @@
 """Puts together what ptxas' log, the cubin, Triton's metadata and the PTX each know.
 
 Where the numbers are: spill bytes only in the log; static shared memory in log and cubin; dynamic
-shared memory, and threads where the PTX does not fix them, only in the compiler's metadata; tensor
-memory in the metadata, or the operand of `tcgen05.alloc` where there is none (raw PTX).
+shared memory, and threads where neither PTX nor cubin fixes them, only in the compiler's metadata;
+tensor memory in the metadata, or the operand of `tcgen05.alloc` where there is none (raw PTX).
 
 Functions that are not inlined count: spills are those of the entry and of every function that it
 calls, each counted once; the stack is the deepest one along the calls, where a tool says it.
@@ -55,7 +55,11 @@ def combine(
         constant=_constant(usage, image),
         barriers=_first(usage and usage.barriers, image and image.barriers),
         tmem_columns=tmem if tmem is not None else ptx.tmem_columns if ptx else None,
-        threads=_first(ptx.threads if ptx else None, _integer(metadata.get("threads"))),
+        threads=_first(
+            ptx.threads if ptx else None,
+            _integer(metadata.get("threads")),
+            image and image.threads,
+        ),
         disagreements=_disagreements(usage, image),
     )
 

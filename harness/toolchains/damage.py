@@ -18,7 +18,7 @@ from harness.values.errors import InfrastructureError
 if TYPE_CHECKING:
     from harness.values.toolchain import Assembler
 
-__all__ = ["check_ptxas"]
+__all__ = ["check_in_wheel", "check_ptxas"]
 
 
 def check_ptxas(ptxas: Assembler) -> None:
@@ -40,6 +40,25 @@ def check_ptxas(ptxas: Assembler) -> None:
         )
 
 
+def check_in_wheel(path: Path, name: str) -> None:
+    """Compare an executable, `name` for people, with what the wheel that it came in says of it.
+
+    Raises:
+        InfrastructureError: it is not what was installed.
+    """
+    try:
+        facts = path.stat()
+        digest = _digest(path, facts.st_mtime_ns, facts.st_size)
+        expected = _in_record(path, f"*{name}*")
+    except OSError as error:
+        raise InfrastructureError(f"{path} cannot be read: {error.strerror}") from error
+    if expected != digest:
+        raise InfrastructureError(
+            f"{name} is damaged: {path} is not the file that was installed; remove its toolchain "
+            "(triage toolchain list, triage toolchain remove) and run again"
+        )
+
+
 @functools.lru_cache(maxsize=256)
 def _digest(path: Path, mtime_ns: int, size: int) -> str:
     del mtime_ns, size  # a part of the key only
@@ -47,10 +66,10 @@ def _digest(path: Path, mtime_ns: int, size: int) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _in_record(path: Path) -> str | None:
+def _in_record(path: Path, wheel: str = "triton-*") -> str | None:
     """The hash that the wheel's RECORD has for this file; None where there is no such record."""
     for folder in path.parents:
-        for record in folder.glob("triton-*.dist-info/RECORD"):
+        for record in folder.glob(f"{wheel}.dist-info/RECORD"):
             relative = path.relative_to(folder).as_posix()
             with record.open(newline="", encoding="utf-8") as lines:
                 hashes = (row[1] for row in csv.reader(lines) if row and row[0] == relative)

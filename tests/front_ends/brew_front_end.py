@@ -76,6 +76,9 @@ class Kettle:
 
     planned = install
 
+    def brought_along(self, path: Path) -> Assembler:
+        raise AssertionError(f"Brew brings no Kettle along: {path}")
+
     def disassembler(self, *, installs: bool = True) -> tuple[None, tuple[str, ...]]:
         return None, ()
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harness.processes import hub
 from harness.processes.hub import (
     Hub,
     PeerGoneError,
@@ -26,7 +27,7 @@ from harness.processes.hub import (
 from harness.values.errors import InfrastructureError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from harness.values.outcome import ProcessEnd
 
@@ -496,3 +497,17 @@ def test_a_child_that_cannot_be_killed_is_given_up() -> None:
         timeout=300,
     )
     assert (done.stdout, done.stderr) == ("gave up\n", "")
+
+
+def test_a_child_that_ends_just_as_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def late(waited: Awaitable[int], _: float) -> None:
+        await waited
+        raise asyncio.TimeoutError
+
+    async def leave() -> int | None:
+        process = await asyncio.create_subprocess_exec("true")
+        monkeypatch.setattr(asyncio, "wait_for", late)
+        await hub._leave(process)
+        return process.returncode
+
+    assert asyncio.run(leave()) == 0

@@ -52,7 +52,7 @@ class _Session(CaptureSession):
             "triton": "",
         }
 
-    def lower(self, record: Any, folder: Path) -> None:
+    def lower(self, record: Any, folder: Path, asked: Message) -> None:  # noqa: ARG002
         lower(record, folder, self.message["capture"]["settings"]["target"])
 
 

@@ -1,0 +1,1 @@
+"""What runs inside a child that has cuTile: it captures launches and lowers them."""

@@ -1,0 +1,245 @@
+"""Records every kernel that running code launches with cuTile, one record for each config.
+
+cuTile's own `launch` checks the arguments and finds what to compile for them (which sizes are
+multiples of 16, say); where it would compile that, it is noted, and the launch goes no further. The
+tuner's search, which would time what it launches, is replaced by one that launches each config.
+"""
+
+# ruff: noqa: ANN401 - values of cuTile, torch and the user have types that we cannot name
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import inspect
+import sys
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from json import dumps
+from typing import TYPE_CHECKING, Any
+
+import cuda.tile
+import cuda.tile._cext
+import cuda.tile.tune
+
+from harness.frontends.cutile.child.lowering import lowered, newest_bytecode
+from harness.frontends.pretend.device_facts import UnknownFactError
+from harness.frontends.pretend.gpu import NeedsValuesError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+__all__ = ["LaunchRecord", "LaunchRecorder"]
+
+_LIMIT = 5000
+# What only a GPU could answer is no fault of the kernel.
+_OURS = (NeedsValuesError, UnknownFactError)
+
+
+@dataclass
+class LaunchRecord:
+    """One kernel with one config, as it was launched.
+
+    `signature` is what cuTile makes of the arguments; its symbol is the kernel's name from then on.
+    """
+
+    kernel: str
+    file: str
+    function: Any
+    signature: Any
+    options: Any
+    grid: tuple[int, ...]
+    config: dict[str, Any] = field(default_factory=dict)
+    autotuned: bool = False
+    key: str = ""
+
+    def describe(self) -> dict[str, Any]:
+        """What a capture tells of it."""
+        return {
+            "key": self.key,
+            "kernel": self.kernel,
+            "config": self.config,
+            "autotuned": self.autotuned,
+            "arguments": [],
+            "grid": list(self.grid),
+            "file": self.file,
+            "suspect": "",
+        }
+
+    def sign(self, gpu: str) -> None:
+        """Set the key: a hash of all that decides what comes of it."""
+        try:
+            content = lowered(self, gpu, newest_bytecode()).bytecode.hex()
+        except Exception as error:  # noqa: BLE001 - it is lowered again, and its evidence kept
+            content = f"{type(error).__name__}: {error}"
+        parts = [self.kernel, self.signature.symbol, str(self.options), content, self.source()]
+        self.key = hashlib.sha256(dumps(parts).encode()).hexdigest()
+
+    def source(self) -> str:
+        """The text of the kernel, as far as there is one."""
+        try:
+            return inspect.getsource(self.function.pyfunc)
+        except (OSError, TypeError):
+            return ""
+
+
+class _NotedError(BaseException):
+    """Ends a launch where its kernel would be compiled; no launch code is to catch it."""
+
+    def __init__(self, signature: Any) -> None:
+        super().__init__()
+        self.signature = signature
+
+
+def _note_signature(_kernel: Any, signature: Any, *_: Any, **__: Any) -> None:
+    """In place of a compilation for what cuTile makes of the arguments."""
+    raise _NotedError(signature)
+
+
+class LaunchRecorder:
+    """Collects records while `active()`; equal ones are kept once.
+
+    `gpu` is the target as cuTile spells it. `injected` are configs (options, and arguments by name)
+    in place of those that launch code or a tuner has. `dropped` counts what was over the limit.
+    """
+
+    def __init__(self, gpu: str, injected: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        self.records: list[LaunchRecord] = []
+        self.dropped = 0
+        self._gpu = gpu
+        self._injected = injected
+        self._known: set[tuple[str, str]] = set()
+        self._config: dict[str, Any] | None = None
+        self._real = cuda.tile.launch
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Replace cuTile's ends for the time of the `with` block."""
+        tune = cuda.tile.tune
+        replaced: list[tuple[Any, str, Any]] = [
+            (cuda.tile.kernel, "_compile", _note_signature),
+            (cuda.tile, "launch", self._launch),
+            (cuda.tile._cext, "launch", self._launch),  # noqa: SLF001 - it is imported from there
+            (tune, "exhaustive_search", self._search),
+            (sys.modules[tune.exhaustive_search.__module__], "exhaustive_search", self._search),
+        ]
+        saved = [(place, name, getattr(place, name)) for place, name, _ in replaced]
+        for place, name, value in replaced:
+            setattr(place, name, value)
+        try:
+            yield
+        finally:
+            for place, name, value in saved:
+                setattr(place, name, value)
+
+    def _launch(self, _stream: Any, grid: Any, kernel: Any, args: Any, /, **_: Any) -> None:
+        """In place of a launch: note it, with each of the configs that are asked for."""
+        for config in self._configs(kernel):
+            self._note(grid, *_with(config, kernel, args))
+
+    def _configs(self, kernel: Any) -> Sequence[Mapping[str, Any]]:
+        for pattern, configs in self._injected.items():
+            if fnmatchcase(_name(kernel), pattern):
+                return [dict(each) for each in configs]
+        return [{}]
+
+    def _note(self, grid: Any, kernel: Any, args: Any, config: dict[str, Any]) -> None:
+        """Launch a kernel for real, up to where it would be compiled."""
+        try:
+            self._real(0, grid, kernel, args)
+        except _NotedError as noted:
+            signature = noted.signature
+        else:
+            return
+        function = kernel._annotated_function  # noqa: SLF001 - there is no public name
+        record = LaunchRecord(
+            kernel=_name(kernel),
+            file=function.pyfunc.__code__.co_filename,
+            function=function,
+            signature=signature.with_mangled_symbol(function.pyfunc.__name__),
+            options=kernel._compiler_options,  # noqa: SLF001
+            grid=tuple(int(size) for size in grid),
+            config={**(self._config or {}), **config},
+            autotuned=self._config is not None,
+        )
+        record.sign(self._gpu)
+        name = (record.key, dumps(record.config))
+        if name in self._known:
+            return
+        if len(self.records) >= _LIMIT:
+            self.dropped += 1
+            return
+        self._known.add(name)
+        self.records.append(record)
+
+    def _search(
+        self,
+        search_space: Sequence[Any],
+        stream: Any,
+        grid_fn: Callable[[Any], Any],
+        kernel: Any,
+        args_fn: Callable[[Any], Any],
+        hints_fn: Callable[[Any], Mapping[str, Any]] | None = None,
+        **_: Any,
+    ) -> Any:
+        """In place of a search: note each config, and time nothing; the first is called the best.
+
+        As in cuTile, one that cannot be launched is a failure of that config alone.
+        """
+        failures = []
+        for config in search_space:
+            self._config = _plain_config(config)
+            try:
+                own = kernel if hasattr(kernel, "_pyfunc") else kernel(config)
+                own = own.replace_hints(**hints_fn(config)) if hints_fn else own
+                self._launch(stream, grid_fn(config), own, args_fn(config))
+            except _OURS:
+                raise
+            except Exception as error:  # noqa: BLE001 - as cuTile does: the next config
+                failures.append((config, type(error), str(error)))
+            finally:
+                self._config = None
+        tune = sys.modules[cuda.tile.tune.TuningResult.__module__]
+        measured = [_measured(tune.Measurement, config) for config in search_space]
+        return tune.TuningResult(best=measured[0], successes=measured, failures=failures)
+
+
+def _with(
+    config: Mapping[str, Any], kernel: Any, args: tuple[Any, ...]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The kernel and its arguments with a config in place of its options and constants."""
+    names = list(inspect.signature(kernel._pyfunc).parameters)  # noqa: SLF001
+    hints = {name: value for name, value in config.items() if name not in names}
+    given = [config.get(name, value) for name, value in zip(names, args, strict=False)]
+    return kernel.replace_hints(**hints) if hints else kernel, tuple(given), dict(config)
+
+
+def _measured(kind: Any, config: Any) -> Any:
+    """A measurement of what was not measured."""
+    names = [each.name for each in dataclasses.fields(kind)]
+    return kind(**{name: config if name == "config" else 0 for name in names})
+
+
+def _name(kernel: Any) -> str:
+    """As Python names it, without the functions that it is defined in."""
+    return str(kernel._pyfunc.__qualname__).rpartition("<locals>.")[2]  # noqa: SLF001
+
+
+def _plain_config(config: Any) -> dict[str, Any]:
+    """A config of a tuner by name: what it lists may be anything."""
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        config = dataclasses.asdict(config)
+    if hasattr(config, "_asdict"):
+        config = config._asdict()
+    if hasattr(config, "__dict__") and not isinstance(config, dict):
+        config = vars(config)
+    if isinstance(config, tuple | list):
+        config = {f"config{index}": value for index, value in enumerate(config)}
+    if not isinstance(config, dict):
+        config = {"config": config}
+    return {str(name): _plain(value) for name, value in config.items()}
+
+
+def _plain(value: Any) -> bool | int | float | str:
+    return value if isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,56 @@
+"""The child of one cuTile: a session for each capture, a job for each launch of it."""
+
+# ruff: noqa: ANN401 - records hold values of cuTile
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+# All here, none later: launch code may bring a package of our name, and modules of any.
+import cuda.tile
+
+from harness.children.captures import CaptureSession, run_for_error, serve_captures
+from harness.children.launch_code import stand_aside
+from harness.children.reads import ReadsWatch
+from harness.frontends.cutile.child.driver import set_capability
+from harness.frontends.cutile.child.lowering import gpu_of, lower
+from harness.frontends.cutile.child.recording import LaunchRecorder
+from harness.frontends.triton.child.passed_over import passing_over_triton, pretend_cuda
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.children.supervisor import Message
+
+__all__ = ["main"]
+
+
+class _Session(CaptureSession):
+    def capture(self, ask: Message) -> Message:
+        stand_aside(ask)
+        mode = pretend_cuda(ask["device"])
+        set_capability(ask["device"]["capability"])
+        recorder = LaunchRecorder(gpu_of(ask["settings"]["target"]), ask["injected"])
+        own = [*ask["bare"], *ask["paths"], str(self.folder)]
+        reads = ReadsWatch(own, ask["file"], packages=("cuda", "cutile_cache"))
+        reads.start()
+        with mode, passing_over_triton(), recorder.active():
+            error = run_for_error(ask, self.folder / "capture.err")
+        self.records = {record.key: record for record in recorder.records}
+        return {
+            "error": error,
+            "records": [record.describe() for record in recorder.records],
+            "pruned": {},
+            "dropped": recorder.dropped,
+            "reads": reads.stop(),
+            "ptxas": ask["settings"]["ptxas"],
+            "triton": "",
+        }
+
+    def lower(self, record: Any, folder: Path, asked: Message) -> None:
+        lower(record, folder, self.message["capture"]["settings"]["target"], asked["bytecode"])
+
+
+def main() -> None:
+    """Say hello, and serve captures until the caller hangs up."""
+    serve_captures(_Session, {"cuda.tile": cuda.tile.__version__})

@@ -1,0 +1,112 @@
+"""cuTile behind the door: see `harness.frontends.base`.
+
+Launch code runs as it is in a child, up to where each kernel would be compiled; a fork of that
+child lowers it to the bytecode of Tile IR, in the newest version that the tileiras at hand reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from harness.bench.bench import content_key
+from harness.frontends.captured_front_end import CapturedFrontEnd
+from harness.frontends.captures import CapturingChild, keep_streams, read_lowering
+from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
+from harness.frontends.cutile.versions import KIND, TITLE, available, declared_environment
+from harness.frontends.cutile.wordings import judge_cutile
+from harness.frontends.readings import PtxReading
+from harness.values.outcome import Lowering
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.bench.bench import Kept, Workbench
+    from harness.frontends.back_end import BackEnd
+    from harness.frontends.base import CapturedLaunch, FrontEnd
+    from harness.frontends.sessions import JobResult
+    from harness.values.environment import Environment
+    from harness.values.outcome import LaunchFacts
+    from harness.values.toolchain import Assembler, Compiler
+    from harness.values.verdict import Verdict
+
+__all__ = ["CHILD", "CUTILE_FRONT_END"]
+
+_FILES = {"cutile": "kernel.cutile", "tileir": "kernel.tileir"}
+CHILD = CapturingChild(
+    kind=KIND,
+    module="harness.frontends.cutile.child",
+    code=("frontends/pretend", "frontends/triton/child", "frontends/cutile/child"),
+    settings=("CUDA_TILE_",),
+    never=frozenset(
+        f"CUDA_TILE_{name}"
+        for name in ("CACHE_DIR", "TEMP_DIR", "DUMP_BYTECODE", "DUMP_TILEIR", "LOGS")
+    ),
+)
+
+
+class _CuTileFrontEnd(CapturedFrontEnd):
+    kind = KIND
+    title = TITLE
+    child = CHILD
+    needs = ("torch",)
+    back_ends: tuple[BackEnd, ...] = (TILEIRAS_BACK_END,)
+    modules: tuple[str, ...] = ("cuda.tile",)
+    stages: tuple[str, ...] = tuple(_FILES)
+    options: tuple[str, ...] = ("num_ctas", "occupancy", "opt_level", "num_worker_warps")
+
+    def environment(self, version: str) -> Environment:
+        return declared_environment(version)
+
+    def available(self, *, prereleases: bool = False) -> list[Version]:
+        return available(prereleases=prereleases)
+
+    def bundled(self, compiler: Compiler) -> Path:
+        return tileiras_in(compiler)
+
+    def asked(self, ptxas: Assembler) -> dict[str, object]:
+        # Each release of tileiras reads the bytecode of its own and of those before.
+        major, minor = Version(ptxas.version).release[:2]
+        return {"bytecode": f"{major}.{minor}"}
+
+    async def finished(
+        self,
+        bench: Workbench,
+        launch: CapturedLaunch,  # noqa: ARG002
+        done: JobResult,
+        *,
+        alone: bool,  # noqa: ARG002 - the job did it all
+    ) -> tuple[Lowering, dict[str, str]]:
+        options = tuple((done.result or {}).get("options", ()))
+        lowering = replace(read_lowering(done, "cutile"), flags=options)
+        artifacts = {
+            stage: bench.store.artifacts.put_file(done.folder / name)
+            for stage, name in _FILES.items()
+            if (done.folder / name).is_file()
+        }
+        artifacts["log"] = keep_streams(bench, done)
+        return lowering, artifacts
+
+    def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
+        kernel = str(lowering.value.metadata["entry"])
+        reading = PtxReading(facts=None, body_sha256=ptx, kernel=kernel)
+        return bench.keep("ptx", content_key(tileir=ptx, kernel=kernel), reading, {})
+
+    async def failing_pass(
+        self,
+        bench: Workbench,  # noqa: ARG002
+        launch: CapturedLaunch,  # noqa: ARG002
+        record: LaunchFacts,  # noqa: ARG002
+        *,
+        ptxas: Assembler,  # noqa: ARG002
+        traps: bool,  # noqa: ARG002
+    ) -> str | None:
+        return None
+
+    def judge(self, lowering: Lowering) -> Verdict:
+        return judge_cutile(lowering)
+
+
+CUTILE_FRONT_END: FrontEnd = _CuTileFrontEnd()

@@ -1,0 +1,224 @@
+"""tileiras behind the door of assemblers: from the bytecode of Tile IR to a cubin.
+
+tileiras generates PTX with libNVVM and calls ptxas: where none lies beside it, as in the
+environments that we install, the first on its PATH. That is a script of ours, which keeps the PTX
+and what ptxas said (tileiras passes on neither), and calls the ptxas of the same release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from harness.bench.assemble import CODE, PROGRAMS, AssemblerRun, is_cubin, run_assembler
+from harness.bench.bench import content_key
+from harness.frontends.cutile.versions import (
+    NVVM,
+    PACKAGE,
+    TILEIRAS,
+    available_tileiras,
+    tileiras_environment,
+)
+from harness.frontends.cutile.wordings import judge_tileiras
+from harness.frontends.ptxas_back_end import PTXAS_BACK_END
+from harness.packages.versions import exact_version, select
+from harness.ptxas.log import parse_ptxas_log
+from harness.ptxas.resources import combine
+from harness.toolchains.damage import check_in_wheel, check_ptxas
+from harness.toolchains.environments import (
+    compiler_in,
+    environments_of,
+    install_environment,
+    planned_environment,
+)
+from harness.toolchains.install import install_ptxas
+from harness.values.errors import InfrastructureError
+from harness.values.resources import Resources
+from harness.values.toolchain import BUNDLED, PTX, PTXAS, Assembler
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from harness.bench.assemble import Inspection
+    from harness.bench.bench import Kept, Workbench
+    from harness.frontends.back_end import BackEnd, LoweredProgram
+    from harness.judging.judge import CellEvidence
+    from harness.values.outcome import Assembly
+    from harness.values.toolchain import Compiler, Tool
+    from harness.values.verdict import Verdict
+
+__all__ = ["TILEIRAS_BACK_END", "tileiras_in"]
+
+_PROGRAM = "kernel.tileir"
+_PTX, _LOG = "kernel.ptx", "ptxas.log"
+# Goes up when the script does another thing.
+_RULE = 1
+_SCRIPT = """\
+#!/bin/sh
+for word; do
+  shift
+  case $word in
+    *.ptx) cp "$word" {ptx}; word={ptx} ;;
+  esac
+  set -- "$@" "$word"
+done
+{ptxas} -v "$@" > {log} 2>&1
+status=$?
+[ $status = 0 ] || echo "ptxas ended with $status" >> {log}
+exit $status
+"""
+
+
+def tileiras_in(compiler: Compiler) -> Path:
+    """The tileiras of an environment.
+
+    Raises:
+        InfrastructureError: there is none.
+    """
+    assert compiler.python is not None, "it lives in an environment of its own"
+    venv = compiler.python.parent.parent
+    place = f"lib/python*/site-packages/nvidia/cu*/bin/{TILEIRAS}"
+    found = next(iter(venv.glob(place)), None)
+    if found is None:
+        raise InfrastructureError(f"{compiler.name}: its environment holds no tileiras")
+    return found
+
+
+class _Tileiras:
+    kind = TILEIRAS
+    title = TILEIRAS
+    takes = "tileir"
+    code = "Tile IR"
+    default = BUNDLED
+
+    def available(self, *, prereleases: bool = False) -> list[Version]:
+        return available_tileiras(prereleases=prereleases)
+
+    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
+        exact = exact_version(spec)
+        if exact is not None and exact in self.installed():
+            return [exact]
+        there = self.available(prereleases=prereleases)
+        return select(there, spec, what=self.title, prereleases=prereleases)
+
+    def installed(self) -> list[Version]:
+        return sorted(Version(each.version) for each in environments_of(self.kind))
+
+    def install(self, version: Version | str) -> Assembler:
+        compiler = self._found(version)
+        if compiler is None:
+            compiler = install_environment(tileiras_environment(str(version)))
+        path = tileiras_in(compiler)
+        install_ptxas(_version_of(path, NVVM))
+        return _described(path, PACKAGE)
+
+    def planned(self, version: Version | str) -> Assembler:
+        compiler = self._found(version)
+        if compiler is not None:
+            return _described(tileiras_in(compiler), PACKAGE)
+        declared = tileiras_environment(str(version))
+        would_be = planned_environment(declared)
+        versions = {pin.name: pin.version for pin in declared.pins}
+        assert would_be.python is not None, "it lives in an environment of its own"
+        return _assembler(would_be.python.parent / TILEIRAS, PACKAGE, versions)
+
+    def _found(self, version: Version | str) -> Compiler | None:
+        """What is installed is used as it is: its partner was chosen then."""
+        each = next((e for e in environments_of(self.kind) if e.version == str(version)), None)
+        return compiler_in(each) if each else None
+
+    def brought_along(self, path: Path) -> Assembler:
+        return _described(path, BUNDLED)
+
+    def disassembler(self, *, installs: bool = True) -> tuple[Tool | None, tuple[str, ...]]:
+        return PTXAS_BACK_END.disassembler(installs=installs)
+
+    async def assemble(
+        self, bench: Workbench, program: LoweredProgram, assembler: Assembler
+    ) -> Kept[Assembly]:
+        ptxas = install_ptxas(_version_of(assembler.path, NVVM))
+        script = _SCRIPT.format(ptx=_PTX, log=_LOG, ptxas=shlex.quote(str(ptxas.path)))
+
+        def check() -> None:
+            check_in_wheel(assembler.path, TILEIRAS)
+            check_ptxas(ptxas)
+
+        run = AssemblerRun(
+            program=lambda: bench.store.artifacts.get(program.sha256),
+            name=_PROGRAM,
+            argv=(assembler.path, _PROGRAM, "-o", CODE, *program.flags),
+            flags=program.flags,
+            is_code=is_cubin,
+            check=check,
+            programs={PTXAS: script},
+            # Its temporary files go with the folder, however it ends.
+            env={"PATH": f"{PROGRAMS}:/usr/bin:/bin", "TMPDIR": "."},
+            leaves={PTX: _PTX, "ptxas": _LOG},
+            said="ptxas",
+        )
+        key = content_key(
+            rule=_RULE,
+            tileiras=assembler.sha256,
+            ptxas=ptxas.sha256,
+            program=program.sha256,
+            flags=program.flags,
+        )
+        return await run_assembler(bench, key, run)
+
+    async def inspect(
+        self, bench: Workbench, code: str, tools: Sequence[Tool]
+    ) -> Kept[Inspection] | None:
+        return await PTXAS_BACK_END.inspect(bench, code, tools)
+
+    def resources(self, evidence: CellEvidence, inspection: Inspection | None) -> Resources:
+        if evidence.assembly is None or evidence.kernel is None:
+            return Resources()
+        return combine(
+            entry=evidence.kernel,
+            log=parse_ptxas_log(evidence.assembly.stderr),
+            cubin=inspection.cubin if inspection else None,
+            metadata={},
+            ptx=None,
+        )
+
+    def judge(self, evidence: CellEvidence) -> Verdict:
+        return judge_tileiras(evidence)
+
+
+def _described(path: Path, origin: str) -> Assembler:
+    names = (PACKAGE, NVVM)
+    return _assembler(path, origin, {name: _version_of(path, name) for name in names})
+
+
+def _assembler(path: Path, origin: str, versions: dict[str, str]) -> Assembler:
+    """What it is follows from its packages: the index keeps each version as it is."""
+    words = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    return Assembler(
+        kind=TILEIRAS,
+        version=versions[PACKAGE],
+        origin=origin,
+        path=path,
+        sha256=hashlib.sha256(words.encode()).hexdigest(),
+        build=words,
+    )
+
+
+def _version_of(tileiras: Path, package: str) -> str:
+    """The version of a package beside a tileiras.
+
+    Raises:
+        InfrastructureError: it is not there.
+    """
+    site = tileiras.parents[3]
+    prefix, suffix = f"{package.replace('-', '_')}-", ".dist-info"
+    found = next(iter(sorted(site.glob(f"{prefix}*{suffix}"))), None)
+    if found is None:
+        raise InfrastructureError(f"{tileiras}: there is no {package} beside it; install it again")
+    return found.name.removeprefix(prefix).removesuffix(suffix)
+
+
+TILEIRAS_BACK_END: BackEnd = _Tileiras()

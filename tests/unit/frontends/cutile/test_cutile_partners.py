@@ -1,0 +1,63 @@
+"""Which packages go with which cuTile, and with which tileiras."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.version import Version
+
+from harness.frontends.cuda import nvcc
+from harness.frontends.cutile import versions
+from harness.packages.index import Release
+from harness.values.errors import InfrastructureError, UsageError
+
+OFFERED = {
+    "cuda-tile": ("1.2.0", "1.3.0", "1.5.0", "1.7.0", "2.0"),
+    "nvidia-cuda-tileiras": ("13.1.80", "13.2.51", "13.2.86", "13.3.36", "13.4.92", "13.5.37"),
+    "nvidia-nvvm": ("13.1.80", "13.2.51", "13.2.86", "13.3.33", "13.3.73", "13.4.92", "13.5.37"),
+}
+
+
+@pytest.fixture
+def offered(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, ...]]:
+    found = dict(OFFERED)
+
+    def wheels(name: str, **_: object) -> list[Release]:
+        return [
+            Release(name=name, version=Version(each), filename="", url="", sha256="")
+            for each in found[name]
+        ]
+
+    for module in (versions, nvcc):
+        monkeypatch.setattr(module, "wheels", wheels)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("version", "tileiras", "nvvm"),
+    [
+        ("1.3.0", "13.2.86", "13.2.86"),
+        ("1.5.0", "13.3.36", "13.3.33"),
+        ("1.7.0", "13.4.92", "13.4.92"),
+        ("2.0", "13.5.37", "13.5.37"),
+    ],
+)
+def test_the_newest_tileiras_that_it_asks_for(
+    offered: object, version: str, tileiras: str, nvvm: str
+) -> None:
+    pins = [str(pin) for pin in versions.declared_environment(version).pins]
+    partners = [f"nvidia-cuda-tileiras=={tileiras}", f"nvidia-nvvm=={nvvm}"]
+    assert pins == [f"cuda-tile=={version}", *partners]
+    alone = versions.tileiras_environment(tileiras)
+    assert [str(pin) for pin in alone.pins] == partners
+    assert (alone.kind, alone.version) == ("tileiras", tileiras)
+
+
+def test_what_is_not_offered(offered: dict[str, tuple[str, ...]]) -> None:
+    assert Version("1.2.0") not in versions.available()
+    with pytest.raises(UsageError, match=r"there is no cuTile 1\.2\.0 that works here"):
+        versions.declared_environment("1.2.0")
+    with pytest.raises(UsageError, match=r"there is no tileiras 13\.1\.80 that works here"):
+        versions.tileiras_environment("13.1.80")
+    offered["nvidia-cuda-tileiras"] = ("13.5.37",)
+    with pytest.raises(InfrastructureError, match=r"which goes with cuTile 1\.7\.0"):
+        versions.declared_environment("1.7.0")
