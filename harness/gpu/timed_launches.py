@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -32,7 +32,7 @@ from harness.values.toolchain import GPU
 
 __all__ = ["GpuWay", "TimedLaunch", "imported_times", "time_by"]
 
-_FLOATS: dict[str, np.dtype] = {
+_FLOATS: dict[str, np.dtype[Any]] = {
     "float16": np.dtype(np.float16),
     "float32": np.dtype(np.float32),
     "float64": np.dtype(np.float64),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class Device:
             self._call("cuFuncSetAttribute", handle, _DYNAMIC_SHARED, shared)
         return handle
 
-    def upload(self, array: np.ndarray) -> int:
+    def upload(self, array: np.ndarray[Any, Any]) -> int:
         """The device address of a copy of an array."""
         data = np.ascontiguousarray(array)
         pointer = ctypes.c_uint64()
@@ -77,7 +78,7 @@ class Device:
         self._call("cuMemcpyHtoD_v2", pointer, data.ctypes.data_as(ctypes.c_void_p), data.nbytes)
         return pointer.value
 
-    def download(self, pointer: int, like: np.ndarray) -> np.ndarray:
+    def download(self, pointer: int, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """What lies at a device address, as an array of the same type and shape as another."""
         found = np.empty_like(like)
         address = found.ctypes.data_as(ctypes.c_void_p)

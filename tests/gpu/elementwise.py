@@ -17,7 +17,7 @@ from harness.emulator.numbers.formats import FORMATS, from_float64, to_float64
 
 __all__ = ["Case", "cases", "inputs", "module_text"]
 
-Compute = Callable[..., np.ndarray]
+Compute = Callable[..., np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +215,7 @@ def _conversions() -> Iterator[Case]:
 def _two(to: str, source: str, width: int, **flags: Any) -> Compute:
     """The first operand goes to the upper half."""
 
-    def compute(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def compute(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         upper, lower = (convert(x, to, source, **flags) for x in (a, b))
         whole = np.dtype(f"u{width // 8}").type
         return np.asarray((upper.astype(whole) << whole(width // 2)) | lower.astype(whole))
@@ -226,7 +226,7 @@ def _two(to: str, source: str, width: int, **flags: Any) -> Compute:
 def _halves(to: str, source: str, **flags: Any) -> Compute:
     """Each half of a register on its own: 16 bits to two of 8, or the other way."""
 
-    def compute(a: np.ndarray) -> np.ndarray:
+    def compute(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         own = a.dtype.itemsize * 4
         parts = [(a >> a.dtype.type(s)) & a.dtype.type((1 << own) - 1) for s in (0, own)]
         low, high = (convert(x, to, source, **flags) for x in parts)
@@ -321,7 +321,7 @@ def cases() -> list[Case]:
     return [case for group in groups for case in group()]
 
 
-def _special(kind: str) -> np.ndarray:
+def _special(kind: str) -> np.ndarray[Any, Any]:
     """Zeros, ones, the ends of the ranges, halves, infinities and NaN of a type."""
     width = _width(kind)
     unsigned = np.dtype(f"u{width // 8}")
@@ -354,10 +354,11 @@ def _special(kind: str) -> np.ndarray:
     )
     near = np.concatenate([positive, positive + unsigned.type(1), positive - unsigned.type(1)])
     sign = unsigned.type(1 << (width - 1))
-    return np.unique(np.concatenate([near & ~sign, near | sign]))
+    of_both_signs: np.ndarray[Any, Any] = np.unique(np.concatenate([near & ~sign, near | sign]))
+    return of_both_signs
 
 
-def inputs(case: Case, count: int) -> list[np.ndarray]:
+def inputs(case: Case, count: int) -> list[np.ndarray[Any, Any]]:
     """Operands: all pairs of special values, then random ones, some of them close to each other."""
     rng = np.random.default_rng(len(case.opcode))
     special = [_special(kind) for kind in case.kinds]
@@ -380,7 +381,7 @@ def inputs(case: Case, count: int) -> list[np.ndarray]:
     return columns
 
 
-def _cancel(kind: str, columns: list[np.ndarray], start: int) -> None:
+def _cancel(kind: str, columns: list[np.ndarray[Any, Any]], start: int) -> None:
     """Give the last elements addends that nearly cancel the product, or are half a unit of it."""
     a, b = (to_float64(x[start:], kind) for x in columns[:2])
     with np.errstate(all="ignore"):

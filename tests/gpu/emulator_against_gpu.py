@@ -28,11 +28,13 @@ from harness.emulator.numbers.formats import FORMATS, to_float64
 _THREADS = 256
 
 
-def ulps(kind: str, found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def ulps(
+    kind: str, found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
     """Distances in representable numbers; a NaN against a number counts as 2^40."""
     width = FORMATS[kind].width
 
-    def order(bits: np.ndarray) -> np.ndarray:
+    def order(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         signed = bits.astype(np.int64)
         top = np.int64(1) << np.int64(width - 1)
         if width == 64:
@@ -46,7 +48,10 @@ def ulps(kind: str, found: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 
 def outside_band(
-    case: elementwise.Case, operand: np.ndarray, found: np.ndarray, expected: np.ndarray
+    case: elementwise.Case,
+    operand: np.ndarray[Any, Any],
+    found: np.ndarray[Any, Any],
+    expected: np.ndarray[Any, Any],
 ) -> float:
     """The largest error, in parts of what the PTX ISA allows around the rounded value.
 

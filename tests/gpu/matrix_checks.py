@@ -24,7 +24,7 @@ WARPS = 64
 Row = dict[str, Any]
 
 
-def compared(name: str, found: np.ndarray, expected: np.ndarray) -> Row:
+def compared(name: str, found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> Row:
     differing = found != expected
     places = np.argwhere(differing)[:4]
     return {
@@ -103,7 +103,7 @@ def _mmas() -> Iterator[Mma]:
         yield from (Mma(shape, "s32", "b1", "b1", "s32", f".{op}.popc") for op in ("xor", "and"))
 
 
-def _operand(kind: str, count: int, *, exact: bool) -> np.ndarray:
+def _operand(kind: str, count: int, *, exact: bool) -> np.ndarray[Any, Any]:
     """Registers of random elements: small integers where sums shall be exact."""
     shape = (WARPS, 32, count)
     if kind in ("s8", "u8", "s4", "u4", "b1", "s32"):
@@ -163,7 +163,7 @@ def _run_moves(device: Device) -> Iterator[Row]:
     for count, transposed in shapes:
         tag = f"{count}{'t' * transposed}"
         used = rows[:, : 8 * count]
-        held = np.zeros((WARPS, 32, count), np.uint32)
+        held: np.ndarray[Any, Any] = np.zeros((WARPS, 32, count), np.uint32)
         pointers = [device.upload(held), device.upload(rows)]
         function = device.function(module, f"load{tag}", 1024)
         device.launch(function, WARPS, 32, pointers, shared=1024)
@@ -251,7 +251,7 @@ def _random_descriptor() -> int:
     return start >> 4 | (leading >> 4) << 16 | (stride >> 4) << 32 | swizzle << 62
 
 
-def _shared_image(kind: str) -> np.ndarray:
+def _shared_image(kind: str) -> np.ndarray[Any, Any]:
     if kind == "s8":
         return RNG.integers(0, 256, matrices.SHARED_BYTES).astype(np.uint8)
     size = {"tf32": 4, "f16": 2, "bf16": 2}.get(kind, 1)
@@ -261,14 +261,14 @@ def _shared_image(kind: str) -> np.ndarray:
 
 def _wgmma_expected(
     case: Wgmma,
-    shared: np.ndarray,
-    a: np.ndarray | int,
+    shared: np.ndarray[Any, Any],
+    a: np.ndarray[Any, Any] | int,
     b: int,
-    d: np.ndarray,
+    d: np.ndarray[Any, Any],
     *,
     accumulate: bool,
     order: Accumulation | None = None,
-) -> np.ndarray:
+) -> np.ndarray[Any, Any]:
     other = "u8" if case.kind == "s8" else case.kind
     if isinstance(a, np.ndarray):
         left = wgmma.register_operand(a, case.kind)
@@ -286,11 +286,11 @@ def _wgmma_expected(
 
 
 def _wgmma_operands(
-    case: Wgmma, shared: np.ndarray, repeat: int
-) -> tuple[np.ndarray | int, int, np.ndarray, np.ndarray]:
+    case: Wgmma, shared: np.ndarray[Any, Any], repeat: int
+) -> tuple[np.ndarray[Any, Any] | int, int, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """A (registers or descriptor), the descriptor of B, D before, and D after."""
     shape = (128, case.d_count)
-    start = np.zeros(shape, np.uint32)
+    start: np.ndarray[Any, Any] = np.zeros(shape, np.uint32)
     if case.d == "f32":
         start = from_float64(RNG.integers(-9, 9, shape).astype(float), "f32")
     elif case.d == "s32":

@@ -57,7 +57,7 @@ def compiled(kernel: Any, types: dict[str, str], sizes: dict[str, Any], sm: int,
     return triton.compile(source, target=target, options={"num_warps": warps})
 
 
-def executed(kernel: Any, buffers: list[np.ndarray], warps: int) -> np.ndarray:
+def executed(kernel: Any, buffers: list[np.ndarray[Any, Any]], warps: int) -> np.ndarray[Any, Any]:
     """The last buffer after a run of one block; all of it, alike early and late."""
     launch = Launch(
         ptx=kernel.asm["ptx"],
@@ -82,7 +82,7 @@ def executed(kernel: Any, buffers: list[np.ndarray], warps: int) -> np.ndarray:
     return np.asarray(found[0].view(np.uint32).reshape(buffers[-1].shape))
 
 
-def integers(name: str, shape: tuple[int, int]) -> np.ndarray:
+def integers(name: str, shape: tuple[int, int]) -> np.ndarray[Any, Any]:
     if name == "s8":
         return RNG.integers(0, 256, shape).astype(np.uint8)
     return from_float64(RNG.integers(-3, 4, shape).astype(float), name)
@@ -121,7 +121,9 @@ def test_a_product_is_that_of_numpy(
     assert np.array_equal(values, decode(a, name) @ decode(b, name))
 
 
-def packed(name: str, shape: tuple[int, int], axis: int) -> tuple[np.ndarray, np.ndarray]:
+def packed(
+    name: str, shape: tuple[int, int], axis: int
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Codes, and the bytes that a kernel loads: two e2m1 in each."""
     codes = from_float64(RNG.integers(-2, 3, shape).astype(float), name)
     if name != "e2m1":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -134,7 +135,7 @@ def _permute(line: Binder) -> Step:
 
     def function(a: Array, b: Array, selector: Array) -> Array:
         pair = (b.astype(np.uint64) << np.uint64(32)) | a
-        result = np.uint32(0)
+        result: Any = np.uint32(0)
         for place in range(4):
             control = _control(mode, selector, place).astype(np.uint64)
             octet = (pair >> ((control & np.uint64(7)) << np.uint64(3))) & np.uint64(255)

@@ -43,7 +43,7 @@ class Groups:
         self._frame = frame
         self._kind = kind
         self._asynchrony = asynchrony
-        self._committed = np.zeros((1, 1), dtype=np.int64)
+        self._committed: Array = np.zeros((1, 1), dtype=np.int64)
         self._entries: list[_Entry] = []
 
     @property

@@ -19,6 +19,7 @@ import numpy as np
 from harness.emulator.machine.launching import run
 from harness.emulator.machine.origins import origins
 from harness.emulator.machine.tracing import trace
+from harness.emulator.program.types import Array
 from harness.emulator.values import Allocation, Launch, Schedule
 from harness.runs.jobs import PROGRESS, TRACE, EmulatorJob, JobBuffer, Ran, RunTrial
 
@@ -27,7 +28,7 @@ __all__ = ["work"]
 
 def _allocation(buffer: JobBuffer, folder: Path) -> Allocation:
     if buffer.file is None:
-        data = np.zeros(buffer.size, np.uint8)
+        data: Array = np.zeros(buffer.size, np.uint8)
     else:
         data = np.fromfile(folder / buffer.file, np.uint8)
     unwritten = buffer.unwritten or buffer.file is None

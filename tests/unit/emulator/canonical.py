@@ -8,6 +8,8 @@ piece j goes to j xor (i mod 8), and so on for the narrower ones.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 __all__ = ["SPANS", "permuted", "stored"]
@@ -15,7 +17,7 @@ __all__ = ["SPANS", "permuted", "stored"]
 SPANS = {"none": 16, "32B": 32, "64B": 64, "128B": 128}
 
 
-def permuted(plain: np.ndarray, swizzle: str) -> np.ndarray:
+def permuted(plain: np.ndarray[Any, Any], swizzle: str) -> np.ndarray[Any, Any]:
     """Bytes with the pieces of 16 bytes permuted, row of 128 bytes by row of 128 bytes."""
     if swizzle == "none":
         return plain
@@ -31,7 +33,9 @@ def permuted(plain: np.ndarray, swizzle: str) -> np.ndarray:
     return out
 
 
-def stored(matrix: np.ndarray, swizzle: str, *, mn_major: bool) -> tuple[np.ndarray, int, int]:
+def stored(
+    matrix: np.ndarray[Any, Any], swizzle: str, *, mn_major: bool
+) -> tuple[np.ndarray[Any, Any], int, int]:
     """A matrix (rows, k) of codes as bytes of shared memory, with the leading and stride offsets.
 
     Returns:

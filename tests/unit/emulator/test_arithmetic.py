@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ KIND = {"f16": np.uint16, "bf16": np.uint16, "f32": np.uint32, "f64": np.uint64}
 MODES = ("rn", "rz", "rm", "rp")
 
 
-def operands(name: str, count: int) -> list[np.ndarray]:
+def operands(name: str, count: int) -> list[np.ndarray[Any, Any]]:
     """Triples whose sums cancel, tie, underflow and overflow, and plain random ones."""
     rng = np.random.default_rng(11)
     width = FORMATS[name].width
@@ -38,7 +39,7 @@ def operands(name: str, count: int) -> list[np.ndarray]:
     return words
 
 
-def finite(name: str, *arrays: np.ndarray) -> np.ndarray:
+def finite(name: str, *arrays: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.asarray(np.all([np.isfinite(to_float64(x, name)) for x in arrays], axis=0))
 
 
@@ -192,10 +193,10 @@ def test_flushing_keeps_the_sign() -> None:
 
 
 def test_minimum_and_maximum() -> None:
-    def f32(*values: float) -> list[np.ndarray]:
+    def f32(*values: float) -> list[np.ndarray[Any, Any]]:
         return [np.array([v], np.float32).view(np.uint32) for v in values]
 
-    def value(bits: np.ndarray) -> float:
+    def value(bits: np.ndarray[Any, Any]) -> float:
         return float(bits.view(np.float32)[0])
 
     assert value(extremum("f32", *f32(-3.0, 2.0), largest=False)) == -3.0
@@ -213,7 +214,9 @@ def test_packed_parts_are_computed_apart() -> None:
     rng = np.random.default_rng(3)
     a, b, c = (rng.integers(0, 2**32, (4, 7), dtype=np.uint32) for _ in range(3))
 
-    def each(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    def each(
+        x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], z: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
         return fma("bf16", x, y, z)
 
     whole = packed(each, 16, a, b, c)

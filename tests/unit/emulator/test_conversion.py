@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def limits(name: str) -> tuple[int, int]:
     )
 
 
-def as_python(bits: np.ndarray, name: str) -> list[int]:
+def as_python(bits: np.ndarray[Any, Any], name: str) -> list[int]:
     low, _ = limits(name)
     width = int(name[1:])
     return [int(x) - (1 << width) * (low < 0 and bool(int(x) >> (width - 1))) for x in bits]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -32,7 +33,7 @@ SMALL = {
 MODES = ("rn", "rna", "rz", "rm", "rp")
 
 
-def any_floats(count: int = 20_000) -> np.ndarray:
+def any_floats(count: int = 20_000) -> np.ndarray[Any, Any]:
     """f32 numbers of every magnitude, and the special ones."""
     rng = np.random.default_rng(5)
     words = rng.integers(0, 2**32, count, dtype=np.uint32)
@@ -41,7 +42,7 @@ def any_floats(count: int = 20_000) -> np.ndarray:
         return np.concatenate([words.view(np.float32).astype(np.float64), special])
 
 
-def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def same(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     equal = (a == b) & (np.signbit(a) == np.signbit(b))
     return np.asarray(equal | (np.isnan(a) & np.isnan(b)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,7 +101,7 @@ def test_m16n8k256_of_single_bits() -> None:
 CASES = [(kind, shape) for kind, shapes in SHAPES.items() for shape in shapes]
 
 
-def some(kind: str, shape: tuple[int, ...]) -> np.ndarray:
+def some(kind: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Codes of small integers in a format, so that every sum is exact."""
     if kind == "b1":
         return RNG.integers(0, 2, shape).astype(np.uint8)

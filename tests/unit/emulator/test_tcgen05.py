@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from canonical import stored
@@ -48,13 +50,13 @@ def describe(leading: int, stride: int, swizzle: str, start: int = 0) -> int:
     )
 
 
-def codes(name: str, shape: tuple[int, ...]) -> np.ndarray:
+def codes(name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     if name in ("s8", "u8"):
         return RNG.integers(0, 256, shape).astype(np.uint8)
     return from_float64(RNG.integers(-2, 3, shape).astype(np.float64), name)
 
 
-def in_bytes(matrix: np.ndarray, kind: str, name: str) -> np.ndarray:
+def in_bytes(matrix: np.ndarray[Any, Any], kind: str, name: str) -> np.ndarray[Any, Any]:
     """Rows of K as shared memory has them: packed fours, or 4 and 6 bits padded to 16 bytes."""
     if kind in ("mxf4", "mxf4nvf4"):
         return np.asarray(matrix[..., 0::2] | matrix[..., 1::2] << 4)
@@ -72,8 +74,8 @@ def in_bytes(matrix: np.ndarray, kind: str, name: str) -> np.ndarray:
 
 
 def in_shared(
-    matrix: np.ndarray, swizzle: str, *, mn_major: bool = False
-) -> tuple[np.ndarray, int]:
+    matrix: np.ndarray[Any, Any], swizzle: str, *, mn_major: bool = False
+) -> tuple[np.ndarray[Any, Any], int]:
     """(ctas, rows, K) as shared memory (ctas, bytes), and the descriptor."""
     parts = [stored(part, swizzle, mn_major=mn_major) for part in matrix]
     return np.stack([data for data, _, _ in parts]), describe(*parts[0][1:], swizzle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace as changed
+from typing import Any
 
 import numpy as np
 import pytest
@@ -204,7 +205,7 @@ def test_four_rows_are_gathered() -> None:
 
 
 def test_reductions() -> None:
-    def bits(kind: str, *values: float) -> np.ndarray:
+    def bits(kind: str, *values: float) -> np.ndarray[Any, Any]:
         array = np.array(values, kind)
         return array.view(f"u{array.itemsize}")
 

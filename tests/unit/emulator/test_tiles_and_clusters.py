@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from programs import HEAD, REGISTERS, SCHEDULES, execute, kernel, outcome
@@ -48,7 +50,7 @@ def tensor(allocation: int, rows: int, columns: int, swizzle: int = 0) -> Tensor
     )  # fmt: skip
 
 
-def tiles(*arguments: Argument, source: Allocation, schedule: Schedule) -> np.ndarray:
+def tiles(*arguments: Argument, source: Allocation, schedule: Schedule) -> np.ndarray[Any, Any]:
     target = Allocation(name="target", data=np.zeros(8 * 48 * 4, "u1"))
     launch = Launch(
         ptx=TILES, grid=(3, 1, 1), block=(32, 1, 1), allocations=(source, target),

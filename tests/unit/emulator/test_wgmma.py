@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from canonical import SPANS, stored
@@ -29,15 +31,15 @@ def describe(start: int, leading: int, stride: int, swizzle: str, base: int = 0)
     )
 
 
-def codes(name: str, shape: tuple[int, ...]) -> np.ndarray:
+def codes(name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     if name in ("s8", "u8"):
         return RNG.integers(0, 256, shape).astype(np.uint8)
     return from_float64(RNG.integers(-3, 4, shape).astype(np.float64), name)
 
 
 def in_memory(
-    matrix: np.ndarray, swizzle: str, *, mn_major: bool, start: int = 2048
-) -> tuple[np.ndarray, int]:
+    matrix: np.ndarray[Any, Any], swizzle: str, *, mn_major: bool, start: int = 2048
+) -> tuple[np.ndarray[Any, Any], int]:
     data, leading, stride = stored(matrix, swizzle, mn_major=mn_major)
     shared = RNG.integers(0, 256, start + data.size + 64).astype(np.uint8)
     shared[start : start + data.size] = data

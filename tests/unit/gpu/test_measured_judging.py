@@ -33,11 +33,11 @@ WRONG = np.array([1, 2, 9, 4], np.uint32)
 OTHER = np.array([0, 0, 0, 0], np.uint32)
 
 
-def name_of(data: np.ndarray) -> str:
+def name_of(data: np.ndarray[Any, Any]) -> str:
     return hashlib.sha256(data.tobytes()).hexdigest()
 
 
-def emulated(after: np.ndarray | None, *, garbage: int = 0, **changes: Any) -> Ran:
+def emulated(after: np.ndarray[Any, Any] | None, *, garbage: int = 0, **changes: Any) -> Ran:
     buffers = () if after is None else (name_of(after),)
     schedule = Schedule(garbage=garbage)
     return Ran(trial=RunTrial(schedule=schedule), buffers=buffers, executed=1, **changes)
@@ -72,7 +72,7 @@ def referee(
     )
 
 
-def ended(words: str, *arrays: np.ndarray, **changes: Any) -> Measured:
+def ended(words: str, *arrays: np.ndarray[Any, Any], **changes: Any) -> Measured:
     runs = tuple(
         GpuRun(case=0, run=n, status="ended", buffers=(name_of(each),), **changes)
         for n, each in enumerate(arrays)
