@@ -169,7 +169,7 @@ ORCHESTRATES = {
     "runs/tracing": {"apart", "following"},
     "minimize/reduction": {
         "ask_ptxas",
-        "ask_triton",
+        "ask_compiler",
         "held",
         "interest",
         "references",
@@ -225,9 +225,10 @@ ORCHESTRATES = {
 PURE_AMONG_WORLDLY = {
     "packages": {"versions"},
     "store/history": {"bug_identity"},
+    "frontends": {"inline", "one_file"},
+    "frontends/tilelang": {"one_file"},
     "frontends/triton": {
         "config_source",
-        "inline",
         "ir_text",
         "knobs",
         "one_file",

@@ -22,7 +22,7 @@ from harness.files.own_code import code_sha256
 from harness.frontends import registry
 from harness.frontends.cutedsl import front_end as cutedsl
 from harness.frontends.cutile import front_end as cutile
-from harness.frontends.tilelang import front_end as tilelang
+from harness.frontends.tilelang import lowering as tilelang
 from harness.frontends.triton import sessions
 
 # How a capture and a result name the code that they follow from.

@@ -46,11 +46,23 @@ class CaptureSession:
         """Compile one record, as it was asked for; what comes of it is left in the folder."""
         raise NotImplementedError
 
+    def export(self, record: Any, folder: Path) -> None:
+        """Tell all that one record is made of, where the front end writes kernels as files."""
+        raise NotImplementedError
+
     def __call__(self) -> None:
         """The body of the forked session."""
         redirect(str(self.folder / "capture.out"), str(self.folder / "capture.err"))
         channel = connect(self.message["socket"], self.message["name"])
-        self._supervisor = Supervisor(channel, {"lower": self._lower})
+        self._supervisor = Supervisor(
+            channel,
+            {
+                "lower": lambda message: self._on_record(
+                    message, lambda record, folder: self.lower(record, folder, message)
+                ),
+                "export": lambda message: self._on_record(message, self.export),
+            },
+        )
         if self.message["capture"]["confined"]:
             settle(str(self.folder))
         captured = self.capture(self.message["capture"])
@@ -61,7 +73,8 @@ class CaptureSession:
         self._supervisor.send({"captured": captured})
         self._supervisor.serve()
 
-    def _lower(self, message: Message) -> None:
+    def _on_record(self, message: Message, work: Callable[[Any, Path], None]) -> None:
+        """Do something with one of the records, in a fork."""
         assert self._supervisor is not None
         folder = Path(message["folder"])
         streams = (str(folder / "stdout"), str(folder / "stderr"))
@@ -73,7 +86,7 @@ class CaptureSession:
 
         def body() -> None:
             redirect(*streams)
-            self.lower(record, folder, message)
+            work(record, folder)
 
         self._supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
 
@@ -100,8 +113,16 @@ def _last_line(log: Path) -> str:
     return f" ({lines[-1][:300]})" if lines else ""
 
 
-def serve_captures(session: Callable[[Message], Callable[[], None]], ready: Message) -> None:
-    """Say hello to the socket and by the name in `sys.argv`; fork sessions until it is closed."""
+def serve_captures(
+    session: Callable[[Message], Callable[[], None]],
+    ready: Message,
+    compile_file: Callable[[Message, Path], None] | None = None,
+) -> None:
+    """Say hello to the socket and by the name in `sys.argv`; fork sessions until it is closed.
+
+    `compile_file` runs a file that stands alone, as a capture asks for it, and compiles its first
+    kernel, all in one fork.
+    """
     path, name = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     supervisor = Supervisor(connect(path, name), {})
@@ -110,6 +131,21 @@ def serve_captures(session: Callable[[Message], Callable[[], None]], ready: Mess
         body = session({**message, "socket": path})
         supervisor.fork(message["id"], body, JobLimits(**message["limits"]))
 
+    def compile_alone(message: Message) -> None:
+        assert compile_file is not None
+        folder = Path(message["folder"])
+        streams = (str(folder / "stdout"), str(folder / "stderr"))
+
+        def body() -> None:
+            redirect(*streams)
+            if message["capture"]["confined"]:
+                settle(str(folder))
+            compile_file(message["capture"], folder)
+
+        supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
+
     supervisor.handle("open", open_session)
+    if compile_file:
+        supervisor.handle("compile", compile_alone)
     supervisor.send({"ready": ready})
     supervisor.serve()

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.values.launch_label import LaunchLabel
 
 if TYPE_CHECKING:
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from harness.bench.bench import Kept, Sessions, Workbench
     from harness.frontends.back_end import BackEnd
     from harness.frontends.readings import PtxReading
+    from harness.frontends.source_form import FileForm
     from harness.processes.hub import Hub
     from harness.ptxas.flags import FlagChange
     from harness.values.cell import CellId
     from harness.values.environment import Environment
     from harness.values.kernel import Config, ConfigFilter, LaunchSpec, Repro, Scalar
     from harness.values.limits import Limits
-    from harness.values.outcome import Capture, LaunchFacts, Lowering
+    from harness.values.outcome import LaunchFacts, Lowering
     from harness.values.target import Target
     from harness.values.toolchain import Assembler, Compiler, Tool
     from harness.values.verdict import Verdict
@@ -70,15 +72,6 @@ class LaunchCode:
 
 Adapt = Callable[[LaunchCode], LaunchCode]
 """Gives a launch other configs, or other sources, than the repro has."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapturedLaunch:
-    """A capture, and what it takes to open its session again; `request` is the front end's own."""
-
-    capture: Kept[Capture]
-    compiler: Compiler
-    request: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,9 +163,11 @@ class FrontEnd(Protocol):
     `--kernel` takes; Python files are taken that import one of `modules`. `stages` are what it
     lowers a kernel through, in order, whatever the target. `options` of a config leave the kernel's
     meaning alone. `levels` are those at which a kernel can be reduced besides what the assembler
-    takes. `interprets`: its launches can be run without its compiler, and compared. `patches`: its
+    takes, and `source_form` is how it writes one as a file, where it can. `interprets`: its
+    launches can be run without its compiler, and compared. `patches`: its
     kernels are Python with a tuner, whose source a patch can change. `back_ends` are all that
-    `back_end` may name.
+    `back_end` may name. `issue_fields` are the headings of its form of an issue, which the template
+    `report/KIND.md.j2` fills; none where it has no form of its own.
     """
 
     kind: str
@@ -183,6 +178,8 @@ class FrontEnd(Protocol):
     stages: tuple[str, ...]
     options: tuple[str, ...]
     levels: tuple[str, ...]
+    source_form: FileForm | None
+    issue_fields: tuple[str, ...]
     interprets: bool
     patches: bool
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from harness.frontends.captures import CapturingChild
     from harness.frontends.readings import PtxReading
     from harness.frontends.sessions import JobResult
+    from harness.frontends.source_form import FileForm
     from harness.processes.hub import Hub
     from harness.values.environment import Environment
     from harness.values.kernel import Config, Repro
@@ -67,6 +68,8 @@ class CapturedFrontEnd:
     suffixes: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
+    source_form: FileForm | None = None
+    issue_fields: tuple[str, ...] = ()
     interprets = False
     patches = False
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from harness.frontends.base import LaunchCode
     from harness.frontends.capture_request import CaptureRequest
     from harness.frontends.sessions import JobResult
-    from harness.processes.hub import Hub
+    from harness.processes.hub import Hub, ResourceLimits
     from harness.values.outcome import LaunchFacts
     from harness.values.toolchain import Compiler
 
@@ -207,6 +207,38 @@ class CapturingChild:
         finally:
             bench.hub.drop_folder(done.folder)
         return lowering, artifacts
+
+    async def export(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
+    ) -> JobResult:
+        """What one record is made of, by a fork of its capture.
+
+        Raises:
+            InfrastructureError: the child could not be kept alive.
+        """
+        message = {"op": "export", "key": record.key, "limits": bench.limits.message()}
+        key, compiler, request = launch.capture.key, launch.compiler, launch.request
+        async with bench.slot():
+            await self._meet_again(bench, launch, record)
+            return await self.sessions_of(bench).on_record(key, compiler, request, message)
+
+    async def compile_file(
+        self,
+        bench: Workbench,
+        compiler: Compiler,
+        request: CaptureRequest,
+        limits: ResourceLimits,
+    ) -> JobResult:
+        """Run a file that stands alone, and lower its first kernel; nothing is kept.
+
+        Raises:
+            InfrastructureError: the child could not be kept alive.
+        """
+        message = {"op": "compile", "capture": request.message(), "limits": limits.message()}
+        async with bench.slot():
+            done = await self.sessions_of(bench).on_server(compiler, message)
+        bench.cpu_seconds += done.end.cpu
+        return done
 
     async def _meet_again(
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts

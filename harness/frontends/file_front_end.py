@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from harness.bench.bench import Sessions, Workbench
     from harness.frontends.back_end import BackEnd
     from harness.frontends.base import Adapt, CapturedLaunch, Plan, PlannedLaunch, Selection
+    from harness.frontends.source_form import FileForm
     from harness.processes.hub import Hub
     from harness.values.environment import Environment
     from harness.values.outcome import LaunchFacts
@@ -42,6 +43,8 @@ class FileFrontEnd:
     modules: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
+    source_form: FileForm | None = None
+    issue_fields: tuple[str, ...] = ()
     interprets = False
     patches = False
 

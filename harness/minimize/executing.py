@@ -31,7 +31,7 @@ from harness.minimize.executing_ptx import (
     minimize_executed_ptx,
 )
 from harness.minimize.levels import Level, minimize_level
-from harness.minimize.python.run import export_source, size_of_source, source_driver
+from harness.minimize.python.run import export_source, form_of, source_driver, source_sizes
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.progress import MinimizeOptions, Reducing, Watch
 from harness.minimize.reduction.result import LAUNCH_FILE, Minimization, Uninteresting
@@ -104,11 +104,11 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
         TriageError: the machine failed before the reduction began.
     """
     bench, cell = reducing.bench, reducing.subject.cell
-    folder = reducing.folder(".py")
+    folder, form = reducing.folder(".py"), form_of(cell.compiler.kind)
     standalone = await export_source(bench, cell)
     oracle, row = await oracle_of(bench, cell, same, SourceForm(launch=standalone.launch))
     verdict = row.run
-    text = render(standalone)
+    text = form.render(standalone)
     if verdict is RunVerdict.WRONG_RESULT:
         reducing.watch.stage("looking for a target, or a Triton, with which the same file is right")
         held = await _held_to(reducing, same, oracle, text)
@@ -127,9 +127,9 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
         name="source",
         suffix=".py",
         original=text,
-        size_of=size_of_source,
+        size_of=source_sizes(form),
         oracle=oracle,
-        driver=source_driver(),
+        driver=source_driver(form),
     )
     found = await minimize_level(reducing, folder, level)
     if isinstance(found, Uninteresting):

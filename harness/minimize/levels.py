@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.frontends.triton.one_file import StandaloneError, render
+from harness.frontends.one_file import StandaloneError
+from harness.frontends.registry import front_end
 from harness.minimize.launch.run import open_launch, size_of_command
-from harness.minimize.python.run import export_source, size_of_source, source_driver
-from harness.minimize.reduction.ask_triton import TritonOracle
+from harness.minimize.python.run import export_source, form_of, source_driver, source_sizes
+from harness.minimize.reduction.ask_compiler import CompilerOracle
 from harness.minimize.reduction.fingerprint import Fingerprint, guards_of
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.held import Driver, HeldReduction
@@ -22,7 +24,8 @@ from harness.minimize.reduction.references import (
 )
 from harness.minimize.reduction.result import Minimization, Size, Uninteresting
 from harness.minimize.ttgir.run import find_ir, ir_driver, ir_oracle, size_of_module
-from harness.values.errors import UsageError
+from harness.values.errors import InfrastructureError, OfflineError, UsageError
+from harness.values.standalone import SourceInstall
 from harness.values.toolchain import BUNDLED, Compiler, compiler_name
 from harness.values.verdict import Stage
 
@@ -60,14 +63,14 @@ async def minimize_source(reducing: Reducing) -> Minimization | Uninteresting:
         TriageError: the machine failed before the reduction began.
     """
     bench, cell = reducing.bench, reducing.subject.cell
-    folder = reducing.folder(".py")
+    folder, form = reducing.folder(".py"), form_of(cell.compiler.kind)
     level = Level(
         name="source",
         suffix=".py",
-        original=render(await export_source(bench, cell)),
-        size_of=size_of_source,
-        oracle=TritonOracle(bench=bench, cell=cell, until=_until(reducing)),
-        driver=source_driver(),
+        original=form.render(await export_source(bench, cell)),
+        size_of=source_sizes(form),
+        oracle=CompilerOracle(bench=bench, cell=cell, until=_until(reducing)),
+        driver=source_driver(form),
     )
     return await minimize_level(reducing, folder, level)
 
@@ -222,7 +225,9 @@ def _report(reducing: Reducing, held: HeldReduction[Compiler], level: Level) -> 
         level=level.name,
         suffix=level.suffix,
         options=level.options,
+        kind=subject.cell.compiler.kind,
         triton=subject.row.compiler_version,
+        install=_install(subject.cell.compiler),
         ptxas=ptxas.version,
         packages={} if ptxas.origin == BUNDLED else {ptxas.version: ptxas.origin},
         fingerprint=held.interest.fingerprint,
@@ -245,6 +250,14 @@ def _report(reducing: Reducing, held: HeldReduction[Compiler], level: Level) -> 
         passes=dict(work.passes),
         notes=(*work.notes, *subject.notes),
     )
+
+
+def _install(compiler: Compiler) -> SourceInstall | None:
+    """What it takes to compile a file of the source; None where the index cannot be asked."""
+    form = front_end(compiler.kind).source_form
+    with contextlib.suppress(InfrastructureError, OfflineError, UsageError):
+        return form.install(compiler.version) if form else None
+    return None
 
 
 def _reason(held: HeldReduction[Compiler]) -> str:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.frontends.base import Selection
+from harness.frontends.registry import front_end, kinds
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow
 from harness.report.dossier import Upstream
+from harness.report.forms import REQUIRED
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
 from harness.values.toolchain import PTXAS, TRITON
 from harness.values.verdict import Stage, VerdictKind
 
-__all__ = ["check_upstream", "find_case", "only"]
+__all__ = ["check_upstream", "find_case", "only", "required_fields"]
 
 
 def find_case(
@@ -67,7 +69,7 @@ def check_upstream(
             "--on gpu: cubins of one PTX that disagree are a matter of ptxas; report it with "
             "--for nvidia"
         )
-    maintainers = "triton" if case.compiler == TRITON else "project"
+    maintainers = _maintainers(case)
     if upstream is Upstream.NVIDIA and stage != Stage.CUBIN.value and not on_gpu:
         raise UsageError(
             f"--for nvidia: this is no failure of ptxas: {case.verdict} in stage {case.stage}, "
@@ -81,13 +83,21 @@ def check_upstream(
     if upstream is Upstream.TRITON and case.compiler not in (None, TRITON):
         raise UsageError(
             f"--for triton: {selection.repro.name} is compiled by {case.compiler_name}; report it "
-            "with --for project"
+            f"with --for {maintainers}"
         )
     if upstream is Upstream.TRITON and selection.repro.ptx:
         raise UsageError(
             f"--for triton: Triton has no part in it: {selection.repro.name} is PTX, and "
             f"ptxas {case.ptxas} fails on it; report it with --for nvidia"
         )
+
+
+def _maintainers(case: Row) -> str:
+    """Those of the compiler, where their form is known; else those of the kernel."""
+    if case.compiler == TRITON:
+        return Upstream.TRITON.value
+    has_form = case.compiler in kinds() and front_end(case.compiler).issue_fields
+    return case.compiler if has_form and case.compiler else Upstream.PROJECT.value
 
 
 def _selected(selection: Selection, row: Row) -> bool:
@@ -99,3 +109,10 @@ def only(case: Row, rows: Sequence[Row]) -> ConfigFilter:
     names = dict.fromkeys(name for row in rows for name in row.config)
     words = {name: str(case.config.get(name, "none")).lower() for name in names}
     return ConfigFilter(wanted=tuple((name, (word,)) for name, word in words.items()))
+
+
+def required_fields(upstream: Upstream, compiler: str | None) -> Sequence[str]:
+    """The headings of a report for this upstream; `compiler` is the kind of the kernel's."""
+    if upstream is Upstream.COMPILER and compiler is not None:
+        return front_end(compiler).issue_fields
+    return REQUIRED[upstream]

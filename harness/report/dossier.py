@@ -36,12 +36,13 @@ __all__ = [
 
 
 class Upstream(str, Enum):
-    """Whom a report is for."""
+    """Whom a report is for; `COMPILER` is that of the kernel, which its kind names."""
 
     TRITON = "triton"
     NVIDIA = "nvidia"
     PROJECT = "project"
     PYTORCH = "pytorch"
+    COMPILER = "compiler"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,12 @@ from pathlib import Path
 from harness.bugs.rekey import row_of_evidence
 from harness.cells.compile import CompileOptions
 from harness.frontends.base import Selection
-from harness.frontends.triton.one_file import StandaloneError
+from harness.frontends.one_file import StandaloneError
+from harness.frontends.registry import front_end
 from harness.frontends.triton.tracebacks import as_the_user_sees_it
 from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.order import count_instructions
-from harness.minimize.python.run import size_of_source
+from harness.minimize.python.run import source_sizes
 from harness.packages.tarballs import pack, unpack
 from harness.processes.hub import ResourceLimits, ToolResult
 from harness.ptx.facts import PtxError
@@ -179,7 +180,7 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
         runs=runs,
         instructions=_counted(files, ".ptx", count_instructions),
         unwritten=_counted(files, ".ptx", count_unwritten),
-        lines=_counted(files, ".py", lambda text: size_of_source(text).lines),
+        lines=_lines(files, filing.selection),
     )
 
 
@@ -200,6 +201,13 @@ def _in_order(dossier: Dossier, claims: Sequence[Claim]) -> list[AttachedPlace]:
                 first += [report.version(boundary.before), report.version(boundary.after)]
     places = dict.fromkeys(claim.place for claim in claims if claim.place)
     return sorted(places, key=lambda place: (place.version not in first, bool(place.flag)))
+
+
+def _lines(files: Mapping[str, bytes], selection: Selection) -> dict[str, int]:
+    """Those of the functions of each file of Python."""
+    form = front_end(selection.repro.front_end).source_form
+    size_of = source_sizes(form) if form else None
+    return _counted(files, ".py", lambda text: size_of(text).lines) if size_of else {}
 
 
 def _counted(

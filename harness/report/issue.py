@@ -243,7 +243,9 @@ class View:
             needs = f"pip install torch triton=={case.compiler_version}"
             return f"{needs}\npython {self.minimal_name}  # prints {says}"
         if self.minimal_name in self.names and self.minimal_name.endswith(".py"):
-            return f"pip install triton=={case.compiler_version}\npython {self.minimal_name}"
+            install = d.minimized.install if d.minimized else None
+            typed = install.lines if install else []
+            return "\n".join([*typed, f"python {self.minimal_name}"])
         return "" if self.has_script else d.shown_by
 
     @property
@@ -368,6 +370,8 @@ def _compilers(d: Dossier) -> str:
 def render_report(dossier: Dossier, upstream: Upstream) -> Issue:
     """The issue's text, ready for the gate, with all that it claims."""
     view = View(d=dossier, upstream=upstream, attachments=dossier.attachments)
-    text = render_template(f"report/{upstream.value}.md.j2", d=dossier, v=view)
+    is_compilers = upstream is Upstream.COMPILER
+    form = dossier.case.compiler if is_compilers else upstream.value
+    text = render_template(f"report/{form}.md.j2", d=dossier, v=view)
     whole = without_folders(re.sub(r"\n{3,}", "\n\n", text).strip()) + "\n"
     return Issue(text=whole, claims=tuple(view.ledger.claims))

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-__all__ = ["Binding", "Constant", "Definition", "Export", "FileLaunch", "Standalone"]
+__all__ = [
+    "Binding",
+    "Constant",
+    "Definition",
+    "Dialect",
+    "Export",
+    "FileLaunch",
+    "FileLayout",
+    "SourceInstall",
+    "Standalone",
+]
 
 Path = tuple[str | int, ...]
 
@@ -63,7 +74,7 @@ class Export:
     attributes: list[Attribute]
     options: dict[str, Binding]
     source_class: Binding
-    target: tuple[str, int, int]
+    target: tuple[str | int, ...]
     definitions: list[Definition]
 
 
@@ -80,7 +91,7 @@ class FileLaunch:
     constants: Mapping[Path, str]
     attributes: Mapping[Path, str]
     options: Mapping[str, str]
-    target: tuple[str, int, int]
+    target: tuple[str | int, ...]
     source_class: str = "ASTSource"
 
 
@@ -90,3 +101,61 @@ class Standalone:
 
     code: str
     launch: FileLaunch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How a language writes such a file.
+
+    `always` are the imports that its launch needs in any case. `constant` is the call that makes a
+    global value one that kernels may read, with the import that it needs; None: any value will do.
+    """
+
+    always: frozenset[str]
+    constant: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceInstall:
+    """What a shell installs to run such a file: a compiler, which is imported as `module`.
+
+    `packages` have their versions, and are all that is installed where `has_pins`: of `needs`, what
+    the interpreter does not have comes first. `cache` is the variable that names a folder for what
+    the compiler keeps, and `ptxas` are those that name the ptxas that it runs.
+    """
+
+    title: str
+    module: str
+    packages: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    has_pins: bool = False
+    cache: str
+    ptxas: tuple[str, ...] = ()
+
+    @property
+    def variable(self) -> str:
+        """The variable of the script that names a folder with the compiler."""
+        return self.module.upper()
+
+    @property
+    def lines(self) -> list[str]:
+        """What a user types."""
+        exact = ["--no-deps"] if self.has_pins else []
+        needed = [f"pip install {' '.join(self.needs)}"] if self.needs else []
+        return [*needed, " ".join(["pip install", *exact, *self.packages])]
+
+
+class FileLayout(Protocol):
+    """How such a file is laid out; `roots` are the names that the imports of its launch give."""
+
+    roots: frozenset[str]
+
+    def render(self, standalone: Standalone, *, header: str = "") -> str:
+        """The file; `header` becomes its docstring."""
+
+    def read(self, text: str) -> Standalone:
+        """The two parts of a file that `render` made.
+
+        Raises:
+            StandaloneError: it is laid out in another way.
+        """

@@ -27,7 +27,7 @@ from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.triton.one_file import read_standalone, render
 from harness.frontends.triton.sessions import TritonSessions
 from harness.minimize.python.run import export_source
-from harness.minimize.reduction.ask_triton import TritonOracle
+from harness.minimize.reduction.ask_compiler import CompilerOracle
 from harness.processes.hub import Hub
 from harness.store.store import Store
 from harness.toolchains.bundled import installed_triton
@@ -114,7 +114,7 @@ def test_the_file_compiles_to_the_same_program(
         text = render(standalone)
         assert read_standalone(text) == standalone
         assert cell.launch is not None
-        reaction = await TritonOracle(bench=bench, cell=cell).react(text, cell.launch.compiler)
+        reaction = await CompilerOracle(bench=bench, cell=cell).react(text, cell.launch.compiler)
         assert reaction.verdict.value == done.row.verdict
         assert reaction.fields["n_regs"] == done.row.n_regs
         file = triage.folder / "alone.py"

@@ -23,14 +23,15 @@ from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.files.locations import create_folder
 from harness.files.whole_folders import write_atomically
 from harness.frontends.base import Selection
+from harness.frontends.registry import front_end, kinds
 from harness.judging.conditions import spell
 from harness.judging.followed import read_while
 from harness.minimize.reduction.words import folder_files
+from harness.report.case import required_fields
 from harness.report.documents import report_document, report_page
 from harness.report.dossier import Dossier, Upstream, search_terms
 from harness.report.facts import times_of_results
 from harness.report.filing import Filed, Filing, file_report
-from harness.report.forms import REQUIRED
 from harness.report.gather import GatherOptions, gather
 from harness.report.issue import render_report
 from harness.report.run import attach
@@ -58,15 +59,36 @@ Exit code 0: written, and ready to be filed. 1: written, but not ready; what is 
 4: this machine or a toolchain failed."""
 
 
+class _Addressee(click.ParamType[str]):
+    """An upstream, or the kind of a compiler whose form of an issue is known."""
+
+    name = "upstream"
+    _fixed = tuple(each.value for each in Upstream if each is not Upstream.COMPILER)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:  # noqa: ARG002
+        return f"[{'|'.join(self._fixed)}|KIND]"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in self._fixed or (value in kinds() and front_end(value).issue_fields):
+            return value
+        known = [kind for kind in kinds() if front_end(kind).issue_fields]
+        return self.fail(f"{value!r} is not one of {', '.join((*self._fixed, *known))}", param, ctx)
+
+
+def _upstream(options: Mapping[str, Any]) -> Upstream:
+    asked: str = options["upstream"]
+    return Upstream(asked) if asked not in kinds() or asked == TRITON else Upstream.COMPILER
+
+
 @click.command("report", context_settings=CONTEXT, epilog=_EPILOG)
 @partial(selection_options, kernel_required=False)
 @click.option("--bug", type=click.IntRange(1), metavar="N", help="A bug of `triage bugs`.")
 @click.option(
     "--for",
     "upstream",
-    type=click.Choice([each.value for each in Upstream]),
+    type=_Addressee(),
     required=True,
-    help="The upstream whose form the issue gets.",
+    help="The upstream whose form the issue gets; KIND is another compiler.",
 )
 @click.option(
     "--out",
@@ -128,6 +150,9 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         words = _words(options, store)
         with status_console().status("preparing toolchains and sources"):
             selection = _one(select(words))
+        mine, asked = selection.repro.front_end, options["upstream"]
+        if _upstream(options) is Upstream.COMPILER and asked != mine:
+            raise UsageError(f"--for {asked}: {selection.repro.name} is compiled by {mine}")
         dossier = _gathered(options, words, selection, store)
         if options["draft_duplicates"]:
             for term in search_terms(dossier):
@@ -202,7 +227,7 @@ def _gathered(
     asked = GatherOptions(
         words=tuple(spelled(words)),
         made_by=shlex.join(["triage", "report", *spelled(public), *asked_for]),
-        upstream=Upstream(options["upstream"]),
+        upstream=_upstream(options),
         signature=options["signature"],
         condition=condition,
         run=options["run"],
@@ -239,11 +264,11 @@ def _filed(
     dossier: Dossier, selection: Selection, options: dict[str, Any], out: Path, store: Store
 ) -> Filed:
     """Write what is to be filed, and hold it to the gate."""
-    upstream, kind = Upstream(options["upstream"]), options["kind"]
+    upstream, kind = _upstream(options), options["kind"]
     create_folder(out.absolute())
     filing = Filing(
         render=partial(render_report, upstream=upstream),
-        required=tuple(REQUIRED[upstream]),
+        required=tuple(required_fields(upstream, dossier.case.compiler)),
         bundle=out / "bundle.tar.gz",
         folder=out.name or "report",
         selection=selection,
@@ -263,7 +288,7 @@ def _filed(
 
 
 def _document(filed: Filed, options: dict[str, Any]) -> dict[str, Any]:
-    upstream = Upstream(options["upstream"])
+    upstream = _upstream(options)
     return report_document(filed.dossier, upstream, filed.issue, filed.proof, filed.defects)
 
 

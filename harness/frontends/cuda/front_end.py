@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from harness.frontends.back_end import BackEnd
     from harness.frontends.base import Adapt, FrontEnd, Plan, PlannedLaunch, Selection
     from harness.frontends.readings import PtxReading
+    from harness.frontends.source_form import FileForm
     from harness.processes.hub import Hub
     from harness.values.environment import Environment
     from harness.values.kernel import Config, Scalar
@@ -78,6 +79,8 @@ class _CudaFrontEnd:
     modules: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
+    source_form: FileForm | None = None
+    issue_fields: tuple[str, ...] = ()
     interprets = False
     patches = False
 

@@ -25,15 +25,25 @@ _OUT = "kernel.ptx"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvccRun:
-    """How nvcc ended, what it said, and the sha256 of the PTX where it left some."""
+    """How nvcc ended, what it said, and the sha256 of the PTX where it left some.
+
+    `text` is the PTX itself where it was not to be kept.
+    """
 
     end: ProcessEnd
     log: str
     ptx: str | None
+    text: str | None = None
 
 
 async def run_nvcc(
-    bench: Workbench, compiler: Compiler, source: Path, words: Sequence[str], *, alone: bool = False
+    bench: Workbench,
+    compiler: Compiler,
+    source: Path,
+    words: Sequence[str],
+    *,
+    alone: bool = False,
+    keeps: bool = True,
 ) -> NvccRun:
     """Run the nvcc of a compiler's environment on a file, with these options, as far as PTX.
 
@@ -54,6 +64,10 @@ async def run_nvcc(
     if has_ptx and only_its_check_failed(end, log):
         # What the PTX is worth is for the assembler to say, which is asked again.
         end = replace(end, exit_code=0)
-    ptx = bench.store.artifacts.put_file(folder / _OUT) if end.ok and has_ptx else None
+    ptx = text = None
+    if end.ok and has_ptx and keeps:
+        ptx = bench.store.artifacts.put_file(folder / _OUT)
+    elif end.ok and has_ptx:
+        text = (folder / _OUT).read_text(encoding="utf-8", errors="replace")
     bench.hub.drop_folder(folder)
-    return NvccRun(end=end, log=log, ptx=ptx)
+    return NvccRun(end=end, log=log, ptx=ptx, text=text)

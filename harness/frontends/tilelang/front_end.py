@@ -6,16 +6,14 @@ fork of that child, and by nvcc to PTX with the options that this TileLang would
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.frontends.captured_front_end import CapturedFrontEnd
-from harness.frontends.captures import CapturingChild, keep_streams, read_lowering
 from harness.frontends.cuda.nvcc import host_compiler, tool_of
-from harness.frontends.cuda.running import run_nvcc
+from harness.frontends.tilelang.lowering import CHILD, FLAGS, kept_lowering
+from harness.frontends.tilelang.source_form import TILELANG_FORM
 from harness.frontends.tilelang.versions import KIND, TITLE, available, declared_environment
 from harness.frontends.tilelang.wordings import NVCC_STAGE, failing_pass, judge_tilelang
-from harness.values.outcome import Lowering
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,22 +23,24 @@ if TYPE_CHECKING:
     from harness.bench.bench import Workbench
     from harness.frontends.base import CapturedLaunch, FrontEnd
     from harness.frontends.sessions import JobResult
+    from harness.frontends.source_form import FileForm
     from harness.values.environment import Environment
-    from harness.values.outcome import LaunchFacts
+    from harness.values.outcome import LaunchFacts, Lowering
     from harness.values.toolchain import Assembler, Compiler
     from harness.values.verdict import Verdict
 
-__all__ = ["CHILD", "TILELANG_FRONT_END"]
+__all__ = ["TILELANG_FRONT_END"]
 
-# As TileLang 0.1.8 to 0.1.15 call nvcc, besides the options that they choose.
-_FLAGS = ("-O3", "-lineinfo")
-_FILES = {"tir": "kernel.tir", "device": "kernel.device", "cuda": "kernel.cu"}
-CHILD = CapturingChild(
-    kind=KIND,
-    module="harness.frontends.tilelang.child",
-    code=("frontends/pretend", "frontends/triton/child", "frontends/tilelang/child"),
-    settings=("TILELANG_", "TL_", "TVM_"),
-    never=frozenset({"TILELANG_CACHE_DIR", "TILELANG_TARGET", "TILELANG_DEFAULT_TARGET"}),
+# Of the form "Bug report" of TileLang's tracker.
+_ISSUE_FIELDS = (
+    "Required prerequisites",
+    "What version of TileLang are you using?",
+    "System information",
+    "Problem description",
+    "Reproducible example code",
+    "Traceback",
+    "Expected behavior",
+    "Additional context",
 )
 
 
@@ -51,6 +51,9 @@ class _TileLangFrontEnd(CapturedFrontEnd):
     needs = ("torch",)
     modules: tuple[str, ...] = ("tilelang",)
     stages: tuple[str, ...] = ("tir", "device", "cuda", NVCC_STAGE, "ptx")
+    levels: tuple[str, ...] = ("source",)
+    source_form: FileForm | None = TILELANG_FORM
+    issue_fields: tuple[str, ...] = _ISSUE_FIELDS
 
     def environment(self, version: str) -> Environment:
         return declared_environment(version)
@@ -62,12 +65,12 @@ class _TileLangFrontEnd(CapturedFrontEnd):
         return tool_of(compiler, "ptxas")
 
     def lowered_with(self) -> dict[str, object]:
-        return {"host": host_compiler(), "flags": _FLAGS}
+        return {"host": host_compiler(), "flags": FLAGS}
 
     async def finished(
         self, bench: Workbench, launch: CapturedLaunch, done: JobResult, *, alone: bool
     ) -> tuple[Lowering, dict[str, str]]:
-        return await _finished(bench, launch, done, alone=alone)
+        return await kept_lowering(bench, launch, done, alone=alone)
 
     async def failing_pass(
         self,
@@ -85,46 +88,6 @@ class _TileLangFrontEnd(CapturedFrontEnd):
 
     def judge(self, lowering: Lowering) -> Verdict:
         return judge_tilelang(lowering)
-
-
-async def _finished(
-    bench: Workbench, launch: CapturedLaunch, done: JobResult, *, alone: bool
-) -> tuple[Lowering, dict[str, str]]:
-    """What a job left, and what nvcc makes of it."""
-    target = str(launch.request.settings["target"])
-    lowering = read_lowering(done, "tir")
-    found = {stage: done.folder / name for stage, name in _FILES.items()}
-    artifacts = {
-        stage: bench.store.artifacts.put_file(file)
-        for stage, file in found.items()
-        if file.is_file()
-    }
-    if not lowering.end.ok or lowering.error or "cuda" not in artifacts:
-        artifacts["log"] = keep_streams(bench, done)
-        return lowering, artifacts
-    options = (done.result or {}).get("options", [])
-    words = [*_FLAGS, *(each for each in options if not each.startswith("--ptxas-options"))]
-    run = await run_nvcc(bench, launch.compiler, found["cuda"], words, alone=alone)
-    if run.ptx:
-        artifacts["ptx"] = run.ptx
-    artifacts["log"] = keep_streams(bench, done, run.log)
-    flags = tuple(_flags_for_ptxas(options, target))
-    lowering = replace(
-        lowering,
-        end=replace(run.end, wall=run.end.wall + done.end.wall, cpu=run.end.cpu + done.end.cpu),
-        stage="ptx" if run.ptx else NVCC_STAGE,
-        flags=flags,
-        log=run.log,
-    )
-    return lowering, artifacts
-
-
-def _flags_for_ptxas(options: list[str], target: str) -> list[str]:
-    """What nvcc would hand to ptxas: the target, and what is meant for ptxas alone."""
-    named = (each.partition("=")[2] for each in options if each.startswith("-arch="))
-    arch = next(named, target)
-    own = [each.partition("=")[2] for each in options if each.startswith("--ptxas-options=")]
-    return ["-v", f"--gpu-name={arch}", *own]
 
 
 TILELANG_FRONT_END: FrontEnd = _TileLangFrontEnd()

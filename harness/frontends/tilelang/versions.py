@@ -19,7 +19,7 @@ from harness.values.errors import InfrastructureError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["KIND", "TITLE", "available", "declared_environment"]
+__all__ = ["KIND", "SHARED", "TITLE", "available", "declared_environment", "pins_without_nvcc"]
 
 KIND = "tilelang"
 TITLE = "TileLang"
@@ -41,7 +41,8 @@ _PARTNERS = {
     "psutil": "",
     "tqdm": ">=4.62.3",
 }
-_SHARED = ("ml-dtypes", "numpy", "torch", "triton")
+SHARED = ("ml-dtypes", "numpy", "torch", "triton")
+"""Packages of triage's own environment that each version has there."""
 
 
 def available(*, prereleases: bool = False) -> list[Version]:
@@ -61,16 +62,26 @@ def declared_environment(version: str) -> Environment:
         UsageError: there is no such version.
         OfflineError, InfrastructureError: the index cannot be asked, or lacks a partner.
     """
+    own, *partners = pins_without_nvcc(version)
+    pins = (own, *partners, *environment_of(str(available_nvcc()[0])).pins)
+    return Environment(
+        kind=KIND, version=own.version, pins=pins, shared=SHARED, imports=("tilelang",)
+    )
+
+
+def pins_without_nvcc(version: str) -> tuple[PackagePin, ...]:
+    """What a version needs to lower a kernel to CUDA C++, itself first.
+
+    Raises:
+        UsageError: there is no such version.
+        OfflineError, InfrastructureError: the index cannot be asked, or lacks a partner.
+    """
     wanted = Version(version)
     known = available(prereleases=True)
     if wanted not in known:
         near = ", ".join(map(str, known))
         raise UsageError(f"there is no {TITLE} {version} that works here; there are {near}")
-    own = PackagePin(name=KIND, version=str(wanted))
-    pins = (own, *_partners(wanted), *environment_of(str(available_nvcc()[0])).pins)
-    return Environment(
-        kind=KIND, version=str(wanted), pins=pins, shared=_SHARED, imports=("tilelang",)
-    )
+    return (PackagePin(name=KIND, version=str(wanted)), *_partners(wanted))
 
 
 def _partners(wanted: Version) -> Iterator[PackagePin]:

@@ -6,44 +6,35 @@ thousands of candidates, and none is asked for again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from harness.frontends.source_form import FileForm, Lowered
 from harness.frontends.triton.lower import read_lowering, stage_file
+from harness.frontends.triton.one_file import DIALECT, read_standalone, render
 from harness.frontends.triton.ptx_reading import read_texts
 from harness.frontends.triton.sessions import sessions_of
 from harness.processes.hub import scratch_disk
 from harness.values.errors import UsageError
-from harness.values.standalone import Export, Standalone
+from harness.values.standalone import Export, SourceInstall, Standalone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harness.bench.bench import Workbench
     from harness.frontends.base import CapturedLaunch
-    from harness.frontends.readings import PtxReading
     from harness.frontends.sessions import JobResult
     from harness.processes.hub import ResourceLimits
-    from harness.values.outcome import LaunchFacts, Lowering
+    from harness.values.outcome import LaunchFacts
     from harness.values.toolchain import Assembler
     from harness.values.verdict import Stage
 
-__all__ = ["Lowered", "export_launch", "lower_text"]
+__all__ = ["TRITON_FORM", "export_launch", "lower_text"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lowered:
-    """The result for a text: evidence, and, where it got that far, PTX with what was read from it.
-
-    `picked_ptxas` is the executable that Triton would have run.
-    """
-
-    lowering: Lowering
-    ptx: str | None = None
-    reading: PtxReading | None = None
-    picked_ptxas: str | None = None
+# A stub is made by Triton, but PTX shows it, and only ptxas' consent makes it one.
+_BEFORE_LLVM = ("ttir", "ttgir")
 
 
 async def export_launch(
@@ -67,9 +58,9 @@ async def export_launch(
     bench.hub.drop_folder(done.folder)
     if found["error"]:
         raise UsageError(f"{record.kernel} cannot be written as one file: {found['error']}")
-    from harness.frontends.triton.inline import inline  # noqa: PLC0415 - libcst: 0.3 s
+    from harness.frontends.inline import inline  # noqa: PLC0415 - libcst: 0.3 s
 
-    return inline(msgspec.convert(found["export"], Export))
+    return inline(msgspec.convert(found["export"], Export), DIALECT)
 
 
 async def lower_text(
@@ -110,7 +101,7 @@ async def lower_text(
                 launch.compiler,
                 request,
                 ptxas=ptxas.path if ptxas else None,
-                until=until.value if until else None,
+                until=until.value if until and until.value in _BEFORE_LLVM else None,
                 limits=limits,
             )
         bench.cpu_seconds += done.end.cpu
@@ -143,3 +134,53 @@ def _read(done: JobResult) -> Lowered | None:
         reading=read_texts(texts["ptx"], ir),
         picked_ptxas=command.get("executable"),
     )
+
+
+class _TritonForm:
+    roots = frozenset({"triton"})
+
+    def render(self, standalone: Standalone, *, header: str = "") -> str:
+        return render(standalone, header=header)
+
+    def read(self, text: str) -> Standalone:
+        return read_standalone(text)
+
+    def install(self, version: str) -> SourceInstall:
+        return SourceInstall(
+            title="Triton",
+            module="triton",
+            packages=(f"triton=={version}",),
+            cache="TRITON_CACHE_DIR",
+            ptxas=("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"),
+        )
+
+    async def export(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
+    ) -> Standalone:
+        return await export_launch(bench, launch, record)
+
+    async def compile(
+        self,
+        bench: Workbench,
+        launch: CapturedLaunch,
+        text: str,
+        *,
+        ptxas: Assembler | None,
+        limits: ResourceLimits,
+        until: Stage | None = None,
+        suffix: str = ".py",
+        options: Mapping[str, object] | None = None,
+    ) -> Lowered | None:
+        return await lower_text(
+            bench,
+            launch,
+            text,
+            ptxas=ptxas,
+            limits=limits,
+            until=until,
+            suffix=suffix,
+            options=options,
+        )
+
+
+TRITON_FORM: FileForm = _TritonForm()

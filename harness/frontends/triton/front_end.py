@@ -9,6 +9,7 @@ from harness.frontends.launch_code import fetch_launch_code, has_launch_code
 from harness.frontends.planning import cells_of
 from harness.frontends.ptxas_back_end import BUNDLED_BACK_END
 from harness.frontends.reads import withheld
+from harness.frontends.triton.compile_file import TRITON_FORM
 from harness.frontends.triton.config_source import OPTIONS, config_source
 from harness.frontends.triton.environment import child_environment
 from harness.frontends.triton.ir_inputs import IR_SUFFIXES, repro_of
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from harness.frontends.back_end import BackEnd
     from harness.frontends.base import FrontEnd
     from harness.frontends.readings import PtxReading
+    from harness.frontends.source_form import FileForm
     from harness.processes.hub import Hub
     from harness.values.environment import Environment
     from harness.values.kernel import Config, Repro
@@ -62,6 +64,8 @@ class _TritonFrontEnd:
     stages: tuple[str, ...] = ("ttir", "glir", "ttgir", "llir", "ptx")
     options: tuple[str, ...] = OPTIONS
     levels: tuple[str, ...] = ("source", "ttir", "ttgir", "config")
+    source_form: FileForm | None = TRITON_FORM
+    issue_fields: tuple[str, ...] = ()
     interprets = True
     patches = True
 

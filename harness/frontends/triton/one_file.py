@@ -6,28 +6,31 @@
 from __future__ import annotations
 
 import ast
-import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
 
-from harness.values.standalone import FileLaunch, Path, Standalone
+from harness.frontends.one_file import (
+    GUARD,
+    LINE,
+    StandaloneError,
+    code_before,
+    commas,
+    entries_of,
+    filled,
+    mapping_lines,
+    must_be,
+    quoted,
+    spelled_node,
+    spelled_words,
+    texts_of,
+    values_of,
+)
+from harness.values.standalone import Dialect, FileLaunch, Path, Standalone
 
-__all__ = [
-    "StandaloneError",
-    "read_standalone",
-    "render",
-    "spelled",
-    "spelled_words",
-    "without_argument",
-]
+__all__ = ["DIALECT", "read_standalone", "render"]
 
-N = TypeVar("N", bound=ast.AST)
+DIALECT = Dialect(always=frozenset({"import triton"}), constant=("tl.constexpr", "triton.language"))
 
-_WIDTH = 100
-_PLAIN = re.compile(r"[^\\\"\x00-\x1f]*").fullmatch
-_GUARD = 'if __name__ == "__main__":\n'
 _IMPORTS = {
     "triton": "import triton",
     "GPUTarget": "from triton.backends.compiler import GPUTarget",
@@ -46,10 +49,6 @@ if hasattr(triton.backends.compiler, "AttrsDescriptor"):  # Triton 3.2
 """.splitlines()
 
 
-class StandaloneError(ValueError):
-    """A file is not laid out as `render` does."""
-
-
 def render(standalone: Standalone, *, header: str = "") -> str:
     """The file; `header` becomes its docstring."""
     launch = standalone.launch
@@ -57,7 +56,7 @@ def render(standalone: Standalone, *, header: str = "") -> str:
     docstring = f'"""{header.strip()}\n"""\n\n' if header else ""
     code = standalone.code.strip("\n")
     body = textwrap.indent("\n".join(_launch_lines(launch)), "    ")
-    return docstring + "\n".join(imports) + f"\n{code}\n\n\n{_GUARD}{body}\n"
+    return docstring + "\n".join(imports) + f"\n{code}\n\n\n{GUARD}{body}\n"
 
 
 def _launch_lines(launch: FileLaunch) -> Iterator[str]:
@@ -67,18 +66,14 @@ def _launch_lines(launch: FileLaunch) -> Iterator[str]:
         yield from _FOR_3_2
     yield f"source = {launch.source_class}("
     yield f"    {launch.kernel},"
-    yield from _mapping("    ", _quoted(launch.signature))
-    yield from _mapping("    ", _paths(launch, launch.constants))
+    yield from mapping_lines("    ", quoted(launch.signature))
+    yield from mapping_lines("    ", _paths(launch, launch.constants))
     yield from ["    attrs,"] if launch.attributes else []
     yield ")"
-    yield f"target = GPUTarget({_commas(launch.target)})"
-    yield from _mapping("options = ", _quoted(launch.options), end="")
+    yield f"target = GPUTarget({commas(launch.target)})"
+    yield from mapping_lines("options = ", quoted(launch.options), end="")
     yield "compiled = triton.compile(source, target=target, options=options)"
     yield "print(compiled.metadata)"
-
-
-def _quoted(values: Mapping[str, str]) -> list[str]:
-    return [f'"{name}": {value}' for name, value in values.items()]
 
 
 def _paths(launch: FileLaunch, values: Mapping[Path, str]) -> list[str]:
@@ -95,29 +90,6 @@ def _path(launch: FileLaunch, path: Path) -> str:
 
 def _index(launch: FileLaunch, name: object) -> str:
     return f'{launch.kernel}.arg_names.index("{name}")'
-
-
-def _mapping(start: str, entries: Sequence[str], *, end: str = ",") -> Iterator[str]:
-    """`start{entries}` on one line, or filled lines of entries."""
-    line = f"{start}{{{', '.join(entries)}}}{end}"
-    if len(line) <= _WIDTH - 4:
-        yield line
-        return
-    indent = " " * (len(start) - len(start.lstrip()) + 4)
-    yield f"{start}{{"
-    yield from _filled(entries, indent)
-    yield f"{indent[4:]}}}{end}"
-
-
-def _filled(entries: Sequence[str], indent: str) -> Iterator[str]:
-    """As many entries on a line as fit; none is broken."""
-    line = indent
-    for entry in entries:
-        if line != indent and len(line) + len(entry) + 1 > _WIDTH - 4:
-            yield line.rstrip()
-            line = indent
-        line += f"{entry}, "
-    yield line.rstrip()
 
 
 def _by_words(launch: FileLaunch) -> dict[str, list[str]]:
@@ -147,24 +119,14 @@ def _attributes(launch: FileLaunch) -> Iterator[str]:
 
 def _loop(names: Sequence[str], indent: str) -> Iterator[str]:
     """The end of a comprehension over names of arguments."""
-    quoted = [f'"{name}"' for name in names]
-    line = f"{indent}for name in [{', '.join(quoted)}]"
-    if len(line) <= _WIDTH - 4:
+    strings = [f'"{name}"' for name in names]
+    line = f"{indent}for name in [{', '.join(strings)}]"
+    if len(line) <= LINE - 4:
         yield line
         return
     yield f"{indent}for name in ["
-    yield from _filled(quoted, f"{indent}    ")
+    yield from filled(strings, f"{indent}    ")
     yield f"{indent}]"
-
-
-def without_argument(launch: FileLaunch, name: str) -> FileLaunch:
-    """The launch of a kernel that no longer has this argument."""
-    return replace(
-        launch,
-        signature={key: value for key, value in launch.signature.items() if key != name},
-        constants={path: value for path, value in launch.constants.items() if path[0] != name},
-        attributes={path: value for path, value in launch.attributes.items() if path[0] != name},
-    )
 
 
 def read_standalone(text: str) -> Standalone:
@@ -181,78 +143,26 @@ def read_standalone(text: str) -> Standalone:
 
 
 def _read(text: str) -> Standalone:
-    code, _, _ = text.rpartition(_GUARD)
     tree = ast.parse(text)
-    block = _must_be(ast.If, tree.body[-1])
-    # The first time that a name gets its value.
-    values = {
-        node.targets[0].id: node.value  # type: ignore[attr-defined]
-        for node in reversed(block.body)
-        if isinstance(node, ast.Assign)
-    }
-    source = _must_be(ast.Call, values["source"])
+    values = values_of(tree)
+    source = must_be(ast.Call, values["source"])
     kernel, signature, constants = source.args[:3]
     launch = FileLaunch(
-        kernel=_must_be(ast.Name, kernel).id,
-        signature=_texts(signature),
-        constants={_read_path(key): _text(value) for key, value in _items(constants)},
+        kernel=must_be(ast.Name, kernel).id,
+        signature=texts_of(signature),
+        constants={_read_path(key): spelled_node(value) for key, value in entries_of(constants)},
         attributes=dict(_read_attributes(values.get("attrs"))),
-        options=_texts(values["options"]),
-        target=tuple(map(ast.literal_eval, _must_be(ast.Call, values["target"]).args)),
-        source_class=_must_be(ast.Name, source.func).id,
+        options=texts_of(values["options"]),
+        target=tuple(map(ast.literal_eval, must_be(ast.Call, values["target"]).args)),
+        source_class=must_be(ast.Name, source.func).id,
     )
-    return Standalone(code=_without_imports(code, tree), launch=launch)
-
-
-def _must_be(kind: type[N], node: ast.AST) -> N:
-    if not isinstance(node, kind):
-        raise TypeError(f"line {getattr(node, 'lineno', 1)} is no {kind.__name__}")
-    return node
-
-
-def _without_imports(code: str, tree: ast.Module) -> str:
-    """The code without the docstring and the imports that `render` writes."""
-    ours = set(_IMPORTS.values())
-    first = 1 if ast.get_docstring(tree) is not None else 0
-    for node in tree.body[first:]:
-        if ast.unparse(node) not in ours:
-            return "\n".join(code.splitlines()[_first_line(node) - 1 :]).strip("\n")
-    return ""
-
-
-def _first_line(node: ast.stmt) -> int:
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(each.lineno for each in decorators)])
-
-
-def _items(node: ast.expr) -> Iterable[tuple[ast.expr, ast.expr]]:
-    node = _must_be(ast.Dict, node)
-    # A key is None before `**`.
-    return [(key, value) for key, value in zip(node.keys, node.values, strict=True) if key]
-
-
-def _texts(node: ast.expr) -> dict[str, str]:
-    return {ast.literal_eval(key): _text(value) for key, value in _items(node)}
-
-
-def spelled(expression: str) -> str:
-    """An expression as this module spells it: a plain string has double quotes."""
-    return _text(ast.parse(expression, mode="eval").body)
-
-
-def _text(node: ast.expr) -> str:
-    if isinstance(node, ast.Tuple):
-        items = [_text(item) for item in node.elts]
-        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-    if isinstance(node, ast.Constant) and isinstance(node.value, str) and _PLAIN(node.value):
-        return f'"{node.value}"'
-    return ast.unparse(node)
+    return Standalone(code=code_before(text, tree, set(_IMPORTS.values())), launch=launch)
 
 
 def _read_path(key: ast.expr) -> Path:
     if isinstance(key, ast.Constant):
         return (str(key.value),)
-    index, *rest = _must_be(ast.Tuple, key).elts
+    index, *rest = must_be(ast.Tuple, key).elts
     name = index.args[0].value  # type: ignore[attr-defined]
     return (str(name), *(ast.literal_eval(item) for item in rest))
 
@@ -264,18 +174,9 @@ def _read_attributes(node: ast.expr | None) -> Iterator[tuple[Path, str]]:
         for name in ast.literal_eval(node.generators[0].iter):
             yield (name,), spelled_words(ast.literal_eval(node.value))
     else:
-        entries = _must_be(ast.Dict, node)
+        entries = must_be(ast.Dict, node)
         for key, value in zip(entries.keys, entries.values, strict=True):
             if key is None:
                 yield from _read_attributes(value)
             else:
                 yield _read_path(key), spelled_words(ast.literal_eval(value))
-
-
-def spelled_words(words: Sequence[Sequence[str | int]]) -> str:
-    """What Triton knows of an argument, as the value of an entry of `Launch.attributes`."""
-    return f"[{', '.join(f'[{_commas(word)}]' for word in words)}]"
-
-
-def _commas(items: Iterable[str | int]) -> str:
-    return ", ".join(f'"{item}"' if isinstance(item, str) else str(item) for item in items)

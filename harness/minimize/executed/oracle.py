@@ -17,8 +17,10 @@ from harness.bench.bench import Workbench
 from harness.cells.evaluate import cell_evidence
 from harness.emulator.values import Budget, Schedule
 from harness.frontends.base import CapturedLaunch, PlannedCell
-from harness.frontends.triton.compile_file import Lowered, lower_text
-from harness.frontends.triton.one_file import StandaloneError, read_standalone
+from harness.frontends.one_file import StandaloneError
+from harness.frontends.source_form import Lowered
+from harness.frontends.triton.compile_file import lower_text
+from harness.frontends.triton.one_file import read_standalone
 from harness.judging.judge import judge as judge_compilation
 from harness.minimize.executed.case import ExecutedCase
 from harness.minimize.reduction.fingerprint import Reaction

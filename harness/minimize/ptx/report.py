@@ -41,6 +41,7 @@ def ptx_report(
         reaction=reaction,
         reason=reaction.reason if reaction else subject.row.reason,
         stage=subject.row.stage,
+        kind=subject.cell.compiler.kind,
         triton=subject.row.compiler_version,
         limit=limit,
         path=str(work.folder.path),

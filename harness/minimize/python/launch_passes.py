@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from harness.frontends.triton.one_file import without_argument
+from harness.frontends.one_file import without_argument
 from harness.minimize.python.tree import (
     PythonFile,
     Replacement,

@@ -17,6 +17,7 @@ from harness.minimize.python.passes import (
     constants,
     keywords,
     operands,
+    parameters,
     plain_assignments,
     trailing_arguments,
 )
@@ -36,6 +37,7 @@ _STRUCTURE: tuple[MarkedPass[PythonFile], ...] = (
 )
 PASSES: tuple[MarkedPass[PythonFile], ...] = (
     Arguments(is_inlining=False),
+    parameters(),
     Options(),
     keywords(),
     plain_assignments(),

@@ -31,6 +31,7 @@ __all__ = [
     "keywords",
     "nothing",
     "operands",
+    "parameters",
     "plain_assignments",
     "positions_of",
     "trailing_arguments",
@@ -216,9 +217,12 @@ def _arm(node: ast.AST, which: str) -> Replacement:
     if not isinstance(node, ast.For):
         return list(node.body)
     start: ast.expr = ast.Constant(0)
-    if isinstance(node.iter, ast.Call) and len(node.iter.args) > 1:
+    is_single = isinstance(node.target, ast.Name)
+    if is_single and isinstance(node.iter, ast.Call) and len(node.iter.args) > 1:
         start = node.iter.args[0]
-    return [ast.Assign(targets=[node.target], value=start, lineno=0), *node.body]
+    names = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+    first = [ast.Assign(targets=[name], value=start, lineno=0) for name in names]
+    return [*first, *node.body]
 
 
 def operands(index: int) -> Rewrites:
@@ -303,6 +307,15 @@ def _bare(node: ast.AST) -> Replacement:
 def _plain(node: ast.AST) -> Replacement:
     assert isinstance(node, ast.AugAssign)
     return ast.Assign(targets=[node.target], value=node.value, lineno=0)
+
+
+def parameters() -> Rewrites:
+    """Parameters of functions within functions, left out where nothing reads them."""
+
+    def offer(source: PythonFile, node: ast.AST) -> Change | None:
+        return nothing if id(node) in source.unread else None
+
+    return Rewrites("parameters", offer)
 
 
 def trailing_arguments() -> Rewrites:

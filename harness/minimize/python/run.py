@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from harness.bench.bench import Workbench
 from harness.frontends.base import PlannedCell
-from harness.frontends.triton.compile_file import export_launch
-from harness.frontends.triton.one_file import read_standalone
+from harness.frontends.registry import front_end
+from harness.frontends.source_form import FileForm
 from harness.minimize.python.order import reduce_source
 from harness.minimize.python.tree import PythonFile
 from harness.minimize.reduction.result import Size
@@ -13,11 +15,23 @@ from harness.minimize.reduction.texts import DocumentDriver
 from harness.values.errors import UsageError
 from harness.values.standalone import Standalone
 
-__all__ = ["export_source", "size_of_source", "source_driver"]
+__all__ = ["export_source", "form_of", "source_driver", "source_sizes"]
+
+
+def form_of(kind: str) -> FileForm:
+    """How a kind of compiler writes its kernels as files.
+
+    Raises:
+        UsageError: it does not.
+    """
+    end = front_end(kind)
+    if end.source_form is None:
+        raise UsageError(f"kernels of {end.title} cannot be written as one file")
+    return end.source_form
 
 
 async def export_source(bench: Workbench, cell: PlannedCell) -> Standalone:
-    """The cell's launch and config as a file that needs nothing but Triton.
+    """The cell's launch and config as a file that needs nothing but its compiler.
 
     Raises:
         UsageError: the cell has no source, or something of it cannot be written down.
@@ -25,19 +39,23 @@ async def export_source(bench: Workbench, cell: PlannedCell) -> Standalone:
     """
     if cell.launch is None or cell.record is None:
         raise UsageError(f"{cell.cell.kernel}: raw PTX has no source to write as one file")
-    return await export_launch(bench, cell.launch, cell.record)
+    return await form_of(cell.compiler.kind).export(bench, cell.launch, cell.record)
 
 
-def source_driver() -> DocumentDriver[PythonFile]:
+def source_driver(form: FileForm) -> DocumentDriver[PythonFile]:
     """Reduces a standalone file as Python."""
     return DocumentDriver(
-        read=lambda text: PythonFile.of(read_standalone(text)),
+        read=lambda text: PythonFile.of(form.read(text), form),
         text_of=lambda source: source.text,
         reduce=reduce_source,
     )
 
 
-def size_of_source(text: str) -> Size:
-    """Lines are those of functions, without comments and blank ones."""
-    source = PythonFile.of(read_standalone(text))
-    return Size(bytes=len(text.encode()), lines=source.kernel_lines)
+def source_sizes(form: FileForm) -> Callable[[str], Size]:
+    """The size of a standalone file; lines are those of functions, without comments and blanks."""
+
+    def size_of(text: str) -> Size:
+        source = PythonFile.of(form.read(text), form)
+        return Size(bytes=len(text.encode()), lines=source.kernel_lines)
+
+    return size_of

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from harness.frontends.triton.one_file import render
-from harness.values.standalone import FileLaunch, Standalone
+from harness.values.standalone import FileLaunch, FileLayout, Standalone
 
 __all__ = [
     "PythonFile",
@@ -38,9 +37,10 @@ class PythonFile:
 
     code: str
     launch: FileLaunch
+    form: FileLayout
 
     @classmethod
-    def of(cls, standalone: Standalone) -> PythonFile:
+    def of(cls, standalone: Standalone, form: FileLayout) -> PythonFile:
         """The same program, without comments and docstrings, each variable set by itself.
 
         Raises:
@@ -50,8 +50,10 @@ class PythonFile:
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
                 node.body = node.body[1:] or [ast.Pass()]
+            if isinstance(node, ast.FunctionDef):
+                node.returns = None
         _Apart().visit(tree)
-        return cls(code=ast.unparse(tree), launch=standalone.launch)
+        return cls(code=ast.unparse(tree), launch=standalone.launch, form=form)
 
     @property
     def standalone(self) -> Standalone:
@@ -65,7 +67,7 @@ class PythonFile:
     @property
     def text(self) -> str:
         """The whole file."""
-        return render(self.standalone)
+        return self.form.render(self.standalone)
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -92,7 +94,7 @@ class PythonFile:
     def imported(self) -> set[str]:
         """Names of the module that are imports."""
         imports = (each for each in self.tree.body if isinstance(each, ast.Import | ast.ImportFrom))
-        return {"triton", *(name for each in imports for name in _defined(each))}
+        return {*self.form.roots, *(name for each in imports for name in _defined(each))}
 
     @cached_property
     def inside(self) -> set[int]:
@@ -103,6 +105,17 @@ class PythonFile:
             for statement in function.node.body
             for node in ast.walk(statement)
         }
+
+    @cached_property
+    def unread(self) -> set[int]:
+        """The ids of parameters that functions within functions never read."""
+        found = set()
+        for function in self.functions.values():
+            for inner in function.statements:
+                if isinstance(inner, ast.FunctionDef) and not inner.args.defaults:
+                    read = names_in(inner.body)
+                    found |= {id(each) for each in inner.args.args if each.arg not in read}
+        return found
 
     @cached_property
     def values(self) -> set[int]:
@@ -282,17 +295,23 @@ def loads(statement: ast.stmt) -> set[str]:
 
 
 def stores(statement: ast.stmt) -> set[str]:
-    """Names that a statement sets, not counting the statements within it."""
-    return {
+    """Names that a statement sets, not counting the statements within it.
+
+    Of a function within another, these are its name and its parameters.
+    """
+    names = {
         node.id
         for node in _own(statement)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
+    if isinstance(statement, ast.FunctionDef):
+        names |= {statement.name, *(each.arg for each in _parameters(statement))}
+    return names
 
 
 def undefined(source: PythonFile) -> set[str]:
     """Names that are read somewhere and set nowhere."""
-    known = _BUILTINS | {"triton"}
+    known = _BUILTINS | source.form.roots
     for node in source.tree.body:
         known |= set(_defined(node))
     missing: set[str] = {text for text in names_of_launch(source.launch) if text not in known}

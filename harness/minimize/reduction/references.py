@@ -31,6 +31,7 @@ __all__ = ["AtHand", "Shelf", "ask_installed", "compiler_shelf", "ptxas_shelf", 
 
 # What a version may take that is only looked at.
 _GLANCE_SECONDS = 30.0
+_TIMES = 8
 T = TypeVar("T", bound=AnyTool)
 
 
@@ -115,7 +116,9 @@ async def ask_installed(
     found.tools[tool.version] = tool
     found.reactions |= await ask_all(oracle, text, [tool], limits)
     others = [each for each in shelf.installed if each.version != tool.version]
-    await try_on(oracle, shelf, found, others, limits)
+    # They may take as long as the one that fails, and somewhat longer where it ends early.
+    glance = max(shelf.glance, _TIMES * found.reactions[tool.version].end.wall)
+    await try_on(oracle, replace(shelf, glance=glance), found, others, limits)
     return found
 
 

@@ -15,6 +15,8 @@ from harness.minimize.reduction.fingerprint import (
     accepting_neighbours,
 )
 from harness.values.run import RunRow
+from harness.values.standalone import SourceInstall
+from harness.values.toolchain import TRITON, compiler_name
 from harness.values.verdict import Stage
 
 __all__ = [
@@ -92,10 +94,11 @@ class Uninteresting:
 class Minimization:
     """A reduction, finished or not.
 
-    `suffix` is that of the files with the original and the result, `options` what `triage compile`
-    needs besides to take the latter. `reason` says what goes wrong, `stage` where; `reaction` is
-    what the compiler did, None where that was not seen. `as_version` is the `.version` that the
-    original was tried with, where it was another than its own. `packages` are the distributions
+    `kind` is that of the compiler, `triton` its version, and `install` what a file of the result
+    needs to be compiled. `suffix` is that of the files with the original and the result, `options`
+    what `triage compile` needs besides to take the latter. `reason` says what goes wrong, `stage`
+    where; `reaction` is what the compiler did, None where that was not seen. `as_version` is the
+    `.version` that the original was tried with, if another than its own. `packages` are those
     that carry each ptxas, where an index has it. `limit` is the seconds after which a candidate
     counts as hanging. `is_minimal`: nothing can go alone; None where that was not tried out.
     `undefined` counts the registers that are read though nothing may have written them, in the
@@ -115,7 +118,9 @@ class Minimization:
     options: str = ""
     stage: str | None = None
     reason: str
+    kind: str = TRITON
     triton: str | None = None
+    install: SourceInstall | None = None
     ptxas: str
     packages: Mapping[str, str]
     fingerprint: Fingerprint
@@ -164,19 +169,19 @@ class Minimization:
 
     @property
     def compiler(self) -> str:
-        """Whose versions `versions` compares: ptxas for PTX, Triton for what it compiles.
+        """Whose versions `versions` compares: ptxas for PTX, a compiler for what it compiles.
 
         No version is compared where PTX is executed.
         """
         if self.level == "ptx" and self.is_executed:
             return "the GPU" if self.on_gpu else "the emulator"
-        return "ptxas" if self.level == "ptx" else "Triton"
+        return "ptxas" if self.level == "ptx" else compiler_name(self.kind)
 
     @property
     def is_same_everywhere(self) -> bool | None:
         """Whether every version with an answer for the original has the same; None: unknown.
 
-        A version that refuses the original in another way counts for Triton, whose refusals are
+        A version that refuses the original in another way counts for compilers, whose refusals are
         kept; for ptxas it asks for nothing.
         """
         telling = [line for line in self.versions if line.original in self._telling]

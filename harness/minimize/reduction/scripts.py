@@ -21,6 +21,7 @@ from harness.minimize.reduction.result import Minimization
 from harness.tables.templates import render_template
 from harness.values.limits import limits_of
 from harness.values.target import Target
+from harness.values.toolchain import compiler_name, compiler_words
 from harness.values.verdict import Stage, VerdictKind
 
 __all__ = ["headline_of", "repro_script", "test_script"]
@@ -84,15 +85,16 @@ def compilers_of(found: Minimization) -> str:
     if found.on_gpu:
         return found.on_gpu.replace("-", " ", 1)
     if found.is_executed and found.level == "ptx":
-        return f"PTX of Triton {found.triton}" if found.triton else "PTX"
+        return f"PTX of {compiler_name(found.kind)} {found.triton}" if found.triton else "PTX"
     if found.level == "ptx":
         return ptxas
     is_seen = found.stage in (None, Stage.CUBIN.value)
-    return f"Triton {found.triton} and {ptxas}" if is_seen else f"Triton {found.triton}"
+    compiler = f"{compiler_name(found.kind)} {found.triton}"
+    return f"{compiler} and {ptxas}" if is_seen else compiler
 
 
 def _options_of_guards(found: Minimization) -> dict[str, list[str]]:
-    """How `triage compile` asks each Triton that guards the failure, by what it has to do."""
+    """How `triage compile` asks each version that guards the failure, by what it has to do."""
     asked = found.fingerprint
     versions = {
         "failing": (found.triton, *asked.failing),
@@ -107,7 +109,8 @@ def _options_of_guards(found: Minimization) -> dict[str, list[str]]:
 
 def compile_options(found: Minimization) -> str:
     """Of `triage compile`, for what was reduced at a level above PTX."""
-    words = ["--sm", found.target, "--triton", found.triton or "installed"]
+    words = ["--sm", found.target]
+    words += compiler_words(found.kind, found.triton) or ["--triton", "installed"]
     if found.ptxas in found.packages:
         words += ["--ptxas", found.ptxas]
     return f"{shlex.join(words)} {found.options}".rstrip()
@@ -151,12 +154,15 @@ def repro_script(found: Minimization) -> str | None:
         return None
     package = found.packages.get(found.ptxas)
     if found.level != "ptx":
+        if found.install is None:
+            return None
         return render_template(
             "minimized/repro_source.sh.j2",
             probe=probe,
             headline=headline_of(found),
             target=found.target,
-            triton=found.triton,
+            version=found.triton,
+            install=found.install,
             package=f"{package}=={found.ptxas}" if package else None,
             file=f"min{found.suffix}",
             program=_compile_ir(found) if found.level == "ttgir" else None,
@@ -226,7 +232,7 @@ def _probe(found: Minimization) -> _Probe | None:
     condition, reaction = found.fingerprint.condition, found.reaction
     if condition is not None:
         fields = fields_of(condition)
-        # Triton prints none of these numbers.
+        # No compiler prints these numbers.
         if found.level != "ptx" or not set(fields) <= set(_PRINTED) or _has_fractions(condition):
             return None
         return _Probe(
@@ -238,14 +244,14 @@ def _probe(found: Minimization) -> _Probe | None:
     if reaction is None:
         return None
     if found.level != "ptx":
-        return _triton_probe(found, reaction, seconds)
+        return _python_probe(found, reaction, seconds)
     status = _status(reaction)
     if status is None:
         return None
     return _Probe(flags=flags, seconds=seconds, status=status, texts=_texts(reaction))
 
 
-def _triton_probe(found: Minimization, reaction: Reaction, seconds: int) -> _Probe | None:
+def _python_probe(found: Minimization, reaction: Reaction, seconds: int) -> _Probe | None:
     """How a Python that compiles the result ends."""
     if reaction.verdict is VerdictKind.TRAP_STUB:
         return _Probe(flags="", seconds=seconds, is_stub=True)
@@ -263,7 +269,7 @@ def _triton_probe(found: Minimization, reaction: Reaction, seconds: int) -> _Pro
 
 
 def _over_limit(found: Minimization, reaction: Reaction, seconds: int) -> _Probe | None:
-    """Triton prints what the kernel needs; the target has less."""
+    """The compiler prints what the kernel needs; the target has less."""
     limits = limits_of(Target.parse(found.target).capability)
     if limits is None:
         return None

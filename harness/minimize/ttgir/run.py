@@ -9,7 +9,7 @@ from harness.bench.bench import Workbench
 from harness.frontends.base import PlannedCell
 from harness.frontends.triton.ir_text import read_triton_ir
 from harness.frontends.triton.lower import lower
-from harness.minimize.reduction.ask_triton import TritonOracle
+from harness.minimize.reduction.ask_compiler import CompilerOracle
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.result import Size, Uninteresting
 from harness.minimize.reduction.texts import DocumentDriver
@@ -110,9 +110,9 @@ async def ir_texts(bench: Workbench, cell: PlannedCell) -> list[IrText]:
 
 def ir_oracle(
     bench: Workbench, cell: PlannedCell, ir: IrText, *, until: Stage | None = None
-) -> TritonOracle:
+) -> CompilerOracle:
     """Compiles modules as `ir` is compiled."""
-    return TritonOracle(bench=bench, cell=cell, until=until, suffix=ir.suffix, options=ir.options)
+    return CompilerOracle(bench=bench, cell=cell, until=until, suffix=ir.suffix, options=ir.options)
 
 
 def ir_driver() -> DocumentDriver[IrModule]:

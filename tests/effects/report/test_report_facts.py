@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from local_index import LocalIndex, tool_wheel, triton_wheel
-from report_cases import CRASH, IN_TRITON, ONE_STAGE, RIGHT, WRONG
+from report_cases import CRASH, IN_TILELANG, IN_TRITON, ONE_STAGE, RIGHT, WRONG
 
 from harness.report import gather, ways
 from harness.report.case import check_upstream
@@ -110,6 +110,14 @@ def test_a_report_to_nvidia_wants_a_failure_of_ptxas() -> None:
         check_upstream(mine, CRASH, upstream, None)
         if upstream is not Upstream.NVIDIA:
             check_upstream(mine, IN_TRITON.case, upstream, None)
+
+
+def test_a_compiler_whose_form_is_known_hears_of_its_own_failures() -> None:
+    mine, case = selection(repro=SimpleNamespace(ptx=None, name="scan")), IN_TILELANG.case
+    check_upstream(mine, case, Upstream.COMPILER, None)
+    for upstream in (Upstream.NVIDIA, Upstream.TRITON):
+        with pytest.raises(UsageError, match="report it with --for tilelang"):
+            check_upstream(mine, case, upstream, None)
 
 
 def test_a_report_to_triton_wants_a_kernel_that_triton_compiled() -> None:

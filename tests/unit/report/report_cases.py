@@ -17,6 +17,7 @@ from harness.bisect.report import ProbeEvidence
 from harness.bisect.search import Probe
 from harness.blame.ground import Culprit, Ground
 from harness.blame.words import Blame
+from harness.frontends.registry import front_end
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import follow
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint
@@ -412,6 +413,26 @@ EXECUTED = replace(
     ),
 )
 
+front_end("tilelang")  # so that it has its name for people
+LAYOUT = replace(
+    TRAP,
+    compiler="tilelang",
+    compiler_version="0.1.13",
+    triton=None,
+    verdict=VerdictKind.PASS_FAILURE.value,
+    reason="pass LowerTileOp failed: cannot lower a layout",
+    stage="cuda",
+)
+IN_TILELANG = replace(
+    IN_TRITON,
+    case=LAYOUT,
+    signature=signature(LAYOUT, Stage("cuda"), LAYOUT.reason),
+    rows=(LAYOUT,),
+    log="Traceback (most recent call last):\nInternalError: cannot lower a layout\n",
+    made_by="triage report --kernel scan --sm 100a --for tilelang",
+    environment={"TileLang version": "0.1.13"},
+    along_triton=evidence("tilelang", ("0.1.11", "0.1.12", "0.1.13"), "++x", LAYOUT).report(),
+)
 assert VerdictKind(TRAP.verdict) is VerdictKind.TRAP_STUB
 CASES = {
     "nvidia": (IN_PTXAS, Upstream.NVIDIA),
@@ -419,6 +440,7 @@ CASES = {
     "project": (IN_TRITON, Upstream.PROJECT),
     "pytorch": (IN_PTXAS, Upstream.PYTORCH),
     "executed": (EXECUTED, Upstream.TRITON),
+    "tilelang": (IN_TILELANG, Upstream.COMPILER),
 }
 
 

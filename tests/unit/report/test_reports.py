@@ -11,6 +11,7 @@ from report_cases import (
     FINE,
     GOLDEN,
     IN_PTXAS,
+    IN_TILELANG,
     IN_TRITON,
     TRAP,
     VERSIONS,
@@ -21,6 +22,7 @@ from harness.frontends.triton.tracebacks import as_the_user_sees_it
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import parse_condition
 from harness.judging.followed import Followed
+from harness.report.case import required_fields
 from harness.report.claims import ClaimsTrial, prove
 from harness.report.documents import report_document, report_page
 from harness.report.dossier import Upstream, search_terms
@@ -41,7 +43,7 @@ def test_golden(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("upstream", Upstream)
+@pytest.mark.parametrize("upstream", REQUIRED)
 def test_a_whole_dossier_passes_the_gate(upstream: Upstream) -> None:
     files = {file.name: file.data for file in IN_PTXAS.attachments}
     issue = render_report(IN_PTXAS, upstream).text
@@ -49,7 +51,14 @@ def test_a_whole_dossier_passes_the_gate(upstream: Upstream) -> None:
     assert inspect_report(issue, files, required=required, private=Private(words={})) == []
 
 
-@pytest.mark.parametrize("upstream", Upstream)
+def test_a_compiler_with_a_form_of_its_own() -> None:
+    upstream, files = Upstream.COMPILER, {f.name: f.data for f in IN_TILELANG.attachments}
+    issue = render_report(IN_TILELANG, upstream).text
+    required = required_fields(upstream, IN_TILELANG.case.compiler)
+    assert inspect_report(issue, files, required=required, private=Private(words={})) == []
+
+
+@pytest.mark.parametrize("upstream", REQUIRED)
 def test_what_is_missing_is_told_with_the_command_that_makes_it(upstream: Upstream) -> None:
     issue = render_report(IN_TRITON, upstream).text
     assert "`triage blame`" in issue
@@ -61,7 +70,7 @@ def test_hostile_values_stay_text() -> None:
     evil = "a|b <script>alert(1)</script> `x` [y](z) {{ 7*7 }}"
     case = replace(IN_PTXAS.case, reason=f"ptxas ended: {evil}")
     dossier = replace(IN_PTXAS, case=case, rows=(case,), log=f"{evil}\n```\nnot the end")
-    for upstream in Upstream:
+    for upstream in REQUIRED:
         page = report_page(render_report(dossier, upstream).text)
         assert "<script>" not in page
         assert "49" not in page.replace(evil, "")
@@ -106,7 +115,7 @@ def test_poor_code_is_reported_with_its_numbers_and_the_version_without_them() -
     dossier = replace(
         IN_PTXAS, case=sick, rows=(sick,), along_ptxas=history, minimized=None, flags=None
     )
-    for upstream in Upstream:
+    for upstream in REQUIRED:
         issue = render_report(dossier, upstream).text
         assert reason in issue
         # The form of a project says who is affected, not what is expected.

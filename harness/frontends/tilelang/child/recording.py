@@ -25,7 +25,7 @@ from tilelang.autotuner import AutoTuner
 
 from harness.frontends.pretend.device_facts import UnknownFactError
 from harness.frontends.pretend.gpu import NeedsValuesError
-from harness.frontends.tilelang.child.stand_in import StandIn
+from harness.frontends.tilelang.child.stand_in import NotLowered, StandIn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,10 @@ _OURS = (NeedsValuesError, UnknownFactError)
 
 @dataclass
 class KernelRecord:
-    """One kernel with one config: what TileLang would compile, or what kept it from being built."""
+    """One kernel with one config: what TileLang would compile, or what kept it from being built.
+
+    `built_by` is the function that returned it, with its arguments, where its call was seen.
+    """
 
     kernel: str
     config: dict[str, Any]
@@ -51,6 +54,7 @@ class KernelRecord:
     pass_configs: dict[str, Any] = field(default_factory=dict)
     target: str | None = None
     error: dict[str, Any] | None = None
+    built_by: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
     key: str = ""
 
     def describe(self) -> dict[str, Any]:
@@ -102,6 +106,7 @@ class KernelRecorder:
         self._injected = injected
         self._known: set[tuple[str, str]] = set()
         self._config: dict[str, Any] | None = None
+        self._building: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -111,6 +116,7 @@ class KernelRecorder:
         replaced: list[tuple[Any, str, Any]] = [
             *((place, "cached", self._cached) for place in places if hasattr(place, "cached")),
             *((place, "par_compile", _one_by_one) for place in (_JIT, tilelang)),
+            (tilelang, "lower", self._lowered),
             (_JIT.JITImpl, "__call__", self._calling(calls)),
             (AutoTuner, "run", self._tuning()),
             (tilelang.profiler, "do_bench", _bench_once),
@@ -149,24 +155,34 @@ class KernelRecorder:
             function=func,
             pass_configs=passes,
             target=_other_target(target),
+            built_by=_builder(*self._building) if self._building else None,
         )
         self._keep(record)
         return StandIn(record.kernel, func, out_idx)
+
+    def _lowered(self, func_or_mod: Any, target: Any = None, *_: Any, **__: Any) -> NotLowered:
+        """In place of `tilelang.lower`: note what would be lowered, and with which passes."""
+        passes = dict(tvm.transform.PassContext.current().config)
+        self._cached(func_or_mod, target=target, pass_configs=passes)
+        return NotLowered()
 
     def _calling(self, original: Any) -> Any:
         """What a decorated function does when it is called, and is refused."""
 
         def call(impl: Any, *args: Any, **kwargs: Any) -> Any:
+            function = getattr(impl.func, "orig_func", impl.func)
+            around, self._building = self._building, (impl, args, dict(kwargs))
             try:
                 return original(impl, *args, **kwargs)
             except _OURS:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever is raised is the evidence
-                function = getattr(impl.func, "orig_func", impl.func)
-                name = str(getattr(function, "__name__", "kernel"))
                 code = getattr(function, "__code__", None)
+                name = _kernel_within(code) or str(getattr(function, "__name__", "kernel"))
                 self._refused(name, code.co_filename if code else "", error)
                 return StandIn(name)
+            finally:
+                self._building = around
 
         return call
 
@@ -239,6 +255,23 @@ class KernelRecorder:
             return
         self._known.add(name)
         self.records.append(record)
+
+
+def _builder(
+    impl: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
+    """The function that returns a kernel; one that is the kernel itself cannot be called."""
+    if impl.mode == "eager":
+        return None
+    return getattr(impl.func, "orig_func", impl.func), args, kwargs
+
+
+def _kernel_within(code: types.CodeType | None) -> str | None:
+    """The kernel that a function builds: the one function within it, if there is one."""
+    parts = code.co_consts if code else ()
+    names = [each.co_name for each in parts if isinstance(each, types.CodeType)]
+    found = [name for name in names if not name.startswith("<")]
+    return found[0] if len(found) == 1 else None
 
 
 def _one_by_one(funcs: Any, *args: Any, num_workers: Any = None, **kwargs: Any) -> list[Any]:  # noqa: ARG001

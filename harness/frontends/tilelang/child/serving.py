@@ -14,8 +14,9 @@ import tilelang
 from harness.children.captures import CaptureSession, run_for_error, serve_captures
 from harness.children.launch_code import stand_aside
 from harness.children.reads import ReadsWatch
+from harness.frontends.tilelang.child.exporting import export_to
 from harness.frontends.tilelang.child.lowering import lower
-from harness.frontends.tilelang.child.recording import KernelRecorder
+from harness.frontends.tilelang.child.recording import KernelRecord, KernelRecorder
 from harness.frontends.triton.child.passed_over import passing_over_triton, pretend_cuda
 
 if TYPE_CHECKING:
@@ -28,13 +29,7 @@ __all__ = ["main"]
 
 class _Session(CaptureSession):
     def capture(self, ask: Message) -> Message:
-        stand_aside(ask)
-        target = ask["settings"]["target"]
-        os.environ["TILELANG_CACHE_DIR"] = str(self.folder / "cache")
-        os.environ["TILELANG_TMP_DIR"] = str(self.folder / "cache" / "tmp")
-        # What a kernel asks of its target while it is built; until 0.1.11, and from 0.1.12 on.
-        os.environ["TILELANG_TARGET"] = f"cuda -arch={target}"
-        os.environ["TILELANG_DEFAULT_TARGET"] = json.dumps({"kind": "cuda", "arch": target})
+        _settle(ask, self.folder)
         mode = pretend_cuda(ask["device"])
         recorder = KernelRecorder(ask["injected"])
         own = [*ask["bare"], *ask["paths"], str(self.folder)]
@@ -54,9 +49,40 @@ class _Session(CaptureSession):
         }
 
     def lower(self, record: Any, folder: Path, asked: Message) -> None:  # noqa: ARG002
-        lower(record, folder, self.message["capture"]["settings"]["target"])
+        lower(record, folder, self._target)
+
+    def export(self, record: Any, folder: Path) -> None:
+        export_to(record, folder, self._target)
+
+    @property
+    def _target(self) -> str:
+        return str(self.message["capture"]["settings"]["target"])
+
+
+def _settle(ask: Message, folder: Path) -> None:
+    """Get ready to run launch code: caches of its own, and the target that was asked for."""
+    stand_aside(ask)
+    os.environ["TILELANG_CACHE_DIR"] = str(folder / "cache")
+    os.environ["TILELANG_TMP_DIR"] = str(folder / "cache" / "tmp")
+    # What a kernel asks of its target while it is built; until 0.1.11, and from 0.1.12 on.
+    words = json.dumps({"kind": "cuda", "arch": ask["settings"]["target"]})
+    os.environ["TILELANG_TARGET"] = os.environ["TILELANG_DEFAULT_TARGET"] = words
+
+
+def _compile_file(ask: Message, folder: Path) -> None:
+    """Lower the first kernel of a file in this (forked) process: `lower` says what it leaves."""
+    _settle(ask, folder)
+    mode = pretend_cuda(ask["device"])
+    recorder = KernelRecorder({})
+    with mode, passing_over_triton(), recorder.active():
+        error = run_for_error(ask, folder / "stderr")
+    nothing = {"type": "RuntimeError", "kinds": ["RuntimeError"], "message": "no kernel is lowered"}
+    found = KernelRecord(
+        kernel="", config={}, autotuned=False, file=ask["file"], error=error or nothing
+    )
+    lower(next(iter(recorder.records), found), folder, ask["settings"]["target"])
 
 
 def main() -> None:
     """Say hello, and serve captures until the caller hangs up."""
-    serve_captures(_Session, {"tilelang": tilelang.__version__})
+    serve_captures(_Session, {"tilelang": tilelang.__version__}, _compile_file)

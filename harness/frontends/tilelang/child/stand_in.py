@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import tvm
 
-__all__ = ["StandIn"]
+__all__ = ["NotLowered", "StandIn"]
 
 _DTYPES = {
     "bool": "bool",
@@ -55,6 +55,12 @@ class StandIn:
         """Anything else is not there before the kernel is compiled."""
         message = f"the launch code reads .{name} of the compiled kernel {self.kernel}"
         raise AttributeError(message)
+
+
+class NotLowered:
+    """What `tilelang.lower` returns: nothing is lowered yet."""
+
+    kernel_source = ""
 
 
 class Profiler:

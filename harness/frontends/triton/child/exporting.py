@@ -9,20 +9,16 @@ global that it names.
 
 from __future__ import annotations
 
-import ast
-import enum
 import inspect
-import math
-import sys
-import textwrap
 from json import dumps
-from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import triton
 import triton.compiler
 import triton.language as tl
 from triton.runtime.jit import JITFunction
+
+from harness.children.definitions import Definitions, ExportError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,10 +28,6 @@ __all__ = ["ExportError", "export", "export_to"]
 
 Names = dict[str, dict[str, Any]]
 Path = tuple[int, ...]
-
-
-class ExportError(Exception):
-    """Something of the launch has no text."""
 
 
 class _CaughtError(BaseException):
@@ -145,132 +137,36 @@ def _attributes(attrs: Any) -> dict[Path, Any]:
     return {(index,): words for index, words in words_of.items()}
 
 
-class _Definitions:
-    """Everything that the kernel reaches and that Triton does not bring, each once."""
+class _Definitions(Definitions):
+    def is_brought(self, module: str) -> bool:
+        return module.partition(".")[0] == "triton"
 
-    def __init__(self) -> None:
-        self._found: list[dict[str, Any]] = []
-        # By identity: a factory makes many functions of one name. Kept alive, or ids come again.
-        self._indices: dict[int, tuple[int, Any]] = {}
+    def source(self, thing: Any) -> tuple[str, tuple[str, Any] | None]:
+        if not isinstance(thing, JITFunction):
+            return super().source(thing)
+        options = "(noinline=True)" if thing.noinline else ""
+        root = "gluon" if "gluon" in type(thing).__module__ else "triton"
+        return str(thing.src), (f"{root}.jit{options}", _imported(root))
 
-    def all(self) -> list[dict[str, Any]]:
-        """In the order in which they were reached."""
-        return self._found
-
-    def add(self, thing: Any) -> int:
-        """The index of a function or class."""
-        known = self._indices.get(id(thing))
-        if known:
-            return known[0]
-        index = len(self._found)
-        self._indices[id(thing)] = index, thing
-        code, decorator = _source(thing)
-        definition: dict[str, Any] = {"source": code, "names": {}, "decorator": None}
-        self._found.append(definition)
-        scope = _scope(thing)
-        if decorator:
-            text, root = decorator
-            definition["decorator"] = text
-            definition["names"][root] = self.bind(_imported(text.split(".")[0]))
-        for parts in _free_names(code):
-            bound = self._resolve(parts, scope)
-            if bound:
-                path, binding = bound
-                definition["names"][path] = binding
-        return index
-
-    def _resolve(
-        self, parts: list[str], scope: dict[str, Any]
-    ) -> tuple[str, dict[str, Any]] | None:
-        """As much of a dotted name as leads out of modules and classes, and what it is."""
-        if parts[0] not in scope:
-            return None
-        value, used = scope[parts[0]], 1
-        while used < len(parts) and _leads_on(value):
-            if not hasattr(value, parts[used]):
-                return None
-            value, used = getattr(value, parts[used]), used + 1
-        try:
-            return ".".join(parts[:used]), self.bind(value)
-        except ExportError:
-            # Perhaps nothing but a branch that is not taken names it.
-            return None
-
-    def bind(self, value: Any) -> dict[str, Any]:
-        """What a name stands for.
-
-        Raises:
-            ExportError: it has no text.
-        """
-        if isinstance(value, ModuleType):
-            if not _is_tritons(value.__name__):
-                message = f"module {value.__name__} is not Triton's"
-                raise ExportError(message)
-            return {"module": value.__name__}
-        place = _place_in_triton(value)
-        if place:
-            return {"module": place[0], "attribute": place[1]}
-        if _has_source(value):
-            return {"definition": self.add(value)}
-        return self.spell(value)
-
-    def spell(self, value: Any) -> dict[str, Any]:
-        """A value as an expression, and what the names in it are bound to.
-
-        Raises:
-            ExportError: it has no text.
-        """
-        names: Names = {}
-        return {"value": self._expression(value, names), "names": names}
-
-    def _expression(self, value: Any, names: Names) -> str:
+    def own_text(self, value: Any, names: Names) -> str | None:
         if isinstance(value, tl.constexpr):
             names["tl"] = {"module": "triton.language"}
-            return f"tl.constexpr({self._expression(value.value, names)})"
+            return f"tl.constexpr({self.expression(value.value, names)})"
         if isinstance(value, tl.dtype):
             names["tl"] = {"module": "triton.language"}
             return _dtype(value)
-        if isinstance(value, enum.Enum) and isinstance(value, int):
-            return repr(int(value))
-        if value is None or type(value) in (bool, int, str):
-            return repr(value)
-        if type(value) is float:
-            return repr(value) if math.isfinite(value) else f'float("{value}")'
-        if type(value) in (tuple, list):
-            items = [self._expression(item, names) for item in value]
-            comma = "," if type(value) is tuple and len(items) == 1 else ""
-            left, right = "()" if type(value) is tuple else "[]"
-            return f"{left}{', '.join(items)}{comma}{right}"
-        if type(value) is dict:
-            pairs = value.items()
-            text = (f"{self._expression(k, names)}: {self._expression(v, names)}" for k, v in pairs)
-            return f"{{{', '.join(text)}}}"
         if isinstance(value, JITFunction):
             names[value.fn.__name__] = self.bind(value)
             return str(value.fn.__name__)
-        message = f"a value of type {type(value).__module__}.{type(value).__qualname__} has no text"
-        raise ExportError(message)
-
-
-def _is_tritons(module: str) -> bool:
-    return module.partition(".")[0] == "triton"
-
-
-def _leads_on(value: Any) -> bool:
-    """Whether what comes after the dot is looked up in it here, not by Triton."""
-    if isinstance(value, ModuleType):
-        return not _is_tritons(value.__name__)
-    return isinstance(value, type) and issubclass(value, enum.Enum)
-
-
-def _place_in_triton(value: Any) -> tuple[str, str] | None:
-    """Module and name under which Triton itself has this very thing."""
-    inner = getattr(value, "fn", value)
-    module, name = getattr(inner, "__module__", None), getattr(inner, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(name, str) or not _is_tritons(module):
         return None
-    found = getattr(sys.modules.get(module), name, None)
-    return (module, name) if found is value else None
+
+    def python(self, thing: Any) -> Any:
+        is_wrapped = isinstance(thing, JITFunction) or _is_constexpr_function(thing)
+        return inspect.unwrap(thing.fn if is_wrapped else thing)
+
+    def has_source(self, value: Any) -> bool:
+        is_tritons = isinstance(value, JITFunction) or _is_constexpr_function(value)
+        return is_tritons or super().has_source(value)
 
 
 def _imported(name: str) -> Any:
@@ -282,69 +178,8 @@ def _imported(name: str) -> Any:
     return gluon
 
 
-def _has_source(value: Any) -> bool:
-    return isinstance(value, JITFunction | FunctionType | type) or _is_constexpr_function(value)
-
-
 def _is_constexpr_function(value: Any) -> bool:
     return type(value).__name__ == "ConstexprFunction"
-
-
-def _source(thing: Any) -> tuple[str, tuple[str, str] | None]:
-    """The text of a definition, and for Triton's own kinds of function the decorator to give it.
-
-    Raises:
-        ExportError: Python does not have its text.
-    """
-    if isinstance(thing, JITFunction):
-        options = "(noinline=True)" if thing.noinline else ""
-        root = "gluon" if "gluon" in type(thing).__module__ else "triton"
-        return str(thing.src), (f"{root}.jit{options}", root)
-    try:
-        return textwrap.dedent(inspect.getsource(_python(thing))), None
-    except (OSError, TypeError) as error:
-        message = f"the source of {getattr(thing, '__qualname__', thing)} cannot be read"
-        raise ExportError(message) from error
-
-
-def _python(thing: Any) -> Any:
-    """The function or class as Python knows it, below what decorators made of it."""
-    return inspect.unwrap(thing.fn if _is_constexpr_function(thing) else thing)
-
-
-def _scope(thing: Any) -> dict[str, Any]:
-    """What the free names of a definition mean: globals, and what a factory closed over."""
-    function = thing.fn if isinstance(thing, JITFunction) else _python(thing)
-    if isinstance(function, type):
-        return vars(sys.modules[function.__module__])
-    return {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
-
-
-def _free_names(code: str) -> list[list[str]]:
-    """Names that are read and not local, as dotted paths, each once."""
-    tree = ast.parse(code)
-    local = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    local |= {
-        node.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-    }
-    # A definition may name itself, in its annotations say.
-    local |= {getattr(node, "name", "") for node in tree.body}
-    found: dict[str, list[str]] = {}
-    for node in ast.walk(tree):
-        parts = _dotted(node)
-        if parts and parts[0] not in local:
-            found.setdefault(".".join(parts), parts)
-    return list(found.values())
-
-
-def _dotted(node: ast.AST) -> list[str] | None:
-    if isinstance(node, ast.Name):
-        return [node.id]
-    if isinstance(node, ast.Attribute) and (parts := _dotted(node.value)):
-        return [*parts, node.attr]
-    return None
 
 
 def _dtype(value: Any) -> str:

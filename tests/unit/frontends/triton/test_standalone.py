@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.frontends.triton.inline import inline
-from harness.frontends.triton.one_file import (
-    StandaloneError,
-    read_standalone,
-    render,
-    without_argument,
-)
+from harness.frontends.inline import inline as inline_as
+from harness.frontends.one_file import StandaloneError, without_argument
+from harness.frontends.triton.one_file import DIALECT, read_standalone, render
 from harness.values.standalone import Binding, Constant, Definition, Export, FileLaunch, Standalone
 
+inline = partial(inline_as, dialect=DIALECT)
 TL = {"tl": Binding(module="triton.language")}
 
 CODE = """import triton.language as tl

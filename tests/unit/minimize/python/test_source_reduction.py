@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.frontends.triton.compile_file import TRITON_FORM
 from harness.minimize.python.launch_passes import Arguments, Numbers, Options
 from harness.minimize.python.order import PASSES, reduce_source
 from harness.minimize.python.passes import (
@@ -84,7 +85,7 @@ LAUNCH = FileLaunch(
     target=("cuda", 90, 32),
 )
 
-SOURCE = PythonFile.of(Standalone(code=CODE, launch=LAUNCH))
+SOURCE = PythonFile.of(Standalone(code=CODE, launch=LAUNCH), TRITON_FORM)
 
 
 def reduced(
@@ -116,7 +117,7 @@ def source_of(*lines: str, **constants: str) -> PythonFile:
         options={},
         target=("cuda", 90, 32),
     )
-    return PythonFile.of(Standalone(code=code + "\n    ".join(lines), launch=launch))
+    return PythonFile.of(Standalone(code=code + "\n    ".join(lines), launch=launch), TRITON_FORM)
 
 
 def applied(change: MarkedPass[PythonFile], source: PythonFile) -> PythonFile | None:
@@ -172,7 +173,9 @@ def test_what_the_launch_names_is_used() -> None:
         target=("cuda", 90, 32),
     )
     code = "@triton.jit\ndef helper(x):\n    return x\n@triton.jit\ndef kernel(f):\n    f(1)\n"
-    assert not Unused().opportunities(PythonFile.of(Standalone(code=code, launch=launch)))
+    assert not Unused().opportunities(
+        PythonFile.of(Standalone(code=code, launch=launch), TRITON_FORM)
+    )
 
 
 def test_arms_of_branches() -> None:

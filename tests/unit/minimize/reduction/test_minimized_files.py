@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.frontends.triton.compile_file import TRITON_FORM
 from harness.judging.conditions import parse_condition
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction
 from harness.minimize.reduction.result import (
@@ -48,6 +49,7 @@ def found(**changes: Any) -> Minimization:
         "flags": ("-v", "--gpu-name=sm_90a"),
         "level": "ptx",
         "reason": reaction.reason,
+        "install": TRITON_FORM.install("3.6.0"),
         "ptxas": "2.0",
         "packages": {"2.0": "nvidia-cuda-nvcc", "1.0": "nvidia-cuda-nvcc-cu12"},
         "fingerprint": Fingerprint(bad="2.0", signature=signature.key, accepting=("1.0",)),

@@ -1,4 +1,4 @@
-"""What any Triton does with a standalone file or a module of its IR, judged as any cell is."""
+"""What a version of a compiler does with a file of a kernel, or of its IR, judged as any cell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from harness.bench.bench import Workbench
 from harness.bench.once import assemble_text
 from harness.cells.evaluate import cell_evidence, ptxas_flags
 from harness.frontends.base import PlannedCell
-from harness.frontends.triton.compile_file import Lowered, lower_text
+from harness.frontends.registry import front_end
+from harness.frontends.source_form import Lowered
 from harness.judging.judge import CellEvidence, judge
 from harness.minimize.reduction.ask_ptxas import reaction_of
 from harness.minimize.reduction.fingerprint import Reaction
@@ -21,19 +22,18 @@ from harness.toolchains.describe import describe_ptxas
 from harness.values.toolchain import BUNDLED, Assembler, Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
-__all__ = ["TritonOracle"]
+__all__ = ["CompilerOracle"]
 
-_BEFORE_LLVM = frozenset({Stage.TTIR, Stage.TTGIR})
-_BEFORE_PTXAS = frozenset({*_BEFORE_LLVM, Stage.CAPTURE, Stage.LLIR, Stage.PTX})
+_AFTER_PTX = frozenset({Stage.CUBIN, Stage.LAUNCH, Stage.RUN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TritonOracle:
-    """Compiles a text as the cell is compiled, by its Triton or another; nothing is stored.
+class CompilerOracle:
+    """Compiles a text as the cell is compiled, by any version; nothing is stored.
 
-    A file named `*.py` is Python that compiles one kernel; with another `suffix` it is Triton's
-    IR, which is compiled with `options`. `until` is the stage of the failure, where one is looked
-    for: what gets past it need not be compiled to the end.
+    A file named `*.py` is Python that compiles one kernel; with another `suffix` it is the
+    compiler's IR, which is compiled with `options`. `until` is the stage of the failure, where one
+    is looked for: what gets past it need not be compiled to the end.
     """
 
     bench: Workbench
@@ -42,14 +42,14 @@ class TritonOracle:
     suffix: str = ".py"
     options: Mapping[str, object] = field(default_factory=dict)
 
-    def is_possible(self, text: str) -> bool:  # noqa: ARG002 - Triton says so
+    def is_possible(self, text: str) -> bool:  # noqa: ARG002 - the compiler says so
         """Any text may be tried."""
         return True
 
     async def react(
         self, text: str, tool: Compiler, limits: ResourceLimits | None = None
     ) -> Reaction:
-        """All that this Triton does with the text, and the ptxas that it picks with its PTX.
+        """All that this version does with the text, and the ptxas that it picks with its PTX.
 
         Raises:
             InfrastructureError: this machine failed.
@@ -67,37 +67,39 @@ class TritonOracle:
     async def _react(
         self,
         text: str,
-        triton: Compiler,
+        compiler: Compiler,
         *,
         until: Stage | None = None,
         limits: ResourceLimits | None = None,
     ) -> Reaction:
         assert self.cell.launch is not None
         limits = limits or self.bench.limits
-        lowered = await lower_text(
+        form = front_end(compiler.kind).source_form
+        assert form is not None, "its text was written by it"
+        lowered = await form.compile(
             self.bench,
-            replace(self.cell.launch, compiler=triton),
+            replace(self.cell.launch, compiler=compiler),
             text,
-            ptxas=self._seen_by(triton),
-            # A stub is made by Triton, but PTX shows it, and only ptxas' consent makes it one.
-            until=until if until in _BEFORE_LLVM else None,
+            ptxas=self._seen_by(compiler),
+            until=until,
             suffix=self.suffix,
             options=self.options,
             limits=limits,
         )
         facts = lowered.reading.facts if lowered and lowered.reading else None
-        is_past = facts is not None and until in _BEFORE_PTXAS and not facts.does_nothing
+        is_before = until is not None and until not in _AFTER_PTX
+        is_past = facts is not None and is_before and not facts.does_nothing
         if lowered is None or is_past:
             reason = f"it gets past stage {until.value if until else ''}"
             verdict = Verdict(kind=VerdictKind.INFRA, reason=reason, stage=until)
             return reaction_of(verdict, CellEvidence(target=self.cell.cell.target))
         return await self._assembled(lowered, limits)
 
-    def _seen_by(self, triton: Compiler) -> Assembler | None:
-        """The ptxas that Triton is pointed at; None is its own choice."""
+    def _seen_by(self, compiler: Compiler) -> Assembler | None:
+        """The ptxas that the compiler is pointed at; None is its own choice."""
         cell = self.cell
         assert cell.launch is not None
-        if triton == cell.launch.compiler:
+        if compiler == cell.launch.compiler:
             return cell.seen_ptxas
         return None if cell.freeze_ptx or cell.ptxas.origin == BUNDLED else cell.ptxas
 
@@ -112,8 +114,8 @@ class TritonOracle:
             if cell.change:
                 flags = cell.change.apply(flags)
             ptxas = cell.ptxas
-            if ptxas.origin == BUNDLED:
-                ptxas = describe_ptxas(Path(lowered.picked_ptxas or ptxas.path), BUNDLED)
+            if ptxas.origin == BUNDLED and lowered.picked_ptxas:
+                ptxas = describe_ptxas(Path(lowered.picked_ptxas), BUNDLED)
             async with self.bench.slot():
                 done = await assemble_text(
                     self.bench.hub, ptx, ptxas=ptxas, flags=flags, limits=limits
@@ -134,6 +136,6 @@ class TritonOracle:
             reaction_of(verdict, evidence),
             # A stub, or a kernel that fits no GPU, has a cubin too.
             is_accepted=verdict.kind.compiles,
-            # A module of another Triton cannot be read, which says nothing of the failure.
+            # A module of another version cannot be read, which says nothing of the failure.
             is_refusal=self.suffix == ".py" and verdict.kind is VerdictKind.UNSUPPORTED,
         )

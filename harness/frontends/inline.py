@@ -9,19 +9,17 @@ from collections.abc import Iterator, Mapping
 
 import libcst as cst
 
-from harness.frontends.triton.one_file import spelled, spelled_words
-from harness.values.standalone import Binding, Definition, Export, FileLaunch, Standalone
+from harness.frontends.one_file import spelled, spelled_words
+from harness.values.standalone import Binding, Definition, Dialect, Export, FileLaunch, Standalone
 
 __all__ = ["inline"]
 
 _NAME = re.compile(r"^\s*(?:async )?(?:def|class)\s+(\w+)", re.MULTILINE)
-# The launch needs it in any case.
-_ALWAYS = "import triton"
 
 
-def inline(export: Export) -> Standalone:
-    """The launch as code that imports nothing but Triton, and how to compile it."""
-    writer = _Writer(export.definitions)
+def inline(export: Export, dialect: Dialect) -> Standalone:
+    """The launch as code that imports nothing but its compiler, and how to compile it."""
+    writer = _Writer(export.definitions, dialect)
     parts = [writer.define(0)]
     launch = FileLaunch(
         kernel=writer.names[0],
@@ -42,7 +40,7 @@ def inline(export: Export) -> Standalone:
     )
     # What the launch's own values name comes in front of the kernel, like its helpers.
     parts = [*writer.helpers, *parts]
-    head = [*sorted(writer.imports - {_ALWAYS}), *writer.constants]
+    head = [*sorted(writer.imports - dialect.always), *writer.constants]
     return Standalone(code="\n".join(head) + "\n\n\n" + "\n\n\n".join(parts), launch=launch)
 
 
@@ -69,8 +67,9 @@ def _parameters(source: str) -> Iterator[str]:
 class _Writer:
     """Gives everything that is reached a name of its own, and writes it once."""
 
-    def __init__(self, definitions: list[Definition]) -> None:
+    def __init__(self, definitions: list[Definition], dialect: Dialect) -> None:
         self._definitions = definitions
+        self._constant = dialect.constant
         self.names: dict[int, str] = {}
         self.imports: set[str] = set()
         self.constants: list[str] = []
@@ -113,12 +112,14 @@ class _Writer:
         assert binding.value is not None
         text = self._expression(binding.value, binding.names)
         if "." in path:
-            # Out of a module, Triton takes a plain value; at the top of a file, `constexpr`.
+            # Out of a module, a compiler takes a plain value; at the top of a file, not each does.
             return text
-        if not text.startswith("tl.constexpr("):
-            self.imports.add(_import("tl", "triton.language", None))
-            self._meanings.setdefault("tl", ("triton.language", None))
-            text = f"tl.constexpr({text})"
+        if self._constant and not text.startswith(f"{self._constant[0]}("):
+            call, module = self._constant
+            root = call.partition(".")[0]
+            self.imports.add(_import(root, module, None))
+            self._meanings.setdefault(root, (module, None))
+            text = f"{call}({text})"
         name = self._claim(path, text)
         line = f"{name} = {text}"
         if line not in self.constants:
@@ -155,7 +156,12 @@ def _import(name: str, module: str, attribute: str | None) -> str:
 
 def _identifiers(definition: Definition) -> Iterator[str]:
     """Names that a definition gives meaning to by itself."""
-    for node in ast.walk(ast.parse(definition.source)):
+    yield from _given(ast.parse(definition.source))
+
+
+def _given(tree: ast.AST) -> Iterator[str]:
+    """Names that code sets."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.arg):
             yield node.arg
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -165,10 +171,10 @@ def _identifiers(definition: Definition) -> Iterator[str]:
 def _rewritten(source: str, texts: Mapping[str, str]) -> str:
     """The source with other expressions for its free names.
 
-    Annotations that name what the file does not have go: Triton reads those of constants only.
+    Annotations that name what the file does not have go.
     """
     changed = {path: text for path, text in texts.items() if path != text}
-    known = frozenset((*texts, *texts.values()))
+    known = frozenset((*texts, *texts.values(), *_given(ast.parse(source))))
     return cst.parse_module(source).visit(_Rewriter(changed, known)).code.strip("\n")
 
 

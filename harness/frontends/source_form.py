@@ -1,0 +1,83 @@
+"""A kernel with its launch as one file of Python: how a front end writes it, and compiles it.
+
+What is tried while such a file is reduced is compiled as any cell is, but not stored: there are
+thousands of candidates, and none is asked for again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from harness.values.standalone import FileLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.bench.bench import Workbench
+    from harness.frontends.captured_launch import CapturedLaunch
+    from harness.frontends.readings import PtxReading
+    from harness.processes.hub import ResourceLimits
+    from harness.values.outcome import LaunchFacts, Lowering
+    from harness.values.standalone import SourceInstall, Standalone
+    from harness.values.toolchain import Assembler
+    from harness.values.verdict import Stage
+
+__all__ = ["FileForm", "Lowered"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    """The result for a text: evidence, and, where it got that far, PTX with what was read from it.
+
+    `picked_ptxas` is the executable that the compiler would have run.
+    """
+
+    lowering: Lowering
+    ptx: str | None = None
+    reading: PtxReading | None = None
+    picked_ptxas: str | None = None
+
+
+class FileForm(FileLayout, Protocol):
+    """How the kernels of one compiler are written as one file, read and compiled."""
+
+    def install(self, version: str) -> SourceInstall:
+        """What a user needs to run a file with this version.
+
+        Raises:
+            UsageError, InfrastructureError: it is not known what goes with it.
+        """
+
+    async def export(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
+    ) -> Standalone:
+        """One config of a captured launch as a file of its own.
+
+        Raises:
+            UsageError: something of the launch cannot be written down.
+            InfrastructureError: the child could not be kept alive.
+        """
+
+    async def compile(
+        self,
+        bench: Workbench,
+        launch: CapturedLaunch,
+        text: str,
+        *,
+        ptxas: Assembler | None,
+        limits: ResourceLimits,
+        until: Stage | None = None,
+        suffix: str = ".py",
+        options: Mapping[str, object] | None = None,
+    ) -> Lowered | None:
+        """Run a file as far as PTX, in the compiler of a capture and for its target.
+
+        The compiler sees `ptxas`, or the one that it picks itself. With another `suffix` it is the
+        compiler's own IR, which is compiled with `options`.
+
+        None where it got past `until`, the stage that matters: it is not compiled any further.
+
+        Raises:
+            InfrastructureError: the child could not be kept alive.
+        """
