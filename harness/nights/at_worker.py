@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import platform
 import time
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ __all__ = ["work_on_capture"]
 
 def work_on_capture(message: bytes) -> bytes:
     """The answer to a `CaptureTask`; what this machine cannot do is said in it."""
-    task = CaptureTask.decode(message, code_sha256("."))
+    task = CaptureTask.decode(message, _code())
     if task is None:
         said = "its triage is another version than the one that was started"
         return CaptureAnswer(host=platform.node(), failures=(said,)).encode()
@@ -34,6 +35,12 @@ def work_on_capture(message: bytes) -> bytes:
         return asyncio.run(_work(task)).encode()
     except TriageError as error:
         return CaptureAnswer(host=platform.node(), failures=(str(error),)).encode()
+
+
+@functools.cache
+def _code() -> str:
+    # Once, near the start: what is on the disk later is not what runs.
+    return code_sha256(".")
 
 
 async def _work(task: CaptureTask) -> CaptureAnswer:

@@ -7,6 +7,7 @@ ends them, or may have been beside one that does: it is tried once more, with no
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -87,8 +88,28 @@ class HandingOut:
             return
         message = self._task(indices).encode(self._code)
         name = self._name(self.plan.places[indices[0]])
-        answer = await self.machines.run(work_on_capture, message, name=name, rank=rank)
-        self._keep(CaptureAnswer.decode(answer), name)
+        sent = self.machines.run(work_on_capture, message, name=name, rank=rank)
+        try:
+            answer = await asyncio.wait_for(sent, self._patience())
+        except asyncio.TimeoutError:
+            self.steering.left(None)
+        else:
+            self._keep(CaptureAnswer.decode(answer), name)
+
+    def _patience(self) -> float | None:
+        """Seconds to wait for an answer, None for ever.
+
+        A machine that is there answers soon after the time is up; there may be none.
+        """
+        bench = self.run.bench
+        if bench.deadline is None:
+            return None
+        left = bench.deadline - asyncio.get_running_loop().time()
+        return left + self._grace()
+
+    def _grace(self) -> float:
+        """How long a machine may take to end what it has begun, in seconds."""
+        return self.launch_timeout + self.run.bench.limits.timeout
 
     def _name(self, place: CapturePlace) -> str:
         """As Dask's dashboard shows the task: its first words are what it is counted by."""

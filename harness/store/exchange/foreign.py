@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from harness.store.files.artifacts import ArtifactStore
 from harness.store.history.bugs import BUG_COLUMNS, SIGNATURE_COLUMNS
 from harness.store.sqlite.migrations import applied
 from harness.store.sqlite.records import RESULT_COLUMNS, RUN_COLUMNS, ResultRecord, from_row
@@ -28,7 +29,7 @@ from harness.values.verdict import Signature, VerdictKind
 from harness.values.workaround import KeptWorkaround
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["ForeignRun", "ForeignStore", "open_foreign"]
 
@@ -57,10 +58,15 @@ class ForeignRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignStore:
-    """Open and checked. Bugs come with all their keys, `duplicate_of` is a number of its own."""
+    """Open and checked. Bugs come with all their keys, `duplicate_of` is a number of its own.
+
+    `packed` gives the file of an artifact by its sha256, None where there is none; that it is what
+    its name says is not checked.
+    """
 
     path: Path
     db: sqlite3.Connection
+    packed: Callable[[str], bytes | None]
     runs: tuple[ForeignRun, ...]
     signatures: tuple[Signature, ...]
     bugs: tuple[BugRecord, ...]
@@ -78,8 +84,10 @@ _SELECT = f"SELECT {', '.join(RESULT_COLUMNS)} FROM results"  # noqa: S608
 
 
 @contextmanager
-def open_foreign(place: Path) -> Iterator[ForeignStore]:
-    """Open the database at `place`, or in that folder.
+def open_foreign(
+    place: Path, packed: Callable[[str], bytes | None] | None = None
+) -> Iterator[ForeignStore]:
+    """Open the database at `place`, or in that folder; its artifacts lie beside it, or in `packed`.
 
     Raises:
         UsageError: it is not there, damaged, a stranger's, or made by a newer triage.
@@ -95,7 +103,8 @@ def open_foreign(place: Path) -> Iterator[ForeignStore]:
         except (sqlite3.Error, OSError) as error:
             raise UsageError(f"{path} cannot be read: {error}") from error
         try:
-            store = _checked(path, db)
+            lying = ArtifactStore(path.parent / "artifacts", writable=False)
+            store = _checked(path, db, packed or lying.packed)
         except sqlite3.Error as error:
             raise UsageError(f"{path} is damaged, or no database of triage: {error}") from error
         except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
@@ -130,7 +139,9 @@ def _connect(path: Path, folder: Path) -> sqlite3.Connection:
     return db
 
 
-def _checked(path: Path, db: sqlite3.Connection) -> ForeignStore:
+def _checked(
+    path: Path, db: sqlite3.Connection, packed: Callable[[str], bytes | None]
+) -> ForeignStore:
     (said,) = db.execute("PRAGMA integrity_check(1)").fetchone()
     if said != "ok":
         raise sqlite3.DatabaseError(str(said).splitlines()[0])
@@ -141,6 +152,7 @@ def _checked(path: Path, db: sqlite3.Connection) -> ForeignStore:
     found = ForeignStore(
         path=path,
         db=db,
+        packed=packed,
         runs=_runs(db, shards="shards" in tables),
         signatures=_signatures(db) if "signatures" in tables else (),
         bugs=_bugs(db) if {"bugs", "bug_keys"} <= tables else (),

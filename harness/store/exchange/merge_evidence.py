@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.store.files.artifacts import ArtifactStore
+from harness.store.files.artifacts import DamagedArtifactError
 from harness.store.sqlite.connection import transaction
 from harness.store.sqlite.evidence_rows import SELECT_EVIDENCE, EvidenceRow, put_row, read_row
-from harness.values.errors import StorageError
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
     from harness.store.exchange.foreign import ForeignStore
+    from harness.store.files.artifacts import ArtifactStore
     from harness.store.sqlite.database import Database
 
 __all__ = ["Taken", "take_evidence", "take_workarounds"]
@@ -66,11 +66,10 @@ def take_evidence(
     """
     if not source.has_evidence:
         return Taken()
-    theirs = ArtifactStore(source.path.parent / "artifacts", writable=False)
     done = Taken()
     named = _named(source)
     while page := list(islice(named, _PAGE)):
-        rows, copied, lacking = _read_page(source, page, theirs, artifacts)
+        rows, copied, lacking = _read_page(source, page, artifacts)
         new = database.run(partial(_put_page, rows=rows, now=now))
         done += Taken(evidence=new, artifacts=copied, lacking=lacking)
     return done
@@ -96,7 +95,6 @@ def _named(source: ForeignStore) -> Iterator[tuple[str, str]]:
 def _read_page(
     source: ForeignStore,
     page: list[tuple[str, str]],
-    theirs: ArtifactStore,
     ours: ArtifactStore,
 ) -> tuple[list[tuple[str, EvidenceRow]], int, int]:
     """What is whole of a page, its artifacts copied; how many these are; how many are not whole."""
@@ -108,7 +106,7 @@ def _read_page(
     for kind, wanted in keys.items():
         for row in source.db.execute(SELECT_EVIDENCE, (kind, json.dumps(wanted))):
             found = read_row(row)
-            count = _copy(found, theirs, ours) if found else None
+            count = _copy(found, source, ours) if found else None
             if found is None or count is None:
                 lacking += 1
             else:
@@ -117,17 +115,19 @@ def _read_page(
     return rows, copied, lacking
 
 
-def _copy(found: EvidenceRow, theirs: ArtifactStore, ours: ArtifactStore) -> int | None:
+def _copy(found: EvidenceRow, source: ForeignStore, ours: ArtifactStore) -> int | None:
     """How many artifacts were copied; None where one is missing, so that it is of no use."""
     copied = 0
     for sha256 in set(found.evidence.artifacts.values()):
         if ours.has(sha256):
             continue
-        try:
-            data = theirs.get(sha256)
-        except StorageError:
+        packed = source.packed(sha256)
+        if packed is None:
             return None
-        ours.put(data)
+        try:
+            ours.put_packed(sha256, packed)
+        except DamagedArtifactError:
+            return None
         copied += 1
     return copied
 

@@ -5,7 +5,6 @@ It is read like any other store that is merged: as data from elsewhere, checked 
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.store.exchange.foreign import open_foreign
+from harness.store.files.artifacts import ArtifactStore
 from harness.store.files.read_only import DATABASE
 from harness.values.errors import UsageError
 
@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["open_parcel", "pack"]
 
-_ARTIFACTS = "artifacts"
-_ARTIFACT = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}\.z")
-
 
 class _Parcel(msgspec.Struct):
-    """The database, and the files of artifacts by their places, compressed as they lie there."""
+    """The database, and the files of artifacts by their sha256, compressed as they lie there."""
 
     database: bytes
     artifacts: dict[str, bytes]
@@ -36,12 +33,11 @@ class _Parcel(msgspec.Struct):
 
 def pack(home: Path) -> bytes:
     """The results in a folder whose store is closed."""
-    root = home / _ARTIFACTS
-    files = {path.relative_to(root).as_posix(): path for path in root.glob("??/*.z")}
+    held = ArtifactStore(home / "artifacts", writable=False)
     return msgspec.msgpack.encode(
         _Parcel(
             database=(home / DATABASE).read_bytes(),
-            artifacts={name: path.read_bytes() for name, path in files.items()},
+            artifacts={name: held.packed(name) or b"" for name, _, _ in held.all()},
         )
     )
 
@@ -58,14 +54,6 @@ def open_parcel(data: bytes) -> Iterator[ForeignStore]:
     except msgspec.MsgspecError as error:
         raise UsageError(f"a parcel that none of ours packed: {error}") from error
     with tempfile.TemporaryDirectory(prefix="triage-parcel-") as folder:
-        home = Path(folder)
-        (home / DATABASE).write_bytes(parcel.database)
-        for name, packed in parcel.artifacts.items():
-            # A name from elsewhere leads nowhere else.
-            if not _ARTIFACT.fullmatch(name):
-                raise UsageError(f"a parcel with a file {name[:100]!r}")
-            path = home / _ARTIFACTS / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(packed)
-        with open_foreign(home) as source:
+        (Path(folder) / DATABASE).write_bytes(parcel.database)
+        with open_foreign(Path(folder), parcel.artifacts.get) as source:
             yield source

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 import re
 import stat
 import time
 import zlib
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 from harness.values.errors import StorageError
@@ -34,6 +35,9 @@ __all__ = [
 
 _LARGEST = 2**30
 """Most bytes that one artifact may have, uncompressed: bounds what a damaged file expands to."""
+
+# zlib adds 5 bytes for each 16 KiB at worst (RFC 1950): more than this was never written by us.
+_LARGEST_FILE = _LARGEST + _LARGEST // 1000 + 2**20
 
 _STALE = 3600.0
 """Seconds after which a temporary file belongs to a writer that was killed."""
@@ -163,6 +167,36 @@ class ArtifactStore:
             )
         return data
 
+    def packed(self, sha256: str) -> bytes | None:
+        """Return the file of an artifact as it lies there; None where none can be read.
+
+        What it holds is not looked at: `put_packed` of another store does.
+        """
+        try:
+            with open(os.open(self._path(sha256), _READ), "rb") as file:  # noqa: PTH123
+                inode = os.fstat(file.fileno())
+                is_file = stat.S_ISREG(inode.st_mode) and inode.st_size <= _LARGEST_FILE
+                return file.read() if is_file else None
+        except OSError:
+            return None
+
+    def put_packed(self, sha256: str, packed: bytes) -> None:
+        """Keep an artifact that another store has packed, without packing it again.
+
+        Raises:
+            DamagedArtifactError: it is not what its name says.
+            StorageError: the disk is full or not writable.
+        """
+        data = _inflate(io.BytesIO(packed), len(packed))
+        if data is None or hashlib.sha256(data).hexdigest() != sha256:
+            said = f"artifact {sha256[:12]} is not what its name says"
+            raise DamagedArtifactError(said, sha256=sha256)
+        if not self._renew(sha256):
+            with self._new_file() as (file, temporary):
+                file.write(packed)
+                file.close()
+                self._rename(temporary, self._path(sha256))
+
     def has(self, sha256: str) -> bool:
         """Whether a file of that name exists; `get` finds out whether it is sound."""
         return self.size(sha256) is not None
@@ -228,30 +262,41 @@ class ArtifactStore:
 
     def _write(self, chunks: Iterable[bytes]) -> str:
         """Compress into a temporary file, hash on the way, and rename to the final name."""
-        temporary = self._temporary / f"{os.getpid()}-{os.urandom(8).hex()}"
         digest = hashlib.sha256()
         # Level 1: on PTX a higher level saves a seventh of the space for half as much time again.
         packer = zlib.compressobj(1)
         total = 0
+        with self._new_file() as (file, temporary):
+            for chunk in chunks:
+                total += len(chunk)
+                if total > _LARGEST:
+                    raise StorageError(
+                        f"an artifact for {self.root} is over {_LARGEST} bytes, the largest"
+                        " that is kept; exclude this cell"
+                    )
+                digest.update(chunk)
+                file.write(packer.compress(chunk))
+            file.write(packer.flush())
+            file.close()
+            self._rename(temporary, self._path(digest.hexdigest()))
+        return digest.hexdigest()
+
+    @contextmanager
+    def _new_file(self) -> Iterator[tuple[BinaryIO, Path]]:
+        """A temporary file and its path; it is gone afterwards, unless it was renamed.
+
+        Raises:
+            StorageError: in place of `OSError`.
+        """
+        temporary = self._temporary / f"{os.getpid()}-{os.urandom(8).hex()}"
         try:
             with temporary.open("xb") as file:
-                for chunk in chunks:
-                    total += len(chunk)
-                    if total > _LARGEST:
-                        raise StorageError(
-                            f"an artifact for {self.root} is over {_LARGEST} bytes, the largest"
-                            " that is kept; exclude this cell"
-                        )
-                    digest.update(chunk)
-                    file.write(packer.compress(chunk))
-                file.write(packer.flush())
-            self._rename(temporary, self._path(digest.hexdigest()))
+                yield file, temporary
         except OSError as error:
             raise disk_failure(self.root, error) from error
         finally:
             with suppress(OSError):
                 temporary.unlink()
-        return digest.hexdigest()
 
     def _rename(self, temporary: Path, path: Path) -> None:
         try:
@@ -291,8 +336,7 @@ def _chunks(source: BinaryIO, path: Path) -> Iterator[bytes]:
 
 def _inflate(file: BinaryIO, size: int) -> bytes | None:
     """Decompress at most `_LARGEST` bytes; None when it is not exactly one whole zlib stream."""
-    # zlib adds 5 bytes for each 16 KiB at worst (RFC 1950): more than this was never written by us.
-    if size > _LARGEST + _LARGEST // 1000 + _CHUNK:
+    if size > _LARGEST_FILE:
         return None
     unpacker = zlib.decompressobj()
     try:

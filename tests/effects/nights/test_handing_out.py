@@ -22,7 +22,7 @@ from harness.matrix.file import read_matrix
 from harness.nights import by_name, handing_out
 from harness.nights.run import MatrixOptions, MatrixReport, make_plan, run_matrix
 from harness.nights.tasks import CaptureAnswer
-from harness.store.exchange.parcels import open_parcel
+from harness.store.exchange.parcels import open_parcel, pack
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, UsageError
 
@@ -270,14 +270,37 @@ def test_without_time_nothing_is_handed_out(crashes: Stage) -> None:
     assert report.exit_code(strict_fixed=False) == 4
 
 
+def test_machines_that_never_answer_end_with_the_time(crashes: Stage) -> None:
+    @dataclass
+    class Gone(Threads):
+        async def run(self, work: Work, message: bytes, *, name: str, rank: int) -> bytes:
+            return await asyncio.Future()
+
+    with pytest.MonkeyPatch.context() as patch:
+        # What a compiler and launch code are given after the time is up.
+        patch.setattr(handing_out.HandingOut, "_grace", lambda _: 0.1)
+        report = night(crashes, Gone(), max_time=0.2)
+    assert (report.verdicts, report.skipped_captures) == ({}, 3)
+
+
 def test_a_parcel_is_data_from_elsewhere(tmp_path: Path) -> None:
-    leads_away = msgspec.msgpack.encode(
-        {"database": b"", "artifacts": {"../../../tmp/elsewhere": b""}}
-    )
     empty = msgspec.msgpack.encode({"database": b"", "artifacts": {}})
-    for data in (b"", b"\x80", leads_away, empty):
+    for data in (b"", b"\x80", empty):
         with pytest.raises(UsageError), open_parcel(data):
             pass
+    with Store.open(tmp_path / "there") as store:
+        sha256 = store.artifacts.put(b"what was found out")
+        store.put_evidence("capture", "key", b"{}", {"log": sha256})
+    parcel = msgspec.msgpack.decode(pack(tmp_path / "there"))
+    for packed, kept in ((b"anything", None), (parcel["artifacts"][sha256], b"{}")):
+        parcel["artifacts"][sha256] = packed
+        with (
+            Store.open(tmp_path / "here") as store,
+            open_parcel(msgspec.msgpack.encode(parcel)) as source,
+        ):
+            store.take_over([source])
+            found = store.get_evidence("capture", "key")
+        assert (found and found.body) == kept
 
 
 def test_other_machines_have_limits_of_their_own(crashes: Stage) -> None:

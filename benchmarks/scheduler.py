@@ -1,0 +1,245 @@
+"""What handing work out costs: workers that only wait, and real cells on workers of this machine.
+
+    python benchmarks/scheduler.py
+    python benchmarks/scheduler.py --skip-cells --seconds 2
+
+First tasks that only wait, on 8 and on 64 workers of a Dask in this process: each answers with a
+parcel of results, as a worker does, and they are all stored. Efficiency is that of the workers
+(time waited, over time times workers), over that of as many threads which put the same results into
+the same kind of store. Then a matrix of real cells (Triton, ptxas), by one process with as many
+jobs as there are workers, and by `--scheduler local:N`: ratios of wall and of CPU seconds of all
+processes. Where others use the machine, believe the latter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import dask
+import msgspec
+from distributed import LocalCluster
+
+from harness.cells.evaluate import Evaluated
+from harness.cells.run import record_of
+from harness.machines.dask_cluster import open_machines
+from harness.store.exchange.parcels import open_parcel, pack
+from harness.store.store import Store
+from harness.values.cell import CellId
+from harness.values.kernel import Config
+from harness.values.row import Row
+from harness.values.target import Target
+
+ROOT = Path(__file__).parent.parent
+CELLS = 20
+"""Of each task that only waits."""
+ARTIFACT = 20_000
+"""Bytes of each of their two artifacts; they do not get smaller."""
+KERNEL = """
+import torch, triton
+import triton.language as tl
+
+@triton.autotune([triton.Config({"BLOCK": 2**b}, num_warps=w) for b in (7, 8, 9) for w in (2, 4)],
+                 key=[])
+@triton.jit
+def total(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(y, tl.sum(tl.exp(tl.load(x + at, at < n, 0.0)), 0))
+
+"""
+LAUNCH = """
+def launch{number}():
+    x = torch.empty({number} + 4096, device="cuda")
+    total[(16,)](x, torch.empty(1, device="cuda"), x.numel() * {number})
+"""
+
+
+def parcel(number: int, home: Path) -> Path:
+    """What a worker answers, in a file: results of cells of its own, with their evidence."""
+    with Store.open(home) as store:
+        run = store.begin_run("benchmark", uid="benchmark")
+        for index in range(CELLS):
+            cell = CellId(
+                kernel="waits",
+                launch=f"task{number}",
+                config=Config.of({"index": index}),
+                target=Target.parse("sm_90a"),
+                compiler="triton-3.6.0",
+                ptxas="13.1.115",
+            )
+            key = f"{number}-{index}"
+            held = {role: store.artifacts.put(os.urandom(ARTIFACT)) for role in ("ptx", "cubin")}
+            store.put_evidence("lower", key, b"{}", held)
+            row = Row(
+                cell=str(cell),
+                short=cell.short,
+                kernel=cell.kernel,
+                launch=cell.launch,
+                config=cell.config.as_dict(),
+                target="sm_90a",
+                triton="3.6.0",
+                ptxas="13.1.115",
+                ptxas_origin="nvidia-cuda-nvcc",
+                verdict="ok",
+                reason="compiled, fits the target, nothing suspicious",
+            )
+            store.put_result(run, record_of(Evaluated(row=row, evidence={"lower": key})))
+    path = home.with_suffix(".parcel")
+    path.write_bytes(pack(home))
+    return path
+
+
+def wait(message: bytes) -> bytes:
+    """The task: it waits, and answers what lies in a file."""
+    seconds, answer = msgspec.msgpack.decode(message, type=tuple[float, str])
+    time.sleep(seconds)
+    return Path(answer).read_bytes()
+
+
+def take(store: Store, answer: bytes) -> None:
+    """As `HandingOut` keeps an answer."""
+    with open_parcel(answer) as source:
+        store.take_over([source])
+
+
+async def stored(
+    home: Path, messages: list[bytes], run: Callable[[int, bytes], Awaitable[bytes]]
+) -> float:
+    """Wall seconds until the answers to all messages are stored."""
+    with Store.open(home) as store:
+
+        async def one(number: int, message: bytes) -> None:
+            take(store, await run(number, message))
+
+        started = time.perf_counter()
+        await asyncio.gather(*(one(*each) for each in enumerate(messages)))
+        return time.perf_counter() - started
+
+
+async def by_dask(workers: int, home: Path, messages: list[bytes]) -> float:
+    """On so many workers of a scheduler, reached by its address."""
+    # What each worker watches of its machine, 64 in one process would all watch of this one.
+    dask.config.set(
+        {
+            "distributed.admin.system-monitor.interval": "10s",
+            "distributed.worker.profile.enabled": False,
+        }
+    )
+    async with (
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=False,
+            protocol="tcp",
+            asynchronous=True,
+            dashboard_address=":0",
+        ) as cluster,
+        open_machines(cluster.scheduler_address) as machines,
+    ):
+
+        async def run(number: int, message: bytes) -> bytes:
+            return await machines.run(wait, message, name="waits", rank=number)
+
+        return await stored(home, messages, run)
+
+
+async def by_threads(workers: int, home: Path, messages: list[bytes]) -> float:
+    """The same by so many threads, without anything between."""
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(workers) as pool:
+
+        async def run(_number: int, message: bytes) -> bytes:
+            return await loop.run_in_executor(pool, wait, message)
+
+        return await stored(home, messages, run)
+
+
+def waiting(folder: Path, workers: int, seconds: float, rounds: int) -> None:
+    """Efficiency of workers that wait."""
+    count = workers * rounds
+    answers = [parcel(number, folder / f"parcel-{workers}-{number}") for number in range(count)]
+    messages = [msgspec.msgpack.encode((seconds, str(answer))) for answer in answers]
+    ideal = seconds * rounds
+    dask = ideal / asyncio.run(by_dask(workers, folder / f"dask-{workers}", messages))
+    plain = ideal / asyncio.run(by_threads(workers, folder / f"threads-{workers}", messages))
+    print(
+        f"waiting  {workers:3} workers, {count} tasks of {seconds:g} s with {CELLS} cells each: "
+        f"Dask {dask:.1%}, threads {plain:.1%}, ratio {dask / plain:.1%}"
+    )
+
+
+def cells(folder: Path, workers: int, launches: int) -> None:
+    """Real cells by processes of this machine, against one process with as many jobs."""
+    repro = folder / "repros" / "total"
+    repro.mkdir(parents=True)
+    text = KERNEL + "".join(LAUNCH.format(number=number) for number in range(1, launches + 1))
+    (repro / "launch.py").write_text(text)
+    (repro / "repro.yaml").write_text("kernel: total\nsummary: sums of a benchmark\n")
+    matrix = {
+        "version": 1,
+        "toolchains": {"triton": {"spec": "installed"}, "ptxas": {"spec": "bundled"}},
+        "targets": ["sm_80", "sm_90a"],
+        "kernels": ["total"],
+        "launches": ["launch*"],
+    }
+    (folder / "matrix.yaml").write_text(json.dumps(matrix))
+    took = {}
+    for name, words in (
+        ("jobs", ("--jobs", str(workers))),
+        ("dask", ("--scheduler", f"local:{workers}")),
+    ):
+        env = {**os.environ, "TRIAGE_HOME": str(folder / name), "PYTHONPATH": str(ROOT)}
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        started = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-m", "harness", "matrix", "run", "--json", *words],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        wall = time.perf_counter() - started
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if done.returncode:
+            sys.exit(f"{name}: exit code {done.returncode}: {done.stderr[-500:]}")
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        count = sum(json.loads(done.stdout)["cells"].values())
+        took[name] = wall, cpu
+        print(f"{name:8} {count} cells in {wall:.1f} s, {cpu:.1f} CPU s")
+    wall, cpu = (mine / other for mine, other in zip(took["jobs"], took["dask"], strict=True))
+    print(
+        f"cells    {workers} workers: {wall:.1%} of one process by wall, {cpu:.1%} by CPU seconds"
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0, help="how long each task waits")
+    parser.add_argument("--rounds", type=int, default=3, help="tasks for each worker that waits")
+    parser.add_argument("--workers", type=int, default=2, help="processes for the real cells")
+    parser.add_argument("--launches", type=int, default=4, help="captures are twice as many")
+    parser.add_argument("--skip-cells", action="store_true")
+    parser.add_argument("--skip-waiting", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if not options.skip_waiting:
+            for workers in (8, 64):
+                waiting(Path(folder), workers, options.seconds, options.rounds)
+        if not options.skip_cells:
+            cells(Path(folder), options.workers, options.launches)
+
+
+if __name__ == "__main__":
+    main()
