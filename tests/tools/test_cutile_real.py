@@ -137,3 +137,62 @@ def test_launch_code_that_fails(module_triage: Triage, body: str, code: int, sai
     assert done.returncode in (2, code), done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+HOSTILE = """\
+import os
+
+import cuda.tile as ct
+import torch
+
+
+def forever():
+    while True:
+        pass
+
+
+@ct.kernel
+def hangs(x):
+    ct.static_eval(forever())
+
+
+@ct.kernel
+def kills(x):
+    ct.static_eval(os._exit(3))
+
+
+@ct.kernel
+def dies(x):
+    ct.static_eval(os.abort())
+
+
+@ct.kernel
+def floods(x):
+    ct.static_eval(print("x" * (1 << 24)))
+
+
+@ct.kernel
+def works(x):
+    ct.store(x, index=(0,), tile=ct.load(x, index=(0,), shape=(128,)) * 2.0)
+
+
+def launch():
+    x = torch.empty(128, device="cuda")
+    for kernel in (hangs, kills, dies, floods, works):
+        ct.launch(torch.cuda.current_stream(), (1,), kernel, (x,))
+"""
+
+
+def test_what_a_kernel_does_to_its_compiler_is_no_harm_to_others(module_triage: Triage) -> None:
+    (module_triage.folder / "hostile.py").write_text(HOSTILE)
+    words = ("--kernel", "hostile.py", "--sm", "90a", "--compiler", "cutile==1.5.0")
+    rows = module_triage.compile(*words, "--timeout", "30", code=1)["cells"]
+    verdicts = {row["kernel"].partition("::")[2]: row["verdict"] for row in rows}
+    assert verdicts == {
+        "hangs": "timeout",
+        "kills": "infra",
+        "dies": "compiler_crash",
+        "floods": "ok",
+        "works": "ok",
+    }
+    assert all("\n" not in row["reason"] for row in rows)

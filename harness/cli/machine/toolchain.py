@@ -10,7 +10,9 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, print_line, print_note, print_said
 from harness.files.locations import cache_dir
-from harness.frontends.registry import front_end, kinds
+from harness.frontends.back_end import BackEnd
+from harness.frontends.base import FrontEnd
+from harness.frontends.registry import front_end, front_ends, kinds
 from harness.tables.said import Block, GridColumn, SaidGrid, say
 from harness.toolchains import marker as toolchain_marker
 from harness.toolchains.install import (
@@ -27,7 +29,7 @@ from harness.toolchains.installed import (
 )
 from harness.toolchains.offered import available_nvdisasm, available_ptxas, available_triton
 from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
-from harness.values.toolchain import PTX, TRITON
+from harness.values.toolchain import NO_ASSEMBLER, PTX, PTXAS, TRITON
 
 __all__ = ["command"]
 
@@ -39,7 +41,7 @@ Example:
 
 @click.group("toolchain", context_settings=CONTEXT, epilog=_EPILOG)
 def command() -> None:
-    """List, install, verify and remove Triton environments, ptxas and disassemblers.
+    """List, install, verify and remove compilers, assemblers and disassemblers.
 
     They come from the package index, hash-checked, and are shared by all projects of this user.
     """
@@ -58,7 +60,8 @@ def list_command(*, available: bool, as_json: bool) -> None:
     if available:
         offered = {
             TRITON: [str(version) for version in available_triton()],
-            **{kind: _versions(kind) for kind in _compilers() if kind != TRITON},
+            **{kind: _versions(front_end(kind)) for kind in _compilers() if kind != TRITON},
+            **{kind: _versions(back) for kind, back in _assemblers().items()},
             "ptxas": [str(version) for version, _ in available_ptxas()],
             "nvdisasm": [str(version) for version in available_nvdisasm()],
         }
@@ -81,10 +84,10 @@ def list_command(*, available: bool, as_json: bool) -> None:
     raise click.exceptions.Exit(StorageError.exit_code if damaged else 0)
 
 
-def _versions(kind: str) -> list[str]:
-    """What there is of a compiler; none, and a note, where that cannot be found out."""
+def _versions(end: FrontEnd | BackEnd) -> list[str]:
+    """What there is of a tool; none, and a note, where that cannot be found out."""
     try:
-        return list(map(str, front_end(kind).available()))
+        return list(map(str, end.available()))
     except TriageError as error:
         print_note(str(error))
         return []
@@ -126,6 +129,9 @@ def _install(name: str) -> list[str]:
     elif kind == "nvdisasm":
         tool = install_nvdisasm(None if spec == "latest" else spec)
         done = [f"{tool.name}-{tool.version}"]
+    elif kind in _assemblers():
+        back = _assemblers()[kind]
+        done = [f"{kind}-{back.install(version).version}" for version in back.select(spec)]
     else:
         end = front_end(kind)
         done = [end.install(version).label for version in end.select(spec)]
@@ -135,7 +141,7 @@ def _install(name: str) -> list[str]:
 
 
 def _split(name: str) -> tuple[str, str]:
-    known = [*_compilers(), "ptxas", "nvdisasm"]
+    known = [*_compilers(), *_assemblers(), "ptxas", "nvdisasm"]
     for kind in known:
         if name.startswith(kind) and len(name) > len(kind):
             return kind, name[len(kind) :].removeprefix("-")
@@ -145,6 +151,12 @@ def _split(name: str) -> tuple[str, str]:
 def _compilers() -> list[str]:
     """The kinds of compilers that have versions, longest names first: one may begin another."""
     return sorted((kind for kind in kinds() if kind != PTX), key=len, reverse=True)
+
+
+def _assemblers() -> dict[str, BackEnd]:
+    """The assemblers that have versions, besides ptxas, by their kinds."""
+    every = (back for end in front_ends() for back in end.back_ends)
+    return {back.kind: back for back in every if back.kind not in (PTXAS, NO_ASSEMBLER)}
 
 
 @command.command("verify", context_settings=CONTEXT)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from harness.frontends.base import CapturedLaunch, FrontEnd
     from harness.frontends.sessions import JobResult
     from harness.values.environment import Environment
+    from harness.values.kernel import Config
     from harness.values.outcome import LaunchFacts
     from harness.values.toolchain import Assembler, Compiler
     from harness.values.verdict import Verdict
@@ -93,6 +94,13 @@ class _CuTileFrontEnd(CapturedFrontEnd):
         kernel = str(lowering.value.metadata["entry"])
         reading = PtxReading(facts=None, body_sha256=ptx, kernel=kernel)
         return bench.keep("ptx", content_key(tileir=ptx, kernel=kernel), reading, {})
+
+    def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:  # noqa: ARG002
+        options = {name: value for name, value in config.items if name in self.options}
+        values = [f"{name}={value!r}" for name, value in config.items if name not in options]
+        hints = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        changed = f".replace_hints({hints})" if hints else ""
+        return f"ct.launch(stream, grid, {kernel}{changed}, ({', '.join(['...', *values])}))"
 
     async def failing_pass(
         self,

@@ -13,7 +13,10 @@ import contextlib
 import dataclasses
 import hashlib
 import inspect
+import os
+import resource
 import sys
+import time
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from json import dumps
@@ -23,16 +26,21 @@ import cuda.tile
 import cuda.tile._cext
 import cuda.tile.tune
 
+from harness.children.supervisor import split, wait_until
 from harness.frontends.cutile.child.lowering import lowered, newest_bytecode
 from harness.frontends.pretend.device_facts import UnknownFactError
 from harness.frontends.pretend.gpu import NeedsValuesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
 __all__ = ["LaunchRecord", "LaunchRecorder"]
 
 _LIMIT = 5000
+# For what takes a fraction of a second: time of the processor, so that a busy machine counts alike.
+_CPU_SECONDS = 5
+_SECONDS = 120
 # What only a GPU could answer is no fault of the kernel.
 _OURS = (NeedsValuesError, UnknownFactError)
 
@@ -67,12 +75,8 @@ class LaunchRecord:
             "suspect": "",
         }
 
-    def sign(self, gpu: str) -> None:
-        """Set the key: a hash of all that decides what comes of it."""
-        try:
-            content = lowered(self, gpu, newest_bytecode()).bytecode.hex()
-        except Exception as error:  # noqa: BLE001 - it is lowered again, and its evidence kept
-            content = f"{type(error).__name__}: {error}"
+    def sign(self, content: str) -> None:
+        """Set the key: a hash of all that decides what comes of it, `content` among it."""
         parts = [self.kernel, self.signature.symbol, str(self.options), content, self.source()]
         self.key = hashlib.sha256(dumps(parts).encode()).hexdigest()
 
@@ -100,16 +104,22 @@ def _note_signature(_kernel: Any, signature: Any, *_: Any, **__: Any) -> None:
 class LaunchRecorder:
     """Collects records while `active()`; equal ones are kept once.
 
-    `gpu` is the target as cuTile spells it. `injected` are configs (options, and arguments by name)
-    in place of those that launch code or a tuner has. `dropped` counts what was over the limit.
+    `gpu` is the target as cuTile spells it, and `folder` is for files of ours. `injected` are
+    configs (options, and arguments by name) in place of those that launch code or a tuner has.
+    `dropped` counts what was over the limit.
     """
 
-    def __init__(self, gpu: str, injected: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    def __init__(
+        self, gpu: str, folder: Path, injected: Mapping[str, Sequence[Mapping[str, Any]]]
+    ) -> None:
         self.records: list[LaunchRecord] = []
         self.dropped = 0
         self._gpu = gpu
+        self._folder = folder
         self._injected = injected
         self._known: set[tuple[str, str]] = set()
+        # With the function, whose place no other may take.
+        self._contents: dict[tuple[int, str, str], tuple[Any, str]] = {}
         self._config: dict[str, Any] | None = None
         self._real = cuda.tile.launch
 
@@ -163,7 +173,11 @@ class LaunchRecorder:
             config={**(self._config or {}), **config},
             autotuned=self._config is not None,
         )
-        record.sign(self._gpu)
+        # As cuTile does, which compiles a kernel for such arguments once.
+        known = (id(function.pyfunc), record.signature.symbol, str(record.options))
+        if known not in self._contents:
+            self._contents[known] = function, self._content(record)
+        record.sign(self._contents[known][1])
         name = (record.key, dumps(record.config))
         if name in self._known:
             return
@@ -172,6 +186,25 @@ class LaunchRecorder:
             return
         self._known.add(name)
         self.records.append(record)
+
+    def _content(self, record: LaunchRecord) -> str:
+        """What cuTile makes of a record, as a hash; empty where it dies or does not end.
+
+        A process of its own does it: what a kernel does to cuTile is no harm to its neighbours.
+        """
+        left = self._folder / "content"
+        left.write_text("")
+        if child := split():
+            wait_until(child, time.monotonic() + _SECONDS)
+            return left.read_text()
+        with contextlib.suppress(BaseException):
+            resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+            try:
+                content = lowered(record, self._gpu, newest_bytecode()).bytecode
+            except Exception as error:  # noqa: BLE001 - it is lowered again, and its evidence kept
+                content = f"{type(error).__name__}: {error}".encode()
+            left.write_text(hashlib.sha256(content).hexdigest())
+        os._exit(0)
 
     def _search(
         self,

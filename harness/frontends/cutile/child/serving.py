@@ -30,7 +30,8 @@ class _Session(CaptureSession):
         stand_aside(ask)
         mode = pretend_cuda(ask["device"])
         set_capability(ask["device"]["capability"])
-        recorder = LaunchRecorder(gpu_of(ask["settings"]["target"]), ask["injected"])
+        gpu = gpu_of(ask["settings"]["target"])
+        recorder = LaunchRecorder(gpu, self.folder, ask["injected"])
         own = [*ask["bare"], *ask["paths"], str(self.folder)]
         reads = ReadsWatch(own, ask["file"], packages=("cuda", "cutile_cache"))
         reads.start()
