@@ -116,3 +116,18 @@ def test_where_the_backward_pass_stops_being_lowered(module_triage: Triage) -> N
     ends = ("--good", "0.1.12", "--bad", "0.1.13", "--timeout", "1800")
     done = json.loads(module_triage("bisect", *words, *ends, timeout=HOUR).stdout)
     assert (done["last_good"], done["first_bad"]) == ("0.1.12", "0.1.13")
+
+
+def test_a_failure_is_reduced_to_a_file_that_tilelang_alone_takes(module_triage: Triage) -> None:
+    triage = module_triage
+    words = ("--kernel", "tilelang_pass_failure", "--sm", "90a", "--budget", "40", "--out", "min")
+    done = json.loads(triage("minimize", *words, "--json", timeout=HOUR).stdout)
+    assert (done["level"], done["measure"]) == ("source", "lines of functions")
+    assert done["bytes"] < done["original"]["bytes"]
+    text = (triage.folder / "min" / "min.py").read_text()
+    assert "tilelang.lower(kernel, target=target)" in text
+    words = ("--sm", "90a", "--compiler", "tilelang==0.1.8")
+    (row,) = triage.compile("--kernel", "min/min.py", *words, code=1)["cells"]
+    assert (row["verdict"], row["signature"]) == ("pass_failure", done["signature"])
+    script = (triage.folder / "min" / "repro.sh").read_text()
+    assert "--no-deps tilelang==0.1.8 apache-tvm-ffi==0.1.9" in script
