@@ -126,8 +126,8 @@ def test_a_failure_is_reduced_to_a_file_that_tilelang_alone_takes(module_triage:
     assert done["bytes"] < done["original"]["bytes"]
     text = (triage.folder / "min" / "min.py").read_text()
     assert "tilelang.lower(kernel, target=target)" in text
-    words = ("--sm", "90a", "--compiler", "tilelang==0.1.8")
-    (row,) = triage.compile("--kernel", "min/min.py", *words, code=1)["cells"]
+    again = ("--kernel", "min/min.py", "--sm", "90a", "--compiler", "tilelang==0.1.8")
+    (row,) = triage.compile(*again, code=1)["cells"]
     assert (row["verdict"], row["signature"]) == ("pass_failure", done["signature"])
     script = (triage.folder / "min" / "repro.sh").read_text()
     assert "--no-deps tilelang==0.1.8 apache-tvm-ffi==0.1.9" in script
