@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from harness.values.toolchain import Compiler, Tool
     from harness.values.verdict import Verdict
 
-__all__ = ["TILEIRAS_BACK_END", "tileiras_in"]
+__all__ = ["TILEIRAS_BACK_END", "ptxas_script", "tileiras_in"]
 
 _PROGRAM = "kernel.tileir"
 _PTX, _LOG = "kernel.ptx", "ptxas.log"
@@ -71,6 +71,11 @@ status=$?
 [ $status = 0 ] || echo "ptxas ended with $status" >> {log}
 exit $status
 """
+
+
+def ptxas_script(ptxas: Path) -> str:
+    """What tileiras is to call for this ptxas: it leaves the PTX, and what ptxas said and did."""
+    return _SCRIPT.format(ptx=_PTX, log=_LOG, ptxas=shlex.quote(str(ptxas)))
 
 
 def tileiras_in(compiler: Compiler) -> Path:
@@ -141,7 +146,6 @@ class _Tileiras:
         self, bench: Workbench, program: LoweredProgram, assembler: Assembler
     ) -> Kept[Assembly]:
         ptxas = install_ptxas(_version_of(assembler.path, NVVM))
-        script = _SCRIPT.format(ptx=_PTX, log=_LOG, ptxas=shlex.quote(str(ptxas.path)))
 
         def check() -> None:
             check_in_wheel(assembler.path, TILEIRAS)
@@ -154,7 +158,7 @@ class _Tileiras:
             flags=program.flags,
             is_code=is_cubin,
             check=check,
-            programs={PTXAS: script},
+            programs={PTXAS: ptxas_script(ptxas.path)},
             # Its temporary files go with the folder, however it ends.
             env={"PATH": f"{PROGRAMS}:/usr/bin:/bin", "TMPDIR": "."},
             leaves={PTX: _PTX, "ptxas": _LOG},
