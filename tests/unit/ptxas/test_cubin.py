@@ -187,3 +187,11 @@ def test_damage_raises_one_type_only(path: Path) -> None:
 def test_noise_raises_one_type_only(noise: bytes) -> None:
     with pytest.raises(CubinError):
         read_cubin(b"\x7fELF\x02\x01\x01\x33\x07" + noise)
+
+
+@pytest.mark.parametrize("version", ["11.8.89", "13.5.37"])
+def test_threads_where_the_ptx_fixes_them(version: str) -> None:
+    """`threads.ptx`, assembled for sm_80: `.reqntid 32, 4, 2`, and `.maxntid`, which is a limit."""
+    cubin = read_cubin((DATA / "cubins_threads" / f"{version}.cubin").read_bytes())
+    assert entry_of(cubin, "k").threads == 32 * 4 * 2
+    assert entry_of(cubin, "m").threads is None
