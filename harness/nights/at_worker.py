@@ -5,24 +5,29 @@ from __future__ import annotations
 import asyncio
 import functools
 import platform
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.cells.run import CapturePlace, CompileOptions, Run, RunProgress, open_bench, work_off
+from harness.bench.bench import Workbench
+from harness.cells.run import CapturePlace, CompileOptions, Run, RunProgress, work_off
 from harness.files.own_code import code_sha256
+from harness.frontends.registry import OpenSessions
 from harness.matrix.rules import Rules
 from harness.nights.by_name import place_of_name
 from harness.nights.plan import MatrixPlan
 from harness.nights.steering import MatrixSteering
 from harness.nights.tasks import CaptureAnswer, CaptureTask
-from harness.processes.hub import Hub
+from harness.processes.hub import Hub, ResourceLimits
 from harness.store.exchange.parcels import pack
 from harness.store.sqlite.records import from_row
 from harness.store.store import Store
 from harness.values.errors import TriageError
 
-__all__ = ["work_on_capture"]
+__all__ = ["Workshop", "work_on_capture", "workshop"]
+
+_IDLE_SECONDS = 60.0
 
 
 def work_on_capture(message: bytes) -> bytes:
@@ -32,7 +37,9 @@ def work_on_capture(message: bytes) -> bytes:
         said = "its triage is another version than the one that was started"
         return CaptureAnswer(host=platform.node(), failures=(said,)).encode()
     try:
-        return asyncio.run(_work(task)).encode()
+        # Here, and not in the loop that others share: toolchains may have to be installed.
+        places = tuple(place_of_name(each) for each in task.places)
+        return workshop().run(task, places).encode()
     except TriageError as error:
         return CaptureAnswer(host=platform.node(), failures=(str(error),)).encode()
 
@@ -43,12 +50,71 @@ def _code() -> str:
     return code_sha256(".")
 
 
-async def _work(task: CaptureTask) -> CaptureAnswer:
-    places = tuple(place_of_name(each) for each in task.places)
-    async with Hub() as hub:
-        home = hub.new_folder("results")
+@functools.cache
+def workshop() -> Workshop:
+    """The one of this process."""
+    return Workshop()
+
+
+class Workshop:
+    """An event loop in a thread of its own, with the children that all tasks of a process share.
+
+    Compilers that are loaded stay loaded, one process for each, until nothing was to be done for a
+    minute.
+    """
+
+    def __init__(self) -> None:
+        """Start the thread; it ends with the process."""
+        self._loop = asyncio.new_event_loop()
+        self._lock = asyncio.Lock()
+        self._hub: Hub | None = None
+        self._sessions: dict[float, OpenSessions] = {}
+        self._at_work = 0
+        self._closing: asyncio.TimerHandle | None = None
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+    def run(self, task: CaptureTask, places: Sequence[CapturePlace]) -> CaptureAnswer:
+        """Work on a task; called from any thread but that of the loop."""
+        work = self._work(task, places)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        """End the children, unless something is being worked on."""
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+
+    async def _work(self, task: CaptureTask, places: Sequence[CapturePlace]) -> CaptureAnswer:
+        self._at_work += 1
+        if self._closing:
+            self._closing.cancel()
+        try:
+            async with self._lock:
+                if self._hub is None:
+                    self._hub = await Hub().__aenter__()
+                hub = self._hub
+            timeout = task.launch_timeout
+            sessions = self._sessions.setdefault(timeout, OpenSessions(hub, timeout=timeout))
+            return await _work(task, places, hub, sessions)
+        finally:
+            self._at_work -= 1
+            self._closing = self._loop.call_later(
+                _IDLE_SECONDS, lambda: asyncio.ensure_future(self._close())
+            )
+
+    async def _close(self) -> None:
+        async with self._lock:
+            if self._hub is not None and not self._at_work:
+                await self._hub.__aexit__()
+                self._hub = None
+                self._sessions.clear()
+
+
+async def _work(
+    task: CaptureTask, places: Sequence[CapturePlace], hub: Hub, sessions: OpenSessions
+) -> CaptureAnswer:
+    home = hub.new_folder("results")
+    try:
         with Store.open(home) as store:
-            done = await _results(task, places, hub, store)
+            done = await _results(task, places, hub, sessions, store)
         return CaptureAnswer(
             host=platform.node(),
             parcel=pack(home),
@@ -62,6 +128,8 @@ async def _work(task: CaptureTask) -> CaptureAnswer:
             carried=done.steering.carried,
             cpu_seconds=done.run.bench.cpu_seconds,
         )
+    finally:
+        hub.drop_folder(home)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,15 +139,23 @@ class _Done:
 
 
 async def _results(
-    task: CaptureTask, places: Sequence[CapturePlace], hub: Hub, store: Store
+    task: CaptureTask,
+    places: Sequence[CapturePlace],
+    hub: Hub,
+    sessions: OpenSessions,
+    store: Store,
 ) -> _Done:
     """The cells of these places, worked off into a store."""
     # As many tasks as cores may be at work on this machine.
     memory = task.memory or CompileOptions().limits.memory
-    how = CompileOptions(
-        jobs=1, timeout=task.timeout, memory=memory, use_cache=task.use_cache, command=task.command
+    bench = Workbench(
+        hub=hub,
+        store=store,
+        sessions=sessions,
+        jobs=1,
+        limits=ResourceLimits(timeout=task.timeout, memory=memory),
+        use_cache=task.use_cache,
     )
-    bench = open_bench(hub, store, how, launch_timeout=task.launch_timeout)
     if task.until is not None:
         bench.deadline = time.monotonic() + task.until - time.time()
     run_id = store.begin_run(task.command, uid=task.run)

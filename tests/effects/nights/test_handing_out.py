@@ -20,6 +20,7 @@ from harness.cells.run import RunProgress
 from harness.machines.seam import LostWorkersError
 from harness.matrix.file import read_matrix
 from harness.nights import by_name, handing_out
+from harness.nights.at_worker import workshop
 from harness.nights.run import MatrixOptions, MatrixReport, make_plan, run_matrix
 from harness.nights.tasks import CaptureAnswer
 from harness.store.exchange.parcels import open_parcel, pack
@@ -92,10 +93,11 @@ def night(
 
 
 @pytest.fixture
-def crashes(stage: Stage) -> Stage:
+def crashes(stage: Stage) -> Iterator[Stage]:
     stage.ptxas("1.0", "2.0")
     stage.acted.act = lambda version, _: "ice" if version == "1.1" else "ok"
-    return stage
+    yield stage
+    workshop().close()
 
 
 @pytest.fixture
