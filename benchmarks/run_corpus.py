@@ -61,6 +61,22 @@ FOLLOWED: tuple[tuple[str, str, str, str, str], ...] = (
         "verdict_compiler_crash_exit", "*", "3.[89].*", "uninitialised",
         "true: from 3.8.0 on LLVM reports the constraint, and Triton goes on without the code",
     ),
+    (
+        "mamba3_siso_fwd", "sm_[91]*", "3.[567].*", "wrong_result",
+        "true: a bulk store, then a bulk load of the same memory (docs/wrong-code.md)",
+    ),
+    (
+        "two_dots", "sm_100a", "3.[5678].*", "wrong_result",
+        "true: a repro of triton-lang/triton#10821 (docs/wrong-code.md)",
+    ),
+    (
+        "scaled_values", "sm_100a", "*", "wrong_result",
+        "true: open in the newest Triton (reports/running-state)",
+    ),
+    (
+        "verdict_trap_stub*", "*", "*", "launch_failed",
+        "true: Triton lowers the kernel to a trap, as `triage compile` says",
+    ),
 )  # fmt: skip
 """Patterns of kernel, target, Triton and verdict, and what an alarm came to in the end."""
 
@@ -156,8 +172,8 @@ def execute(path: Path, selections: Sequence[Selection]) -> dict[str, Row]:
     )
     for one in selections:
         name = one.repro.name
-        if name not in found:
-            said = [each for each in failures if name in each] or ["it has no such config"]
+        said = [each for each in failures if name in each]
+        if name not in found and said:
             place = {"target": str(one.targets[0]), "triton": one.compilers[0].version}
             keep({"kernel": name, **place, "run": "not_run", "run_reason": said[0]})
     return found

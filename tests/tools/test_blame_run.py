@@ -20,12 +20,12 @@ def blame(triage: Triage, *words: str, code: int = 0) -> Any:
 
 
 def test_a_fault_with_every_triton_is_the_kernels(module_triage: Triage) -> None:
-    words = [*REACHING, "--triton", "3.6.0", "--triton", "3.9.0", "--config", "BLOCK=64"]
+    words = [*REACHING, "--triton", "3.6.0", "--triton", "3.8.0", "--config", "BLOCK=64"]
     found = blame(module_triage, *words, "--config", "num_warps=1")
     assert (found["blame"], found["ground"]) == ("kernel", "every_toolchain")
     assert found["verdict"] == "memory_fault"
     grid = {(each["triton"], each["ptxas"], each["verdict"]) for each in found["grid"]}
-    assert grid == {(v, "emulator", "memory_fault") for v in ("3.6.0", "3.9.0")}
+    assert grid == {(v, "emulator", "memory_fault") for v in ("3.6.0", "3.8.0")}
     targets = {each["probe"] for each in found["probes"] if each["probe"].startswith("sm_")}
     assert {"sm_90a", "sm_100a"} <= targets
     assert all(each["verdict"] == "memory_fault" for each in found["probes"])

@@ -35,7 +35,7 @@ def allocate_buffers(
     for buffer, address in zip(launch["buffers"], addresses):  # noqa: B905
         size = buffer["size"]
         gpu.fill(address, guard, size + 2 * GUARD)
-        if not buffer.get("file"):
+        if not buffer.get("file") or not size:
             continue
         data = pack.blob(buffer["file"])
         if len(data) > size or not data:

@@ -242,3 +242,15 @@ def test_of_a_large_grid_a_sample_is_run(
     assert np.flatnonzero(result.allocations[0].data.view("u4")).tolist() == list(ran)
     assert (result.ctas, result.ctas_of) == (len(ran), grid)
     assert result.is_sample == (most < grid)
+
+
+def test_an_address_of_32_bits_is_a_sum_of_32_bits() -> None:
+    """LLVM folds `buffer[i - 3]` to a register below zero and an offset."""
+    ptx = kernel(
+        ".local .align 16 .b8 buffer[64];\n"
+        "mov.u32 %r1, buffer; sub.u32 %r1, %r1, 12; st.local.u32 [%r1+16], 7;\n"
+        "ld.local.u32 %r2, [buffer+4]; ld.local.u32 %r3, [%r1+16]; add.u32 %r2, %r2, %r3;\n"
+        f"{PLACE} st.global.u32 [%rd1], %r2;", 1,
+    )  # fmt: skip
+    assert outcome(ptx, np.zeros(32, "u4")).faults == ()
+    assert (execute(ptx, np.zeros(32, "u4"))[0] == 14).all()

@@ -54,7 +54,7 @@ def write_pack(
     **changes: object,
 ) -> Path:
     """A pack whose "cubins" say what the fake driver does with them."""
-    blobs = {sha256(data): data for data in (OUT.tobytes(), IN.tobytes())}
+    blobs = {sha256(data): data for data in (OUT.tobytes(), IN.tobytes(), b"")}
     cases = []
     for text in texts:
         cubin = text.encode() + b"\0"
@@ -230,6 +230,14 @@ def test_memory_that_is_not_there_is_refused(run: Run) -> None:
     lines = run("add 1", buffers=launch()["buffers"] + huge)
     [refused] = runs_of(lines, 0)
     assert (refused["call"], refused["name"]) == ("cuMemAlloc_v2", "CUDA_ERROR_OUT_OF_MEMORY")
+
+
+@pytest.mark.parametrize("digest", [None, "windows", "whole"])
+def test_a_tensor_without_elements_is_a_buffer_too(run: Run, digest: str | None) -> None:
+    none = [{"name": "b", "file": sha256(b""), "size": 0}]
+    lines = run("add 1", buffers=launch()["buffers"] + none, digest=digest)
+    assert [each["buffers"][2] for each in runs_of(lines, 0)] == [sha256(b"")] * 2
+    assert runs_of(lines, 0)[0]["guards"] == []
 
 
 def test_what_is_written_beside_a_buffer_is_told(run: Run) -> None:
