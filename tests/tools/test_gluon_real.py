@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from conftest import Triage
 
@@ -68,3 +69,20 @@ def test_its_ttgir_is_reduced(module_triage: Triage) -> None:
     done = module_triage("minimize", *words, "--while", "n_regs>=32", "--out", "smaller")
     assert done.returncode == 0, done.stderr
     assert "ttg." in (module_triage.folder / "smaller" / "min.ttgir").read_text()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "sm"),
+    [
+        ("copy_pipeline", "sm_80"),
+        pytest.param("wgmma_matmul", "sm_90a", marks=pytest.mark.long),
+        pytest.param("tcgen05_matmul", "sm_100a", marks=pytest.mark.long),
+    ],
+)
+def test_what_is_never_interpreted_is_executed(triage: Triage, kernel: str, sm: str) -> None:
+    """`TRITON_INTERPRET` means nothing to Gluon: its launches are handed over all the same."""
+    done = triage("run", "--kernel", f"gluon_{kernel}", "--sm", sm, "--triton", "3.8.0", "--json")
+    assert done.returncode == 0, done.stderr
+    [row] = msgspec.json.decode(done.stdout)["runs"]
+    assert (row["run"], row["target"]) == ("right", sm)
+    assert row["instructions_run"] > 100_000

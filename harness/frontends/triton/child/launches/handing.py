@@ -15,7 +15,6 @@ Every interpretation happens in a fork: one that reads outside its tensors takes
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import sys
 import time
@@ -23,11 +22,12 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from json import dumps, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import GridExecutor
+from triton.runtime.jit import JITFunction
 
 from harness.children.confine import settle
 from harness.children.launch_code import describe_error, run_launch, stand_aside
@@ -36,7 +36,6 @@ from harness.children.supervisor import split, wait_until
 from harness.frontends.triton.child.bfloat16 import mend_bfloat16
 from harness.frontends.triton.child.compare_configs import SEED
 from harness.frontends.triton.child.describing import (
-    by_name,
     config_of,
     describe_arguments,
     grid_dims,
@@ -50,6 +49,7 @@ from harness.frontends.triton.child.injected_configs import (
     injected_options,
 )
 from harness.frontends.triton.child.inline_assembly import mend_inline_assembly
+from harness.frontends.triton.child.launches.kernels import CompiledLaunch, GivenKernel
 from harness.frontends.triton.child.launches.snapshots import Snapshots
 from harness.frontends.triton.child.pretend_driver import pretend_triton
 
@@ -59,42 +59,6 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _POLL_SECONDS = 0.02
-
-
-class _Parameter(NamedTuple):
-    """As Triton has it of a compiled function."""
-
-    name: str
-    default: Any
-    is_constexpr: bool
-
-
-@dataclass
-class _Kernel:
-    """A kernel that the interpreter is about to run, with what a compiled one would say."""
-
-    fn: Any
-    arg_names: list[str]
-    params: list[_Parameter]
-
-    @classmethod
-    def of(cls, executor: Any) -> _Kernel:
-        """The kernel of the interpreter's launch."""
-        found = inspect.signature(executor.fn).parameters.values()
-        params = [
-            _Parameter(each.name, each.default, each.name in executor.constexprs) for each in found
-        ]
-        return cls(executor.fn, [each.name for each in found], params)
-
-    @property
-    def name(self) -> str:
-        """Of its function."""
-        return str(self.fn.__name__)
-
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """What it is given for each of its parameters, in their order."""
-        given = {**by_name(self.arg_names, args), **kwargs}
-        return {each.name: given.get(each.name, each.default) for each in self.params}
 
 
 @dataclass
@@ -146,7 +110,7 @@ class Handing:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Replace Triton's two ends for the time of the `with` block."""
-        tune, execute = Autotuner.run, GridExecutor.__call__
+        tune, execute, compiled = Autotuner.run, GridExecutor.__call__, JITFunction.run
         handing = self
 
         def tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -155,12 +119,16 @@ class Handing:
         def launched(executor: Any, *args: Any, **kwargs: Any) -> None:
             handing._launched(executor, args, kwargs)
 
+        def ran(function: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+            if not warmup:
+                handing._launched(CompiledLaunch.of(function, grid), args, kwargs)
+
         self._interpret = execute
-        Autotuner.run, GridExecutor.__call__ = tuned, launched
+        Autotuner.run, GridExecutor.__call__, JITFunction.run = tuned, launched, ran
         try:
             yield
         finally:
-            Autotuner.run, GridExecutor.__call__ = tune, execute
+            Autotuner.run, GridExecutor.__call__, JITFunction.run = tune, execute, compiled
 
     def _tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note what every config would be launched with; then launch the one that is asked for."""
@@ -190,7 +158,7 @@ class Handing:
             self._follow = None
 
     def _launched(self, executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        kernel = _Kernel.of(executor)
+        kernel = GivenKernel.of(executor)
         if self._listing is not None:
             self._noted.append(self._variant(kernel, executor.grid, args, kwargs, self._listing))
             return
@@ -208,7 +176,7 @@ class Handing:
 
     def _variant(
         self,
-        kernel: _Kernel,
+        kernel: GivenKernel,
         grid: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -245,7 +213,7 @@ class Handing:
     def _complete(
         self,
         launch: _Launch,
-        kernel: _Kernel,
+        kernel: GivenKernel,
         executor: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -278,6 +246,8 @@ class Handing:
     ) -> NoReturn:
         """Interpret a launch in this fork, on its own copy of all tensors."""
         try:
+            if isinstance(executor, CompiledLaunch):
+                raise TypeError(f"Triton's interpreter does not take {executor.fn.__name__}")
             # The interpreter works on plain CPU tensors, and knows it.
             with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
                 self._interpret(executor, *args, **kwargs)
