@@ -298,7 +298,7 @@ class Binder:
             return lambda registers: registers[slot].astype(np.int64)
         # An address of 32 bits is a sum of 32 bits: LLVM folds indices that begin below zero.
         more = np.uint32(offset % (1 << 32))
-        return lambda registers: (registers[slot].view(np.uint32) + more).astype(np.int64)
+        return lambda registers: (registers[slot].astype(np.uint32) + more).astype(np.int64)
 
     def guarded(self, step: Step) -> Step:
         """The step under the line's guard."""
