@@ -12,7 +12,7 @@ from harness.values.verdict import Stage, Verdict, VerdictKind
 if TYPE_CHECKING:
     from harness.values.outcome import ProcessEnd
 
-__all__ = ["after", "death_signal", "failed", "stopped"]
+__all__ = ["after", "death_signal", "died", "failed", "stopped"]
 
 # Signals by which a program dies of its own doing. The others come from somebody else: SIGKILL
 # most often from the system, for lack of memory.
@@ -92,3 +92,14 @@ def death_signal(end: ProcessEnd) -> int | None:
 def after(said: str) -> str:
     """What was said, as the end of a sentence."""
     return f": {said}" if said else ""
+
+
+def died(end: ProcessEnd, stage: Stage, who: str, said: str, *, log: str = "") -> Verdict:
+    """The verdict on a compiler that left no result and no error; `said` are its last words."""
+    number = death_signal(end)
+    if number is None:
+        reason = f"{who} ended with {end.words} in stage {stage.value} and left no result"
+        return Verdict(kind=VerdictKind.INFRA, reason=reason + after(said), stage=stage)
+    reason = f"{who} {end.words} in stage {stage.value}" + (after(said) or ", saying nothing")
+    message = f"{signal_name(number)}: {said}"
+    return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=message, log=log)

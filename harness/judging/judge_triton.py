@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.judging.failures import after, death_signal, failed, stopped
+from harness.judging.failures import after, death_signal, died, failed, stopped
 from harness.judging.messages import (
     GLUON_OTHER_RELEASE,
     LLVM_FATAL,
@@ -28,7 +28,6 @@ from harness.judging.messages import (
     llvm_error,
 )
 from harness.judging.signature import failing_pass
-from harness.values.outcome import signal_name
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -62,16 +61,7 @@ def judge_lowering(lowering: Lowering) -> Verdict:
             message=said,
             log=lowering.log,
         )
-    if number is None:
-        reason = f"Triton ended with {ended} in stage {stage.value} and left no result"
-        return Verdict(kind=VerdictKind.INFRA, reason=reason + after(said), stage=stage)
-    return failed(
-        VerdictKind.COMPILER_CRASH,
-        stage,
-        f"Triton {ended} in stage {stage.value}" + (after(said) or ", saying nothing"),
-        message=f"{signal_name(number)}: {said}",
-        log=lowering.log,
-    )
+    return died(lowering.end, stage, "Triton", said, log=lowering.log)
 
 
 def _unsupported(stage: Stage, said: str) -> Verdict:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from harness.judging.failures import after, death_signal, failed, stopped
-from harness.values.outcome import signal_name
+from harness.judging.failures import died, failed, stopped
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -56,14 +55,8 @@ def judge_cutedsl(lowering: Lowering) -> Verdict:
     if lowering.error is not None:
         return _judge_raised(lowering.error, stage)
     lines = [line.strip() for line in lowering.log.splitlines() if line.strip()]
-    said, ended = (lines[-1][:500] if lines else ""), lowering.end.words
-    number = death_signal(lowering.end)
-    if number is None:
-        reason = f"CuTe DSL ended with {ended} in stage {stage.value} and left no result"
-        return Verdict(kind=VerdictKind.INFRA, reason=reason + after(said), stage=stage)
-    reason = f"CuTe DSL {ended} in stage {stage.value}" + (after(said) or ", saying nothing")
-    message = f"{signal_name(number)}: {said}"
-    return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=message)
+    said = lines[-1][:500] if lines else ""
+    return died(lowering.end, stage, "CuTe DSL", said)
 
 
 def _judge_raised(error: RaisedError, stage: Stage) -> Verdict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from harness.judging.failures import after, death_signal, failed, stopped
+from harness.judging.failures import after, death_signal, died, failed, stopped
 from harness.judging.judge_ptxas import judge_assembly
 from harness.ptxas.log import parse_ptxas_log
 from harness.values.outcome import Assembly, ProcessEnd, signal_name
@@ -56,14 +56,8 @@ def judge_cutile(lowering: Lowering) -> Verdict:
     if lowering.error is not None:
         return _judge_raised(lowering.error, stage)
     lines = [line.strip() for line in lowering.log.splitlines() if line.strip()]
-    said, ended = (lines[-1][:500] if lines else ""), lowering.end.words
-    number = death_signal(lowering.end)
-    if number is None:
-        reason = f"cuTile ended with {ended} in stage {stage.value} and left no result"
-        return Verdict(kind=VerdictKind.INFRA, reason=reason + after(said), stage=stage)
-    reason = f"cuTile {ended} in stage {stage.value}" + (after(said) or ", saying nothing")
-    message = f"{signal_name(number)}: {said}"
-    return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=message)
+    said = lines[-1][:500] if lines else ""
+    return died(lowering.end, stage, "cuTile", said)
 
 
 def _judge_raised(error: RaisedError, stage: Stage) -> Verdict:

@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from harness.frontends.cuda.nvcc import judge_nvcc
-from harness.judging.failures import after, death_signal, failed, stopped
-from harness.values.outcome import signal_name
+from harness.judging.failures import died, failed, stopped
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -48,14 +47,8 @@ def judge_tilelang(lowering: Lowering) -> Verdict:
         return verdict
     if lowering.error is not None:
         return _judge_raised(lowering.error, stage)
-    said, ended = _last_words(lowering.log), lowering.end.words
-    number = death_signal(lowering.end)
-    if number is None:
-        reason = f"TileLang ended with {ended} in stage {stage.value} and left no result"
-        return Verdict(kind=VerdictKind.INFRA, reason=reason + after(said), stage=stage)
-    reason = f"TileLang {ended} in stage {stage.value}" + (after(said) or ", saying nothing")
-    message = f"{signal_name(number)}: {said}"
-    return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=message)
+    said = _last_words(lowering.log)
+    return died(lowering.end, stage, "TileLang", said)
 
 
 def _judge_raised(error: RaisedError, stage: Stage) -> Verdict:
