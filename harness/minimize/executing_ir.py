@@ -30,7 +30,7 @@ from harness.minimize.ttgir.run import IrText, ir_driver, ir_texts, size_of_modu
 from harness.runs.ptx_launch import LAUNCH_INPUTS
 from harness.runs.same_inputs import SameInputs
 from harness.values.errors import TriageError
-from harness.values.run import RunVerdict
+from harness.values.run import RunRow, RunVerdict
 from harness.values.verdict import Stage
 
 __all__ = ["IrForm", "minimize_executed_ir"]
@@ -87,7 +87,7 @@ async def minimize_executed_ir(
     for ir in await ir_texts(bench, cell):
         reducing.watch.stage(f"executing what the {ir.role} becomes")
         oracle, row = await oracle_of(bench, cell, same, IrForm.of(ir))
-        held = await _held_to(reducing, same, oracle, ir) if _is_compared(row.run) else oracle
+        held = await _held_to(reducing, same, oracle, ir, row) if _is_compared(row.run) else oracle
         if isinstance(held, str):
             seen.append(f"the {ir.role}: {held}")
             continue
@@ -122,12 +122,14 @@ def _is_compared(verdict: RunVerdict) -> bool:
 
 
 async def _held_to(
-    reducing: Reducing, same: SameInputs, oracle: ExecutedOracle, ir: IrText
+    reducing: Reducing, same: SameInputs, oracle: ExecutedOracle, ir: IrText, row: RunRow
 ) -> ExecutedOracle | str:
     """The oracle that compares with the first place where this IR is right; else why none does."""
     cell = oracle.cell
     assert cell.record is not None
-    trusted = (await same.trusted(cell, oracle.variant)).trusted
+    assert row.ptx_sha256 is not None, "it was executed"
+    ptx = reducing.bench.store.artifacts.get(row.ptx_sha256).decode(errors="replace")
+    trusted = (await same.trusted(cell, oracle.variant, ptx)).trusted
     plain = replace(oracle, trusted=trusted)
     alone = await plain.react(ir.text, cell.compiler)
     if alone.verdict.value != RunVerdict.WRONG_RESULT.value:

@@ -120,8 +120,8 @@ async def executed_case(bench: Workbench, cell: PlannedCell, same: SameInputs) -
     except NotRunError as error:
         raise UsageError(str(error)) from error
     kept = await emulate(bench, emulation)
-    found = await same.trusted(cell, variant)
     text = bench.store.artifacts.get(emulation.ptx).decode(errors="replace")
+    found = await same.trusted(cell, variant, text)
     runs = kept.value.runs
     if any(ran.is_sample for ran in runs):
         raise UsageError("only some programs of its grid are executed: --set a smaller launch")

@@ -21,6 +21,7 @@ __all__ = [
     "PtxFacts",
     "blank_opaque",
     "body_sha256",
+    "instructions_sha256",
     "opcodes",
     "read_ptx",
     "retarget",
@@ -41,6 +42,7 @@ _TARGET = re.compile(r"\s*\.target\s+([A-Za-z]\w{0,31})")
 _TOP_LEVEL = re.compile(r"\.entry\s+([A-Za-z_$%][A-Za-z0-9_$]*)|\{|;")
 _BRACES = re.compile(r"\{+|\}+")
 _REQNTID = re.compile(r"\.reqntid\s+([0-9]{1,9})(?:\s*,\s*([0-9]{1,9}))?(?:\s*,\s*([0-9]{1,9}))?")
+_REGISTERS = re.compile(r"\.(?:maxnreg|minnctapersm)\s+[0-9]{1,9}\s*")
 _LAST_NUMBER = re.compile(r",\s*([0-9]{1,9})\s*\Z")
 _LOC = re.compile(
     r"\.loc\s+[0-9]+\s+[0-9]+\s+[0-9]+"
@@ -317,6 +319,19 @@ def body_sha256(text: str) -> str:
     body = without_debug(text)
     version = _VERSION.match(body)
     body = body[version.end() :] if version else body
+    return hashlib.sha256(body.encode(errors="backslashreplace")).hexdigest()
+
+
+def instructions_sha256(text: str) -> str:
+    """Hash of what is executed: as `body_sha256`, without the target and the hints for registers.
+
+    Executed on the same inputs, two texts with equal hashes do the same.
+    """
+    body = without_debug(text)
+    for header in (_VERSION, _TARGET):
+        found = header.match(body)
+        body = body[found.end() :] if found else body
+    body = _REGISTERS.sub("", body)
     return hashlib.sha256(body.encode(errors="backslashreplace")).hexdigest()
 
 

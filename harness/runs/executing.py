@@ -168,7 +168,7 @@ async def _evidence(how: Execution, cell: PlannedCell, given: _Given, trail: _Tr
     assert cell.record is not None
     found = Found()
     if not problem and not any(each.not_run or each.faults for each in trail.runs):
-        found = await given.references.of(cell.cell.target, cell.record, variant)
+        found = await given.references.of(cell.cell.target, cell.record, variant, ptx)
     evidence = run_evidence(bench.store.artifacts.get, variant, trail.runs, found, ptx, problem)
     if how.follow:
         target, record = cell.cell.target, cell.record

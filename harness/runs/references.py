@@ -3,7 +3,8 @@
 First what the author of the repro says (`reference:`). Next, the kernel itself is the best judge of
 its configs: without pipelining, on a target without
 asynchronous engines, most of what compilers get wrong has no place to be; where other Tritons
-agree that it is wrong even so, they count. Next comes Triton's interpreter.
+agree that it is wrong even so, they count. Next comes Triton's interpreter. What executes the
+cell's own instructions is no reference: it agrees whatever they compute.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from harness.bench.bench import Workbench
 from harness.emulator.values import Budget, Schedule
 from harness.frontends.base import CapturedLaunch, LaunchCode
 from harness.frontends.triton.lower import capture
+from harness.ptx.facts import instructions_sha256
 from harness.runs.emulating import Emulated, Emulation, emulate
 from harness.runs.jobs import RunTrial
 from harness.runs.judging import Trusted
@@ -60,6 +62,16 @@ class Another:
     options: Mapping[str, Scalar] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cell:
+    """What is held to references: a config of a launch, its inputs, and what it executes."""
+
+    target: Target
+    record: LaunchFacts
+    variant: LaunchVariant
+    instructions: str
+
+
 @dataclass(slots=True, kw_only=True)
 class References:
     """Finds what the cells of one launch function and Triton are compared with, on `target`.
@@ -84,11 +96,16 @@ class References:
     )
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def of(self, target: Target, record: LaunchFacts, variant: LaunchVariant) -> Found:
-        """The references for one config of a launch on a target."""
+    async def of(
+        self, target: Target, record: LaunchFacts, variant: LaunchVariant, ptx: str
+    ) -> Found:
+        """The references for one config of a launch on a target, which became this PTX."""
         trusted = await self.author(variant)
-        own, is_clean = await self._plain(self.triton, target, record, variant)
-        others = [(await self._plain(triton, target, record, variant))[0] for triton in self.others]
+        cell = _Cell(
+            target=target, record=record, variant=variant, instructions=instructions_sha256(ptx)
+        )
+        own, is_clean = await self._plain(self.triton, cell)
+        others = [(await self._plain(triton, cell))[0] for triton in self.others]
         if found := prevailing(own, [each for each in others if each]):
             trusted.append(found)
         if variant.interpreted:
@@ -97,19 +114,20 @@ class References:
             trusted.append(Trusted(words=f"the interpreter of {self.triton.name}", buffers=buffers))
         return Found(trusted=tuple(trusted), is_clean=is_clean)
 
-    async def _plain(
-        self, triton: Compiler, target: Target, record: LaunchFacts, variant: LaunchVariant
-    ) -> tuple[Trusted | None, bool]:
-        """What the plainest config that this Triton can compile leaves; whether garbage shows."""
-        for place, config in self._places(target, record, triton):
-            emulated = await self._emulated(triton, place, record, config, variant)
+    async def _plain(self, triton: Compiler, cell: _Cell) -> tuple[Trusted | None, bool]:
+        """What the plainest config that comes to other instructions than the cell leaves.
+
+        And whether no garbage shows in it.
+        """
+        for place, config in self._places(cell.target, cell.record, triton):
+            emulated = await self._emulated(triton, place, config, cell)
             if emulated is None:
                 continue
             first, second = emulated.runs
             if first.buffers != second.buffers:
                 return None, False
             buffers = tuple(map(self.bench.store.artifacts.get, first.buffers))
-            words = _words(place, config, record, triton)
+            words = _words(place, config, cell.record, triton)
             return Trusted(words=words, buffers=buffers, is_emulated=True), True
         return None, True
 
@@ -180,20 +198,25 @@ class References:
         self,
         triton: Compiler,
         target: Target,
-        record: LaunchFacts,
         config: dict[str, Scalar],
-        variant: LaunchVariant,
+        cell: _Cell,
     ) -> Emulated | None:
-        """What a config leaves on a target; None where it cannot be compiled or executed there."""
-        captured = await self._capture(triton, target, record.kernel)
+        """What a config leaves on a target, if it is no other name for what the cell executes.
+
+        None, too, where it cannot be compiled or executed there.
+        """
+        captured = await self._capture(triton, target, cell.record.kernel)
         if captured is None:
             return None
-        like = records_like(captured.capture.value.records, record, config)
+        like = records_like(captured.capture.value.records, cell.record, config)
         if like is None:
             return None
         try:
             lowering = await lower_record(self.bench, captured, like)
-            wanted = emulation_of(self.bench, lowering, variant, _TRIALS, self.budget)
+            wanted = emulation_of(self.bench, lowering, cell.variant, _TRIALS, self.budget)
+            ptx = self.bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
+            if instructions_sha256(ptx) == cell.instructions:
+                return None
             emulated = (await emulate(self.bench, wanted)).value
         except (NotRunError, TriageError):
             return None

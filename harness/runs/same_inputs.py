@@ -106,15 +106,15 @@ class SameInputs:
         """What the repro's own reference says of a launch, if it has one."""
         return await (await self._recorded()).references.author(variant)
 
-    async def trusted(self, cell: PlannedCell, variant: LaunchVariant) -> Found:
-        """What a cell is compared with.
+    async def trusted(self, cell: PlannedCell, variant: LaunchVariant, ptx: str) -> Found:
+        """What a cell that became this PTX is compared with.
 
         Raises:
             TriageError: the launch code cannot be run with values.
         """
         assert cell.record is not None, "only a launch is executed"
         references = await self._references_of(cell)
-        return await references.of(cell.cell.target, cell.record, variant)
+        return await references.of(cell.cell.target, cell.record, variant, ptx)
 
     async def _references_of(self, cell: PlannedCell) -> References:
         held = await self._recorded()

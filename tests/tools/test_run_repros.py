@@ -97,7 +97,8 @@ def test_the_authors_reference_counts_before_all_others(module_triage: Triage) -
     # One that raises says nothing: the next in the order is asked.
     row, said = referring_to("failing", code=0)
     assert "failing raised RuntimeError: no idea" in said
-    assert row["reference"] == f"num_stages=1 on sm_80 with Triton {row['triton']}, emulated"
+    says = f"num_stages=1, num_warps=2 on sm_80 with Triton {row['triton']}, emulated"
+    assert row["reference"] == says
 
 
 def test_a_repro_of_ptx_brings_its_inputs(triage: Triage) -> None:

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scaling import assert_linear
 
-from harness.ptx.facts import PtxError, body_sha256, opcodes, read_ptx, retarget, writes_outside
+from harness.ptx.facts import (
+    PtxError,
+    body_sha256,
+    instructions_sha256,
+    opcodes,
+    read_ptx,
+    retarget,
+    writes_outside,
+)
 
 HEAD = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 KERNEL = HEAD + (
@@ -214,6 +222,25 @@ def test_debug_information_paths_and_version_do_not_count() -> None:
 )
 def test_code_counts(old: str, new: str) -> None:
     assert body_sha256(KERNEL.replace(old, new)) != body_sha256(KERNEL)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_same"),
+    [
+        ("8.8", "9.1", True),
+        ("sm_100a", "sm_80", True),
+        (".reqntid", ".maxnreg 128\n.reqntid", True),
+        (".reqntid", ".minnctapersm 1 .reqntid", True),
+        ("128, 2", "128, 4", False),
+        ("%r1, %r2", "%r2, %r1", False),
+    ],
+)
+def test_what_is_executed_is_neither_target_nor_registers(
+    old: str, new: str, is_same: bool
+) -> None:
+    other = KERNEL.replace(old, new)
+    assert other != KERNEL
+    assert (instructions_sha256(other) == instructions_sha256(KERNEL)) is is_same
 
 
 def test_a_line_table_on_one_line_hides_no_code() -> None:
