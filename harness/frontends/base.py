@@ -60,9 +60,9 @@ class LaunchCode:
     bare: tuple[Path, ...]
     identity: Mapping[str, object]
     beside: tuple[Path, ...] = ()
-    injected: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
+    injected: Mapping[str, Sequence[Mapping[str, Scalar]]] = field(default_factory=dict)
 
-    def with_configs(self, kernel: str, configs: Sequence[Mapping[str, object]]) -> LaunchCode:
+    def with_configs(self, kernel: str, configs: Sequence[Mapping[str, Scalar]]) -> LaunchCode:
         """The same launch with these configs of a kernel (a name or pattern) in place of its own.
 
         A kernel without a tuner is launched with the options among them too.

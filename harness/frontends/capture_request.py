@@ -12,6 +12,7 @@ from harness.processes.confinement import is_confined
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from harness.values.kernel import Scalar
     from harness.values.limits import Limits
 
 __all__ = ["CaptureRequest"]
@@ -35,7 +36,7 @@ class CaptureRequest:
     paths: tuple[Path, ...] = ()
     bare: tuple[Path, ...] = ()
     beside: tuple[Path, ...] = ()
-    injected: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
+    injected: Mapping[str, Sequence[Mapping[str, Scalar]]] = field(default_factory=dict)
     settings: Mapping[str, object] = field(default_factory=dict)
 
     def message(self) -> dict[str, Any]:

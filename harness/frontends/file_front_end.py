@@ -1,6 +1,6 @@
 """What is alike for languages whose kernels are read from a file, in this process.
 
-There is no launch code, no environment and no child: a front end of theirs is a subclass that reads
+There is no launch code and no child that stays: a front end of theirs is a subclass that reads
 files, says what its cells are, and lowers.
 """
 
@@ -8,23 +8,82 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.bench.bench import Kept
+from harness.frontends.base import CapturedLaunch, LaunchCode
 from harness.frontends.ptxas_back_end import PTXAS_BACK_END
 from harness.packages.versions import select
+from harness.values.kernel import LaunchSpec, Repro
+from harness.values.outcome import Capture, LaunchFacts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
     from packaging.version import Version
 
     from harness.bench.bench import Sessions, Workbench
     from harness.frontends.back_end import BackEnd
-    from harness.frontends.base import Adapt, CapturedLaunch, Plan, PlannedLaunch, Selection
+    from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
     from harness.frontends.source_form import FileForm
     from harness.processes.hub import Hub
     from harness.values.environment import Environment
-    from harness.values.outcome import LaunchFacts
+    from harness.values.kernel import Scalar
     from harness.values.target import Target
     from harness.values.toolchain import Assembler, Compiler
 
-__all__ = ["FileFrontEnd"]
+__all__ = ["FileFrontEnd", "captured_file", "injected_configs", "launch_of_file", "repro_of_file"]
+
+
+def repro_of_file(
+    kind: str, path: Path, kernel: str | None, *, name: str | None = None, launch: str = "file"
+) -> Repro:
+    """A file as a repro with one launch, the file itself; without a `name`, its path is one."""
+    return Repro(
+        name=name or str(path),
+        kernel=kernel,
+        folder=path.parent,
+        file=path,
+        launches=(LaunchSpec(name=launch, function=None, file=path),),
+        compiler=kind,
+    )
+
+
+def injected_configs(file: Path, adapt: Adapt | None) -> dict[str, list[dict[str, Scalar]]]:
+    """The configs that take the place of a file's own, by kernel: empty where none do."""
+    if adapt is None:
+        return {}
+    code = LaunchCode(
+        file=file, function=None, overrides={}, paths=(), bare=(), identity={"file": str(file)}
+    )
+    found = adapt(code).injected
+    return {name: [dict(config) for config in configs] for name, configs in found.items()}
+
+
+def launch_of_file(key: str, kernel: str, config: Mapping[str, Scalar], file: Path) -> LaunchFacts:
+    """A kernel of a file with one of its configs: it is launched with nothing that is known."""
+    return LaunchFacts(
+        key=key,
+        kernel=kernel,
+        config=dict(config),
+        autotuned=bool(config),
+        arguments=[],
+        grid=None,
+        file=str(file),
+    )
+
+
+def captured_file(
+    compiler: Compiler,
+    request: object,
+    records: Sequence[LaunchFacts],
+    *,
+    key: str,
+    ptxas: str = "",
+) -> CapturedLaunch:
+    """The launches of a file, as if they were captured; `ptxas` is the one of the compiler."""
+    capture = Capture(records=list(records), pruned={}, ptxas=ptxas, triton="")
+    kept = Kept(value=capture, key=key, artifacts={}, cached=True)
+    return CapturedLaunch(capture=kept, compiler=compiler, request=request)
 
 
 class _NoSessions:
@@ -65,8 +124,8 @@ class FileFrontEnd:
         launch: PlannedLaunch,
         *,
         adapt: Adapt | None = None,
-    ) -> Plan:
-        """As the protocol has it; nothing has to be stored for it."""
+    ) -> Plan | None:
+        """As the protocol has it; `plan` of this class asks for a plan without a compilation."""
         raise NotImplementedError
 
     def back_end(self, target: Target) -> BackEnd:  # noqa: ARG002
@@ -109,7 +168,9 @@ class FileFrontEnd:
         adapt: Adapt | None = None,
     ) -> Plan:
         """As the protocol has it."""
-        return self.stored_plan(bench, selection, target, compiler, launch, adapt=adapt)
+        plan = self.stored_plan(bench, selection, target, compiler, launch, adapt=adapt)
+        assert plan is not None
+        return plan
 
     async def failing_pass(
         self,

@@ -15,22 +15,28 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
-from harness.bench.bench import Kept, content_key
-from harness.frontends.base import CapturedLaunch, LaunchCode
-from harness.frontends.file_front_end import FileFrontEnd
+from harness.bench.bench import content_key
+from harness.frontends.file_front_end import (
+    FileFrontEnd,
+    captured_file,
+    injected_configs,
+    launch_of_file,
+    repro_of_file,
+)
 from harness.frontends.planning import cells_of
 from harness.frontends.readings import Promises, read_stored
 from harness.judging.failures import failed
 from harness.values.errors import UsageError
-from harness.values.kernel import Config, LaunchSpec, Repro
-from harness.values.outcome import Capture, LaunchFacts, Lowering, ProcessEnd, RaisedError
+from harness.values.outcome import Lowering, ProcessEnd, RaisedError
 from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
-    from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
+    from harness.bench.bench import Kept, Workbench
+    from harness.frontends.base import Adapt, CapturedLaunch, Plan, PlannedLaunch, Selection
     from harness.frontends.readings import PtxReading
+    from harness.values.kernel import Config, Repro
+    from harness.values.outcome import LaunchFacts
     from harness.values.target import Target
     from harness.values.toolchain import Assembler
 
@@ -51,15 +57,7 @@ class Toy(FileFrontEnd):
         name, _ = self._read(path)
         if kernel not in (None, name):
             raise UsageError(f"{path}: it holds the {self.names_by} {name!r}, not {kernel!r}")
-        launch = LaunchSpec(name=self.kind, function=None, file=path)
-        return Repro(
-            name=str(path),
-            kernel=name,
-            folder=path.parent,
-            file=path,
-            launches=(launch,),
-            compiler=self.kind,
-        )
+        return repro_of_file(self.kind, path, name, launch=self.kind)
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
         return [Version(version) for version in self.versions]
@@ -80,28 +78,14 @@ class Toy(FileFrontEnd):
         adapt: Adapt | None = None,
     ) -> Plan:
         file = selection.repro.file
-        code = LaunchCode(
-            file=file, function=None, overrides={}, paths=(), bare=(), identity={"file": file.name}
-        )
         name, configs = self._read(file)
-        injected = (adapt(code) if adapt else code).injected
-        configs = [dict(config) for config in injected.get(name, configs)]
+        text = file.read_text()
         records = [
-            LaunchFacts(
-                key=content_key(file=file.read_text(), config=config),
-                kernel=name,
-                config=config,
-                autotuned=True,
-                arguments=[],
-                grid=[1],
-                file=str(file),
-            )
-            for config in configs
+            launch_of_file(content_key(file=text, config=config), name, config, file)
+            for config in injected_configs(file, adapt).get(name, configs)
         ]
-        capture = Capture(records=records, pruned={}, ptxas="", triton="")
-        key = content_key(file=file.read_text(), toy=compiler.version)
-        kept = Kept(value=capture, key=key, artifacts={}, cached=True)
-        captured = CapturedLaunch(capture=kept, compiler=compiler, request=target)
+        key = content_key(file=text, toy=compiler.version)
+        captured = captured_file(compiler, target, records, key=key)
         return cells_of(selection, target, launch, captured, is_own=adapt is None)
 
     async def lower(

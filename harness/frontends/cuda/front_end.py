@@ -10,8 +10,7 @@ import asyncio
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from harness.bench.bench import Kept, content_key
-from harness.frontends.base import CapturedLaunch, LaunchCode
+from harness.bench.bench import content_key
 from harness.frontends.cuda.drivers import NVCC_DRIVER, NVRTC_DRIVER, CudaDriver, defines
 from harness.frontends.cuda.nvcc import tool_of
 from harness.frontends.cuda.source import (
@@ -21,6 +20,13 @@ from harness.frontends.cuda.source import (
     display_name,
     kernels_in,
     read_source,
+)
+from harness.frontends.file_front_end import (
+    FileFrontEnd,
+    captured_file,
+    injected_configs,
+    launch_of_file,
+    repro_of_file,
 )
 from harness.frontends.planning import cells_of
 from harness.frontends.ptxas_back_end import BUNDLED_BACK_END
@@ -34,22 +40,26 @@ from harness.toolchains.environments import (
     planned_environment,
 )
 from harness.values.errors import CaptureError
-from harness.values.kernel import LaunchSpec, Repro
-from harness.values.outcome import Capture, LaunchFacts, Lowering
+from harness.values.outcome import LaunchFacts, Lowering
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from packaging.version import Version
 
-    from harness.bench.bench import Sessions, Workbench
+    from harness.bench.bench import Kept, Workbench
     from harness.frontends.back_end import BackEnd
-    from harness.frontends.base import Adapt, FrontEnd, Plan, PlannedLaunch, Selection
+    from harness.frontends.base import (
+        Adapt,
+        CapturedLaunch,
+        FrontEnd,
+        Plan,
+        PlannedLaunch,
+        Selection,
+    )
     from harness.frontends.readings import PtxReading
-    from harness.frontends.source_form import FileForm
-    from harness.processes.hub import Hub
     from harness.values.environment import Environment
-    from harness.values.kernel import Config, Scalar
+    from harness.values.kernel import Config, Repro, Scalar
     from harness.values.target import Target
     from harness.values.toolchain import Assembler, Compiler
     from harness.values.verdict import Verdict
@@ -66,42 +76,19 @@ class _Kernel:
     shared: int | None
 
 
-class _NoSessions:
-    """Each compilation is a process of its own: nothing stays open."""
-
-    async def close(self, key: str) -> None:
-        """Nothing to end."""
-
-
-class _CudaFrontEnd:
+class _CudaFrontEnd(FileFrontEnd):
     back_ends: tuple[BackEnd, ...] = (BUNDLED_BACK_END,)
     suffixes: tuple[str, ...] = (".cu",)
-    modules: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    levels: tuple[str, ...] = ()
-    source_form: FileForm | None = None
-    issue_fields: tuple[str, ...] = ()
-    interprets = False
-    patches = False
 
     def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
         self.kind, self.title = driver.kind, driver.title
         self.stages: tuple[str, ...] = (driver.kind, "ptx")
 
-    def back_end(self, target: Target) -> BackEnd:  # noqa: ARG002
-        return BUNDLED_BACK_END
-
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         configs_of(read_source(path), path)
-        return Repro(
-            name=str(path) if kernel is None else f"{path}::{kernel}",
-            kernel=kernel,
-            folder=path.parent,
-            file=path,
-            launches=(LaunchSpec(name="file", function=None, file=path),),
-            compiler=self.kind,
-        )
+        name = None if kernel is None else f"{path}::{kernel}"
+        return repro_of_file(self.kind, path, kernel, name=name)
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
         return self._driver.available(prereleases=prereleases)
@@ -133,9 +120,6 @@ class _CudaFrontEnd:
     def default(self) -> Compiler:
         here = self.installed()
         return here[-1] if here else self.install(self.available()[-1])
-
-    def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:  # noqa: ARG002
-        return _NoSessions()
 
     async def plan(
         self,
@@ -206,20 +190,6 @@ class _CudaFrontEnd:
         entry = lowering.value.metadata.get("entry")
         return read_stored(bench, ptx, entry=str(entry) if entry else None)
 
-    async def failing_pass(
-        self,
-        bench: Workbench,  # noqa: ARG002
-        launch: CapturedLaunch,  # noqa: ARG002
-        record: LaunchFacts,  # noqa: ARG002
-        *,
-        ptxas: Assembler,  # noqa: ARG002
-        traps: bool,  # noqa: ARG002
-    ) -> str | None:
-        return None
-
-    def built_with(self, compiler: Compiler) -> str | None:  # noqa: ARG002
-        return None
-
     def judge(self, lowering: Lowering) -> Verdict:
         return self._driver.judge(lowering)
 
@@ -237,14 +207,10 @@ class _CudaFrontEnd:
 def _configs(repro: Repro, adapt: Adapt | None) -> list[dict[str, Scalar]]:
     """The configs of a file, or those that take their place."""
     file = repro.file
-    own = configs_of(read_source(file), file)
-    if adapt is None:
-        return own
-    code = LaunchCode(
-        file=file, function=None, overrides={}, paths=(), bare=(), identity={"file": str(file)}
+    injected = injected_configs(file, adapt)
+    return [config for configs in injected.values() for config in configs] or configs_of(
+        read_source(file), file
     )
-    injected = [dict(each) for found in adapt(code).injected.values() for each in found]
-    return injected or own  # type: ignore[return-value]
 
 
 def _planned(
@@ -274,26 +240,15 @@ def _planned(
             known = _Kernel(entry=entry, threads=block.threads or most, shared=block.shared)
             record = content_key(file=kept.key, kernel=name, **asdict(known))
             entries[record] = known
-            records.append(
-                LaunchFacts(
-                    key=record,
-                    kernel=name,
-                    config=config,
-                    autotuned=bool(config),
-                    arguments=[],
-                    grid=None,
-                    file=str(file),
-                )
-            )
+            records.append(launch_of_file(record, name, config, file))
     if not records:
         raise CaptureError(f"{file}: it defines no __global__ function, and instantiates none")
-    ptxas = str(tool_of(compiler, "ptxas"))
-    capture = Capture(records=records, pruned={}, ptxas=ptxas, triton="")
-    key = content_key(lowerings=[each.key for each in done])
-    captured = CapturedLaunch(
-        capture=Kept(value=capture, key=key, artifacts={}, cached=True),
-        compiler=compiler,
-        request=(file, target, entries),
+    captured = captured_file(
+        compiler,
+        (file, target, entries),
+        records,
+        key=content_key(lowerings=[each.key for each in done]),
+        ptxas=str(tool_of(compiler, "ptxas")),
     )
     plan = cells_of(selection, target, launch, captured, is_own=is_own)
     cells = (
