@@ -43,7 +43,7 @@ def _by_version(grid: Grid) -> Iterator[str]:
     for line in grid.by_triton():
         cells = line.all_cells()
         if cells and not any(cell.outcome.moves_a_bound for cell in cells):
-            why = f"{cells[0].verdict}: {cells[0].reason}"
+            why = ": ".join(filter(None, (cells[0].verdict, cells[0].reason)))
             silent.setdefault(why, []).extend(line.tritons)
     for why, tritons in silent.items():
         yield f"Says nothing of it: {compiler_names(grid.title, tritons)} ({why})."

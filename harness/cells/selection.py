@@ -63,6 +63,7 @@ class SelectionOptions:
     freeze_ptx: bool = False
     compiler: Sequence[str] = ()
     assembler: Sequence[str] = ()
+    formal: bool = False
 
 
 def select(options: SelectionOptions) -> Selection:
@@ -145,6 +146,7 @@ def _select(options: SelectionOptions, repro: Repro) -> list[Selection]:
             freeze_ptx=options.freeze_ptx,
             nvdisasm=None,
             is_compiler_named=bool(options.triton or options.compiler),
+            formal=options.formal,
         )
         for back in backs
     ]

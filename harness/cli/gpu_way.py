@@ -14,9 +14,23 @@ from harness.values.errors import UsageError
 if TYPE_CHECKING:
     from harness.gpu.timed_launches import GpuWay
 
-__all__ = ["executed_on", "gpu_way", "gpu_way_options", "is_on_gpu"]
+__all__ = [
+    "executed_on",
+    "formal_option",
+    "gpu_way",
+    "gpu_way_options",
+    "is_executed",
+    "is_on_gpu",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+formal_option = click.option(
+    "--formal",
+    is_flag=True,
+    help="With --run: a race that breaks only the letter of the memory model counts too.",
+)
 
 
 def gpu_way_options(function: F) -> F:
@@ -77,6 +91,18 @@ def is_on_gpu(options: Mapping[str, Any]) -> bool:
     if options["on"] == "emulator":
         raise UsageError("--runner reaches a GPU, and --on emulator: which one is meant?")
     return True
+
+
+def is_executed(options: Mapping[str, Any]) -> bool:
+    """Whether something is executed: `--run`, or an option that implies it.
+
+    Raises:
+        UsageError: options contradict each other.
+    """
+    if options["formal"] and is_on_gpu(options):
+        raise UsageError("--formal is about races, which the emulator sees: leave --on gpu out")
+    named = options["on"] is not None or options["runner"] is not None
+    return bool(options["run"] or options["formal"] or named)
 
 
 def gpu_way(options: Mapping[str, Any]) -> GpuWay | None:

@@ -31,6 +31,7 @@ def selection_words(options: Mapping[str, Any]) -> SelectionOptions:
         set=options["overrides"],
         config=options["config"],
         freeze_ptx=options["freeze_ptx"],
+        formal=options.get("formal", False),
     )
 
 
@@ -49,7 +50,8 @@ def spelled(words: SelectionOptions) -> list[str]:
             found += [name, value]
     found += ["--launch", words.launch] if words.launch else []
     found += ["--config", words.config] if words.config else []
-    return found + (["--freeze-ptx"] if words.freeze_ptx else [])
+    found += ["--freeze-ptx"] if words.freeze_ptx else []
+    return found + (["--formal"] if words.formal else [])
 
 
 def compile_options(options: Mapping[str, Any]) -> CompileOptions:

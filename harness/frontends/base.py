@@ -97,7 +97,8 @@ class Selection:
     """What is to be compiled with what; all `compilers` are of one kind.
 
     None among `ptxas` is the one that each compiler bundles. `is_compiler_named`: the user named
-    the compiler; else it is the repro's, or the installed one.
+    the compiler; else it is the repro's, or the installed one. `formal`: where cells are executed,
+    a race that breaks only the letter of the memory model counts too.
     """
 
     repro: Repro
@@ -110,6 +111,7 @@ class Selection:
     nvdisasm: Tool | None
     notes: tuple[str, ...] = ()
     is_compiler_named: bool = False
+    formal: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,9 +112,8 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
     if verdict is RunVerdict.WRONG_RESULT:
         reducing.watch.stage("looking for a target, or a Triton, with which the same file is right")
         held = await _held_to(reducing, same, oracle, text)
-        if held is None:
-            reason = "it is right for no other target and with no installed Triton: what is right?"
-            return Uninteresting(reason=f"{reducing.subject.row.reason}; {reason}")
+        if isinstance(held, str):
+            return Uninteresting(reason=f"{reducing.subject.row.reason}; {held}")
         oracle = held
     first = await oracle.react(text, cell.compiler)
     if first.verdict.value != verdict.value or first.key is None:
@@ -140,11 +139,12 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
 
 async def _held_to(
     reducing: Reducing, same: SameInputs, oracle: ExecutedOracle, text: str
-) -> ExecutedOracle | None:
+) -> ExecutedOracle | str:
     """The oracle that compares with the first place where the cell is right and the file shows it.
 
-    That is another target, or else another Triton, the newest first.
+    That is another target, or else another Triton, the newest first. Where none does: why.
     """
+    seen: dict[str, list[str]] = {}
     cell, selection = reducing.subject.cell, reducing.selection
     mine = cell.compiler
     tritons = sorted(
@@ -171,7 +171,11 @@ async def _held_to(
         reaction = await held.react(text, mine)
         if reaction.verdict is VerdictKind.WRONG_RESULT:
             return held
-    return None
+        said = f"as one file it gives {reaction.verdict.value}: {reaction.reason}"
+        seen.setdefault(said, []).append(held.words)
+    if not seen:
+        return "it is right for no other target and with no installed Triton: what is right?"
+    return "; ".join(f"held to {', '.join(names)}, {said}" for said, names in seen.items())
 
 
 async def _with_launch(
@@ -199,6 +203,7 @@ async def _with_launch(
             continue
         if isinstance(shown, RunRow):
             words = f"triage run --kernel {LAUNCH_FILE} --sm {found.target} --triton {found.triton}"
+            words += " --formal" if reducing.selection.formal else ""
             return replace(
                 found, run_command=words, run_files=files, shown=shown, is_comparing=compares
             )
@@ -242,7 +247,10 @@ async def _try_launch(
     for name, data in files.items():
         folder.write_bytes(name, data)
     asked = SelectionOptions(
-        kernel=str(folder.path / LAUNCH_FILE), sm=(found.target,), triton=(found.triton or "",)
+        kernel=str(folder.path / LAUNCH_FILE),
+        sm=(found.target,),
+        triton=(found.triton or "",),
+        formal=reducing.selection.formal,
     )
     selection = SameInputs.small(select(asked))
     same = SameInputs(bench=reducing.bench, selection=selection, tell=reducing.watch.tell)

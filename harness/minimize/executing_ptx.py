@@ -62,6 +62,7 @@ class RawCase:
 
     bench: Workbench
     raw: RawLaunch
+    formal: bool = False
     case: ExecutedCase | None = None
     notes: tuple[str, ...] = ()
 
@@ -74,7 +75,8 @@ class RawCase:
         """
         repro = selection.repro
         assert repro.ptx is not None, "it is a file of PTX"
-        return cls(bench=bench, raw=raw_launch(repro.ptx, repro.kernel, inputs, bench.store))
+        raw = raw_launch(repro.ptx, repro.kernel, inputs, bench.store)
+        return cls(bench=bench, raw=raw, formal=selection.formal)
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
         """Execute it and judge it.
@@ -88,7 +90,8 @@ class RawCase:
         emulation, notes = self.raw.prepare(trials, budget)
         self.notes = tuple(notes)
         kept = await emulate(bench, emulation)
-        evidence, _ = self.raw.evidence(kept.value.runs, kept.value.problem)
+        found, _ = self.raw.evidence(kept.value.runs, kept.value.problem)
+        evidence = replace(found, formal=self.formal)
         judgement = judge(evidence)
         self.case = ExecutedCase(
             text=bench.store.artifacts.get(emulation.ptx).decode(),
@@ -126,7 +129,13 @@ async def executed_case(bench: Workbench, cell: PlannedCell, same: SameInputs) -
     if any(ran.is_sample for ran in runs):
         raise UsageError("only some programs of its grid are executed: --set a smaller launch")
     evidence = run_evidence(
-        bench.store.artifacts.get, variant, runs, found, text, kept.value.problem
+        bench.store.artifacts.get,
+        variant,
+        runs,
+        found,
+        text,
+        kept.value.problem,
+        formal=same.selection.formal,
     )
     return ExecutedCase(
         text=text,
@@ -238,6 +247,7 @@ def _predicate(bench: Workbench, case: ExecutedCase, element: WrongElement | Non
         contents=contents,
         budget=_budget(case),
         entry=emulation.entry,
+        formal=case.evidence.formal,
     )
 
 

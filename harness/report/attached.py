@@ -32,7 +32,8 @@ MINIMAL = "min.ptx"
 class Bench:
     """Where the files lie and how to compile them: `case` is the failing cell they are to show.
 
-    With a `condition`, it is what the case shows in the place of a failure. Nothing that is
+    With a `condition`, it is what the case shows in the place of a failure; `formal` is that of the
+    selection. Nothing that is
     compiled is taken from `store`; `seconds` is how long all of it may take.
     """
 
@@ -42,6 +43,7 @@ class Bench:
     how: CompileOptions
     seconds: float
     condition: Condition | None = None
+    formal: bool = False
 
 
 async def compile_places(bench: Bench, places: Sequence[AttachedPlace]) -> dict[AttachedPlace, Row]:
@@ -111,6 +113,7 @@ async def execute_places(
             kernel=str(bench.folder / file),
             sm=[case.target],
             compiler=[f"{case.compiler}=={case.compiler_version}"],
+            formal=bench.formal,
         )
         like = Config.of(case.config)
         points = {

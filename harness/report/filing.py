@@ -147,6 +147,7 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
             store=store,
             how=replace(filing.how, use_cache=False),
             seconds=filing.seconds,
+            formal=filing.selection.formal,
         )
         if dossier.on_gpu:
             again = {row.cell: _original(dossier, row.ptxas or "") for row in dossier.executed_rows}

@@ -52,7 +52,8 @@ class Execution:
     """How cells are executed; `tell` hears what is done next, in words.
 
     `follow`, where a value is to be followed, gets what was executed and how it is judged.
-    `lowering` is a bench of its own for the compiler, where it is to work afresh.
+    `lowering` is a bench of its own for the compiler, where it is to work afresh. `formal` is as in
+    `RunEvidence`.
     """
 
     bench: Workbench
@@ -60,6 +61,7 @@ class Execution:
     budget: Budget
     tell: Callable[[str], None]
     lowering: Workbench | None = None
+    formal: bool = False
     follow: Follow | None = None
 
 
@@ -169,7 +171,9 @@ async def _evidence(how: Execution, cell: PlannedCell, given: _Given, trail: _Tr
     found = Found()
     if not problem and not any(each.not_run or each.faults for each in trail.runs):
         found = await given.references.of(cell.cell.target, cell.record, variant, ptx)
-    evidence = run_evidence(bench.store.artifacts.get, variant, trail.runs, found, ptx, problem)
+    evidence = run_evidence(
+        bench.store.artifacts.get, variant, trail.runs, found, ptx, problem, formal=how.formal
+    )
     if how.follow:
         target, record = cell.cell.target, cell.record
 
@@ -210,6 +214,8 @@ def run_evidence(
     found: Found,
     ptx: str,
     problem: str | None,
+    *,
+    formal: bool = False,
 ) -> RunEvidence:
     """Runs of a launch and what they are compared with; `get` has a buffer's bytes by sha256."""
     before = tuple(each.sha256 for each in variant.buffers)
@@ -225,6 +231,7 @@ def run_evidence(
         types=frozenset(name for name, pattern in _TYPES.items() if pattern.search(ptx)),
         unwritten=frozenset(n for n, each in enumerate(variant.buffers) if each.unwritten),
         problem=problem,
+        formal=formal,
     )
 
 

@@ -2,7 +2,7 @@
 
 In this order: what could not be executed; faults; values against what they must be; schedules that
 disagree; garbage that shows; races. Formal races (the letter of the memory model alone is broken)
-are listed and change no verdict.
+are listed, and change no verdict unless they are asked for.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class RunEvidence:
     `before` are the buffers at the start. `garbage` are runs that repeat one of `runs` with other
     garbage. `trusted` is in the order of trust. `is_clean`: the reference does not depend on
     garbage. `unwritten` are the numbers of buffers that the launch code only asked for. `types` are
-    those that the PTX computes with, besides those of the arguments.
+    those that the PTX computes with, besides those of the arguments. `formal`: a race that breaks
+    only the letter of the memory model is a race.
     """
 
     arguments: tuple[Argument, ...]
@@ -74,6 +75,7 @@ class RunEvidence:
     types: frozenset[str] = frozenset()
     unwritten: frozenset[int] = frozenset()
     problem: str | None = None
+    formal: bool = False
 
     @property
     def tensors(self) -> list[Argument]:
@@ -150,7 +152,11 @@ def _judge(evidence: RunEvidence) -> Judgement:
     races = race_facts(_races(evidence), is_alike=is_alike)
     if found.verdict.is_wrong:
         return replace(found, races=races)
-    serious = [race for race in _races(evidence) if not is_formal(race, is_alike=is_alike)]
+    serious = [
+        race
+        for race in _races(evidence)
+        if evidence.formal or not is_formal(race, is_alike=is_alike)
+    ]
     if serious:
         found = replace(
             found,

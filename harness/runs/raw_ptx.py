@@ -120,8 +120,12 @@ async def run_ptx(
     budget: Budget,
     tell: Callable[[str], None],
     follow: Follow | None = None,
+    *,
+    formal: bool = False,
 ) -> RawReport:
     """Execute one entry of a PTX file; `follow` follows a value of it.
+
+    `formal` is as in `RunEvidence`.
 
     Raises:
         UsageError: the file is no PTX, or the inputs do not fit its parameters.
@@ -139,7 +143,7 @@ async def run_ptx(
         evidence, contents = raw.evidence(emulated.runs, emulated.problem)
         text = path.read_text()
         trace = await follow(bench, emulation, text, evidence, None) if follow else None
-    judgement = judge(evidence)
+    judgement = judge(replace(evidence, formal=formal))
     last = emulated.runs[0].buffers if emulated.runs else ()
     row = row_of(raw.cell(entry), judgement, emulated.runs, ptx_sha256=emulation.ptx)
     row = replace(row, trace=trace)

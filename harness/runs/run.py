@@ -198,6 +198,7 @@ async def _place(
             budget=runs.budget,
             tell=runs.tell,
             follow=runs.follow,
+            formal=selection.formal,
         )
         jobs = [
             execute(how, cell, given, references)

@@ -161,6 +161,7 @@ class SameInputs:
             trials=self.trials,
             budget=self.budget,
             tell=self.tell,
+            formal=self.selection.formal,
         )
         return await execute(how, cell, held.inputs, references, like=like, instead=instead)
 

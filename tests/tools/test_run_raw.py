@@ -44,6 +44,36 @@ $done:
 INPUTS = ["--buffer", "out=u32[128]", "--buffer", "x=u32[128]:random"]
 SHAPE = ["--grid", "2", "--block", "64"]
 
+# A way round the barrier: threads of the warp need not have met before it.
+PARTED = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+  .reg .pred %p<3>;
+  .reg .b32 %r<3>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [out];
+  mov.u32 %r1, %tid.x;
+  setp.lt.u32 %p1, %r1, 16;
+  setp.gt.u32 %p2, %r1, 99;
+  @%p1 bra one;
+  @%p2 bra away;
+  bra tail;
+one:
+  add.u32 %r2, %r1, 2;
+tail:
+  bar.warp.sync -1;
+  bar.sync 0;
+away:
+  mul.wide.u32 %rd2, %r1, 4;
+  add.s64 %rd3, %rd1, %rd2;
+  st.global.u32 [%rd3], %r1;
+  ret;
+}
+"""
+
 
 def run(triage: Triage, ptx: str, *words: str, code: int) -> dict[str, Any]:
     (triage.folder / "case.ptx").write_text(ptx)
@@ -249,3 +279,14 @@ def test_a_value_is_followed_to_where_two_runs_part(triage: Triage) -> None:
     done = triage("run", "case.ptx", *words[:-1], "out[0,1]")
     assert done.returncode == 2
     assert "out has the shape [64]" in done.stderr
+
+
+def test_a_formal_race_is_a_note_and_a_verdict_where_it_is_asked_for(triage: Triage) -> None:
+    words = ("--buffer", "out=u32[32]", "--block", "32")
+    row = run(triage, PARTED, *words, code=0)
+    assert (row["run"], row["races"][0]["formal"]) == ("ran", True)
+    asked = run(triage, PARTED, *words, "--formal", code=1)
+    assert (asked["run"], asked["races"]) == ("race", row["races"])
+    done = triage("bisect", "--kernel", "case.ptx", "--formal", "--on", "gpu")
+    assert done.returncode == 2
+    assert "--formal is about races, which the emulator sees" in done.stderr

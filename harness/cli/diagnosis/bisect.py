@@ -21,7 +21,7 @@ from harness.bisect.run import BisectOptions, bisect_versions
 from harness.bisect.words import bisect_document, bisection_said, tool_title
 from harness.cells.selection import SelectionOptions, select
 from harness.cli.amounts import Words
-from harness.cli.gpu_way import executed_on
+from harness.cli.gpu_way import executed_on, formal_option, is_executed
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, print_said, results_console, status_console
@@ -104,6 +104,7 @@ _ASKED = (
     help="Execute the PTX on the emulator, as `triage run` does, and follow what comes out.",
 )
 @executed_on("On a GPU the cubins of PTX are launched, along ptxas.")
+@formal_option
 @click.option(
     "--bad", metavar="VERSION", help="A version that fails. Default: --ptxas or --triton."
 )
@@ -167,6 +168,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
 def _check(options: dict[str, Any]) -> None:
     """Refuse a question that is none, before anything is downloaded or compiled."""
     on_gpu = options["on"] == GPU or options["runner"] is not None
+    options["run"] = is_executed(options)
     if on_gpu:
         options["on"], options["run"] = GPU, True
         if options["axis"] not in (None, PTXAS):
@@ -332,6 +334,7 @@ def _command(report: BisectReport, selection: Selection, version: str, chosen: s
     config = _filter(report.config, report.others) if report.config and report.others else chosen
     if config:
         words += ["--config", config]
+    words += ["--formal"] if selection.formal else []
     if not report.along_assembler:
         words += compiler_words(report.axis, version)
         tool = selection.ptxas[0]

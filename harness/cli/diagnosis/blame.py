@@ -14,7 +14,7 @@ from harness.blame.run import BlameOptions, find_blame
 from harness.blame.table import blame_document, blame_said
 from harness.blame.words import BlameReport, Wanted
 from harness.cells.selection import SelectionOptions, select
-from harness.cli.gpu_way import executed_on, is_on_gpu
+from harness.cli.gpu_way import executed_on, formal_option, is_executed, is_on_gpu
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, print_said, results_console, status_console
@@ -62,6 +62,7 @@ toolchain is not available; or it could not be run."""
     help="Execute the PTX on the emulator, as `triage run` does, and blame what comes out.",
 )
 @executed_on("On a GPU cubins are launched, of each ptxas and -O level.")
+@formal_option
 @click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
 @while_option
 @click.option(
@@ -86,7 +87,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     inputs, and so is that of other options and targets. With --on gpu, it is what cubins compute.
     """
     on_gpu = is_on_gpu(options)
-    options["run"] = options["run"] or on_gpu or options["on"] is not None
+    options["run"] = is_executed(options)
     condition = read_while(options["condition"])
     if condition is not None and options["signature"] is not None:
         raise UsageError("--signature and --while: which one is meant?")

@@ -13,7 +13,7 @@ import click
 
 from harness.cells.selection import select
 from harness.cli.amounts import SECONDS, Words, read_amount
-from harness.cli.gpu_way import executed_on
+from harness.cli.gpu_way import executed_on, formal_option, is_executed
 from harness.cli.kernels.ptx_inputs import (
     PTX_INPUTS,
     inputs_of_repro,
@@ -103,6 +103,7 @@ class _Budget(click.ParamType[tuple[str, float]]):
     help="Execute each candidate on the emulator: it must go wrong in the same way.",
 )
 @executed_on("On a GPU the cubin of the first --ptxas goes wrong, and those of the others hold it.")
+@formal_option
 @click.option(
     "-O",
     "opt_level",
@@ -191,7 +192,7 @@ def _check(options: dict[str, Any]) -> None:
             raise UsageError("-O and --runner are for a GPU, and --on emulator")
         options["on"] = GPU
     on_gpu = options["on"] == GPU
-    options["run"] = options["run"] or options["on"] is not None
+    options["run"] = is_executed(options)
     if on_gpu and options["level"] not in ("auto", "ptx"):
         raise UsageError(f"--level {options['level']}: on a GPU, PTX is reduced")
     if on_gpu and not options["ptxas"]:

@@ -14,7 +14,7 @@ import click
 
 from harness.bugs.list import find_bug, list_bugs
 from harness.cells.selection import SelectionOptions, select
-from harness.cli.gpu_way import executed_on, is_on_gpu
+from harness.cli.gpu_way import executed_on, formal_option, is_executed, is_on_gpu
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, print_line, results_console, status_console
@@ -101,6 +101,7 @@ def _upstream(options: Mapping[str, Any]) -> Upstream:
     help="Report what the PTX computes when it is executed on the emulator.",
 )
 @executed_on("On a GPU, what the cubin of a file of PTX computes.")
+@formal_option
 @click.option(
     "--measured",
     type=click.Path(path_type=Path),
@@ -138,7 +139,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     read_while(options["condition"])
     if is_on_gpu(options):
         options["on"] = GPU
-    options["run"] = options["run"] or options["on"] is not None
+    options["run"] = is_executed(options)
     named = [name for name in ("signature", "bug") if options[name] is not None]
     if options["condition"] is not None and named:
         raise UsageError(f"--{named[0]} and --while: which one is meant?")

@@ -80,6 +80,11 @@ Exit code 0: all that was run is right. 1: something is wrong. 4: something coul
 )
 @click.option("--races/--no-races", default=True, show_default=True, help="Look for races.")
 @click.option(
+    "--formal",
+    is_flag=True,
+    help="A race that breaks only the letter of the memory model counts too.",
+)
+@click.option(
     "--trace",
     type=Words(),
     metavar="NAME[INDEX]",
@@ -192,7 +197,16 @@ def _run_file(
         how = compile_options(options)
         report = run_to_the_end(
             run_ptx(
-                path, entry, inputs, store, how, trials, budget, _remark, follow=_follow(options)
+                path,
+                entry,
+                inputs,
+                store,
+                how,
+                trials,
+                budget,
+                _remark,
+                follow=_follow(options),
+                formal=options["formal"],
             )
         )
     if options["dump"]:

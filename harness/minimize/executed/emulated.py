@@ -56,7 +56,7 @@ class EmulatedPtx:
     `files` are the sha256 of the buffers' bytes, which `contents` has. `entry` is the one that is
     meant, where a text has it. `wanted` is what the original does, once it was observed;
     `unwritten` how many registers it reads that nothing may have written, None where any number
-    will do.
+    will do. `formal` is as in `RunEvidence`.
     """
 
     bench: Workbench
@@ -67,6 +67,7 @@ class EmulatedPtx:
     entry: str | None = None
     wanted: Observed | None = None
     unwritten: int | None = None
+    formal: bool = False
 
     def is_possible(self, text: str) -> bool:
         """Whether its entry takes what the launch gives."""
@@ -137,7 +138,7 @@ class EmulatedPtx:
         evidence = self.launch.evidence(
             self.files, emulated.runs, {"": b"", **once.contents}, emulated.problem
         )
-        return judge(evidence)
+        return judge(replace(evidence, formal=self.formal))
 
     async def _run(self, text: str, trials: Sequence[RunTrial]) -> Once:
         entry = self._entry(text)

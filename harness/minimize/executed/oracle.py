@@ -100,7 +100,8 @@ class ExecutedOracle:
 
     `beside` is the launch captured for the target that the result is compared with; where there is
     none, with what is `trusted`, if anything is. It is compiled by the same compiler, or always by
-    that of `beside_compiler`; with the options of the form, or `beside_options`.
+    that of `beside_compiler`; with the options of the form, or `beside_options`. `formal` is as in
+    `RunEvidence`.
     """
 
     bench: Workbench
@@ -114,6 +115,7 @@ class ExecutedOracle:
     beside_compiler: Compiler | None = None
     beside_options: Mapping[str, object] | None = None
     words: str = "the same file"
+    formal: bool = False
 
     def is_possible(self, text: str) -> bool:
         """Whether the launch can be made of it."""
@@ -163,6 +165,7 @@ class ExecutedOracle:
             Found(trusted=trusted),
             ptx,
             emulated.problem,
+            formal=self.formal,
         )
         judgement = judge(evidence)
         if judgement.verdict is RunVerdict.WRONG_RESULT and _has_garbage(emulated.runs):
@@ -268,6 +271,7 @@ async def oracle_of(
         trials=trials_of(schedules, races=row.run is RunVerdict.RACE),
         budget=same.budget,
         form=form,
+        formal=same.selection.formal,
     )
     return oracle, row
 

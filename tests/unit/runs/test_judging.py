@@ -216,6 +216,11 @@ def test_a_race_without_effect_is_a_race_and_a_formal_one_is_a_note() -> None:
     found = judge(evidence((EARLY, buffers(), {"races": (formal,)}), trusted=trusted))
     assert found.verdict is RunVerdict.RIGHT
     assert "formal races: in the letter of the memory model alone" in found.reason
+    assert found.signature is None
+    asked = evidence((EARLY, buffers(), {"races": (formal,)}), trusted=trusted)
+    found = judge(replace(asked, formal=True))
+    assert (found.verdict, found.races[0].formal) == (RunVerdict.RACE, True)
+    assert found.signature is not None
     wrong: Any = (EARLY, buffers([9] * 4), {"races": (RACE,)})
     found = judge(evidence(wrong, trusted=trusted))
     assert (found.verdict, len(found.races)) == (RunVerdict.WRONG_RESULT, 1)
