@@ -76,6 +76,7 @@ ORDER = (
     "minimize/executed",
     "minimize",
     "workarounds",
+    "survey",
     "ranking",
     "blame",
     "changes",
@@ -159,6 +160,7 @@ TOUCHES = {
     "runs": {"emulating", "raw_ptx", "recording", "referring"},
     "nights": {"at_worker", "run", "steering", "watch"},
     "site": {"run"},
+    "survey": {"pruning", "reaching", "run"},
 }
 # These await what others do, and touch nothing themselves: of the world they may import asyncio.
 ORCHESTRATES = {
@@ -235,6 +237,7 @@ PURE_AMONG_WORLDLY = {
         "pass_dump",
         "tracebacks",
         "ttir",
+        "written_kernels",
     },
 }
 STDLIB = set(sys.stdlib_module_names)

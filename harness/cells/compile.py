@@ -10,6 +10,7 @@ from harness.cells.run import (
     CompileOptions,
     Run,
     RunProgress,
+    Steering,
     captures_of,
     open_bench,
     places_of,
@@ -25,9 +26,13 @@ __all__ = ["CompileOptions", "RunProgress", "compile_selections"]
 
 
 async def compile_selections(
-    selections: Sequence[Selection], store: Store, options: CompileOptions, progress: RunProgress
+    selections: Sequence[Selection],
+    store: Store,
+    options: CompileOptions,
+    progress: RunProgress,
+    steering: Steering | None = None,
 ) -> CompileReport:
-    """Compile all cells of the selections; each is stored as soon as it is known.
+    """Compile the cells of the selections, or those that `steering` chooses, and store each.
 
     Raises:
         CaptureError: no launch could be captured.
@@ -38,7 +43,7 @@ async def compile_selections(
     run_id = store.begin_run(options.command)
     async with Hub() as hub:
         bench = open_bench(hub, store, options)
-        run = Run(bench=bench, run=run_id, progress=progress)
+        run = Run(bench=bench, run=run_id, progress=progress, steering=steering or Steering())
         run.notes.extend(note for selection in selections for note in selection.notes)
         rows = await _every_place(run, selections)
         if not rows:

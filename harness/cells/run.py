@@ -121,7 +121,8 @@ class CapturePlace:
     def capture(self) -> object:
         """Equal for the kernels that one capture serves."""
         repro, launch = self.selection.repro, self.launch
-        source = repro.name if repro.ptx else repro.file
+        file = repro.name if repro.ptx else repro.file
+        source = file, repro.source
         return source, launch.spec.name, launch.label, self.target, self.compiler, self.variant
 
     def adapt(self, code: LaunchCode) -> LaunchCode:

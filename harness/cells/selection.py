@@ -38,6 +38,7 @@ __all__ = [
     "for_target",
     "select",
     "select_all",
+    "select_repros",
     "small_launch",
 ]
 
@@ -95,10 +96,15 @@ def select_all(options: SelectionOptions) -> tuple[Selection, ...]:
         UsageError: something named does not exist; the message has the nearest that does.
         InfrastructureError: a toolchain cannot be installed.
     """
+    return select_repros(options, find_kernels(options.kernel))
+
+
+def select_repros(options: SelectionOptions, repros: Sequence[Repro]) -> tuple[Selection, ...]:
+    """As `select_all`, for these repros, whatever `--kernel` says."""
     selections: list[Selection] = []
     refusals: list[UsageError] = []
     tools: dict[str, tuple[Tool | None, tuple[str, ...]]] = {}
-    for repro in find_kernels(options.kernel):
+    for repro in repros:
         try:
             found = _select(options, repro)
         except UsageError as error:

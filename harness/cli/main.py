@@ -22,6 +22,10 @@ _COMMANDS = {
         "harness.cli.kernels.compile",
         "Compile every config of a kernel and report the result of each.",
     ),
+    "package": (
+        "harness.cli.kernels.package",
+        "Find the kernels of a package that a target leaves without configs.",
+    ),
     "run": (
         "harness.cli.kernels.run",
         "Execute what was compiled, without a GPU, and say what came out.",

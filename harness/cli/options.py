@@ -16,6 +16,7 @@ __all__ = [
     "holds_option",
     "json_option",
     "selection_options",
+    "toolchain_options",
     "while_option",
 ]
 
@@ -72,6 +73,13 @@ def _toolchain_options() -> tuple[Callable[[F], F], ...]:
             help="Any assembler's version; `ptxas==13.1.115` is `--ptxas 13.1.115`. Repeatable.",
         ),
     )
+
+
+def toolchain_options(function: F) -> F:
+    """What to compile with."""
+    for option in reversed(_toolchain_options()):
+        function = option(function)
+    return function
 
 
 def selection_options(function: F, *, kernel_required: bool = True) -> F:

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from harness.values.limits import Limits
     from harness.values.target import Target
 
-__all__ = ["capture_request", "fetch_launch_code", "has_launch_code", "launch_sha256"]
+__all__ = [
+    "capture_request",
+    "fetch_launch_code",
+    "has_launch_code",
+    "import_root",
+    "launch_sha256",
+]
 
 
 def fetch_launch_code(
@@ -35,8 +41,7 @@ def fetch_launch_code(
     paths = [fetch_wheel(pin.package, pin.version, pin.sha256) for pin in repro.requires]
     bare: tuple[Path, ...] = ()
     if repro.source:
-        pin = repro.source.pin
-        bare = (_import_root(fetch_sdist(pin.package, pin.version, pin.sha256), repro),)
+        bare = (import_root(repro),)
     return LaunchCode(
         file=repro.file,
         function=launch.function,
@@ -80,9 +85,16 @@ def _half_way(launch: LaunchSpec, file: Path, overrides: Mapping[str, object]) -
     )
 
 
-def _import_root(folder: Path, repro: Repro) -> Path:
-    """The folder of an sdist from which the repro's module can be imported."""
+def import_root(repro: Repro) -> Path:
+    """The folder of its package's source (cached) from which the repro's module can be imported.
+
+    Raises:
+        ConfigurationError: the source does not hold the module that the repro names.
+        TriageError: the source cannot be fetched.
+    """
     assert repro.source is not None
+    pin = repro.source.pin
+    folder = fetch_sdist(pin.package, pin.version, pin.sha256)
     parts = repro.source.module.split(".")
     for root in (folder, folder / "src", *sorted(folder.glob("*/")), *sorted(folder.glob("*/src"))):
         place = root.joinpath(*parts)

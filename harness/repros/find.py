@@ -19,6 +19,7 @@ from harness.repros.launch_files import (
     launches_of_repro,
     launches_of_script,
 )
+from harness.repros.releases import in_releases, whole_folder
 from harness.repros.schema import (
     NAME,
     REPRO_FILE,
@@ -90,8 +91,13 @@ def find_kernel(text: str) -> Repro:
 def find_kernels(text: str) -> list[Repro]:
     """The repros that `--kernel TEXT` means: a name, a pattern, a folder of several; or a file.
 
+    `NAME@VERSION` is the same in another release of its package (or in several: `NAME@>=0.5`), and
+    `FOLDER::FUNCTION` any kernel that a folder's launches come to.
+
     Raises:
-        UsageError: nothing has that name (near ones are named), or the file cannot be used.
+        UsageError: nothing has that name (near ones are named), the file cannot be used, or the
+            package has no such release.
+        InfrastructureError: the releases of the package cannot be asked for.
     """
     path, colons, kernel = text.partition("::")
     if colons and not kernel:
@@ -100,6 +106,12 @@ def find_kernels(text: str) -> list[Repro]:
         return [end.read_file(Path(path), kernel or None)]
     if path.endswith(".py"):
         return [_python_file(Path(path), kernel or None)]
+    name, at, spec = path.partition("@")
+    found = [whole_folder(_named(name), kernel)] if kernel else _named(name)
+    return [each for repro in found for each in in_releases(repro, spec)] if at else found
+
+
+def _named(text: str) -> list[Repro]:
     if NAME.fullmatch(text):
         for folder in _folders():
             if (folder / text / REPRO_FILE).is_file():

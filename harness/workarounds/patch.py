@@ -26,7 +26,7 @@ from harness.workarounds.settings import Setting, SettingKind, in_order
 from harness.workarounds.trials import Attempt, Trials
 from harness.workarounds.tuner_patch import PatchError, find_tuner, patch_tuner, unified_diff
 
-__all__ = ["Times", "make_patch"]
+__all__ = ["Times", "make_patch", "tuned_arguments"]
 
 _AT_PTXAS = (Stage.CUBIN.value, Stage.LAUNCH.value)
 
@@ -86,7 +86,7 @@ async def make_patch(
         guard = make_guard(
             await _on_tritons(trials, everything, others=on_tritons),
             capability=trials.target.capability,
-            arguments=_arguments(record, tuner.key),
+            arguments=tuned_arguments(record, tuner.key),
         )
     if guard is None and not add:
         return None, [*notes, "no patch: nothing in the list is to be left out, or added"]
@@ -133,7 +133,7 @@ def _worth_adding(
     return list(found)[:1]
 
 
-def _arguments(record: LaunchFacts, key: Sequence[str]) -> dict[str, Scalar]:
+def tuned_arguments(record: LaunchFacts, key: Sequence[str]) -> dict[str, Scalar]:
     """The compile-time arguments by which the tuner tells launches apart, as they were."""
     found: dict[str, Scalar] = {}
     for argument in record.arguments:

@@ -71,9 +71,11 @@ def _last_name(node: cst.BaseExpression) -> str:
 
 
 def _tuner(module: cst.Module, function: cst.FunctionDef, call: cst.Call) -> Tuner:
-    if any(argument.star for argument in call.args):
-        raise PatchError(f"the autotune of {function.name.value} unpacks its arguments")
     key = _argument(call, "key", 1)
+    # What `**more` holds beside the key and the configs changes nothing here.
+    named = key is not None and _argument(call, "configs", 0) is not None
+    if any(argument.star == "*" or (argument.star and not named) for argument in call.args):
+        raise PatchError(f"the autotune of {function.name.value} unpacks its arguments")
     names = key.value.elements if key and isinstance(key.value, cst.List | cst.Tuple) else ()
     values = (n.value.evaluated_value for n in names if isinstance(n.value, cst.SimpleString))
     return Tuner(
@@ -90,7 +92,7 @@ def _argument(call: cst.Call, name: str, position: int) -> cst.Arg | None:
         if argument.keyword and argument.keyword.value == name:
             return argument
     at = call.args[position] if len(call.args) > position else None
-    return at if at and at.keyword is None else None
+    return at if at and at.keyword is None and not at.star else None
 
 
 def patch_tuner(

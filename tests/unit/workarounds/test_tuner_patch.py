@@ -306,8 +306,20 @@ def test_the_key_of_a_tuner_is_read() -> None:
         ("import triton\n", "no function kernel"),
         ("@triton.jit\ndef kernel(x):\n    pass\n", "no @autotune"),
         ("@triton.autotune(**ALL)\n@triton.jit\ndef kernel(x):\n    pass\n", "unpacks"),
+        ("@triton.autotune(LIST, **ALL)\n@triton.jit\ndef kernel(x):\n    pass\n", "unpacks"),
+        ("@triton.autotune(*ALL, key=[])\n@triton.jit\ndef kernel(x):\n    pass\n", "unpacks"),
     ],
 )
 def test_what_cannot_be_changed_is_said(source: str, said: str) -> None:
     with pytest.raises(PatchError, match=said):
         patch_tuner(source, "kernel", guard=guard())
+
+
+@pytest.mark.parametrize("named", ["LIST, ['n'], **MORE", "configs=LIST, key=['n'], **MORE"])
+def test_what_is_unpacked_beside_configs_and_key_stays(named: str) -> None:
+    source = f"import triton\n@triton.autotune({named})\n@triton.jit\ndef kernel(x):\n    pass\n"
+    assert find_tuner(source, "kernel").key == ("n",)
+    patched = patch_tuner(source, "kernel", guard=guard())
+    line = f'{named}, prune_configs_by={{"early_config_prune": _drop_broken_configs}})'
+    assert line in patched
+    compile(patched, "patched", "exec")

@@ -1,0 +1,84 @@
+"""Triton functions as they are written in Python files: found by their decorators."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["WrittenFunction", "written_functions"]
+
+_PACKAGE = "triton"
+_JIT, _TUNED = "jit", "autotune"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFunction:
+    """A function that Triton or Gluon compiles; `names` are those that its body mentions."""
+
+    name: str
+    line: int
+    is_tuned: bool
+    names: frozenset[str]
+
+
+def written_functions(text: str) -> list[WrittenFunction]:
+    """The functions of a file with a `jit` decorator of Triton, in order; each name once.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError: it is no Python that can be read.
+    """
+    tree = ast.parse(text)
+    origins = dict(_imports(tree))
+    found: dict[str, WrittenFunction] = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        last = [_last_name(each, origins) for each in node.decorator_list]
+        if _JIT in last:
+            # As in Python, the last definition of a name counts.
+            found[node.name] = WrittenFunction(
+                name=node.name,
+                line=node.lineno,
+                is_tuned=_TUNED in last,
+                names=frozenset(_mentioned(node)),
+            )
+    return sorted(found.values(), key=lambda each: each.line)
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """What each imported name stands for, by its dotted name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                yield (alias.asname, alias.name) if alias.asname else (top, top)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _last_name(node: ast.expr, origins: dict[str, str]) -> str:
+    """The last part of a decorator's name, where it is Triton's; else nothing."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    whole = [*origins.get(node.id, "").split("."), *reversed(parts)]
+    return whole[-1] if whole[0] == _PACKAGE else ""
+
+
+def _mentioned(function: ast.FunctionDef) -> Iterator[str]:
+    for statement in function.body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name):
+                yield node.id
+            elif isinstance(node, ast.Attribute):
+                yield node.attr

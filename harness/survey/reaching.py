@@ -1,0 +1,88 @@
+"""Which launches reach a package: those of the repros that take their kernels from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from harness.packages.index import files
+from harness.packages.versions import LATEST, exact_version
+from harness.repros.find import list_repros
+from harness.repros.releases import in_release, is_of, pin_of, releases, whole_folder
+from harness.survey.result import Reached
+from harness.values.errors import EmptySelectionError, UsageError
+from harness.values.kernel import Pin, Repro
+
+__all__ = ["reach"]
+
+
+def reach(text: str) -> Reached:
+    """The launches that reach the package that `NAME==VERSION` means.
+
+    A launch is that of a repro, in the release that is asked for. Each folder of repros gives its
+    launches once, with the version of the compiler that the first repro with that launch names.
+
+    Raises:
+        UsageError: the text is malformed, or there is no such package or release.
+        EmptySelectionError: the source of no repro is that package.
+        InfrastructureError: the package index does not answer, and its listing is not cached.
+    """
+    name, spec = _read(text)
+    mine = [repro for repro in list_repros()[0] if is_of(repro, name)]
+    if not mine:
+        files(name)  # a package that the index does not have is said to be none
+        raise EmptySelectionError(f"no repro takes its kernels from {name}; {_others()}")
+    pins = {repro.source.pin.version: repro.source.pin for repro in mine if repro.source}
+    version = _version(name, spec, pins)
+    own = pins.get(str(version))
+    pin = own or pin_of(name, version)
+    launches = [_launch(repro, mine, version, pin) for repro in _first_of_each(mine)]
+    return Reached(pin=pin, is_pinned=own is not None, pinned=tuple(pins), launches=tuple(launches))
+
+
+def _read(text: str) -> tuple[str, str]:
+    try:
+        found = Requirement(text)
+    except InvalidRequirement:
+        found = None
+    if found is None or found.url or found.extras or found.marker:
+        raise UsageError(f"{text[:80]!r}: write NAME==VERSION, for example fla-core==0.6.0")
+    return canonicalize_name(found.name), str(found.specifier) or LATEST
+
+
+def _version(name: str, spec: str, pins: dict[str, Pin]) -> Version:
+    exact = exact_version(spec)
+    if exact is not None and str(exact) in pins:
+        return exact
+    found = releases(name, spec)
+    if len(found) > 1:
+        raise UsageError(
+            f"{name}{spec}: {len(found)} releases are meant ({', '.join(map(str, found))}); name "
+            f"one, as {name}=={found[-1]}"
+        )
+    return found[0]
+
+
+def _first_of_each(repros: list[Repro]) -> list[Repro]:
+    """For each launch of each folder, the first repro that names it, with that launch alone."""
+    found: dict[tuple[str, str], Repro] = {}
+    for repro in repros:
+        # The others of a repro are there to vary it.
+        for launch in repro.launches[:1]:
+            found.setdefault((repro.group, launch.name), replace(repro, launches=(launch,)))
+    return list(found.values())
+
+
+def _launch(repro: Repro, mine: list[Repro], version: Version, pin: Pin) -> Repro:
+    group = [each for each in mine if each.group == repro.group]
+    whole = whole_folder(group, None)
+    release = in_release(whole, version, pin)
+    return replace(release, launches=repro.launches, version=repro.version)
+
+
+def _others() -> str:
+    names = sorted({each.source.pin.package for each in list_repros()[0] if each.source})
+    return f"repros there are of {', '.join(names)}" if names else "no repro is of a package"
