@@ -70,6 +70,10 @@ FOLLOWED: tuple[tuple[str, str, str, str, str], ...] = (
         "true: a repro of triton-lang/triton#10821 (docs/wrong-code.md)",
     ),
     (
+        "passed_on", "sm_[91]*", "3.[4567].*", "wrong_result",
+        "true: a bulk store, then a bulk load of the same memory (docs/wrong-code.md)",
+    ),
+    (
         "scaled_values", "sm_100a", "*", "wrong_result",
         "true: open in the newest Triton (reports/running-state)",
     ),

@@ -3,10 +3,11 @@
     python benchmarks/wrong_code.py
     python benchmarks/wrong_code.py late-use two-dots
 
-runs `triage run` for each case below on every Triton and target, then `triage bisect`, `blame` and
-`minimize --run` on the one that goes wrong, and writes what they said. Nothing of it is typed in: a
-case names the kernel, the targets, the versions and where upstream describes the bug. With names,
-only their sections are made again.
+runs `triage run` for each case below on every Triton and target, then `triage bisect`, `blame`,
+`minimize` and `report --run` on the one that goes wrong, and writes what they said. Nothing of it
+is typed in: a case names the kernel, the targets, the versions and where upstream describes the
+bug. With names, only their sections are made again. `--reductions` is where what is reduced, and
+the reports, are kept: a reduction that is there is not made again.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Case:
     Where no `tritons` are named, the table is what `triage bisect` says of the first column.
 
     `failing` is a Triton with which the first column goes wrong: that is what is bisected, blamed
-    and, for so many `seconds`, reduced.
+    and, for so many `seconds`, reduced, and reported. `formal`: it breaks only the letter of the
+    memory model. `pattern` is the title of the section that has it in few lines: that is what is
+    reduced and reported.
     """
 
     name: str
@@ -57,11 +60,14 @@ class Case:
     sets: tuple[str, ...] = ()
     note: str = ""
     seconds: int = 600
+    formal: bool = False
+    pattern: str = ""
 
     @property
     def failing_words(self) -> list[str]:
         """What goes wrong, as `bisect`, `blame` and `minimize` take it."""
-        return [*self.words(self.columns[0], self.failing), "--run"]
+        asked = "--formal" if self.formal else "--run"
+        return [*self.words(self.columns[0], self.failing), asked]
 
     def words(self, column: Sequence[str], *tritons: str) -> list[str]:
         """The options that select it."""
@@ -106,6 +112,7 @@ CASES = (
             ("--sm", "100a", "--config", "num_warps=2,num_stages=2,maxnreg=none"),
         ),
         failing="3.9.0",
+        pattern="An output beside a running state, on tensor memory: in every Triton",
     ),
     Case(
         name="mamba3-bulk-store",
@@ -118,6 +125,17 @@ CASES = (
             ("--sm", "120a", "--config", "num_warps=4,num_stages=1,maxnreg=none"),
         ),
         failing="3.7.1",
+        pattern="A tile that goes through memory: a bulk store, then a bulk load",
+    ),
+    Case(
+        name="passed-on",
+        title="A tile that goes through memory: a bulk store, then a bulk load",
+        upstream="state-spaces/mamba#997",
+        kernel="passed_on",
+        tritons=("3.4.0", *_NEW),
+        columns=(("--sm", "90a"), ("--sm", "120a"), ("--sm", "80")),
+        failing="3.7.1",
+        note="What `mamba3_siso_fwd` does in the section above, in two lines.",
     ),
     Case(
         name="two-dots",
@@ -165,7 +183,8 @@ CASES = (
             ("--sm", "100a", "--set", "warps=4"),
             ("--sm", "100a", "--set", "warps=2"),
         ),
-        failing="",
+        failing="3.6.0",
+        formal=True,
     ),
 )
 
@@ -207,9 +226,7 @@ def cell(row: dict[str, Any] | None) -> str:
 
 
 def diagnosis(case: Case, reductions: Path) -> list[str]:
-    """Since when, whose fault it is, and the least source; each by its command."""
-    if not case.failing:
-        return []
+    """Since when, whose fault it is, the least source and the report; each by its command."""
     words = case.failing_words
     said = shlex.join(words)
     # The line to paste comes before the commands that show both sides again.
@@ -218,14 +235,29 @@ def diagnosis(case: Case, reductions: Path) -> list[str]:
     found = json.loads(triage("blame", *words, "--json"))
     lines = [since, "", *(f"- {reason}" for reason in found["reasons"]), "", "```sh"]
     lines += [f"triage bisect {said} --axis triton", f"triage blame {said}"]
-    lines += [f"triage minimize {said}", "```", ""]
+    if case.pattern:
+        said = f"What is reduced and reported is the section *{case.pattern}*."
+        return [*lines, "```", "", said, ""]
+    lines += [f"triage minimize {said}", f"triage report {said} --for triton", "```", ""]
     out = reductions / case.name
-    options = ["--budget", str(case.seconds), "--out", str(out)]
-    triage("minimize", *words, *options, *(["--resume"] if out.exists() else []))
-    least = (out / "min.py").read_text().partition('\n\nif __name__ == "__main__"')[0]
-    summary = "What `minimize` left of the kernel"
+    if not (out / "min.py").exists():
+        triage("minimize", *words, "--budget", f"{case.seconds}s", "--out", str(out))
+    folder = reductions / f"report-{case.name}"
+    options = ["--for", "triton", "--minimized", str(out), "--out", str(folder)]
+    filed = triage("report", *words, *options).splitlines()
+    lines += [f"`report`: {gate_of(filed)}", ""]
+    # With a launch, where there is one: that is what needs only Triton and torch.
+    file = next(path for name in ("kernel.py", "min.py") if (path := out / name).exists())
+    least = file.read_text().partition('\n\nif __name__ == "__main__"')[0]
+    summary = f"What `minimize` left of the kernel (`{file.name}`)"
     source = ["", "```python", least.rstrip(), "```", ""]
     return [*lines, f"<details><summary>{summary}</summary>", *source, "</details>", ""]
+
+
+def gate_of(filed: Sequence[str]) -> str:
+    """What the gate of a report says: that it is ready, or all that is wrong with it."""
+    begin = next(n for n, line in enumerate(filed) if line.startswith(("Ready", "Not ready")))
+    return " ".join(line.strip() for line in filed[begin:])
 
 
 def history(case: Case) -> list[str]:
@@ -270,8 +302,7 @@ def section(case: Case, reductions: Path) -> str:
     lines = [f"## {case.title}", "", f"Upstream: {case.upstream}.", ""]
     lines += [*(table(case) if case.tritons else history(case)), ""]
     lines += [case.note, ""] if case.note else []
-    shown = case.failing or case.tritons[0]
-    example = shlex.join(["triage", "run", *case.words(case.columns[0], shown)])
+    example = shlex.join(["triage", "run", *case.words(case.columns[0], case.failing)])
     return "\n".join([*lines, "```sh", example, "```", "", *diagnosis(case, reductions)])
 
 
@@ -287,7 +318,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", help=", ".join(case.name for case in CASES))
-    parser.add_argument("--reductions", type=Path, help="reductions to go on from, by case")
+    parser.add_argument("--reductions", type=Path, help="reductions and reports, by case")
     asked = parser.parse_args()
     if unknown := set(asked.names) - {case.name for case in CASES}:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
@@ -305,8 +336,9 @@ HEAD = """# Silent wrong code, found without a GPU
 These kernels compile without a word, and what they compile to computes something else. Each cell of
 a table is a `triage run`: the PTX of that Triton for that target, executed on the emulator
 ([run.md](run.md)). What it says is *emulated*: true of the PTX under the rules of the PTX ISA; no
-GPU took part. Where `triage bisect`, `blame` and `minimize --run` were asked as well, their answers
-stand below the table. `-` was not determined: this machine could not run it.
+GPU took part. Below each table stand the answers of `triage bisect`, `blame`, `minimize` and
+`report --run`, the last with what its gate checked: the reports themselves are made by the command.
+`-` was not determined: this machine could not run it.
 
 `python benchmarks/wrong_code.py` generates this page, `python benchmarks/wrong_code.py two-dots`
 one section of it.

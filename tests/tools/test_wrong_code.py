@@ -60,3 +60,18 @@ def test_a_load_that_only_a_later_branch_uses(triage: Triage) -> None:
     assert wrong["schedule"] == "first/early, last/early"
     assert "write-read" in {race["kind"] for race in wrong["races"] if not race["formal"]}
     assert not any(not race["formal"] for race in right["races"])
+
+
+@pytest.mark.long
+def test_a_bulk_load_of_what_a_bulk_store_has_not_yet_written(triage: Triage) -> None:
+    """As state-spaces/mamba#997 has it; what it reads is memory that nothing wrote before."""
+    words = ["--kernel", "passed_on", "--sm", "90a", "--triton", "3.7.1"]
+    done = triage("run", *words, "--triton", "3.8.0", "--json")
+    assert done.returncode == 1, done.stderr
+    wrong, right = sorted(json.loads(done.stdout)["runs"], key=lambda row: row["triton"])
+    assert (wrong["run"], right["run"]) == ("wrong_result", "right")
+    assert wrong["schedule"] == "first/late, last/late"
+    # Garbage comes out, and the same file beside it is free of any: that is no reason not to.
+    done = triage("minimize", *words, "--run", "--budget", "1", "--out", "least")
+    assert done.returncode == 0, done.stderr
+    assert (triage.folder / "least" / "kernel.py").exists()

@@ -168,7 +168,9 @@ class ExecutedOracle:
             formal=self.formal,
         )
         judgement = judge(evidence)
-        if judgement.verdict is RunVerdict.WRONG_RESULT and _has_garbage(emulated.runs):
+        is_wrong = judgement.verdict is RunVerdict.WRONG_RESULT
+        # Beside it the same text is free of garbage: then garbage is the compiler's doing.
+        if is_wrong and self.beside is None and _has_garbage(emulated.runs):
             reason = "it depends on what nothing wrote"
             judgement = Judgement(verdict=RunVerdict.UNINITIALISED, reason=reason)
         return ExecutedCase(text=ptx, emulation=emulation, evidence=evidence, judgement=judgement)
