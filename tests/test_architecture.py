@@ -219,6 +219,7 @@ ORCHESTRATES = {
         "merge",
         "news",
         "plan",
+        "release_axis",
         "tasks",
         "words",
     },

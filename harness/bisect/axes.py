@@ -15,20 +15,25 @@ from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.no_assembler import unassembled
 from harness.frontends.registry import back_end, front_end
 from harness.packages.versions import newest_of_minor
-from harness.values.errors import UsageError
-from harness.values.toolchain import BUNDLED, NO_ASSEMBLER, PTXAS, Assembler
+from harness.repros.find import find_kernel
+from harness.repros.releases import in_release, plain_name, releases
+from harness.values.errors import CaptureError, ConfigurationError, UsageError
+from harness.values.kernel import Repro
+from harness.values.toolchain import BUNDLED, NO_ASSEMBLER, PTXAS, RELEASE, Assembler
 
 __all__ = [
     "VERSION_AXES",
     "AssemblerAxis",
     "Axis",
     "CompilerAxis",
+    "ReleaseAxis",
     "plan_cells",
     "version_axis",
     "with_ptxas",
 ]
 
-VERSION_AXES = ("ptxas", "triton", "compiler", "assembler")
+VERSION_AXES = ("ptxas", "triton", "compiler", "assembler", RELEASE)
+_EVERY = ">=0"
 
 
 class Axis(Protocol):
@@ -101,6 +106,33 @@ class CompilerAxis:
         return list(plan.cells)
 
 
+@dataclass(slots=True, kw_only=True)
+class ReleaseAxis:
+    """Releases of the package that a kernel comes from, with one compiler and one assembler.
+
+    `repro` is the kernel in the release that is pinned.
+    """
+
+    selection: Selection
+    repro: Repro
+    versions: tuple[str, ...]
+    asked: str | None
+    at_hand: int
+    is_named: bool
+    name: str = RELEASE
+    frozen: bool = False
+
+    async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
+        """See `Axis`."""
+        repro = await asyncio.to_thread(in_release, self.repro, Version(version))
+        selection = replace(self.selection, repro=repro)
+        try:
+            return list((await plan_cells(bench, selection, None)).cells)
+        except ConfigurationError as error:
+            # A release without the module that is launched: it says nothing of the kernel.
+            raise CaptureError(str(error)) from error
+
+
 async def plan_cells(
     bench: Workbench,
     selection: Selection,
@@ -129,13 +161,17 @@ def with_ptxas(cell: PlannedCell, ptxas: Assembler) -> PlannedCell:
     return replace(cell, ptxas=ptxas, freeze_ptx=frozen, cell=replace(cell.cell, ptxas=label))
 
 
-def version_axis(selection: Selection, name: str) -> Axis:
+def version_axis(selection: Selection, name: str, spec: str | None = None) -> Axis:
     """The axis of that name, from the oldest version there is to the newest.
+
+    `spec` are the releases of the package that lie on their axis.
 
     Raises:
         UsageError: the axis does not apply.
         InfrastructureError: what versions there are cannot be found out.
     """
+    if name == RELEASE:
+        return _release_axis(selection, spec or _EVERY)
     end = front_end(selection.repro.front_end)
     back = end.back_end(selection.targets[0])
     if back.kind == NO_ASSEMBLER and name in ("assembler", PTXAS):
@@ -169,6 +205,23 @@ def version_axis(selection: Selection, name: str) -> Axis:
         asked=selection.compilers[0].version if len(selection.compilers) == 1 else None,
         is_named=selection.is_compiler_named,
         at_hand=_at_hand({Version(found.version) for found in end.installed()}, versions),
+    )
+
+
+def _release_axis(selection: Selection, spec: str) -> ReleaseAxis:
+    repro = find_kernel(plain_name(selection.repro.name))
+    source = selection.repro.source
+    if source is None or repro.source is None:
+        raise UsageError(f"{repro.name}: its source is no package, so that it has no releases")
+    versions = tuple(map(str, releases(source.pin.package, spec)))
+    asked = source.pin.version
+    return ReleaseAxis(
+        selection=selection,
+        repro=repro,
+        versions=versions,
+        asked=asked if asked in versions else versions[-1],
+        is_named=source != repro.source,
+        at_hand=len(versions),
     )
 
 

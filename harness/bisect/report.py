@@ -13,7 +13,7 @@ from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer
 from harness.judging.followed import Followed, is_followable
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.values.toolchain import NO_ASSEMBLER, PTXAS
+from harness.values.toolchain import NO_ASSEMBLER, PTXAS, RELEASE
 from harness.values.verdict import VerdictKind
 
 __all__ = ["BisectReport", "ProbeEvidence", "Span", "spans"]
@@ -123,6 +123,8 @@ class BisectReport:
 
     def version_of(self, row: Row) -> str | None:
         """The version of the tool on the axis that a row is about."""
+        if self.axis == RELEASE:
+            return next((version for version, each in self.rows.items() if each == row), None)
         return row.ptxas if self.along_assembler else row.compiler_version
 
     @property

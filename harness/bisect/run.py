@@ -53,7 +53,7 @@ async def bisect_versions(
         selection = SameInputs.small(selection)
     run_id = store.begin_run(how.command)
     async with Hub() as hub:
-        axis = version_axis(selection, options.axis)
+        axis = version_axis(selection, options.axis, options.package_version)
         bench = open_bench(hub, store, how)
         search = BisectSearch.begin(bench, run_id, axis, options, log, tell)
         if is_on_gpu:

@@ -35,9 +35,11 @@ class BisectOptions:
     is. `repeat` is how often both sides of a boundary are run, at least. `script` is the user's own
     predicate, see `harness.bisect.predicate`. With `run` the PTX is executed, and what comes out is
     followed; with `on` gpu the cubins are launched, by the command `runner` where there is one.
+    `package_version` names the releases that lie on the axis of releases, all by default.
     """
 
     axis: str = "ptxas"
+    package_version: str | None = None
     good: str | None = None
     bad: str | None = None
     signature: str | None = None

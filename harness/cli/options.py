@@ -15,6 +15,7 @@ __all__ = [
     "execution_options",
     "holds_option",
     "json_option",
+    "package_version_option",
     "selection_options",
     "toolchain_options",
     "while_option",
@@ -37,6 +38,11 @@ holds_option = click.option(
     metavar="CONDITION",
     help='Show where this holds: "n_regs<=32 and spill_stores>4096".',
 )
+
+
+def package_version_option(words: str) -> Callable[[F], F]:
+    """The releases of a package; `words` are what the help says of them."""
+    return click.option("--package-version", type=Words(), metavar="SPEC", help=words)
 
 
 def _toolchain_options() -> tuple[Callable[[F], F], ...]:

@@ -145,9 +145,8 @@ class _Planner:
         self.warnings += [str(error) for error in errors]
         found: dict[str, Repro] = {}
         for index, pattern in enumerate(self.matrix.kernels):
-            if pattern.partition("::")[0].endswith(
-                (".py", *(suffix for end in front_ends() for suffix in end.suffixes))
-            ):
+            suffixes = (".py", *(suffix for end in front_ends() for suffix in end.suffixes))
+            if "@" in pattern or pattern.partition("::")[0].endswith(suffixes):
                 mine = find_kernels(pattern)
             else:
                 mine = [repro for repro in repros if fnmatchcase(repro.name, pattern)]

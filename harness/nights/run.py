@@ -26,6 +26,7 @@ from harness.machines.seam import Machines
 from harness.matrix.expectations import Expectations, happened
 from harness.matrix.rules import Rules, Shard
 from harness.nights.plan import MatrixPlan, plan_matrix
+from harness.nights.release_axis import over_releases
 from harness.nights.steering import MatrixSteering
 from harness.processes.hub import Hub
 from harness.store.history.shards import NightPart
@@ -52,7 +53,8 @@ class MatrixOptions:
     """Which part of a matrix, and how to work: `max_time` is in seconds; `run` executes, too.
 
     With `on_gpu` cubins are launched there; `runner` is a command that reaches the GPU. Shards with
-    the same `night` are one run, and compared with others when they are merged.
+    the same `night` are one run, and compared with others when they are merged. With
+    `package_version` it is run over those releases of a package, as `over_releases` reads it.
     """
 
     only: Sequence[Selector] = ()
@@ -62,6 +64,7 @@ class MatrixOptions:
     run: bool = False
     on_gpu: bool = False
     runner: str | None = None
+    package_version: str | None = None
     work: CompileOptions = field(default_factory=CompileOptions)
 
     @property
@@ -317,14 +320,17 @@ def make_plan(
 ) -> MatrixPlan:
     """Expand the matrix as far as places; `installs` what is needed, or only says what would be.
 
-    What the store has workarounds for takes part as well.
+    What the store has workarounds for takes part as well, except over releases of a package.
 
     Raises:
         EmptySelectionError: nothing is left of it.
         TriageError: as `plan_matrix`.
     """
+    kept = store.workarounds()
+    if options.package_version is not None:
+        matrix, kept = over_releases(matrix, options.package_version), []
     rules = Rules(matrix=matrix, only=options.only)
-    plan = plan_matrix(rules, options.shard, store.workarounds(), installs=installs)
+    plan = plan_matrix(rules, options.shard, kept, installs=installs)
     if not plan.places and not plan.dropped and options.shard.of == 1 and not plan.failures:
         said = "; ".join(plan.warnings[:3])
         raise EmptySelectionError(

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
     from harness.values.kernel import Repro
 
-__all__ = ["in_release", "in_releases", "is_of", "pin_of", "releases", "whole_folder"]
+__all__ = [
+    "in_release",
+    "in_releases",
+    "is_of",
+    "pin_of",
+    "plain_name",
+    "releases",
+    "whole_folder",
+]
 
 
 def releases(package: str, spec: str) -> list[Version]:
@@ -85,6 +93,12 @@ def in_release(repro: Repro, version: Version, pin: Pin | None = None) -> Repro:
         # Its author counted those of the release that is pinned.
         configs=None,
     )
+
+
+def plain_name(name: str) -> str:
+    """The name of a kernel without the release of its package: that of the pinned one."""
+    folder, colons, kernel = name.partition("::")
+    return f"{folder.partition('@')[0]}{colons}{kernel}"
 
 
 def whole_folder(found: Sequence[Repro], kernel: str | None) -> Repro:

@@ -31,16 +31,26 @@ def reach(text: str) -> Reached:
         InfrastructureError: the package index does not answer, and its listing is not cached.
     """
     name, spec = _read(text)
-    mine = [repro for repro in list_repros()[0] if is_of(repro, name)]
+    repros, errors = list_repros()
+    mine = [repro for repro in repros if is_of(repro, name)]
     if not mine:
         files(name)  # a package that the index does not have is said to be none
-        raise EmptySelectionError(f"no repro takes its kernels from {name}; {_others()}")
+        unread = "".join(f"; {error}" for error in errors[:1])
+        raise EmptySelectionError(
+            f"no repro takes its kernels from {name}; {_others(repros)}{unread}"
+        )
     pins = {repro.source.pin.version: repro.source.pin for repro in mine if repro.source}
     version = _version(name, spec, pins)
     own = pins.get(str(version))
     pin = own or pin_of(name, version)
     launches = [_launch(repro, mine, version, pin) for repro in _first_of_each(mine)]
-    return Reached(pin=pin, is_pinned=own is not None, pinned=tuple(pins), launches=tuple(launches))
+    return Reached(
+        pin=pin,
+        is_pinned=own is not None,
+        pinned=tuple(pins),
+        launches=tuple(launches),
+        complaints=tuple(map(str, errors)),
+    )
 
 
 def _read(text: str) -> tuple[str, str]:
@@ -83,6 +93,6 @@ def _launch(repro: Repro, mine: list[Repro], version: Version, pin: Pin) -> Repr
     return replace(release, launches=repro.launches, version=repro.version)
 
 
-def _others() -> str:
-    names = sorted({each.source.pin.package for each in list_repros()[0] if each.source})
+def _others(repros: list[Repro]) -> str:
+    names = sorted({each.source.pin.package for each in repros if each.source})
     return f"repros there are of {', '.join(names)}" if names else "no repro is of a package"

@@ -18,13 +18,14 @@ class Reached:
 
     Each of `launches` has one launch and means every kernel of it. `is_pinned` says that a repro
     pins this very file; else its sha256 is what the package index says. `pinned` are the releases
-    that repros pin.
+    that repros pin. `complaints` are about repros that cannot be read.
     """
 
     pin: Pin
     is_pinned: bool
     pinned: tuple[str, ...]
     launches: tuple[Repro, ...]
+    complaints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

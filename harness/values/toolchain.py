@@ -16,6 +16,7 @@ __all__ = [
     "NVCC",
     "PTX",
     "PTXAS",
+    "RELEASE",
     "TRITON",
     "Assembler",
     "Compiler",
@@ -34,6 +35,9 @@ BUNDLED = "bundled"
 
 EMULATOR = "emulator"
 """What takes the place of ptxas where the PTX itself is executed."""
+
+RELEASE = "release"
+"""An axis of versions: those of the package that a kernel comes from."""
 
 GPU = "gpu"
 """Where a cubin is launched, in the name of a cell."""

@@ -56,6 +56,7 @@ def forward(*, columns=256):
     turned[(1,)](x, x, COLUMNS=columns)
 """
 OLDEST, CHANGED, PINNED = "0.1", "0.3", "0.4"
+TRITON = "3.6.0"
 _RELEASES = {
     OLDEST: _OPS.format(name="turned", store=_AS_IT_IS),
     # Its launch raises: there is no such function.
@@ -70,6 +71,9 @@ def with_demo(triage: Triage, index: LocalIndex, cache: Path) -> Triage:
 
     `cache` has the toolchains; nothing that belongs to the index is written into it.
     """
+    # While its own index is asked.
+    installed = triage("toolchain", "install", f"triton-{TRITON}")
+    assert installed.returncode == 0, installed.stderr
     for version, text in _RELEASES.items():
         top = f"demo_ops-{version}"
         files = {f"{top}/demo_ops/__init__.py": "", f"{top}/demo_ops/turning.py": text}
@@ -82,7 +86,7 @@ def with_demo(triage: Triage, index: LocalIndex, cache: Path) -> Triage:
     (folder / "repro.yaml").write_text(
         "kernels:\n  demo_turned: {kernel: turned, configs: 3}\n"
         f"source: {{package: demo-ops, version: '{PINNED}', sha256: {sha256}, "
-        "module: demo_ops.turning}\ntriton: 3.6.0\ntargets: [sm_120a]\n"
+        f"module: demo_ops.turning}}\ntriton: {TRITON}\ntargets: [sm_120a]\n"
     )
     mine = triage.folder / "cache"
     mine.mkdir()

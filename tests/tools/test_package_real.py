@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from conftest import Triage
-from demo_package import OLDEST, with_demo
+from demo_package import CHANGED, OLDEST, with_demo
 from local_index import LocalIndex
 
 pytestmark = pytest.mark.tools
@@ -125,3 +125,71 @@ def test_offline_a_release_that_is_not_known_is_said(demo: Triage) -> None:
     done = demo("package", "demo-ops==0.1", "--sm", "80")
     assert done.returncode == 4
     assert "no listing of demo-ops is cached and TRIAGE_OFFLINE forbids" in done.stderr
+
+
+@pytest.mark.long
+def test_bisect_finds_the_release_in_which_a_failure_began(demo: Triage) -> None:
+    words = ["--kernel", "demo_turned", "--sm", "120a", "--config", "ROWS=128,num_warps=8"]
+    done = demo("bisect", *words, "--package-version", ">=0.1,<9", "--repeat", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    found = msgspec.json.decode(done.stdout)
+    assert found["axis"] == "release"
+    # The launch of 0.2 raises: that release is neither good nor bad.
+    assert found["untestable"] == ["0.2"]
+    assert (found["last_good"], found["first_bad"]) == (OLDEST, None)
+    assert found["first_bad_candidates"] == ["0.2", CHANGED]
+    assert found["blame"] == "release"
+    again = demo("bisect", "--replay", found["log"])
+    assert "First bad: release any of 0.2, 0.3. Last good: 0.1." in again.stdout
+    assert "Still present in the newest release there is, 0.4." in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--package-version", ">9"], "no sdist of demo-ops is >9; there are 0.1, 0.2, 0.3, 0.4"),
+        (["--package-version", "x"], "'x' is not a version of sdist of demo-ops"),
+        (["--package-version", ">0", "--bad", "7"], "--bad 7: there is no such release"),
+        (["--package-version", ">0", "--axis", "triton"], "which one is meant?"),
+        (["--axis", "release", "--run"], "--run does not apply to releases"),
+    ],
+)
+def test_releases_that_are_not_there_are_said_in_a_line(
+    demo: Triage, words: list[str], said: str
+) -> None:
+    done = demo("bisect", "--kernel", "demo_turned", "--config", "ROWS=16", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.long
+def test_releases_are_captured_apart(demo: Triage) -> None:
+    words = ["--kernel", "demo_turned@!=0.2", "--config", "ROWS=16"]
+    rows = {row["kernel"]: row for row in demo.compile(*words, code=0)["cells"]}
+    assert list(rows) == ["demo_turned@0.1", "demo_turned@0.3", "demo_turned"]
+    oldest, changed, pinned = (row["ptx_body_sha256"] for row in rows.values())
+    assert oldest != changed == pinned
+
+
+MATRIX = """
+version: 1
+targets: [sm_120a]
+kernels: ["demo_*", two_dots]
+include:
+  - {kernel: two_dots, triton: "==3.6.0"}
+"""
+
+
+def test_a_matrix_over_releases_has_the_kernels_of_that_package_alone(demo: Triage) -> None:
+    (demo.folder / "matrix.yaml").write_text(MATRIX)
+    words = ["--list", "--json", "--package-version"]
+    done = demo("matrix", "run", *words, "demo-ops<0.4")
+    assert done.returncode == 0, done.stderr
+    places = [
+        each["cells"].partition("/")[0] for each in msgspec.json.decode(done.stdout)["uncaptured"]
+    ]
+    assert places == ["demo_turned@0.1", "demo_turned@0.2", "demo_turned@0.3"]
+    done = demo("matrix", "run", *words, "other>1")
+    assert done.returncode == 3
+    assert "no kernel of the matrix comes from other; there are kernels of demo-ops" in done.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,20 @@ from harness.bisect.run import BisectOptions, bisect_versions
 from harness.bisect.words import bisect_document, bisection_said, tool_title
 from harness.cells.selection import SelectionOptions, select
 from harness.cli.amounts import Words
+from harness.cli.diagnosis.bisect_commands import compile_command, follow_command
 from harness.cli.gpu_way import executed_on, formal_option, is_executed
 from harness.cli.main import CONTEXT
-from harness.cli.options import execution_options, json_option, selection_options, while_option
+from harness.cli.options import (
+    execution_options,
+    json_option,
+    package_version_option,
+    selection_options,
+    while_option,
+)
 from harness.cli.output import print_json, print_said, results_console, status_console
 from harness.cli.progress.steps import show_steps
 from harness.cli.results import open_results
-from harness.cli.running import compile_options, run_to_the_end, selection_words, spelled
+from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.files.locations import home_dir
 from harness.frontends.base import Selection
 from harness.frontends.registry import back_end
@@ -35,18 +42,15 @@ from harness.judging.followed import read_while
 from harness.packages.versions import require_supported_triton
 from harness.repros.find import find_kernels
 from harness.values.errors import ConfigurationError, UsageError
-from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import (
-    EMULATOR,
     GPU,
     NO_ASSEMBLER,
     PTX,
     PTXAS,
+    RELEASE,
     TRITON,
-    assembler_words,
-    compiler_words,
 )
 
 __all__ = ["command"]
@@ -56,6 +60,7 @@ Example:
   triage bisect --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
   triage bisect --kernel case.ptx --sm 90a --ptxas 13.1.115 --axis flag
   triage bisect --kernel my_kernel.py::my_kernel --sm 80 --triton 3.5.0 --run
+  triage bisect --kernel fla_gla_bwd_dv --sm 90a --package-version '>=0.4' --while "spill_stores>0"
 
 Exit code 0: the failure was found, and so were its bounds as far as they can be determined. 1:
 nothing that was tried shows it. 4: a toolchain is not available; what is known so far is printed,
@@ -76,6 +81,7 @@ _OF_PTXAS = ("ptxas", "assembler", "flag")
 _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
 _ASKED = (
     "axis",
+    "package_version",
     "good",
     "bad",
     "signature",
@@ -95,9 +101,10 @@ _ASKED = (
 @click.option(
     "--axis",
     type=click.Choice([*VERSION_AXES, *CONTRAST_AXES]),
-    help="Versions of the assembler (ptxas; the default) or the compiler (default with --run); or "
-    "GPUs, ptxas' flags, tuned parameters: one by one.",
+    help="Versions of the assembler (ptxas; the default) or the compiler (default with --run); "
+    "releases of the kernel's package; or GPUs, ptxas' flags, tuned parameters: one by one.",
 )
+@package_version_option("The axis: releases of the kernel's package: '>=0.4,<0.6'.")
 @click.option(
     "--run",
     is_flag=True,
@@ -174,7 +181,16 @@ def _check(options: dict[str, Any]) -> None:
         if options["axis"] not in (None, PTXAS):
             raise UsageError(f"--on gpu follows versions of ptxas, not --axis {options['axis']}")
         options["axis"] = PTXAS
+    if options["package_version"] is not None:
+        if options["axis"] not in (None, RELEASE):
+            raise UsageError(
+                f"--package-version is an axis, and so is --axis {options['axis']}: which one is "
+                "meant? (--kernel NAME@VERSION names one release)"
+            )
+        options["axis"] = RELEASE
     options["axis"] = options["axis"] or _default_axis(options)
+    if options["run"] and options["axis"] == RELEASE:
+        raise UsageError("--run does not apply to releases: they may take other inputs")
     if options["run"] and not on_gpu and options["axis"] in _OF_PTXAS:
         raise UsageError(
             f"--axis {options['axis']} does not apply to --run: the emulator executes the PTX, "
@@ -276,16 +292,20 @@ def _print(
     console = results_console()
     config = report.config.label if report.config else "no config"
     where = f"{words.kernel} · {config}"
-    console.print(f"{where} · {selection.targets[0]}" if selection else where, markup=False)
+    where += f" · {selection.targets[0]}" if selection else ""
+    source = selection.repro.source if selection else None
+    if source and report.axis == RELEASE:
+        where += f" · releases of {source.pin.package}, by the package index"
+    console.print(where, markup=False)
     print_said(bisection_said(report))
     if report.boundary and selection:
         console.print("Reproduce:")
         for index in (report.boundary.before, report.boundary.after):
-            line = _command(report, selection, report.version(index), words.config)
+            line = compile_command(report, selection, report.version(index), words.config)
             console.print(f"  {line}", soft_wrap=True, markup=False)
     for row in [] if script else report.other_failures:
         console.print(f"Also seen: {_other(report, row)}", soft_wrap=True, markup=False)
-        line = shlex.join(_follow(report, row, words))
+        line = shlex.join(follow_command(report, row, words))
         console.print(f"  {line}", soft_wrap=True, markup=False)
     if report.others:
         console.print(f"{len(report.others)} other configs were not followed (--config names one)")
@@ -294,64 +314,6 @@ def _print(
 def _other(report: BisectReport, row: Row) -> str:
     version = report.version_of(row)
     return f"{tool_title(report.axis)} {version}, {row.verdict}: {row.reason.rstrip('.')}."
-
-
-def _follow(report: BisectReport, row: Row, words: SelectionOptions) -> list[str]:
-    """The command that follows another failure: the same question, started where that one is."""
-    config = _filter(report.config, report.others) if report.config and report.others else ""
-    asked = replace(
-        words,
-        config=config or words.config,
-        ptxas=() if report.along_assembler else words.ptxas,
-        assembler=() if report.along_assembler else words.assembler,
-        triton=words.triton if report.along_assembler else (),
-        compiler=words.compiler if report.along_assembler else (),
-    )
-    version = report.version_of(row) or ""
-    run = ["--run"] if row.ptxas == EMULATOR else []
-    return ["triage", "bisect", *spelled(asked), *run, "--axis", _axis(report), "--bad", version]
-
-
-def _axis(report: BisectReport) -> str:
-    """The axis of a report as an option's value."""
-    if report.axis in VERSION_AXES:
-        return report.axis
-    return "assembler" if report.along_assembler else "compiler"
-
-
-def _command(report: BisectReport, selection: Selection, version: str, chosen: str) -> str:
-    is_run = any(row.ptxas == EMULATOR for row in report.rows.values())
-    on_gpu = any(row.cell.rpartition("/")[2].startswith(f"{GPU}:") for row in report.rows.values())
-    verb = "run" if is_run or on_gpu else "compile"
-    words = ["triage", verb, "--kernel", selection.repro.name]
-    words += ["--on", GPU] if on_gpu else []
-    words += ["--sm", str(selection.targets[0])]
-    launch = selection.launches[0]
-    if not selection.repro.ptx and launch.spec != selection.repro.launches[0]:
-        words += ["--launch", launch.spec.name]
-    for name, value in launch.overrides.items():
-        words += ["--set", f"{name}={value}"]
-    config = _filter(report.config, report.others) if report.config and report.others else chosen
-    if config:
-        words += ["--config", config]
-    words += ["--formal"] if selection.formal else []
-    if not report.along_assembler:
-        words += compiler_words(report.axis, version)
-        tool = selection.ptxas[0]
-        words += assembler_words(tool.kind, tool.version) if tool else []
-    else:
-        own = compiler_words(selection.compilers[0].kind, selection.compilers[0].version)
-        words += [*own, *assembler_words(report.axis, version)]
-        if own and report.axis == PTXAS:
-            words.append("--freeze-ptx")
-    return shlex.join(words)
-
-
-def _filter(config: Config, others: tuple[str, ...]) -> str:
-    """The `--config` that means this one only: what others have and it has not is `none`."""
-    names = dict.fromkeys(part.partition("=")[0] for label in others for part in label.split(","))
-    unset = [f"{name}=none" for name in names if name not in config.as_dict() and name != "default"]
-    return ",".join([*([config.label] if config.items else []), *unset])
 
 
 def _contrast(options: dict[str, Any]) -> None:

@@ -59,7 +59,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     how = compile_options(options)
     with open_results() as store, show_progress(status) as progress:
         report = run_to_the_end(survey_package(reached, selections, store, how, progress))
-    print_remarks((*report.compiled.notes, *report.compiled.failures))
+    print_remarks((*reached.complaints, *report.compiled.notes, *report.compiled.failures))
     if options["as_json"]:
         print_json(package_document(report))
     else:

@@ -15,7 +15,7 @@ from harness.cli.amounts import SECONDS, Words, read_amount
 from harness.cli.gpu_way import executed_on, is_on_gpu
 from harness.cli.main import CONTEXT
 from harness.cli.nights.matrix_merge import merge
-from harness.cli.options import json_option
+from harness.cli.options import json_option, package_version_option
 from harness.cli.output import (
     command_line,
     print_json,
@@ -59,6 +59,7 @@ Example:
   triage matrix run --shard 2/4 --max-time 2h --json
   triage matrix run --scheduler local:4
   triage matrix run --run --only 'kernel=mamba2_*,target=sm_80'
+  triage matrix run --package-version 'fla-core>=0.5' --only 'target=sm_90a'
 
 Exit code 0: everything is as expected. 1: a failure that is not expected, a regression, or another
 signature. 3: no cell is selected. 4: incomplete (this machine, a toolchain, or --max-time). 5: only
@@ -99,6 +100,10 @@ command.add_command(merge)
     metavar="SELECTOR",
     help="Only these cells: a pattern over cell ids ('*@sm_120a*'), or words "
     "('kernel=mamba3_*,triton=>=3.6,num_warps=4'). Repeatable.",
+)
+@package_version_option(
+    "Kernels of a package in each of these releases of it: 'fla-core>=0.4,<0.6'; the name may be "
+    "left out where all are of one."
 )
 @click.option("--shard", default="1/1", metavar="I/N", help="Only the I-th of N parts.")
 @click.option(
@@ -203,6 +208,7 @@ def _options(options: dict[str, Any], matrix: Matrix) -> MatrixOptions:
         run=options["run"] or options["on"] is not None or on_gpu,
         on_gpu=on_gpu,
         runner=options["runner"],
+        package_version=options["package_version"],
         work=CompileOptions(
             jobs=_jobs(options),
             timeout=matrix.timeout,
