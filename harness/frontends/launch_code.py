@@ -39,14 +39,17 @@ def fetch_launch_code(
     if launch.file:
         return _half_way(launch, launch.file, overrides)
     paths = [fetch_wheel(pin.package, pin.version, pin.sha256) for pin in repro.requires]
-    bare: tuple[Path, ...] = ()
+    root: tuple[Path, ...] = ()
+    bare = root
     if repro.source:
-        bare = (import_root(repro),)
+        root = (import_root(repro),)
+        # A user's own file imports a package as it is: what its `__init__` needs is the user's.
+        bare = root if repro.group else ()
     return LaunchCode(
         file=repro.file,
         function=launch.function,
         overrides=overrides,
-        paths=(*paths, *bare),
+        paths=(*paths, *root),
         bare=bare,
         identity={
             "file": _sha256(repro.file),

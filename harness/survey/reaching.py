@@ -1,39 +1,45 @@
-"""Which launches reach a package: those of the repros that take their kernels from it."""
+"""Which launches reach a package: those of repros that take kernels from it, and of files."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from harness.frontends.launch_code import import_root
 from harness.packages.index import files
 from harness.packages.versions import LATEST, exact_version
-from harness.repros.find import list_repros
+from harness.repros.find import find_kernel, list_repros
+from harness.repros.launch_files import imported_modules
 from harness.repros.releases import in_release, is_of, pin_of, releases, whole_folder
 from harness.survey.result import Reached
-from harness.values.errors import EmptySelectionError, UsageError
-from harness.values.kernel import Pin, Repro
+from harness.values.errors import ConfigurationError, EmptySelectionError, UsageError
+from harness.values.kernel import KernelSource, Pin, Repro
 
 __all__ = ["reach"]
 
 
-def reach(text: str) -> Reached:
-    """The launches that reach the package that `NAME==VERSION` means.
+def reach(text: str, own_files: Sequence[str] = ()) -> Reached:
+    """The launches that reach the package that `NAME==VERSION` means, and those of files.
 
     A launch is that of a repro, in the release that is asked for. Each folder of repros gives its
-    launches once, with the version of the compiler that the first repro with that launch names.
+    launches once, with the version of the compiler that the first repro with that launch names. A
+    file of the user's is launched as every `--kernel FILE.py` is, with the release, and with what
+    the repros require beside it, on its module path.
 
     Raises:
-        UsageError: the text is malformed, or there is no such package or release.
+        UsageError: the text is malformed, there is no such package or release, or a file launches
+            nothing or imports nothing of it.
         EmptySelectionError: the source of no repro is that package.
         InfrastructureError: the package index does not answer, and its listing is not cached.
     """
     name, spec = _read(text)
     repros, errors = list_repros()
     mine = [repro for repro in repros if is_of(repro, name)]
-    if not mine:
+    if not mine and not own_files:
         files(name)  # a package that the index does not have is said to be none
         unread = "".join(f"; {error}" for error in errors[:1])
         raise EmptySelectionError(
@@ -44,6 +50,8 @@ def reach(text: str) -> Reached:
     own = pins.get(str(version))
     pin = own or pin_of(name, version)
     launches = [_launch(repro, mine, version, pin) for repro in _first_of_each(mine)]
+    beside = {each.package: each for repro in mine for each in repro.requires}
+    launches += [_of_file(file, pin, tuple(beside.values())) for file in own_files]
     return Reached(
         pin=pin,
         is_pinned=own is not None,
@@ -91,6 +99,23 @@ def _launch(repro: Repro, mine: list[Repro], version: Version, pin: Pin) -> Repr
     whole = whole_folder(group, None)
     release = in_release(whole, version, pin)
     return replace(release, launches=repro.launches, version=repro.version)
+
+
+def _of_file(file: str, pin: Pin, beside: tuple[Pin, ...]) -> Repro:
+    """A file that launches kernels of a release."""
+    if not file.endswith(".py"):
+        raise UsageError(f"--launch {file}: write the name of a Python file")
+    repro = find_kernel(file)
+    name = f"{repro.name}@{pin.package}=={pin.version}"
+    for module in sorted(imported_modules(repro.file)):
+        source = KernelSource(pin=pin, module=module)
+        found = replace(repro, name=name, source=source, requires=beside)
+        try:
+            import_root(found)
+        except ConfigurationError:
+            continue
+        return found
+    raise UsageError(f"--launch {file}: it imports no module of {pin.package} {pin.version}")
 
 
 def _others(repros: list[Repro]) -> str:

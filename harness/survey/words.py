@@ -30,11 +30,12 @@ def package_said(report: PackageReport) -> list[Block]:
 
 def _source(report: PackageReport) -> str:
     pin = report.reached.pin
-    pinned = ", ".join(report.reached.pinned)
+    pinned = " and ".join(report.reached.pinned)
+    others = f" (the repros pin {pinned})" if pinned else ""
     origin = (
         "as the repros pin it"
         if report.reached.is_pinned
-        else f"as the package index has it (the repros pin {pinned})"
+        else f"as the package index has it{others}"
     )
     return f"{pin.package} {pin.version}, sha256 {pin.sha256}, {origin}"
 
@@ -44,7 +45,8 @@ def _grid(report: PackageReport) -> SaidGrid:
     targets = list(dict.fromkeys(one.target for one, _ in report.lists))
     lines: dict[tuple[str, str, str], dict[str, TuningList]] = {}
     for one, _ in report.lists:
-        lines.setdefault((one.kernel, one.launch, one.rows[0].compiler_name), {})[one.target] = one
+        launch = f"{one.launch} (and {len(one.also)} more)" if one.also else one.launch
+        lines.setdefault((one.kernel, launch, one.rows[0].compiler_name), {})[one.target] = one
     rows = [
         (*map(say, place), *(_cell(found.get(target)) for target in targets))
         for place, found in lines.items()
@@ -85,7 +87,8 @@ def _list_said(one: TuningList, pruning: Pruning | None) -> list[Block]:
     if pruning is None:
         return blocks
     if pruning.source is None:
-        command = f"; to look for one: {_workaround(one)}" if not one.works else ""
+        is_named = ".py@" not in one.name  # of a file, `--kernel` would take what is installed
+        command = f"; to look for one: {_workaround(one)}" if not one.works and is_named else ""
         return [*blocks, say(f"  No pruning function: {pruning.why_none}{command}")]
     blocks.append(
         say(f'  prune_configs_by={{"early_config_prune": ...}} with this keeps {pruning.keeps}:')

@@ -163,6 +163,32 @@ def test_releases_that_are_not_there_are_said_in_a_line(
     assert "Traceback" not in done.stderr
 
 
+OWN = """
+import torch
+from demo_ops.turning import never_launched
+
+if __name__ == "__main__":
+    never_launched[(1,)](torch.empty(1, device="cuda"))
+"""
+
+
+@pytest.mark.long
+def test_a_file_of_the_users_reaches_kernels_too(demo: Triage) -> None:
+    (demo.folder / "own.py").write_text(OWN)
+    (demo.folder / "else.py").write_text("import torch\ntorch.empty(1)\n")
+    words = ["demo-ops==0.1", "--sm", "120a", "--triton", "3.6.0"]
+    found = document(demo, *words, "--launch", "own.py", code=0)
+    names = {each["kernel"]: each["function"] for each in found["lists"]}
+    assert names == {
+        "demo_turning@0.1::turned": "turned",
+        "own.py@demo-ops==0.1::never_launched": "never_launched",
+    }
+    assert found["functions"]["unreached"] == []
+    done = demo("package", *words, "--launch", "else.py")
+    assert done.returncode == 2
+    assert "--launch else.py: it imports no module of demo-ops 0.1" in done.stderr
+
+
 @pytest.mark.long
 def test_releases_are_captured_apart(demo: Triage) -> None:
     words = ["--kernel", "demo_turned@!=0.2", "--config", "ROWS=16"]

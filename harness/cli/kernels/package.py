@@ -25,10 +25,11 @@ _EPILOG = """\b
 Example:
   triage package fla-core==0.6.0 --sm 80 --sm 90a --sm 120a
   triage package liger-kernel==0.8.5 --sm 90a --triton 3.9.0 --json
+  triage package fla-core==0.6.0 --sm 120a --launch my_training_step.py
 
 Exit code 0: every kernel that was reached keeps at least half of its configs on each target. 1: one
-loses all or most. 2: wrong usage, or no such package or release. 3: no repro takes kernels from it.
-4: some launches or configs could not be determined."""
+loses all or most. 2: wrong usage, or no such package or release. 3: no repro takes kernels from it,
+and no --launch is given. 4: some launches or configs could not be determined."""
 
 
 @click.command("package", context_settings=CONTEXT, epilog=_EPILOG)
@@ -40,6 +41,15 @@ loses all or most. 2: wrong usage, or no such package or release. 3: no repro ta
     required=True,
     metavar="SM",
     help="GPU target: 90a, sm_100a, 100f ... Repeatable.",
+)
+@click.option(
+    "--launch",
+    "files",
+    type=Words(),
+    multiple=True,
+    metavar="FILE",
+    help="A Python file that launches kernels of the package too: its launch() function, or the "
+    "whole file as a program. Repeatable.",
 )
 @toolchain_options
 @execution_options
@@ -54,7 +64,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     """
     status = status_console()
     with status.status("preparing toolchains and sources"):
-        reached = reach(options["package"])
+        reached = reach(options["package"], options["files"])
         selections = select_repros(_words(options), reached.launches)
     how = compile_options(options)
     with open_results() as store, show_progress(status) as progress:
