@@ -7,21 +7,25 @@ First tasks that only wait, on 8 and on 64 workers of a Dask in this process: ea
 parcel of results, as a worker does, and they are all stored. Efficiency is that of the workers
 (time waited, over time times workers), over that of as many threads which put the same results into
 the same kind of store. Then a matrix of real cells (Triton, ptxas), by one process with as many
-jobs as there are workers, and by `--scheduler local:N`, whose start is in it: the ratio of their
-wall seconds, which says little where others use the machine.
+jobs as there are workers, and by `--scheduler local:N`, whose start is in it: the ratios of their
+wall seconds, which say little where others use the machine, and of the CPU seconds of all their
+processes. No two launches generate the same PTX, unless they are to be `--alike`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import ctypes
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -39,6 +43,7 @@ from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
 
+_SET_CHILD_SUBREAPER = 36
 ROOT = Path(__file__).parent.parent
 CELLS = 20
 """Of each task that only waits."""
@@ -51,15 +56,15 @@ import triton.language as tl
 @triton.autotune([triton.Config({"BLOCK": 2**b}, num_warps=w)
                   for b in range(5, 11) for w in (1, 2, 4, 8)], key=[])
 @triton.jit
-def total(x, y, n, BLOCK: tl.constexpr):
+def total(x, y, n, K: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.atomic_add(y, tl.sum(tl.exp(tl.load(x + at, at < n, 0.0)), 0))
+    tl.atomic_add(y, tl.sum(tl.exp(K * tl.load(x + at, at < n, 0.0)), 0))
 
 """
 LAUNCH = """
 def launch{number}():
     x = torch.empty({number} + 4096, device="cuda")
-    total[(16,)](x, torch.empty(1, device="cuda"), x.numel() * {number})
+    total[(16,)](x, torch.empty(1, device="cuda"), x.numel() * {number}, {factor}.5)
 """
 
 
@@ -177,28 +182,38 @@ def waiting(folder: Path, workers: int, seconds: float, rounds: int) -> None:
     )
 
 
-def cells(folder: Path, workers: int, launches: int) -> None:
-    """Real cells by processes of this machine, against one process with as many jobs."""
+def matrix(folder: Path, launches: int, *, alike: bool) -> None:
+    """A matrix with its one kernel; each launch on each target is a capture with 24 cells."""
     repro = folder / "repros" / "total"
     repro.mkdir(parents=True)
-    text = KERNEL + "".join(LAUNCH.format(number=number) for number in range(1, launches + 1))
+    factors = [1 if alike else number for number in range(1, launches + 1)]
+    text = KERNEL + "".join(LAUNCH.format(number=n + 1, factor=f) for n, f in enumerate(factors))
     (repro / "launch.py").write_text(text)
     (repro / "repro.yaml").write_text("kernel: total\nsummary: sums of a benchmark\n")
-    matrix = {
+    document = {
         "version": 1,
         "toolchains": {"triton": {"spec": "installed"}, "ptxas": {"spec": "bundled"}},
         "targets": ["sm_80", "sm_90a"],
         "kernels": ["total"],
         "launches": ["launch*"],
     }
-    (folder / "matrix.yaml").write_text(json.dumps(matrix))
-    took = {}
-    for name, words in (
-        ("jobs", ("--jobs", str(workers))),
-        ("dask", ("--scheduler", f"local:{workers}")),
-    ):
-        env = {**os.environ, "TRIAGE_HOME": str(folder / name), "PYTHONPATH": str(ROOT)}
-        started = time.perf_counter()
+    (folder / "matrix.yaml").write_text(json.dumps(document))
+
+
+def used() -> float:
+    """CPU seconds of all processes that descended from this one, once all are gone."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+    known = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return known.ru_utime + known.ru_stime
+
+
+def night(folder: Path, words: Sequence[str]) -> tuple[float, float]:
+    """Wall and CPU seconds of a night with nothing stored; it is printed, too."""
+    with tempfile.TemporaryDirectory() as home:
+        env = {**os.environ, "TRIAGE_HOME": home, "PYTHONPATH": str(ROOT)}
+        before, started = used(), time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-m", "harness", "matrix", "run", "--json", *words],
             cwd=folder,
@@ -207,14 +222,27 @@ def cells(folder: Path, workers: int, launches: int) -> None:
             text=True,
             check=False,
         )
-        wall = time.perf_counter() - started
-        if done.returncode:
-            sys.exit(f"{name}: exit code {done.returncode}: {done.stderr[-500:]}")
-        document = json.loads(done.stdout)
-        count, cpu = sum(document["cells"].values()), document["cpu_seconds"]
-        took[name] = wall
-        print(f"{name:8} {count} cells in {wall:.1f} s, the compilers {cpu:.1f} CPU s")
-    print(f"cells    {workers} workers: {took['jobs'] / took['dask']:.1%} of one process by wall")
+        wall, cpu = time.perf_counter() - started, used() - before
+    if done.returncode:
+        sys.exit(f"{words}: exit code {done.returncode}: {done.stderr[-500:]}")
+    document = json.loads(done.stdout)
+    count, compilers = sum(document["cells"].values()), document["cpu_seconds"]
+    print(
+        f"{' '.join(words):20} {count} cells in {wall:.1f} s, {cpu:.1f} CPU s,"
+        f" of which the compilers {compilers:.1f}"
+    )
+    return wall, cpu
+
+
+def cells(folder: Path, workers: int, launches: int, *, alike: bool) -> None:
+    """Real cells by processes of this machine, against one process with as many jobs."""
+    # Supervisors outlive who started them, for a moment: their CPU seconds count.
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    matrix(folder, launches, alike=alike)
+    alone = night(folder, ["--jobs", str(workers)])
+    dask = night(folder, ["--scheduler", f"local:{workers}"])
+    by_wall, by_cpu = (one / other for one, other in zip(alone, dask, strict=True))
+    print(f"cells    {workers} workers: {by_wall:.1%} of one process by wall, {by_cpu:.1%} by CPU")
 
 
 def main() -> None:
@@ -224,6 +252,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="tasks for each worker that waits")
     parser.add_argument("--workers", type=int, default=2, help="processes for the real cells")
     parser.add_argument("--launches", type=int, default=4, help="captures are twice as many")
+    parser.add_argument("--alike", action="store_true", help="all launches generate the same")
     parser.add_argument("--skip-cells", action="store_true")
     parser.add_argument("--skip-waiting", action="store_true")
     options = parser.parse_args()
@@ -232,7 +261,7 @@ def main() -> None:
             for workers in (8, 64):
                 waiting(Path(folder), workers, options.seconds, options.rounds)
         if not options.skip_cells:
-            cells(Path(folder), options.workers, options.launches)
+            cells(Path(folder), options.workers, options.launches, alike=options.alike)
 
 
 if __name__ == "__main__":

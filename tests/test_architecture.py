@@ -158,7 +158,7 @@ TOUCHES = {
     "gpu": {"inspecting", "packing", "places"},
     "runs/child": {"serving", "worker"},
     "runs": {"emulating", "raw_ptx", "recording", "referring"},
-    "nights": {"at_worker", "run", "steering", "watch"},
+    "nights": {"at_worker", "common_evidence", "run", "steering", "watch"},
     "site": {"run"},
     "survey": {"pruning", "reaching", "run"},
 }

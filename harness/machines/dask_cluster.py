@@ -10,7 +10,7 @@ import logging
 import re
 import secrets
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,16 @@ _LOCAL = re.compile(r"local:([1-9]\d{0,2})")
 _ADDRESS = re.compile(r"(?:(?:tcp|tls|ws|wss)://)?(?:[\w.-]+|\[[0-9a-fA-F:.%]+\]):\d{1,5}")
 _CONNECT_SECONDS = 10.0
 _GOODBYE_SECONDS = 2.0
+# Of processes of this machine: they are forks of one that has imported what all of them need, and
+# look after themselves seldom. By default each imports it by itself, and each process wakes fifty
+# times a second, for as long as a compiler runs.
+_PREFERENCES = {
+    "distributed.worker.multiprocessing-method": "forkserver",
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.tick.interval": "1s",
+    "distributed.scheduler.work-stealing-interval": "1s",
+}
 
 
 def local_workers(where: str) -> int | None:
@@ -44,8 +54,10 @@ def local_workers(where: str) -> int | None:
 
 
 @contextlib.asynccontextmanager
-async def open_machines(where: str) -> AsyncIterator[Machines]:
+async def open_machines(where: str, *works: Callable[[bytes], bytes]) -> AsyncIterator[Machines]:
     """The workers of a scheduler, or that many processes here, for as long as the block lasts.
+
+    `works` is what they will be asked for, which processes here load once for all.
 
     Raises:
         UsageError: Dask is not installed, or `where` is no address.
@@ -67,10 +79,25 @@ async def open_machines(where: str) -> AsyncIterator[Machines]:
     async with contextlib.AsyncExitStack() as opened:
         address: str | LocalCluster = where
         if count is not None:
+            opened.enter_context(_preferences(works))
             address = await opened.enter_async_context(_processes(count))
         client = await _connected(address, where)
         opened.push_async_callback(client.close, timeout=_GOODBYE_SECONDS)
         yield _DaskMachines(client=client, words=where, are_here=count is not None)
+
+
+def _preferences(
+    works: Sequence[Callable[[bytes], bytes]],
+) -> contextlib.AbstractContextManager[object]:
+    import dask  # noqa: PLC0415
+    from distributed.utils import get_mp_context  # noqa: PLC0415
+
+    chosen: contextlib.AbstractContextManager[object] = dask.config.set(_PREFERENCES)
+    # It names what Dask itself needs, when it is first asked for.
+    get_mp_context().set_forkserver_preload(
+        ["distributed", *dict.fromkeys(work.__module__ for work in works)]
+    )
+    return chosen
 
 
 def _processes(count: int) -> LocalCluster:

@@ -1,4 +1,4 @@
-"""What a worker does: one capture with its cells, in a scratch folder that is gone afterwards."""
+"""What a worker does: one capture with its cells, in a scratch folder of its own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from harness.files.own_code import code_sha256
 from harness.frontends.registry import OpenSessions
 from harness.matrix.rules import Rules
 from harness.nights.by_name import place_of_name
+from harness.nights.common_evidence import CommonEvidence
 from harness.nights.plan import MatrixPlan
 from harness.nights.steering import MatrixSteering
 from harness.nights.tasks import CaptureAnswer, CaptureTask
@@ -69,6 +70,7 @@ class Workshop:
         self._lock = asyncio.Lock()
         self._hub: Hub | None = None
         self._sessions: dict[float, OpenSessions] = {}
+        self._common: CommonEvidence | None = None
         self._at_work = 0
         self._closing: asyncio.TimerHandle | None = None
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
@@ -93,12 +95,20 @@ class Workshop:
                 hub = self._hub
             timeout = task.launch_timeout
             sessions = self._sessions.setdefault(timeout, OpenSessions(hub, timeout=timeout))
-            return await _work(task, places, hub, sessions)
+            return await _work(task, places, self._evidence(hub, task.run), sessions)
         finally:
             self._at_work -= 1
             self._closing = self._loop.call_later(
                 _IDLE_SECONDS, lambda: asyncio.ensure_future(self._close())
             )
+
+    def _evidence(self, hub: Hub, run: str) -> CommonEvidence:
+        """What the tasks of a run share, and of the last run only."""
+        if self._common is None or self._common.run != run:
+            if self._common:
+                self._common.clear()
+            self._common = CommonEvidence(run=run, hub=hub)
+        return self._common
 
     async def _close(self) -> None:
         async with self._lock:
@@ -106,15 +116,18 @@ class Workshop:
                 await self._hub.__aexit__()
                 self._hub = None
                 self._sessions.clear()
+                self._common = None
 
 
 async def _work(
-    task: CaptureTask, places: Sequence[CapturePlace], hub: Hub, sessions: OpenSessions
+    task: CaptureTask,
+    places: Sequence[CapturePlace],
+    common: CommonEvidence,
+    sessions: OpenSessions,
 ) -> CaptureAnswer:
-    home = hub.new_folder("results")
-    try:
-        with Store.open(home) as store:
-            done = await _results(task, places, hub, sessions, store)
+    with common.folder() as home:
+        with common.store(home) as store:
+            done = await _results(task, places, common, sessions, store)
         return CaptureAnswer(
             host=platform.node(),
             parcel=pack(home),
@@ -128,8 +141,6 @@ async def _work(
             carried=done.steering.carried,
             cpu_seconds=done.run.bench.cpu_seconds,
         )
-    finally:
-        hub.drop_folder(home)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +152,7 @@ class _Done:
 async def _results(
     task: CaptureTask,
     places: Sequence[CapturePlace],
-    hub: Hub,
+    common: CommonEvidence,
     sessions: OpenSessions,
     store: Store,
 ) -> _Done:
@@ -149,12 +160,14 @@ async def _results(
     # As many tasks as cores may be at work on this machine.
     memory = task.memory or CompileOptions().limits.memory
     bench = Workbench(
-        hub=hub,
+        hub=common.hub,
         store=store,
         sessions=sessions,
         jobs=1,
         limits=ResourceLimits(timeout=task.timeout, memory=memory),
         use_cache=task.use_cache,
+        making=common.making,
+        made=common.made,
     )
     if task.until is not None:
         bench.deadline = time.monotonic() + task.until - time.time()

@@ -175,7 +175,9 @@ async def _run(
     """On this machine, or by those that are found there."""
     if where is None:
         return await run_matrix(matrix, store, how, progress, plan)
-    async with open_machines(where) as machines:
+    from harness.nights.at_worker import work_on_capture  # noqa: PLC0415 - only where it is wanted
+
+    async with open_machines(where, work_on_capture) as machines:
         return await run_matrix(matrix, store, how, progress, plan, machines)
 
 

@@ -19,7 +19,7 @@ from acted_front_end import Stage
 from harness.cells.run import RunProgress
 from harness.machines.seam import LostWorkersError
 from harness.matrix.file import read_matrix
-from harness.nights import by_name, handing_out
+from harness.nights import by_name, common_evidence, handing_out
 from harness.nights.at_worker import workshop
 from harness.nights.run import MatrixOptions, MatrixReport, make_plan, run_matrix
 from harness.nights.tasks import CaptureAnswer
@@ -71,6 +71,18 @@ class Threads:
             self.at_work -= 1
 
 
+class OneAtATime(Threads):
+    """One of them: it does one thing after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = asyncio.Lock()
+
+    async def run(self, work: Work, message: bytes, *, name: str, rank: int) -> bytes:
+        async with self.turn:
+            return await super().run(work, message, name=name, rank=rank)
+
+
 def night(
     stage: Stage,
     machines: Threads | None,
@@ -94,7 +106,8 @@ def night(
 
 @pytest.fixture
 def crashes(stage: Stage) -> Iterator[Stage]:
-    stage.ptxas("1.0", "2.0")
+    ran = str(stage.folder / "ran")
+    stage.ptxas("1.0", "2.0", before=f"open({ran!r}, 'a').write('x')\n")
     stage.acted.act = lambda version, _: "ice" if version == "1.1" else "ok"
     yield stage
     workshop().close()
@@ -133,6 +146,25 @@ def test_results_are_those_of_a_night_on_one_machine(crashes: Stage, other: Stor
     [cell] = [each for each in here if "width=2" in each and "2.0/ptxas-2.0" in each]
     for kind in ("lower", "assemble", "inspect"):
         assert crashes.store.get_evidence(kind, here[cell][kind]) is not None
+
+
+def test_what_captures_have_in_common_is_assembled_once_in_each_process(
+    crashes: Stage, other: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = crashes.folder / "ran"
+    Path("twin.acted").write_text(Path("kernel.acted").read_text())
+    twice = MATRIX.replace("kernel.acted", "kernel.acted, twin.acted").replace(">=1", "==2.0")
+    monkeypatch.setitem(globals(), "MATRIX", twice)
+    night(crashes, None, store=other)
+    alone = len(ran.read_text())
+    for kept in (common_evidence.TASKS_KEPT, 0):
+        monkeypatch.setattr(common_evidence, "TASKS_KEPT", kept)
+        crashes.acted.revision += 1
+        ran.unlink()
+        assert night(crashes, OneAtATime()).verdicts == {"ok": 8}
+        # What is not kept is made again.
+        assert len(ran.read_text()) == (alone if kept else 2 * alone)
+    assert rows(crashes.store) == rows(other)
 
 
 def test_a_second_night_needs_no_machine(crashes: Stage) -> None:
