@@ -43,7 +43,8 @@ def reach(text: str, own_files: Sequence[str] = ()) -> Reached:
         files(name)  # a package that the index does not have is said to be none
         unread = "".join(f"; {error}" for error in errors[:1])
         raise EmptySelectionError(
-            f"no repro takes its kernels from {name}; {_others(repros)}{unread}"
+            f"no repro takes its kernels from {name} (--launch FILE names a file that does); "
+            f"{_others(repros)}{unread}"
         )
     pins = {repro.source.pin.version: repro.source.pin for repro in mine if repro.source}
     version = _version(name, spec, pins)

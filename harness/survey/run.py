@@ -14,7 +14,6 @@ from harness.frontends.triton.source_copy import read_source
 from harness.store.store import Store
 from harness.survey.functions import count_functions
 from harness.survey.losses import tuning_lists
-from harness.survey.pruning import pruning_of
 from harness.survey.result import PackageReport, Reached
 from harness.values.errors import TriageError
 from harness.values.kernel import Repro
@@ -61,6 +60,8 @@ async def survey_package(
         EmptySelectionError: no kernel of the package is launched.
         TriageError: the source cannot be fetched, or results cannot be kept.
     """
+    from harness.survey.pruning import pruning_of  # noqa: PLC0415 - libcst: 0.3 s
+
     folder = _folder(reached.launches[0])
     mine = _InPackage(folder=folder)
     compiled = await compile_selections(selections, store, how, progress, mine)

@@ -101,7 +101,7 @@ def test_another_release_takes_the_place_of_the_one_that_is_pinned(
         (["demo-ops==9"], 2, "there is no sdist of demo-ops 9; the nearest is 0.4"),
         (["demo-ops>=0.1"], 2, "4 releases are meant (0.1, 0.2, 0.3, 0.4); name one"),
         (["no-such-thing==1"], 2, "the package index has no project no-such-thing"),
-        (["unreached==1.0"], 3, "no repro takes its kernels from unreached; repros there are of"),
+        (["unreached==1.0"], 3, "no repro takes its kernels from unreached (--launch FILE names"),
         (["demo ops"], 2, "write NAME==VERSION, for example"),
         (["demo-ops==0.4"], 2, "Missing option '--sm'"),
         pytest.param(
