@@ -45,7 +45,7 @@ from harness.frontends.registry import front_end
 from harness.processes.hub import Hub
 from harness.runs.emulating import Emulation
 from harness.runs.jobs import JobBuffer
-from harness.runs.launching import emulation_of
+from harness.runs.launching import NotRunError, emulation_of
 from harness.runs.matching import find_variant
 from harness.runs.real_values import PLAIN_TARGET, recorded
 from harness.runs.schedules import DEFAULT, read_schedules
@@ -155,7 +155,7 @@ def fill(path: Path, selections: Sequence[Selection], limit: float) -> None:
             place = place_of(one)
             try:
                 row = asyncio.run(measure(one, store))
-            except (TriageError, AssertionError, IndexError) as error:
+            except (TriageError, NotRunError, AssertionError, IndexError) as error:
                 row = {"not_run": str(error) or type(error).__name__}
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             row = {"place": place, **row, "memory": memory}

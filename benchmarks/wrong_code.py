@@ -216,7 +216,7 @@ def cell(row: dict[str, Any] | None) -> str:
         return "-"
     # `no fence.proxy.async orders ...`: what is missing, and how often.
     formal = Counter(race["what"].split()[1] for race in row["races"] if race["formal"])
-    races = "".join(f"; formal: {count} times no `{what}`" for what, count in formal.items())
+    races = "".join(f"; formal: {count} x no `{what}`" for what, count in formal.items())
     if row["run"] != "wrong_result":
         return f"{row['run']}{races}"
     worst = max(row["outputs"], key=lambda each: each["differing"] or 0)

@@ -137,6 +137,10 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
     return await _with_launch(reducing, folder, found, oracle, outputs)
 
 
+# A race is only the verdict where the values are right under every schedule.
+_RIGHT_BY_VALUE = (RunVerdict.RIGHT, RunVerdict.RAN, RunVerdict.RACE)
+
+
 async def _held_to(
     reducing: Reducing, same: SameInputs, oracle: ExecutedOracle, text: str
 ) -> ExecutedOracle | str:
@@ -157,7 +161,9 @@ async def _held_to(
         try:
             plan = await plan_cells(reducing.bench, for_target(there, target), None)
             beside = next((c for c in plan.cells if c.cell.config == cell.cell.config), None)
-            if beside is None or not (await same.execute(reducing.bench, beside)).row.run.is_fine:
+            if beside is None:
+                continue
+            if (await same.execute(reducing.bench, beside)).row.run not in _RIGHT_BY_VALUE:
                 continue
         except TriageError:
             continue
