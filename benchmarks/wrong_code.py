@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.report.gate import without_folders
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "wrong-code.md"
 _ENTIRE = (
@@ -326,6 +328,7 @@ def main() -> None:
         for case in CASES:
             if not asked.names or case.name in asked.names:
                 made = section(case, asked.reductions or Path(folder)).rstrip()
+                made = without_folders(made)
                 known = sections_of(PAGE.read_text()) | {case.title: made}
                 parts = [known[each.title] for each in CASES if each.title in known]
                 PAGE.write_text("\n\n".join([HEAD.rstrip(), *parts]) + "\n")

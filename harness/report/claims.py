@@ -187,8 +187,9 @@ def _values(facts: OutputFacts) -> tuple[object, ...]:
 
 
 def _seen(row: RunRow) -> tuple[object, ...]:
-    races = (each for each in row.races if not each.formal)
-    pairs = tuple((each.kind, each.space, each.ptx_lines, each.source_lines) for each in races)
+    pairs = tuple(
+        (each.kind, each.space, each.ptx_lines, each.source_lines) for each in row.counted_races
+    )
     return (row.reference, row.schedule, pairs)
 
 

@@ -76,7 +76,7 @@ _EXPECTED = {
 }
 _EXECUTED = {
     VerdictKind.WRONG_RESULT: "Expected: the same result, whatever the number of stages and warps.",
-    VerdictKind.RACE: "Expected: a barrier or a wait between the two accesses.",
+    VerdictKind.RACE: "Expected: a barrier, a fence or a wait between the two accesses.",
 }
 _ELSE_EXECUTED = "Expected: PTX that stays within its buffers, and comes to an end with one result."
 _ELSE_EXPECTED = "Expected: code, or a message that names what is wrong with the input."

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from harness.report.claims import Ledger, is_seen
 from harness.report.dossier import Dossier
 from harness.tables.templates import markdown_code
-from harness.values.run import RaceFacts
+from harness.values.run import RaceFacts, RunVerdict
 
 __all__ = ["race_lines", "schedule_sentence"]
 
@@ -21,21 +21,21 @@ def schedule_sentence(ledger: Ledger, d: Dossier) -> str:
     what = f"`{place.file}`" if place else f"`{d.function}`"
     held = f", held to {row.reference}" if row.reference else ""
     several = "schedules" if "," in (row.schedule or "") else "schedule"
-    said = f"What {what} computes{held}; it goes wrong under the {several} {row.schedule}"
+    wrong = "; no value is affected" if row.run is RunVerdict.RACE else "; it goes wrong"
+    said = f"What {what} computes{held}{wrong} under the {several} {row.schedule}"
     said += " (order of warps / completion of asynchronous operations)."
     return ledger.say(said, is_seen(place, row))
 
 
 def race_lines(ledger: Ledger, d: Dossier) -> list[str]:
-    """Accesses that nothing orders, those of one pair of source lines together, formal ones not."""
+    """Accesses that nothing orders, those of one pair of source lines together."""
     shown = d.shown_run
     if shown is None:
         return []
     place, row = shown
     groups: dict[tuple[object, ...], list[RaceFacts]] = {}
-    for race in row.races:
-        if not race.formal:
-            groups.setdefault((race.kind, race.space, race.source_lines), []).append(race)
+    for race in row.counted_races:
+        groups.setdefault((race.kind, race.space, race.source_lines), []).append(race)
     texts = {file.name: file.data.decode(errors="replace") for file in d.attachments}
     return [
         ledger.say(_words(found, texts if place else {}), is_seen(place, row))
@@ -51,8 +51,10 @@ def _words(found: list[RaceFacts], texts: Mapping[str, str]) -> str:
     )
     count = "1 pair" if len(found) == 1 else f"{len(found)} pairs"
     said = "; the first: " if len(found) > 1 else ": "
+    formal = ", in the letter of the memory model alone" if race.formal else ""
     space = race.space.removesuffix("_memory").replace("_", " ")
-    return f"{race.kind}, {space} memory: {places}, {count} of instructions{said}{race.what}."
+    kind = f"{race.kind}, {space} memory{formal}"
+    return f"{kind}: {places}, {count} of instructions{said}{race.what}."
 
 
 def _source(line: str, texts: Mapping[str, str]) -> str:

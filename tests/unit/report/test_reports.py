@@ -30,7 +30,7 @@ from harness.report.forms import REQUIRED, observed_words
 from harness.report.gate import Private, inspect_report
 from harness.report.impact import escaped
 from harness.report.issue import render_report
-from harness.values.run import OutputFacts, RunRow, RunVerdict
+from harness.values.run import OutputFacts, RaceFacts, RunRow, RunVerdict
 from harness.values.verdict import VerdictKind
 
 
@@ -254,3 +254,21 @@ def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
     # What the table says is held to the stored run.
     other = ClaimsTrial(files=files, stored={wrong.cell: replace(wrong, verdict="right")})
     assert any("'right'" in each for each in prove(issue.claims, other, issue.text).false)
+    # A race that was asked for by --formal is named as what it is.
+    race = RaceFacts(
+        kind="write-read",
+        space="shared",
+        formal=True,
+        ptx_lines=(7, 9),
+        source_lines=("k.py:3", None),
+        what="no fence.proxy.async orders them",
+    )
+    racing = replace(executed, run=RunVerdict.RACE, races=(race,))
+    text = render_report(replace(dossier, executed=racing), Upstream.TRITON).text
+    assert "held to num_stages=1 on sm_80, emulated; no value is affected under the" in text
+    named = "write-read, shared memory, in the letter of the memory model alone: `k.py:3` and PTX"
+    assert f"{named} line 9, 1 pair of instructions: no fence.proxy.async orders them." in text
+    noted = render_report(
+        replace(dossier, executed=replace(executed, races=(race,))), Upstream.TRITON
+    )
+    assert "fence.proxy.async" not in noted.text
