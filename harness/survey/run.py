@@ -21,12 +21,15 @@ from harness.values.outcome import LaunchFacts
 
 __all__ = ["survey_package"]
 
+_CELLS_A_WORKER = 4
+
 
 @dataclass(slots=True, kw_only=True)
 class _InPackage(Steering):
     """Takes the kernels that are written below `folder`, and keeps how each cell was captured."""
 
     folder: Path
+    at_once: int
     records: dict[str, LaunchFacts] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     elsewhere: dict[str, None] = field(default_factory=dict)
@@ -63,7 +66,7 @@ async def survey_package(
     from harness.survey.pruning import pruning_of  # noqa: PLC0415 - libcst: 0.3 s
 
     folder = _folder(reached.launches[0])
-    mine = _InPackage(folder=folder)
+    mine = _InPackage(folder=folder, at_once=_CELLS_A_WORKER * how.workers)
     compiled = await compile_selections(selections, store, how, progress, mine)
     lists = tuning_lists(compiled.rows, mine.records, mine.files)
     launched = {(one.file, one.kernel) for one in lists}
