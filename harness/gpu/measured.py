@@ -44,7 +44,8 @@ class GpuRun:
 
     `buffers` are the sha256 of what they held afterwards, `glimpses` some of their bytes where the
     others do not come back, in hexadecimal digits. Of what was refused, or faulted, `call`,
-    `code`, `name` and `words` are the driver's; `needs` is what it says of the entry.
+    `code`, `name` and `words` are the driver's; `needs` is what it says of the entry, and the
+    bytes of dynamic shared memory of the launch.
     """
 
     case: int

@@ -45,7 +45,7 @@ def execute_case(
     try:
         module = gpu.load(pack.blob(case["cubin"]))
         function = gpu.function(module, case["entry"])
-        needs = gpu.needs(function)
+        needs = {**gpu.needs(function), "dynamic_shared": launch["shared"]}
         for run in range(pack.repeats):
             found, blobs = _execute(gpu, pack, launch, function, run, begin)
             yield {"case": number, "run": run, "status": "ended", "needs": needs, **found}, blobs

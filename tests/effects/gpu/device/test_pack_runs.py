@@ -232,6 +232,12 @@ def test_memory_that_is_not_there_is_refused(run: Run) -> None:
     assert (refused["call"], refused["name"]) == ("cuMemAlloc_v2", "CUDA_ERROR_OUT_OF_MEMORY")
 
 
+def test_shared_memory_that_is_not_there_is_refused_with_what_was_asked_for(run: Run) -> None:
+    [refused] = runs_of(run("add 1", shared=300_000), 0)
+    assert (refused["call"], refused["status"]) == ("cuFuncSetAttribute", "refused")
+    assert refused["needs"]["dynamic_shared"] == 300_000
+
+
 @pytest.mark.parametrize("digest", [None, "windows", "whole"])
 def test_a_tensor_without_elements_is_a_buffer_too(run: Run, digest: str | None) -> None:
     none = [{"name": "b", "file": sha256(b""), "size": 0}]
