@@ -346,9 +346,9 @@ GPU took part. Below each table stand the answers of `triage bisect`, `blame`, `
 `python benchmarks/wrong_code.py` generates this page, `python benchmarks/wrong_code.py two-dots`
 one section of it.
 
-Not here: triton-lang/triton#11153 (LLVM's JumpThreading, sm_86). Its reproducer is not available here.
-What it is said to leave in the PTX, `triage run` names as the formal finding `parted`; nothing in
-the corpus shows that this finds it.
+Not here: triton-lang/triton#11153 (LLVM's JumpThreading, sm_86). Its reproducer is not available
+here. What it is said to leave in the PTX, `triage run` names as the formal finding `parted`;
+nothing in the corpus shows that this finds it.
 """
 
 if __name__ == "__main__":
