@@ -51,6 +51,13 @@ class Axis(Protocol):
     frozen: bool
     is_named: bool
 
+    def at(self, version: str) -> Selection:
+        """What is selected at this version, which is installed if need be.
+
+        Raises:
+            TriageError: it is not available.
+        """
+
     async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
         """Every config that was selected, at this version.
 
@@ -73,6 +80,12 @@ class AssemblerAxis:
     frozen: bool = True
     _plan: Plan | None = None
     _planning: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def at(self, version: str) -> Selection:
+        """See `Axis`; all of them get what is generated for the bundled one."""
+        back = back_end(self.selection.repro.front_end, self.selection.targets[0])
+        frozen = not self.selection.repro.ptx
+        return replace(self.selection, ptxas=(back.install(version),), freeze_ptx=frozen)
 
     async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
         """See `Axis`."""
@@ -99,10 +112,13 @@ class CompilerAxis:
     name: str
     frozen: bool = False
 
+    def at(self, version: str) -> Selection:
+        """See `Axis`."""
+        return replace(self.selection, compilers=(front_end(self.name).install(version),))
+
     async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
         """See `Axis`."""
-        compiler = await asyncio.to_thread(front_end(self.name).install, version)
-        plan = await plan_cells(bench, replace(self.selection, compilers=(compiler,)), None)
+        plan = await plan_cells(bench, await asyncio.to_thread(self.at, version), None)
         return list(plan.cells)
 
 
@@ -122,10 +138,13 @@ class ReleaseAxis:
     name: str = RELEASE
     frozen: bool = False
 
+    def at(self, version: str) -> Selection:
+        """See `Axis`."""
+        return replace(self.selection, repro=in_release(self.repro, Version(version)))
+
     async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
         """See `Axis`."""
-        repro = await asyncio.to_thread(in_release, self.repro, Version(version))
-        selection = replace(self.selection, repro=repro)
+        selection = await asyncio.to_thread(self.at, version)
         try:
             return list((await plan_cells(bench, selection, None)).cells)
         except ConfigurationError as error:

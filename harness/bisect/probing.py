@@ -10,6 +10,7 @@ from harness.bisect.confidence import Tally
 from harness.bisect.predicate import run_script
 from harness.bisect.search import Probe
 from harness.bisect.state import BisectSearch, tally_of
+from harness.cells.elsewhere import Elsewhere
 from harness.cells.run import record_of
 from harness.frontends.base import PlannedCell
 from harness.judging.answers import VerdictAnswer
@@ -20,6 +21,7 @@ from harness.values.errors import (
     InfrastructureError,
     UsageError,
 )
+from harness.values.kernel import ConfigFilter
 from harness.values.verdict import VerdictKind
 
 __all__ = ["believe_all", "plan_of", "try_version"]
@@ -54,6 +56,8 @@ def _untestable(search: BisectSearch, index: int, reason: str) -> None:
 
 async def _probe(search: BisectSearch, index: int, version: str) -> str | None:
     """Run the cell as often as it takes to believe what it did; what is wrong with this machine."""
+    if search.elsewhere and search.config:
+        await _made_elsewhere(search, search.elsewhere, version)
     cells = await search.axis.cells(search.bench, version)
     async with search.choosing:
         cell = await _chosen(search, cells)
@@ -73,6 +77,16 @@ async def _probe(search: BisectSearch, index: int, version: str) -> str | None:
     if outcome is VerdictAnswer.OK or (is_focus and outcome is VerdictAnswer.SAME):
         return await _believe(search, index, search.options.repeat if is_focus else 1)
     return None
+
+
+async def _made_elsewhere(search: BisectSearch, elsewhere: Elsewhere, version: str) -> None:
+    """Have the one config that is followed compiled; what does not come back is made here."""
+    assert search.config is not None
+    selection = await asyncio.to_thread(search.axis.at, version)
+    # One that has no parameters has no filter.
+    config = ConfigFilter.parse(search.config.label if search.config.items else "")
+    for said in await elsewhere.make(search.bench, replace(selection, config=config)):
+        search.tell(f"{search.axis.name} {version}", said)
 
 
 async def _believe(search: BisectSearch, index: int, least: int) -> str | None:

@@ -15,6 +15,7 @@ from harness.bisect.report import BisectReport, ProbeEvidence
 from harness.bisect.search import next_probes
 from harness.bisect.stages import tell_stages
 from harness.bisect.state import BisectOptions, BisectSearch
+from harness.cells.elsewhere import Elsewhere
 from harness.cells.evaluate import Evaluate
 from harness.cells.run import CompileOptions, open_bench
 from harness.frontends.base import Selection
@@ -35,10 +36,12 @@ async def bisect_versions(
     options: BisectOptions,
     tell: Callable[[str, str], None],
     log: BisectLog,
+    elsewhere: Elsewhere | None = None,
 ) -> BisectReport:
     """Find where a failure began and ended; `tell` is as in `Search`.
 
-    What `log` holds already is taken as it is, and everything new is added to it.
+    What `log` holds already is taken as it is, and everything new is added to it. Versions are
+    compiled `elsewhere`, but for the first one and what is run again to believe it.
 
     Raises:
         UsageError: a version that was named does not exist, the axis does not apply, or the
@@ -56,6 +59,7 @@ async def bisect_versions(
         axis = version_axis(selection, options.axis, options.package_version)
         bench = open_bench(hub, store, how)
         search = BisectSearch.begin(bench, run_id, axis, options, log, tell)
+        search.elsewhere = elsewhere
         if is_on_gpu:
             search.evaluate = _launched(bench, selection, options, how, tell)
         elif options.run:
@@ -151,7 +155,7 @@ def _next(search: BisectSearch, budget: int) -> list[int]:
     size = len(search.axis.versions)
     left = size - len(search.probes)
     # In a sweep none waits for what another says. Not all at once: trouble stops it early.
-    at_once = search.bench.jobs * (_SWEPT_AT_ONCE if left <= budget else 1)
+    at_once = search.at_once * (_SWEPT_AT_ONCE if left <= budget else 1)
     return next_probes(size, search.probes, budget=budget, focus=search.focus, at_once=at_once)
 
 

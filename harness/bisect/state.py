@@ -11,6 +11,7 @@ from harness.bisect.axes import Axis
 from harness.bisect.confidence import Tally, runs_to_trust
 from harness.bisect.log import BisectLog
 from harness.bisect.search import Finding, Probe, conclude
+from harness.cells.elsewhere import Elsewhere
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
 from harness.frontends.base import PlannedCell
 from harness.judging.answers import VerdictAnswer
@@ -79,6 +80,12 @@ class BisectSearch:
     plans: dict[int, PlannedCell] = field(default_factory=dict)
     choosing: asyncio.Lock = field(default_factory=asyncio.Lock)
     evaluate: Evaluate = evaluate
+    elsewhere: Elsewhere | None = None
+
+    @property
+    def at_once(self) -> int:
+        """How many versions can be tried side by side."""
+        return self.elsewhere.at_once if self.elsewhere else self.bench.jobs
 
     @classmethod
     def begin(

@@ -16,6 +16,7 @@ __all__ = [
     "holds_option",
     "json_option",
     "package_version_option",
+    "scheduler_option",
     "selection_options",
     "toolchain_options",
     "while_option",
@@ -181,6 +182,17 @@ def _pass_on(context: click.Context, parameter: click.Parameter, names: Sequence
 def _say_confinement(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:  # noqa: ARG001, FBT001
     if wanted:
         click.echo(f"launch code: {confinement_words()[1]}", err=True)
+
+
+def scheduler_option(words: str) -> Callable[[F], F]:
+    """Other machines; `words` are what they are to do, as the help says it."""
+    return click.option(
+        "--scheduler",
+        type=Words(),
+        metavar="ADDRESS",
+        help=f"{words} by the workers of a Dask scheduler (tcp://HOST:PORT), or by N processes of "
+        "this machine (local:N).",
+    )
 
 
 def execution_options(function: F) -> F:

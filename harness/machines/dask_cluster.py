@@ -83,7 +83,8 @@ async def open_machines(where: str, *works: Callable[[bytes], bytes]) -> AsyncIt
             address = await opened.enter_async_context(_processes(count))
         client = await _connected(address, where)
         opened.push_async_callback(client.close, timeout=_GOODBYE_SECONDS)
-        yield _DaskMachines(client=client, words=where, are_here=count is not None)
+        at_once = count or sum((await client.nthreads()).values()) or 1
+        yield _DaskMachines(client=client, words=where, at_once=at_once, are_here=count is not None)
 
 
 def _preferences(
@@ -133,6 +134,7 @@ class _DaskMachines:
 
     client: Client
     words: str
+    at_once: int
     are_here: bool
     # Another client's tasks may have the same names.
     suffix: str = field(default_factory=lambda: secrets.token_hex(4))

@@ -17,12 +17,16 @@ class LostWorkersError(InfrastructureError):
 class Machines(Protocol):
     """Machines that have this program and the package index, and nothing else of this one.
 
-    `words` say which they are. `are_here`: they are as many processes of this machine as it may
-    have compilers at once.
+    `words` say which they are, `at_once` how many pieces of work they take side by side.
+    `are_here`: they are as many processes of this machine as it may have compilers at once.
     """
 
     @property
     def words(self) -> str:
+        """As above."""
+
+    @property
+    def at_once(self) -> int:
         """As above."""
 
     @property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from harness.bisect.neighbours import CONTRAST_AXES, contrast
 from harness.bisect.report import BisectReport
 from harness.bisect.run import BisectOptions, bisect_versions
 from harness.bisect.words import bisect_document, bisection_said, tool_title
+from harness.cells.run import CompileOptions
 from harness.cells.selection import SelectionOptions, select
 from harness.cli.amounts import Words
 from harness.cli.diagnosis.bisect_commands import compile_command, follow_command
@@ -28,6 +30,7 @@ from harness.cli.options import (
     execution_options,
     json_option,
     package_version_option,
+    scheduler_option,
     selection_options,
     while_option,
 )
@@ -39,8 +42,10 @@ from harness.files.locations import home_dir
 from harness.frontends.base import Selection
 from harness.frontends.registry import back_end
 from harness.judging.followed import read_while
+from harness.machines.dask_cluster import local_workers, open_machines
 from harness.packages.versions import require_supported_triton
 from harness.repros.find import find_kernels
+from harness.store.store import Store
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.row import Row
 from harness.values.target import Target
@@ -146,6 +151,7 @@ _ASKED = (
     metavar="LOG",
     help="Print again what a log says.",
 )
+@scheduler_option("Have the versions compiled")
 @execution_options
 @json_option
 def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
@@ -176,6 +182,7 @@ def _check(options: dict[str, Any]) -> None:
     """Refuse a question that is none, before anything is downloaded or compiled."""
     on_gpu = options["on"] == GPU or options["runner"] is not None
     options["run"] = is_executed(options)
+    _check_scheduler(options)
     if on_gpu:
         options["on"], options["run"] = GPU, True
         if options["axis"] not in (None, PTXAS):
@@ -208,6 +215,20 @@ def _check(options: dict[str, Any]) -> None:
     asked += ["--while"] if options["condition"] is not None else []
     if len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)}: which one is meant?")
+
+
+def _check_scheduler(options: dict[str, Any]) -> None:
+    """Only what compiles versions goes to other machines."""
+    where = options["scheduler"]
+    if where is None:
+        return
+    local_workers(where)
+    if options["jobs"]:
+        raise UsageError("--jobs: with --scheduler each worker is one compiler at a time")
+    if options["run"]:
+        raise UsageError("--run executes on this machine: leave out --scheduler")
+    if options["axis"] in CONTRAST_AXES:
+        raise UsageError(f"--axis {options['axis']} is compiled here: leave out --scheduler")
 
 
 def _default_axis(options: dict[str, Any]) -> str:
@@ -260,8 +281,32 @@ def _search(log: BisectLog, options: dict[str, Any]) -> None:
     selection = _selected(words)
     how = compile_options(options)
     with open_results() as store, show_steps(status_console()) as tell:
-        report = run_to_the_end(bisect_versions(selection, store, how, asked, tell, log))
+        where = options["scheduler"]
+        report = run_to_the_end(_bisected(selection, store, how, asked, tell, log, where))
     _tell(report, log, options, reproduce=selection)
+
+
+async def _bisected(
+    selection: Selection,
+    store: Store,
+    how: CompileOptions,
+    asked: BisectOptions,
+    tell: Callable[[str, str], None],
+    log: BisectLog,
+    where: str | None,
+) -> BisectReport:
+    """On this machine, or with the help of those that are found there."""
+    if where is None:
+        return await bisect_versions(selection, store, how, asked, tell, log)
+    if asked.run:
+        raise UsageError("--run executes on this machine: leave out --scheduler")
+    from harness.nights.ahead import Ahead  # noqa: PLC0415 - only where it is wanted
+    from harness.nights.at_worker import work_on_capture  # noqa: PLC0415
+
+    how = replace(how, jobs=local_workers(where) or 0)
+    async with open_machines(where, work_on_capture) as machines:
+        ahead = Ahead(machines=machines, how=how)
+        return await bisect_versions(selection, store, how, asked, tell, log, ahead)
 
 
 def _tell(

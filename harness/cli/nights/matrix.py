@@ -15,7 +15,7 @@ from harness.cli.amounts import SECONDS, Words, read_amount
 from harness.cli.gpu_way import executed_on, is_on_gpu
 from harness.cli.main import CONTEXT
 from harness.cli.nights.matrix_merge import merge
-from harness.cli.options import json_option, package_version_option
+from harness.cli.options import json_option, package_version_option, scheduler_option
 from harness.cli.output import (
     command_line,
     print_json,
@@ -113,13 +113,7 @@ command.add_command(merge)
     help="Shards with the same name are one run, once they are merged (`triage matrix merge`).",
 )
 @click.option("--jobs", type=click.IntRange(1, 512), help="Compilers at once. Default: all cores.")
-@click.option(
-    "--scheduler",
-    type=Words(),
-    metavar="ADDRESS",
-    help="Have captures and their cells worked on by the workers of a Dask scheduler "
-    "(tcp://HOST:PORT), or by N processes of this machine (local:N).",
-)
+@scheduler_option("Have captures and their cells worked on")
 @click.option(
     "--max-time",
     callback=_seconds,

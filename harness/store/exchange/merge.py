@@ -105,6 +105,15 @@ class Merging:
 
         return self._database.run(work)
 
+    def take_evidence_of(self, source: ForeignStore) -> set[str]:
+        """Take over the evidence of a store, and no result; the keys of all that it has.
+
+        Raises:
+            StorageError: the database cannot be written.
+        """
+        take_evidence(self._database, self.artifacts, source, self._clock())
+        return {key for (key,) in source.db.execute("SELECT key FROM evidence") if key}
+
 
 def _counts(db: sqlite3.Connection) -> tuple[int, int]:
     found = db.execute("SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM results)")

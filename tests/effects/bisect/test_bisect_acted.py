@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from acted_front_end import Stage
+from acted_machines import Threads
+from packaging.version import Version
 
 from harness.bisect.log import Asked, BisectLog
 from harness.bisect.report import BisectReport
 from harness.bisect.run import BisectOptions, bisect_versions
 from harness.bisect.words import bisection_said, report_line
-from harness.values.errors import EmptySelectionError, UsageError
+from harness.frontends.registry import back_end
+from harness.nights.ahead import Ahead
+from harness.nights.at_worker import workshop
+from harness.nights.tasks import CaptureAnswer
+from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
+from harness.values.target import Target
 
 pytest_plugins = ("acted_fixtures",)
 
@@ -26,13 +35,17 @@ def bisect(
     resumed: bool = False,
     stop_at: int = 0,
     options: dict[str, Any] | None = None,
+    machines: Threads | None = None,
+    no_cache: bool = False,
     **words: Any,
 ) -> BisectReport:
     path = stage.folder / "log.jsonl"
     log = BisectLog.read(path) if resumed else BisectLog.begin(path, ASKED)
     selection = stage.selection(compiler=[f"acted=={bad}"], **{"config": "width=1", **words})
     asked = BisectOptions(**{"axis": "acted", "repeat": 2, **(options or {})})
-    work = bisect_versions(selection, stage.store, stage.how, asked, stage.tell, log)
+    how = replace(stage.how, use_cache=not no_cache)
+    ahead = Ahead(machines=machines, how=how) if machines else None
+    work = bisect_versions(selection, stage.store, how, asked, stage.tell, log, ahead)
     return stage.run(work, stop_at=stop_at)
 
 
@@ -77,6 +90,85 @@ def test_an_interrupted_search_goes_on_from_its_log(fails_from_1_1_on: Stage) ->
     again = bisect(stage)
     assert resumed.finding == again.finding
     assert report_line(resumed) == report_line(again)
+
+
+@pytest.fixture
+def workers() -> Iterator[None]:
+    yield
+    workshop().close()
+
+
+def shape(found: BisectReport) -> tuple[object, ...]:
+    """What was found out, without how long that took and what was there already."""
+    rows = {version: replace(row, seconds=0, cached=False) for version, row in found.rows.items()}
+    return found.finding, rows, found.tallies, report_line(found)
+
+
+@pytest.mark.usefixtures("workers")
+def test_other_machines_find_out_the_same_of_compilers(fails_from_1_1_on: Stage) -> None:
+    stage = fails_from_1_1_on
+    machines = Threads()
+    found = bisect(stage, machines=machines)
+    assert found.trouble is None
+    # The first version is looked at here, to know which config is meant.
+    assert len(machines.sent) == len(found.rows) - 1 == 3
+    lowered = sorted(stage.acted.asked)
+    stage.acted.revision += 1
+    stage.acted.asked.clear()
+    assert shape(found) == shape(bisect(stage))
+    # What came back was not made once more.
+    assert lowered == sorted(stage.acted.asked)
+
+
+@pytest.mark.usefixtures("workers")
+def test_other_machines_find_out_the_same_of_ptxas(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = [Version(each) for each in ("1.0", "2.0", "2.1")]
+    ran = stage.folder / "ran"
+    stage.ptxas(*map(str, versions), before=f"open({str(ran)!r}, 'a').write('x')\n")
+    back = type(back_end("acted", Target.parse("sm_80")))
+    monkeypatch.setattr(back, "available", lambda _: versions)
+    stage.acted.act = lambda *_: "2.0=ice *=ok"
+    machines, counts = Threads(), []
+    shapes = []
+    for where in (machines, None):
+        stage.acted.revision += 1
+        found = bisect(stage, options={"axis": "ptxas"}, machines=where, no_cache=True)
+        shapes.append(shape(found))
+        counts.append(len(ran.read_text()))
+        ran.unlink()
+    assert "First bad: ptxas 2.0. Last good: 1.0. First fixed: 2.1." in report_line(found)
+    assert shapes[0] == shapes[1]
+    assert counts[0] == counts[1]
+    assert len(machines.sent) == 2
+
+
+@pytest.mark.usefixtures("workers")
+def test_without_its_scheduler_a_search_stops_and_goes_on(fails_from_1_1_on: Stage) -> None:
+    def fate(name: str, _nth: int) -> None:
+        if "acted-1.0" in name:
+            raise InfrastructureError("the scheduler is gone")
+
+    stopped = bisect(fails_from_1_1_on, machines=Threads(fate=fate))
+    assert stopped.trouble == "acted 1.0: the scheduler is gone"
+    whole = bisect(fails_from_1_1_on, resumed=True, machines=Threads())
+    assert "First bad: Acted 1.1. Last good: 1.0. First fixed: 2.0." in report_line(whole)
+
+
+@pytest.mark.usefixtures("workers")
+def test_what_a_machine_cannot_do_is_said_and_done_here(fails_from_1_1_on: Stage) -> None:
+    refused = CaptureAnswer(host="there", failures=("its disk is full",)).encode()
+    damaged = CaptureAnswer(host="there", parcel=b"what is this").encode()
+
+    def fate(name: str, _nth: int) -> bytes | None:
+        version = name.partition("acted-")[2].partition("/")[0]
+        return {"1.0": refused, "2.0": damaged}.get(version)
+
+    found = bisect(fails_from_1_1_on, machines=Threads(fate=fate))
+    assert "First bad: Acted 1.1. Last good: 1.0. First fixed: 2.0." in report_line(found)
+    assert "acted 1.0: there: its disk is full" in fails_from_1_1_on.heard
+    assert any("what there answered is refused" in each for each in fails_from_1_1_on.heard)
 
 
 def test_versions_that_cannot_tell_are_named_between_the_bounds(fails_from_1_1_on: Stage) -> None:

@@ -6,15 +6,16 @@ The machines are threads of this process; what goes there and back is what Dask 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from acted_front_end import Stage
+from acted_machines import Threads, Work
 
 from harness.cells.run import RunProgress
 from harness.machines.seam import LostWorkersError
@@ -43,32 +44,6 @@ exclude:
   - {config: width=9, reason: there is none}
 """
 CELLS = {"ok": 8, "ptxas_ice": 4}
-
-Work = Callable[[bytes], bytes]
-
-
-@dataclass
-class Threads:
-    """Machines; `fate` is asked for each piece of work, and may raise or answer in its place."""
-
-    fate: Callable[[str, int], bytes | None] = lambda _name, _nth: None
-    words: str = "threads"
-    are_here: bool = True
-    sent: list[str] = field(default_factory=list)
-    at_work: int = 0
-    alone: list[str] = field(default_factory=list)
-
-    async def run(self, work: Work, message: bytes, *, name: str, rank: int) -> bytes:
-        self.sent.append(name)
-        self.at_work += 1
-        try:
-            if self.at_work == 1:
-                self.alone.append(name)
-            await asyncio.sleep(0)
-            answer = self.fate(name, self.sent.count(name))
-            return answer if answer is not None else await asyncio.to_thread(work, message)
-        finally:
-            self.at_work -= 1
 
 
 class OneAtATime(Threads):
