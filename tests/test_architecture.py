@@ -164,7 +164,7 @@ TOUCHES = {
 }
 # These await what others do, and touch nothing themselves: of the world they may import asyncio.
 ORCHESTRATES = {
-    "cells": {"evaluate", "plan", "reuse", "run", "selection"},
+    "cells": {"elsewhere", "evaluate", "plan", "reuse", "run", "selection"},
     "bisect": {"axes", "neighbours", "probing", "run", "state"},
     "collapse": {"lifting"},
     "report": {"case"},
@@ -212,6 +212,7 @@ ORCHESTRATES = {
         "same_inputs",
     },
     "nights": {
+        "ahead",
         "by_name",
         "executing",
         "handing_out",

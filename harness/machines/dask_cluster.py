@@ -76,6 +76,8 @@ async def open_machines(where: str, *works: Callable[[bytes], bytes]) -> AsyncIt
     ]:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", category=distributed.versions.VersionMismatchWarning)
+    # The page of processes of this machine has no address that a user is given.
+    warnings.filterwarnings("ignore", message="Port [0-9]+ is already in use")
     async with contextlib.AsyncExitStack() as opened:
         address: str | LocalCluster = where
         if count is not None:

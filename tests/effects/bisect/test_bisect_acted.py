@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from acted_front_end import Stage
 from acted_machines import Threads
+from click.testing import CliRunner
 from packaging.version import Version
 
 from harness.bisect.log import Asked, BisectLog
 from harness.bisect.report import BisectReport
 from harness.bisect.run import BisectOptions, bisect_versions
 from harness.bisect.words import bisection_said, report_line
+from harness.cli.diagnosis.bisect import command
 from harness.frontends.registry import back_end
 from harness.nights.ahead import Ahead
 from harness.nights.at_worker import workshop
@@ -238,3 +240,20 @@ def test_what_cannot_be_asked_is_a_usage_error(stage: Stage) -> None:
         bisect(stage, options={"good": "3.0"})
     with pytest.raises(EmptySelectionError, match="matches none of the configs"):
         bisect(stage, config="width=7")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--scheduler", "local:0"), "--scheduler local:0: write"),
+        (("--scheduler", "local:2", "--jobs", "2"), "--jobs: with --scheduler"),
+        (("--scheduler", "local:2", "--run"), "--run executes on this machine"),
+        (("--scheduler", "local:2", "--axis", "target"), "--axis target is compiled here"),
+    ],
+)
+def test_what_other_machines_do_not_take_is_a_usage_error(
+    words: tuple[str, ...], said: str
+) -> None:
+    asked = ["--kernel", "kernel.acted", "--axis", "compiler", *words]
+    with pytest.raises(UsageError, match=said):
+        CliRunner().invoke(command, asked, catch_exceptions=False)
