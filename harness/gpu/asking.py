@@ -37,7 +37,8 @@ class GpuQuestion:
 
     `inputs` gives those of a repro of raw PTX. `trials` and `budget` are of the emulator, which is
     the referee. `measure`: how long it takes; kernels are then launched at their own shapes, where
-    nothing is emulated. `sanitize`: what compute-sanitizer's tools say of each cubin.
+    nothing is emulated. Each cubin runs `repeats` times. `sanitize`: what compute-sanitizer's tools
+    say of each cubin.
     """
 
     selections: Sequence[Selection]
@@ -46,6 +47,7 @@ class GpuQuestion:
     trials: tuple[RunTrial, ...]
     budget: Budget
     limit: float
+    repeats: int
     measure: bool = False
     sanitize: bool = False
 
@@ -121,7 +123,12 @@ async def import_results(
 async def _gather(
     question: GpuQuestion, bench: Workbench, command: str, tell: Callable[[str], None]
 ) -> Trip:
-    gathering = Gathering(command=command, limit=question.limit, sanitize=question.sanitize)
+    gathering = Gathering(
+        command=command,
+        limit=question.limit,
+        repeats=question.repeats,
+        sanitize=question.sanitize,
+    )
     for selection in question.selections:
         if selection.repro.ptx is None and question.measure:
             try:

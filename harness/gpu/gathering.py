@@ -13,7 +13,7 @@ from harness.cells.evaluate import Evaluated, evaluate, with_flags
 from harness.cells.plan import plan_launch
 from harness.emulator.values import Budget
 from harness.frontends.base import PlannedCell, Selection
-from harness.gpu.trip import KeptTrusted, Trip, TripCase, TripLaunch
+from harness.gpu.trip import REPEATS, KeptTrusted, Trip, TripCase, TripLaunch
 from harness.ptxas.flags import level_change
 from harness.runs.jobs import RunTrial
 from harness.runs.judging import Trusted
@@ -34,6 +34,7 @@ class Gathering:
 
     command: str
     limit: float
+    repeats: int = REPEATS
     launches: list[TripLaunch] = field(default_factory=list)
     cases: list[TripCase] = field(default_factory=list)
     timings: list[tuple[int, ...]] = field(default_factory=list)
@@ -57,6 +58,7 @@ class Gathering:
             cases=tuple(self.cases),
             command=self.command,
             limit=self.limit,
+            repeats=self.repeats,
             timings=tuple(self.timings),
             sanitize=self.sanitize,
         )

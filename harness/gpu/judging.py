@@ -69,7 +69,7 @@ class _Bench:
         first, *others = case.ended
         for other in others:
             if self.referee.differing(other.buffers, self._bytes(first)):
-                return self._nondeterministic(case)
+                return self._nondeterministic(first, other)
         return self._by_value(case, first)
 
     def _bytes(self, run: GpuRun) -> tuple[bytes, ...]:
@@ -112,12 +112,11 @@ class _Bench:
     def _others(self, case: Measured) -> Iterable[Measured]:
         return (each for each in self.cases if each is not case)
 
-    def _nondeterministic(self, case: Measured) -> Judgement:
+    def _nondeterministic(self, first: GpuRun, other: GpuRun) -> Judgement:
         unspecified = self._unspecified()
         if unspecified:
             return unspecified
-        first, *others = case.ended
-        outputs = self.referee.outputs(others[-1].buffers, self._bytes(first))
+        outputs = self.referee.outputs(other.buffers, self._bytes(first))
         worst = max(outputs, key=lambda each: each.differing or 0)
         reason = (
             f"measured: {worst.differing:,} of {worst.elements:,} elements of {worst.name} differ "

@@ -193,12 +193,13 @@ def test_results_may_come_on_stdout(ask: Any) -> None:
 
 def test_a_pack_goes_elsewhere_and_its_results_are_judged_here(triage: Triage) -> None:
     (triage.folder / "case.ptx").write_text(ADDS)
-    packed = triage(*CASE, "--pack", "case.pack")
+    packed = triage(*CASE, "--pack", "case.pack", "--repeat", "3")
     assert packed.returncode == 0, packed.stderr
     assert "python3 case.pack --out" in packed.stdout
     shown = triage("run", "--inspect", "case.pack")
     assert shown.returncode == 0
     assert "program: that of this triage" in shown.stdout
+    assert "3 runs each" in shown.stdout
     assert "13.0.88,-O3" in shown.stdout
     elsewhere = triage.folder / "elsewhere"
     elsewhere.mkdir()

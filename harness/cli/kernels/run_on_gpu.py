@@ -17,6 +17,7 @@ from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.emulator.values import Budget
 from harness.gpu.asking import GpuQuestion, GpuReport, ask_gpu, import_results, pack_for_gpu
+from harness.gpu.device.contents import MOST_RUNS
 from harness.gpu.inspecting import inspect_pack
 from harness.gpu.places import place_of
 from harness.gpu.table import measured_said
@@ -89,11 +90,17 @@ def gpu_options(function: F) -> F:
             "synccheck.",
         ),
         click.option(
+            "--repeat",
+            "repeats",
+            type=click.IntRange(2, MOST_RUNS),
+            help=f"GPU: runs of each cubin, {REPEATS} by default; many show what differs rarely.",
+        ),
+        click.option(
             "--limit",
             type=FiniteRange(0.1, 3600),
             default=LIMIT,
             show_default=True,
-            help=f"GPU: seconds for one of the {REPEATS} runs of a cubin: more is a hang.",
+            help="GPU: seconds for one run of a cubin: more is a hang.",
         ),
     )
     for option in reversed(options):
@@ -108,7 +115,7 @@ def is_for_gpu(options: Mapping[str, Any]) -> bool:
         UsageError: an option of the GPU, and the emulator.
     """
     names = {"levels": "-O", "runner": "--runner", "pack": "--pack", "measure": "--measure"}
-    names["sanitize"] = "--sanitize"
+    names |= {"sanitize": "--sanitize", "repeats": "--repeat"}
     own = [word for name, word in names.items() if options[name] not in (None, False)]
     if own and options["on"] == "emulator":
         raise UsageError(f"{own[0]} is for a GPU, and --on emulator")
@@ -184,6 +191,7 @@ def run_on_gpu(
         trials=trials,
         budget=budget,
         limit=options["limit"],
+        repeats=options["repeats"] or REPEATS,
         measure=options["measure"],
         sanitize=options["sanitize"],
     )

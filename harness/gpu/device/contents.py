@@ -13,14 +13,14 @@ import zipfile
 import zlib
 from typing import Any
 
-__all__ = ["MANIFEST", "Contents", "PackError", "blob_name"]
+__all__ = ["MANIFEST", "MOST_RUNS", "Contents", "PackError", "blob_name"]
 
 MANIFEST = "pack.json"
 SCHEMA = 1
 _LARGEST_MANIFEST = 1 << 28
 _LARGEST_BLOB = 1 << 30
 _MOST = 100_000
-_MOST_RUNS = 1000
+MOST_RUNS = 1000
 # Of what a launch asks for: whether a GPU has it, its driver says.
 _LARGEST_BUFFER = 1 << 40
 _LONGEST = 86_400.0
@@ -62,7 +62,7 @@ class Contents:
         limit, repeats = manifest.get("limit"), manifest.get("repeats")
         if not isinstance(limit, int | float) or not 0 < limit <= _LONGEST:
             raise PackError(f"{path}: `limit` is no number of seconds")
-        if not isinstance(repeats, int) or not 0 < repeats <= _MOST_RUNS:
+        if not isinstance(repeats, int) or not 0 < repeats <= MOST_RUNS:
             raise PackError(f"{path}: `repeats` is no number of runs")
         self.limit, self.repeats = float(limit), repeats
         self.launches = self._listed(manifest, "launches", self._check_launch)
@@ -73,7 +73,7 @@ class Contents:
     def _timed(self, manifest: dict[str, Any]) -> tuple[int, list[list[int]]]:
         """Runs of each case that is timed, and the cases that are timed in turns."""
         samples, timings = manifest.get("samples", 1), manifest.get("timings", [])
-        if not isinstance(samples, int) or not 0 < samples <= _MOST_RUNS:
+        if not isinstance(samples, int) or not 0 < samples <= MOST_RUNS:
             raise PackError(f"{self.path}: `samples` is no number of runs")
         last = len(self.cases) - 1
         if not isinstance(timings, list) or not all(

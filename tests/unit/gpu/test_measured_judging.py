@@ -109,6 +109,13 @@ def test_o0_can_be_the_wrong_one() -> None:
     assert (plain.verdict, full.verdict) == (RunVerdict.WRONG_RESULT, RunVerdict.RIGHT)
 
 
+@pytest.mark.parametrize("runs", [(RIGHT, RIGHT, WRONG), (RIGHT, WRONG, RIGHT)])
+def test_one_run_of_many_that_differs_is_enough(runs: tuple[Any, ...]) -> None:
+    [found] = verdicts(referee(emulated(RIGHT)), ended("ptxas 1", *runs))
+    assert found.verdict is RunVerdict.NONDETERMINISTIC
+    assert "1 of 4 elements of out differ between two runs" in found.reason
+
+
 def test_without_a_witness_nobody_is_accused() -> None:
     """All cubins agree with one another and not with the emulator: it may be wrong itself."""
     for cases in ([O3], [O3, ended("ptxas 2", WRONG, WRONG)], [O3, ended("ptxas 2", OTHER, OTHER)]):
