@@ -83,9 +83,9 @@ async def open_machines(where: str, *works: Callable[[bytes], bytes]) -> AsyncIt
         if count is not None:
             opened.enter_context(_preferences(works))
             address = await opened.enter_async_context(_processes(count))
-        client = await _connected(address, where)
+        client, threads = await _connected(address, where)
         opened.push_async_callback(client.close, timeout=_GOODBYE_SECONDS)
-        at_once = count or sum((await client.nthreads()).values()) or 1
+        at_once = count or threads or 1
         yield _DaskMachines(client=client, words=where, at_once=at_once, are_here=count is not None)
 
 
@@ -118,12 +118,14 @@ def _processes(count: int) -> LocalCluster:
     )
 
 
-async def _connected(address: str | LocalCluster, where: str) -> Client:
+async def _connected(address: str | LocalCluster, where: str) -> tuple[Client, int]:
+    """The client, and how many threads the workers have by now."""
     from distributed import Client  # noqa: PLC0415
 
     client = Client(address, asynchronous=True, timeout=_CONNECT_SECONDS, set_as_default=False)
     try:
-        return await client
+        await client
+        return client, sum((await client.nthreads()).values())
     except (OSError, TimeoutError) as error:
         raise InfrastructureError(
             f"no Dask scheduler answers at {where[:80]}; start one there, or use local:N"
