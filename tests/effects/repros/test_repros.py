@@ -276,7 +276,7 @@ def test_a_malformed_repro(here: Path, text: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../mine", "repros/mine", "", ".", "..", "/mine", "min\0e", "x" * 5000, "mine::k"]
+    "name", ["../mine", "repros/mine", "", ".", "..", "/mine", "min\0e", "x" * 5000, "other::k"]
 )
 def test_names_that_are_no_repro(here: Path, name: str) -> None:
     repro(here, "kernel: k\n")
