@@ -9,6 +9,7 @@ from typing import Any
 from harness.survey.losses import Loss, TuningList
 from harness.survey.result import PackageReport, Pruning
 from harness.tables.said import BLANK, Block, GridColumn, SaidGrid, SaidLine, Tone, say
+from harness.tables.summary import plural
 from harness.tables.survivors import survivors
 from harness.values.row import SCHEMA
 from harness.values.toolchain import compiler_words
@@ -124,14 +125,15 @@ def _counts(report: PackageReport) -> list[str]:
     launches = len(report.reached.launches)
     lines = []
     lines.append(
-        f"{kernels} kernels by {launches} launches, {len(lists)} tuning lists on {targets} "
-        f"targets, {configs:,} configs: {found}."
+        f"{plural(kernels, 'kernel')}, {plural(len(lists), 'tuning list')} on "
+        f"{plural(targets, 'target')}, {plural(configs, 'config')}: {found}. "
+        f"Launched by {plural(launches, 'launch function')}."
     )
     lines.append(
         f"Of {count.total} functions that {report.reached.pin.package} has for Triton, these "
-        f"launches came to {len(count.launched)}, and to {len(count.unreached)} they did not "
-        f"({len(count.tuned)} of them have an autotune). {len(count.mentioned)} more were not "
-        "launched, and others mention their names, as they do of functions that kernels call."
+        f"launches reached {len(count.launched)}, and did not reach {len(count.unreached)} "
+        f"({len(count.tuned)} of these have an autotune). {len(count.mentioned)} more were not "
+        "launched, but other functions mention their names: they may be called by kernels."
     )
     if count.unread:
         lines.append(f"Not read, so not counted: {', '.join(count.unread)}.")

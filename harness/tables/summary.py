@@ -11,7 +11,7 @@ from harness.values.row import Row
 from harness.values.toolchain import assembler_name
 from harness.values.verdict import VerdictKind
 
-__all__ = ["SharedFailure", "Summary", "SummaryLine", "summarize"]
+__all__ = ["SharedFailure", "Summary", "SummaryLine", "plural", "summarize"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +101,11 @@ def _headline(rows: Sequence[Row], lines: Sequence[SummaryLine], targets: Sequen
     verdicts = Counter(row.verdict for row in rows)
     found = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
     return (
-        f"{_plural(kernels, 'kernel')} on {_plural(len(targets), 'target')}, "
-        f"{_plural(len(rows), 'config')} in all: {found}."
+        f"{plural(kernels, 'kernel')} on {plural(len(targets), 'target')}, "
+        f"{plural(len(rows), 'config')} in all: {found}."
     )
 
 
-def _plural(count: int, word: str) -> str:
+def plural(count: int, word: str) -> str:
+    """`1 kernel`, `2,000 kernels`."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
