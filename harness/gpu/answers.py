@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import re
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ _SANITIZED = "sanitized"
 _LONGEST_WORDS = 1000
 # Milliseconds and megahertz that no run and no GPU has.
 _LONGEST, _FASTEST = 1e8, 1e5
+_DIGITS = re.compile(r"(?:[0-9a-f]{2}){0,65536}")
 
 
 class AnswersError(ValueError):
@@ -201,6 +203,8 @@ class _Reader:
             raise AnswersError(f"{len(run.buffers)} buffers; the launch has {len(sizes)}")
         if any(not 0 <= guard.buffer < len(sizes) for guard in run.guards):
             raise AnswersError("a guard of no buffer")
+        if len(run.glimpses) > len(sizes) or not all(map(_DIGITS.fullmatch, run.glimpses)):
+            raise AnswersError(f"case {run.case}: no hexadecimal digits of each buffer")
         if launch.digest:
             return
         for sha256, size in zip(run.buffers, sizes, strict=True):

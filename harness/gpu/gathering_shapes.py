@@ -22,6 +22,7 @@ from harness.gpu.trip import TripLaunch
 from harness.ptxas.flags import level_change
 from harness.runs.arguments import tensors_of
 from harness.runs.launching import NotRunError, emulation_of
+from harness.runs.numbers.noise import types_in
 from harness.values.errors import TriageError, UsageError
 from harness.values.run import Argument, Buffer, LaunchVariant
 
@@ -78,9 +79,12 @@ async def shaped_launch(
     end = front_end(cell.compiler.kind)
     variant = shaped_variant(cell.record, bench.store)
     lowering = await end.lower(bench, cell.launch, cell.record, ptxas=cell.seen_ptxas)
+    emulation = emulation_of(bench, lowering, variant, (), Budget())
+    text = bench.store.artifacts.get(emulation.ptx).decode(errors="replace")
     return TripLaunch(
-        emulation=emulation_of(bench, lowering, variant, (), Budget()),
+        emulation=emulation,
         tensors=variant.arguments,
+        types=tuple(sorted(types_in(text))),
         digest=digest,
     )
 

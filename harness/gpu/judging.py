@@ -18,7 +18,7 @@ from harness.runs.judging import Judgement, Trusted
 from harness.values.run import OutputFacts, RunVerdict
 from harness.values.verdict import Signature
 
-__all__ = ["judge_end", "judge_measured"]
+__all__ = ["judge_end", "judge_measured", "signature_of"]
 
 _STAGE = "run"
 # CUDA driver API, CUresult: what a kernel that was started may end with.
@@ -49,7 +49,7 @@ def judge_end(case: Measured, names: Sequence[str], gpu: GpuFacts) -> Judgement 
         verdict = RunVerdict.MEMORY_FAULT
         words = f"{guard.bytes} bytes {guard.side} {names[guard.buffer]} were written"
     return Judgement(
-        verdict=verdict, reason=f"measured: {words}", signature=_signature(verdict, words)
+        verdict=verdict, reason=f"measured: {words}", signature=signature_of(verdict, words)
     )
 
 
@@ -126,7 +126,7 @@ class _Bench:
             verdict=RunVerdict.NONDETERMINISTIC,
             reason=reason,
             outputs=outputs,
-            signature=_signature(RunVerdict.NONDETERMINISTIC, _names(outputs)),
+            signature=signature_of(RunVerdict.NONDETERMINISTIC, _names(outputs)),
         )
 
     def _unspecified(self) -> Judgement | None:
@@ -141,7 +141,7 @@ class _Bench:
                 verdict=RunVerdict.UNINITIALISED,
                 reason=f"the result depends on registers that nothing wrote: {names}; no cubin is "
                 "accused",
-                signature=_signature(RunVerdict.UNINITIALISED, "depends on registers"),
+                signature=signature_of(RunVerdict.UNINITIALISED, "depends on registers"),
             )
         return None
 
@@ -215,7 +215,7 @@ class _Bench:
             reason=f"measured: {said}; {confirmed} agrees with {EMULATOR_WORDS}",
             reference=EMULATOR_WORDS,
             outputs=outputs,
-            signature=_signature(RunVerdict.WRONG_RESULT, f"ptxas: {_names(outputs)}"),
+            signature=signature_of(RunVerdict.WRONG_RESULT, f"ptxas: {_names(outputs)}"),
         )
 
     def _left_open(self, case: Measured) -> Judgement | None:
@@ -298,7 +298,7 @@ def _refused(run: GpuRun, gpu: GpuFacts) -> Judgement:
     return Judgement(
         verdict=RunVerdict.LAUNCH_FAILED,
         reason=f"measured: {run.call}: {run.name} ({run.code}): {run.words}{limit}",
-        signature=_signature(RunVerdict.LAUNCH_FAILED, run.name),
+        signature=signature_of(RunVerdict.LAUNCH_FAILED, run.name),
     )
 
 
@@ -317,7 +317,8 @@ def _names(outputs: Sequence[OutputFacts]) -> str:
     return "differs: " + ", ".join(sorted(each.name for each in outputs if each.differing))
 
 
-def _signature(verdict: RunVerdict, words: str) -> Signature:
+def signature_of(verdict: RunVerdict, words: str) -> Signature:
+    """What a GPU showed, as a kind of failure; `words` without numbers of one run."""
     return Signature(
         rule=RULE,
         stage=_STAGE,

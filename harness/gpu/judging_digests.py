@@ -1,23 +1,46 @@
 """What can be said of cubins whose buffers did not come back: how they ended, and who agrees. Pure.
 
-Nothing is emulated at such sizes: values are judged at small ones. A cubin is accused of nothing
-here but what its machine saw: a fault, a refusal, a hang.
+Nothing is emulated at such sizes: values are judged at small ones. A cubin is accused here of what
+its machine saw (a fault, a refusal, a hang), and where it stands alone: cubins whose configs differ
+only in what leaves the kernel's meaning alone (warps, stages) are given the same memory, and have
+to leave the same numbers in it, as far as their arithmetic explains. Few of these are looked at.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from harness.gpu.judging import judge_end
+import numpy as np
+import numpy.typing as npt
+
+from harness.gpu.judging import judge_end, signature_of
 from harness.gpu.measured import GpuFacts, GpuRun, Measured
+from harness.runs.arguments import tensors_of
 from harness.runs.jobs import JobBuffer
 from harness.runs.judging import Judgement
-from harness.values.run import RunVerdict
+from harness.runs.numbers.comparing import compare
+from harness.runs.numbers.noise import tolerance_of
+from harness.runs.numbers.scalars import ELEMENTS
+from harness.values.run import Argument, OutputFacts, RunVerdict
 
-__all__ = ["digest_of", "judge_digests"]
+__all__ = [
+    "Glimpsed",
+    "Numbers",
+    "digest_of",
+    "held_together",
+    "judge_digests",
+    "numbers_of",
+]
 
 _ATOMICS = re.compile(r"\b(?:atom|red|multimem)\.")
+# One that stands alone is wrong where at least two others agree: as `prevailing` has it.
+_AGREEMENT = 2
+
+Numbers: TypeAlias = Mapping[str, tuple[str, npt.NDArray[np.float64]]]
+"""By the name of a buffer: its type, and the numbers that were looked at."""
 
 
 def digest_of(run: GpuRun, buffers: Sequence[JobBuffer]) -> tuple[str, ...]:
@@ -45,3 +68,127 @@ def judge_digests(
         verdict=RunVerdict.RAN,
         reason=f"measured: {said}; at this size nothing is compared with a reference",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glimpsed:
+    """A cubin that came to its end: those with the same `place` must compute the same.
+
+    `cubin` is its sha256, `words` name its config and assembler, `types` are those that its PTX
+    computes with.
+    """
+
+    place: Hashable
+    cubin: str
+    words: str
+    judgement: Judgement
+    types: frozenset[str]
+    numbers: Numbers
+
+
+def held_together(seen: Sequence[Glimpsed]) -> list[Judgement]:
+    """The judgement of each, with what the others of its place left."""
+    places: dict[Hashable, list[Glimpsed]] = {}
+    for each in seen:
+        places.setdefault(each.place, []).append(each)
+    found = {
+        id(each): judgement
+        for alike in places.values()
+        for each, judgement in zip(alike, _judged(alike), strict=True)
+    }
+    return [found[id(each)] for each in seen]
+
+
+def _judged(alike: Sequence[Glimpsed]) -> list[Judgement]:
+    """Those of one place: each is held to what more cubins, or as many, agree on."""
+    apart = [[_apart(one, other) for other in alike] for one in alike]
+    # The same bytes agree with themselves, and say nothing more.
+    agreeing = [
+        len({other.cubin for other, outputs in zip(alike, row, strict=True) if not outputs})
+        for row in apart
+    ]
+    cubins = len({each.cubin for each in alike})
+    found = []
+    for number, (each, mine) in enumerate(zip(alike, agreeing, strict=True)):
+        rivals = [n for n, outputs in enumerate(apart[number]) if outputs and agreeing[n] >= mine]
+        if cubins == 1:
+            found.append(each.judgement)
+        elif not rivals:
+            found.append(_agrees(each, mine - 1, cubins - 1))
+        else:
+            other = max(rivals, key=agreeing.__getitem__)
+            most = agreeing[other] if mine == 1 and agreeing[other] >= _AGREEMENT else 0
+            found.append(_differs(apart[number][other], alike[other].words, most))
+    return found
+
+
+def _agrees(each: Glimpsed, count: int, others: int) -> Judgement:
+    looked_at = sum(values.size for _, values in each.numbers.values())
+    return replace(
+        each.judgement,
+        reason=f"{each.judgement.reason}; {looked_at:,} numbers that were looked at agree with "
+        f"those of {count} of {others} other cubins of the launch",
+    )
+
+
+def _differs(outputs: tuple[OutputFacts, ...], beside: str, most: int) -> Judgement:
+    """`most` cubins agree with the other one, and none with this; 0 where that says nothing."""
+    worst = max(outputs, key=lambda facts: facts.differing or 0)
+    said = (
+        f"{worst.differing} of {worst.elements} numbers of {worst.name} that were looked at differ "
+        f"from those of {beside}, by up to {worst.max_abs:.3g}"
+    )
+    if not most:
+        return Judgement(
+            verdict=RunVerdict.NOT_RUN,
+            reason=f"measured, and cannot tell: {said}, and nothing says which is right",
+            outputs=outputs,
+        )
+    names = ", ".join(sorted(facts.name for facts in outputs))
+    return Judgement(
+        verdict=RunVerdict.WRONG_RESULT,
+        reason=f"measured: {said}, and {most} cubins of the launch agree with one another",
+        reference=beside,
+        outputs=outputs,
+        signature=signature_of(RunVerdict.WRONG_RESULT, f"configs: differs: {names}"),
+    )
+
+
+def _apart(one: Glimpsed, other: Glimpsed) -> tuple[OutputFacts, ...]:
+    """Where two cubins left other numbers than their arithmetic explains."""
+    found = []
+    for name, (dtype, left) in one.numbers.items():
+        right = other.numbers[name][1]
+        # What overflows in one order of adding need not in another.
+        finite = np.isfinite(left) & np.isfinite(right)
+        allowed = tolerance_of({dtype, *one.types, *other.types})
+        difference = compare(left[finite], right[finite], allowed)
+        if difference.differing:
+            found.append(
+                OutputFacts(
+                    name=name,
+                    dtype=dtype,
+                    elements=difference.elements,
+                    differing=difference.differing,
+                    max_abs=difference.max_abs,
+                    rel_err=difference.rel_err,
+                    expected=difference.expected,
+                    actual=difference.actual,
+                )
+            )
+    return tuple(found)
+
+
+def numbers_of(run: GpuRun, arguments: Sequence[Argument], buffers: Sequence[JobBuffer]) -> Numbers:
+    """The numbers of floating-point buffers that were looked at after a run."""
+    types: dict[int, str] = {}
+    for tensor in tensors_of(arguments):
+        types.setdefault(tensor.buffer, tensor.dtype)
+    found: dict[str, tuple[str, npt.NDArray[np.float64]]] = {}
+    for number, digits in enumerate(run.glimpses):
+        kind = ELEMENTS.get(types.get(number, ""))
+        raw = bytes.fromhex(digits)
+        if raw and kind is not None and kind.kind not in "iubc" and not len(raw) % kind.itemsize:
+            values = np.frombuffer(raw, kind).astype(np.float64)
+            found[buffers[number].name] = types[number], values
+    return found

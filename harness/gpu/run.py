@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import msgspec
 
 from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluated
 from harness.emulator.values import Checks
+from harness.frontends.registry import front_end
 from harness.gpu.answers import Answers
 from harness.gpu.freedom import filled_variants, moved_variants, read_freedom
 from harness.gpu.judging import judge_measured
-from harness.gpu.judging_digests import judge_digests
+from harness.gpu.judging_digests import Glimpsed, held_together, judge_digests, numbers_of
 from harness.gpu.measured import GpuFacts, Measured
 from harness.gpu.packing import manifest_bytes
 from harness.gpu.referee import Referee, Variant
@@ -34,6 +37,8 @@ from harness.values.verdict import Stage, VerdictKind
 __all__ = ["evidence_of", "find_trip", "judge_trip", "keep_all", "keep_trip"]
 
 _KIND = "trip"
+
+_Judged: TypeAlias = tuple[TripCase, Measured, Judgement]
 
 
 def keep_trip(store: Store, trip: Trip) -> str:
@@ -73,23 +78,46 @@ async def judge_trip(
     """Judge every case that was asked for, in their order."""
     numbers = {id(case): number for number, case in enumerate(trip.carried)}
 
-    async def judged(index: int, launch: TripLaunch) -> dict[int, Executed]:
+    async def judged(index: int, launch: TripLaunch) -> list[_Judged]:
         cases = [case for case in trip.carried if case.launch == index]
         measured = [_measured(case, numbers[id(case)], answers) for case in cases]
         judgements = await _judgements(bench, launch, answers, measured, tell) if cases else []
-        return {
-            id(case): _executed(case, judgement, answers.gpu, each)
-            for case, each, judgement in zip(cases, measured, judgements, strict=True)
-        }
+        return list(zip(cases, measured, judgements, strict=True))
 
-    found: dict[int, Executed] = {}
-    for part in await asyncio.gather(*(judged(*pair) for pair in enumerate(trip.launches))):
-        found |= part
+    parts = await asyncio.gather(*(judged(*pair) for pair in enumerate(trip.launches)))
+    found = {
+        id(case): _executed(case, judgement, answers.gpu, measured)
+        for case, measured, judgement in _together(trip, list(itertools.chain(*parts)))
+    }
     for case in trip.cases:
         if case.problem:
             judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=case.problem)
             found[id(case)] = _executed(case, judgement, answers.gpu, None)
     return [found[id(case)] for case in trip.cases if not case.is_witness]
+
+
+def _together(trip: Trip, judged: Sequence[_Judged]) -> list[_Judged]:
+    """With what cubins say of one another whose values did not come back."""
+    seen: dict[int, Glimpsed] = {}
+    for number, (case, measured, judgement) in enumerate(judged):
+        launch = trip.launches[case.launch or 0]
+        if not launch.digest or judgement.verdict is not RunVerdict.RAN:
+            continue
+        options = front_end(case.compiled.compiler).options
+        config = {name: value for name, value in case.cell.config.items if name not in options}
+        buffers = tuple((each.name, each.file, each.size) for each in launch.emulation.buffers)
+        left = numbers_of(measured.ended[0], launch.tensors, launch.emulation.buffers)
+        if left and case.cubin:
+            seen[number] = Glimpsed(
+                place=(case.cell.kernel, case.cell.launch, str(config), buffers, tuple(left)),
+                cubin=case.cubin,
+                words=f"{case.cell.config.label} by {case.words}",
+                judgement=judgement,
+                types=frozenset(launch.types),
+                numbers=left,
+            )
+    held = dict(zip(seen, held_together(list(seen.values())), strict=True))
+    return [(*each[:2], held.get(number, each[2])) for number, each in enumerate(judged)]
 
 
 def _measured(case: TripCase, number: int, answers: Answers) -> Measured:

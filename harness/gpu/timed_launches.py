@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import ml_dtypes
 import numpy as np
 
 from harness.bench.bench import Workbench
@@ -15,13 +14,12 @@ from harness.frontends.base import PlannedCell
 from harness.gpu.answers import Answers
 from harness.gpu.gathering import Gathering
 from harness.gpu.gathering_shapes import shaped_launch
-from harness.gpu.judging_digests import digest_of, judge_digests
+from harness.gpu.judging_digests import digest_of, judge_digests, numbers_of
 from harness.gpu.measured import GpuRun, Measured
 from harness.gpu.packing import write_pack
 from harness.gpu.places import Destination, head_of_file, read_results, travel
 from harness.gpu.run import find_trip, keep_trip
 from harness.gpu.trip import LIMIT, Trip, TripCase, TripLaunch
-from harness.runs.arguments import tensors_of
 from harness.runs.launching import NotRunError
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
@@ -31,13 +29,6 @@ from harness.values.timing import TimeMs, time_of
 from harness.values.toolchain import GPU
 
 __all__ = ["GpuWay", "TimedLaunch", "imported_times", "time_by"]
-
-_FLOATS: dict[str, np.dtype[Any]] = {
-    "float16": np.dtype(np.float16),
-    "float32": np.dtype(np.float32),
-    "float64": np.dtype(np.float64),
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,16 +173,8 @@ def _one(
 
 def _finite(run: GpuRun, launch: TripLaunch) -> float | None:
     """Of the numbers that were looked at after a run."""
-    types: Mapping[int, str] = {each.buffer: each.dtype for each in tensors_of(launch.tensors)}
-    good = total = 0
-    for number, digits in enumerate(run.glimpses):
-        kind = _FLOATS.get(types.get(number, ""))
-        if kind is None:
-            continue
-        try:
-            values = np.frombuffer(bytes.fromhex(digits), kind)
-        except ValueError:
-            return None
-        good += int(np.isfinite(values.astype(np.float64)).sum())
-        total += values.size
-    return good / total if total else None
+    numbers = [
+        values for _, values in numbers_of(run, launch.tensors, launch.emulation.buffers).values()
+    ]
+    total = sum(values.size for values in numbers)
+    return sum(int(np.isfinite(values).sum()) for values in numbers) / total if total else None

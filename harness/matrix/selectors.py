@@ -72,9 +72,8 @@ def make_selector(
     Raises:
         UsageError: one of them makes no sense.
     """
-    # Without a wildcard it is a target, however the user spells it.
-    if target is not None and not _WILD.search(target):
-        target = str(Target.parse(target))
+    if target is not None:
+        target = "|".join(_target(each.strip()) for each in target.split("|"))
     bundled = ptxas == BUNDLED
     return Selector(
         cell=cell,
@@ -86,6 +85,11 @@ def make_selector(
         bundled=True if bundled else None,
         config=ConfigFilter.parse(config),
     )
+
+
+def _target(pattern: str) -> str:
+    """Without a wildcard it is a target, however the user spells it."""
+    return pattern if _WILD.search(pattern) else str(Target.parse(pattern))
 
 
 def _ranges(kind: str, versions: str | None, tool: str | None) -> tuple[ToolRange, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +17,7 @@ from harness.runs.jobs import Ran, RunTrial
 from harness.runs.judging import Judgement, RunEvidence, judge
 from harness.runs.launching import NotRunError, effort_words, emulation_of
 from harness.runs.matching import find_variant
+from harness.runs.numbers.noise import types_in
 from harness.runs.references import Another, Found, References
 from harness.runs.rows import result_of, row_of
 from harness.store.store import Store
@@ -27,15 +27,6 @@ from harness.values.run import Inputs, LaunchVariant, RunRow, RunVerdict, TraceF
 from harness.values.verdict import Signature
 
 __all__ = ["Executed", "Execution", "Follow", "execute", "keep_execution", "run_evidence"]
-
-_TYPES = {
-    "bfloat16": re.compile(r"\.bf16"),
-    "float16": re.compile(r"\.f16"),
-    "tf32": re.compile(r"\.tf32"),
-    "float8_e4m3fn": re.compile(r"\.e4m3"),
-    "float8_e5m2": re.compile(r"\.e5m2"),
-    "float32": re.compile(r"\.f32"),
-}
 
 Beside = Callable[[Another], Awaitable[tuple[Emulation, str]]]
 """Another PTX of the same launch, and how it is executed on the same inputs.
@@ -228,7 +219,7 @@ def run_evidence(
         contents={name: get(name) for name in names},
         trusted=found.trusted,
         is_clean=found.is_clean,
-        types=frozenset(name for name, pattern in _TYPES.items() if pattern.search(ptx)),
+        types=types_in(ptx),
         unwritten=frozenset(n for n, each in enumerate(variant.buffers) if each.unwritten),
         problem=problem,
         formal=formal,

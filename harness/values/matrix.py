@@ -72,7 +72,8 @@ class ToolRange:
 class Selector:
     """Some of a matrix' cells: all that is given must hold.
 
-    `kernel`, `launch`, `target` and `cell` are patterns as in a shell. `compilers` and `assemblers`
+    `kernel`, `launch`, `target` and `cell` are patterns as in a shell, the first three also
+    several of them (`mamba2_*|fla_*`). `compilers` and `assemblers`
     are kinds with their versions; `bundled` says whether the assembler must (or must not) be the
     one that the compiler bundles.
     """
@@ -107,11 +108,18 @@ class Selector:
         # A launch's overrides and number are part of its label, not of its name.
         names = place.launch, LaunchLabel.parse(place.launch).name
         return (
-            (self.kernel is None or fnmatchcase(place.kernel, self.kernel))
-            and (self.launch is None or any(fnmatchcase(x, self.launch) for x in names))
-            and (self.target is None or fnmatchcase(place.target, self.target))
+            _is_like(self.kernel, place.kernel)
+            and _is_like(self.launch, *names)
+            and _is_like(self.target, place.target)
             and all(each.has(place.compiler, place.version) for each in self.compilers)
         )
+
+
+def _is_like(patterns: str | None, *names: str) -> bool:
+    """Whether one of the patterns, between `|`, is of one of the names; without any, all are."""
+    return patterns is None or any(
+        fnmatchcase(name, pattern.strip()) for pattern in patterns.split("|") for name in names
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from conftest import Triage
 pytestmark = pytest.mark.tools
 
 TESTS = Path(__file__).parents[1]
+PTXAS = ("13.0.88", "13.5.37")
 KERNEL = f"{TESTS / 'kernels' / 'runnable.py'}::row_sum"
 
 
@@ -56,3 +58,22 @@ def test_a_kernel_is_timed_at_its_own_shape(triage: Triage, runner: str) -> None
     subprocess.run(argv, cwd=triage.folder, check=True, timeout=100)
     [again] = asked(triage, "run", "--import", "there.jsonl")["runs"]
     assert again["time_ms"] == row["time_ms"]
+
+
+def test_cubins_at_their_own_shape_are_held_to_one_another(triage: Triage, runner: str) -> None:
+    tools = [word for version in ("bundled", *PTXAS) for word in ("--ptxas", version)]
+    words = ["run", "--kernel", KERNEL, "--sm", "90a", "--measure", *tools]
+    asked(triage, *words, "--pack", "alike.pack")
+    argv = [runner, "alike.pack", "--out", "there.jsonl"]
+    subprocess.run(argv, cwd=triage.folder, check=True, timeout=100)
+    rows = asked(triage, "run", "--import", "there.jsonl")["runs"]
+    said = "numbers that were looked at agree with those of 2 of 2 other cubins of the launch"
+    assert all(row["run"] == "ran" and said in row["run_reason"] for row in rows)
+    # Another number in what one of them left.
+    results = triage.folder / "there.jsonl"
+    first, line, rest = results.read_text().partition('"glimpses"')
+    assert line
+    results.write_text(first + line + re.sub(r"[0-9a-f]{64}", "0000" + "40" * 30, rest, count=1))
+    done = triage("run", "--import", "there.jsonl", "--json")
+    verdicts = sorted(row["run"] for row in msgspec.json.decode(done.stdout)["runs"])
+    assert (done.returncode, verdicts) == (1, ["ran", "ran", "wrong_result"])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from harness.runs.numbers.scalars import ELEMENTS
 
-__all__ = ["LARGEST_TOLERANCE", "NOISE_FACTOR", "UNIT_ROUNDOFF", "tolerance_of"]
+__all__ = ["LARGEST_TOLERANCE", "NOISE_FACTOR", "UNIT_ROUNDOFF", "tolerance_of", "types_in"]
 
 NOISE_FACTOR = 30.0
 """A value is wrong at this many times the noise that its arithmetic explains.
@@ -38,6 +39,20 @@ errors of `ex2.approx` and its kin (PTX ISA, "Floating Point Instructions": abou
 last place), which a large argument makes larger."""
 
 _WIDE = frozenset({"float32", "float64"})
+
+_TYPES = {
+    "bfloat16": re.compile(r"\.bf16"),
+    "float16": re.compile(r"\.f16"),
+    "tf32": re.compile(r"\.tf32"),
+    "float8_e4m3fn": re.compile(r"\.e4m3"),
+    "float8_e5m2": re.compile(r"\.e5m2"),
+    "float32": re.compile(r"\.f32"),
+}
+
+
+def types_in(ptx: str) -> frozenset[str]:
+    """The floating-point types that a program computes with, as torch spells them."""
+    return frozenset(name for name, pattern in _TYPES.items() if pattern.search(ptx))
 
 
 def tolerance_of(dtypes: Iterable[str]) -> float:

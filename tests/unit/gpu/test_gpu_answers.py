@@ -182,6 +182,8 @@ LIES = [
     ([HEAD, fault(), BLOB, ended()], "already"),
     ([HEAD, BLOB, ended(buffers=[])], "0 buffers"),
     ([HEAD, BLOB, ended(status="fine")], "line 3"),
+    ([HEAD, BLOB, ended(glimpses=["", ""])], "no hexadecimal digits of each buffer"),
+    ([HEAD, BLOB, ended(glimpses=["0x"])], "no hexadecimal digits of each buffer"),
     (
         [HEAD, BLOB, ended(guards=[{**GUARD, "buffer": 4}])],
         "a guard of no buffer",

@@ -34,6 +34,8 @@ CELL = Coordinates(
         "kernel=mamba3_*",
         "kernel=mamba3_x,target=100a",
         "target=sm_10*",
+        "kernel=fla_*|mamba3_*,target=90a|100a",
+        "launch=other|default:n=4",
         "triton=>=3.5,<3.8",
         "triton=3.6.0,ptxas=bundled",
         "ptxas=>=12.9,<13,num_warps=4|8",
@@ -53,6 +55,8 @@ def test_what_means_the_cell(text: str) -> None:
     [
         "*@sm_90a*",
         "kernel=mamba2_*",
+        "kernel=fla_*|mamba2_*",
+        "target=80|sm_90*",
         "kernel=mamba3_x,target=100",
         "triton=>=3.5,<3.6",
         "ptxas=12.9",
