@@ -158,7 +158,7 @@ TOUCHES = {
     "gpu": {"inspecting", "packing", "places"},
     "runs/child": {"serving", "worker"},
     "runs": {"emulating", "raw_ptx", "recording", "referring"},
-    "nights": {"at_worker", "common_evidence", "run", "steering", "watch"},
+    "nights": {"at_worker", "common_evidence", "run", "steering", "tools_elsewhere", "watch"},
     "site": {"run"},
     "survey": {"pruning", "reaching", "run"},
 }
@@ -222,6 +222,7 @@ ORCHESTRATES = {
         "plan",
         "release_axis",
         "tasks",
+        "tool_tasks",
         "words",
     },
 }

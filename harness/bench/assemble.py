@@ -160,7 +160,7 @@ async def _run_once(
     with scratch_disk():
         (folder / run.name).write_bytes(data)
         _write_programs(run.programs, folder / PROGRAMS)
-    async with bench.slot(alone=alone):
+    async with bench.slot(alone=alone, is_tool=True):
         end = await bench.hub.execute(run.argv, folder=folder, limits=bench.limits, env=run.env)
     bench.cpu_seconds += end.cpu
     store = bench.store.artifacts
@@ -253,7 +253,7 @@ async def _disassemble(
     # Without a stack there are no spills to mark: the fast way will most often do.
     has_stack = any(entry.stack or entry.max_stack for entry in inspection.cubin.entries)
     for words in (["-c"],) if has_stack else (["-ndf", "-c"], ["-c"]):
-        async with bench.slot():
+        async with bench.slot(is_tool=True):
             end = await bench.hub.execute(
                 [nvdisasm.path, *words, "kernel.cubin"], folder=folder, limits=bench.limits
             )

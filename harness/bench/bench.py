@@ -64,8 +64,9 @@ class Kept(Generic[T]):
 class Workbench:
     """Store, children and slots of one run; `cpu_seconds` adds up what the compilers used.
 
-    After `deadline` (by `time.monotonic`) no slot is given any more. `made` are the keys of the
-    evidence that this run made.
+    Of the `jobs` that may be done at once, `here` may be on this machine where others run tools, 0
+    for all. After `deadline` (by `time.monotonic`) no slot is given any more. `made` are the keys
+    of the evidence that this run made.
     """
 
     hub: Hub
@@ -73,16 +74,19 @@ class Workbench:
     sessions: Sessions
     jobs: int
     limits: ResourceLimits
+    here: int = 0
     use_cache: bool = True
     deadline: float | None = None
     cpu_seconds: float = 0.0
     _slots: asyncio.Semaphore = field(init=False)
+    _here: asyncio.Semaphore = field(init=False)
     _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
     making: MutableMapping[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._slots = asyncio.Semaphore(self.jobs)
+        self._here = asyncio.Semaphore(self.here or self.jobs)
 
     def apart(self, *, limits: ResourceLimits | None, afresh: bool) -> Workbench:
         """The same bench with other limits; `afresh`: as if nothing were stored or being made."""
@@ -94,26 +98,29 @@ class Workbench:
         return other
 
     @contextlib.asynccontextmanager
-    async def slot(self, *, alone: bool = False) -> AsyncIterator[None]:
+    async def slot(self, *, alone: bool = False, is_tool: bool = False) -> AsyncIterator[None]:
         """Wait for a turn; `alone` waits until nothing else runs.
+
+        What is no tool waits for its turn on this machine, too: see `here`.
 
         Raises:
             TimeIsUpError: the turn would come after the deadline.
         """
         wanted = self.jobs if alone else 1
         held = 0
-        try:
-            # One taker of many at a time, or two of them could each hold half for ever.
-            async with self._alone if alone else contextlib.nullcontext():
-                while held < wanted:
-                    await self._slots.acquire()
-                    held += 1
-            if self.deadline is not None and time.monotonic() > self.deadline:
-                raise TimeIsUpError
-            yield
-        finally:
-            for _ in range(held):
-                self._slots.release()
+        async with contextlib.nullcontext() if alone or is_tool else self._here:
+            try:
+                # One taker of many at a time, or two of them could each hold half for ever.
+                async with self._alone if alone else contextlib.nullcontext():
+                    while held < wanted:
+                        await self._slots.acquire()
+                        held += 1
+                if self.deadline is not None and time.monotonic() > self.deadline:
+                    raise TimeIsUpError
+                yield
+            finally:
+                for _ in range(held):
+                    self._slots.release()
 
     def once(self, key: str) -> asyncio.Lock:
         """The lock under which one piece of evidence is made, however many cells want it.

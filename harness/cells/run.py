@@ -54,9 +54,13 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileOptions:
-    """How to work: `timeout` is wall seconds for one compiler run, `memory` bytes for one."""
+    """How to work: `timeout` is wall seconds for one compiler run, `memory` bytes for one.
+
+    Where other machines run tools, `here` are as many of the `jobs` as may be on this one; 0: all.
+    """
 
     jobs: int = 0
+    here: int = 0
     timeout: float = 300.0
     memory: int = 0
     use_cache: bool = True
@@ -72,7 +76,7 @@ class CompileOptions:
         """The limits of one compiler run on this machine."""
         total = machine.memory()
         # Most of the machine, shared out among the workers, but enough for one large kernel.
-        share = max(int(total * 0.8 / self.workers), 2 * _GIB)
+        share = max(int(total * 0.8 / (self.here or self.workers)), 2 * _GIB)
         return ResourceLimits(timeout=self.timeout, memory=self.memory or share)
 
 
@@ -86,6 +90,7 @@ def open_bench(
         store=store,
         sessions=OpenSessions(hub, timeout=timeout, memory=how.memory),
         jobs=how.workers,
+        here=how.here,
         limits=how.limits,
         use_cache=how.use_cache,
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
@@ -12,8 +14,20 @@ import click
 from harness.cells.compile import CompileOptions
 from harness.cells.selection import SelectionOptions
 from harness.cli.output import command_line
+from harness.machines.dask_cluster import local_workers, open_machines
+from harness.machines.seam import MachinesGoneError
+from harness.processes.hub import Hub
+from harness.processes.machine import cores
+from harness.values.errors import InfrastructureError, UsageError
 
-__all__ = ["compile_options", "run_to_the_end", "selection_words", "spelled"]
+__all__ = [
+    "check_scheduler",
+    "compile_options",
+    "hubs_of",
+    "run_to_the_end",
+    "selection_words",
+    "spelled",
+]
 
 T = TypeVar("T")
 
@@ -80,3 +94,45 @@ def run_to_the_end(job: Coroutine[None, None, T]) -> T:
         return asyncio.run(stoppable())
     except asyncio.CancelledError:
         raise click.Abort from None
+
+
+def check_scheduler(options: Mapping[str, Any], here: Mapping[str, bool]) -> bool:
+    """Whether other machines are named; what is done `here`, by its option, needs none.
+
+    Raises:
+        UsageError: they are named by nothing, or beside an option that does not go with them.
+    """
+    where = options["scheduler"]
+    if where is None:
+        return False
+    local_workers(where)
+    if options["jobs"]:
+        raise UsageError("--jobs: with --scheduler each worker is one compiler at a time")
+    for option, is_wanted in here.items():
+        if is_wanted:
+            raise UsageError(f"{option} executes on this machine: leave out --scheduler")
+    return True
+
+
+@contextlib.asynccontextmanager
+async def hubs_of(
+    where: str | None, how: CompileOptions, tell: Callable[[str], None]
+) -> AsyncIterator[tuple[CompileOptions, Callable[[], Hub]]]:
+    """Hubs whose tools run on the machines of a scheduler, and how to work with them.
+
+    Raises:
+        UsageError, InfrastructureError: as `open_machines`; or the machines are gone.
+    """
+    if where is None:
+        yield how, Hub
+        return
+    from harness.nights.at_worker import run_tool_task  # noqa: PLC0415 - only where it is wanted
+    from harness.nights.tools_elsewhere import ToolsElsewhere  # noqa: PLC0415
+
+    async with open_machines(where, run_tool_task) as machines:
+        at_once = machines.at_once
+        mine = replace(how, jobs=at_once, here=0 if machines.are_here else min(cores(), at_once))
+        try:
+            yield mine, lambda: ToolsElsewhere(machines, mine, tell)
+        except MachinesGoneError as error:
+            raise InfrastructureError(str(error)) from error

@@ -7,11 +7,18 @@ from typing import Protocol
 
 from harness.values.errors import InfrastructureError
 
-__all__ = ["LostWorkersError", "Machines"]
+__all__ = ["LostWorkersError", "Machines", "MachinesGoneError"]
 
 
 class LostWorkersError(InfrastructureError):
     """The machines at work on one piece were lost, again and again: perhaps the piece did that."""
+
+
+class MachinesGoneError(Exception):
+    """A command cannot go on without the machines that it was started with.
+
+    Not of the error tree: what catches that goes on with the next thing, which is in vain here.
+    """
 
 
 class Machines(Protocol):

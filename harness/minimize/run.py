@@ -52,12 +52,14 @@ async def minimize(
     how: CompileOptions,
     options: MinimizeOptions,
     watch: Watch,
+    open_hub: Callable[[], Hub] = Hub,
 ) -> Minimization | Uninteresting:
     """Reduce the first config that shows it, and keep the best on disk at any moment.
 
     Ctrl-C, a budget and a machine that fails end the reduction, not its result.
 
     Raises:
+        MachinesGoneError: those that the hub runs tools on are gone before the reduction began.
         UsageError: the level does not apply, or the folder is taken.
         EmptySelectionError: no config matches.
         TriageError: nothing could be tried at all.
@@ -70,7 +72,7 @@ async def minimize(
             "be reduced of it"
         )
     run = store.begin_run(how.command)
-    async with Hub() as hub:
+    async with open_hub() as hub:
         bench = open_bench(hub, store, how)
         executing = _executing(bench, selection, options, watch)
         if executing:

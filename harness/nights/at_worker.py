@@ -1,4 +1,4 @@
-"""What a worker does: one capture with its cells, in a scratch folder of its own."""
+"""What a worker does: one capture with its cells, or one tool, in a scratch folder of its own."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import functools
 import platform
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 from harness.bench.bench import Workbench
 from harness.cells.run import CapturePlace, CompileOptions, Run, RunProgress, work_off
@@ -20,14 +22,19 @@ from harness.nights.common_evidence import CommonEvidence
 from harness.nights.plan import MatrixPlan
 from harness.nights.steering import MatrixSteering
 from harness.nights.tasks import CaptureAnswer, CaptureTask
-from harness.processes.hub import Hub, ResourceLimits
+from harness.nights.tool_tasks import ToolAnswer, ToolTask
+from harness.processes.hub import Hub, ResourceLimits, scratch_disk
 from harness.store.exchange.parcels import pack
 from harness.store.sqlite.records import from_row
 from harness.store.store import Store
+from harness.toolchains.by_name import find_tool
 from harness.values.errors import TriageError
 
-__all__ = ["Workshop", "work_on_capture", "workshop"]
+__all__ = ["Workshop", "run_tool_task", "work_on_capture", "workshop"]
 
+T = TypeVar("T")
+
+_OTHER_CODE = "its triage is another version than the one that was started"
 _IDLE_SECONDS = 60.0
 
 
@@ -35,14 +42,25 @@ def work_on_capture(message: bytes) -> bytes:
     """The answer to a `CaptureTask`; what this machine cannot do is said in it."""
     task = CaptureTask.decode(message, _code())
     if task is None:
-        said = "its triage is another version than the one that was started"
-        return CaptureAnswer(host=platform.node(), failures=(said,)).encode()
+        return CaptureAnswer(host=platform.node(), failures=(_OTHER_CODE,)).encode()
     try:
         # Here, and not in the loop that others share: toolchains may have to be installed.
         places = tuple(place_of_name(each) for each in task.places)
         return workshop().run(task, places).encode()
     except TriageError as error:
         return CaptureAnswer(host=platform.node(), failures=(str(error),)).encode()
+
+
+def run_tool_task(message: bytes) -> bytes:
+    """The answer to a `ToolTask`; what this machine cannot do is said in it."""
+    task = ToolTask.decode(message, _code())
+    if task is None:
+        return ToolAnswer(host=platform.node(), failure=_OTHER_CODE).encode()
+    try:
+        tool = find_tool(task.tool)
+        return workshop().with_hub(lambda hub: _run_tool(hub, task, tool)).encode()
+    except TriageError as error:
+        return ToolAnswer(host=platform.node(), failure=str(error)).encode()
 
 
 @functools.cache
@@ -77,14 +95,17 @@ class Workshop:
 
     def run(self, task: CaptureTask, places: Sequence[CapturePlace]) -> CaptureAnswer:
         """Work on a task; called from any thread but that of the loop."""
-        work = self._work(task, places)
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return self.with_hub(lambda hub: self._work(hub, task, places))
+
+    def with_hub(self, work: Callable[[Hub], Coroutine[Any, Any, T]]) -> T:
+        """The result of a coroutine in the loop; called from any other thread."""
+        return asyncio.run_coroutine_threadsafe(self._busy(work), self._loop).result()
 
     def close(self) -> None:
         """End the children, unless something is being worked on."""
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
 
-    async def _work(self, task: CaptureTask, places: Sequence[CapturePlace]) -> CaptureAnswer:
+    async def _busy(self, work: Callable[[Hub], Coroutine[Any, Any, T]]) -> T:
         self._at_work += 1
         if self._closing:
             self._closing.cancel()
@@ -93,14 +114,19 @@ class Workshop:
                 if self._hub is None:
                     self._hub = await Hub().__aenter__()
                 hub = self._hub
-            timeout = task.launch_timeout
-            sessions = self._sessions.setdefault(timeout, OpenSessions(hub, timeout=timeout))
-            return await _work(task, places, self._evidence(hub, task.run), sessions)
+            return await work(hub)
         finally:
             self._at_work -= 1
             self._closing = self._loop.call_later(
                 _IDLE_SECONDS, lambda: asyncio.ensure_future(self._close())
             )
+
+    async def _work(
+        self, hub: Hub, task: CaptureTask, places: Sequence[CapturePlace]
+    ) -> CaptureAnswer:
+        timeout = task.launch_timeout
+        sessions = self._sessions.setdefault(timeout, OpenSessions(hub, timeout=timeout))
+        return await _work(task, places, self._evidence(hub, task.run), sessions)
 
     def _evidence(self, hub: Hub, run: str) -> CommonEvidence:
         """What the tasks of a run share, and of the last run only."""
@@ -141,6 +167,26 @@ async def _work(
             carried=done.steering.carried,
             cpu_seconds=done.run.bench.cpu_seconds,
         )
+
+
+async def _run_tool(hub: Hub, task: ToolTask, tool: Path) -> ToolAnswer:
+    """Run it on the files of a task; what it leaves beside them comes back."""
+    folder = hub.new_folder("tool")
+    try:
+        with scratch_disk():
+            for name, data in task.files.items():
+                (folder / name).write_bytes(data)
+        limits = ResourceLimits(
+            timeout=task.timeout,
+            memory=task.memory or CompileOptions().limits.memory,
+            file_size=task.file_size,
+        )
+        end = await hub.execute([tool, *task.words], folder=folder, limits=limits)
+        left = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    finally:
+        hub.drop_folder(folder)
+    files = {name: data for name, data in left.items() if task.files.get(name) != data}
+    return ToolAnswer(host=platform.node(), end=end, files=files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

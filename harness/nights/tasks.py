@@ -17,7 +17,7 @@ from packaging.specifiers import SpecifierSet
 from harness.values.kernel import ConfigFilter, Scalar
 from harness.values.matrix import Matrix, MatrixVariant, Selector
 
-__all__ = ["CaptureAnswer", "CaptureTask", "NamedPlace", "PastRow"]
+__all__ = ["CaptureAnswer", "CaptureTask", "NamedPlace", "PastRow", "seal", "unseal"]
 
 PastRow = tuple[Any, ...]
 """A result as the store keeps it, with its checksum (`harness.store.sqlite.records`)."""
@@ -75,17 +75,13 @@ class CaptureTask:
 
     def encode(self, code: str) -> bytes:
         """As a message to a machine that has this code: the code comes first in it."""
-        body = msgspec.msgpack.encode(self, enc_hook=_spelled)
-        return msgspec.msgpack.encode((code, zlib.compress(body, _FAST)))
+        return seal(msgspec.msgpack.encode(self, enc_hook=_spelled), code)
 
     @classmethod
     def decode(cls, message: bytes, code: str) -> CaptureTask | None:
         """What `encode` made; None where it was made by other code, which may mean other things."""
-        theirs, body = msgspec.msgpack.decode(message, type=tuple[str, bytes])
-        if theirs != code:
-            return None
-        task: CaptureTask = _decoder.decode(zlib.decompress(body))
-        return task
+        body = unseal(message, code)
+        return None if body is None else _decoder.decode(body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +118,17 @@ class CaptureAnswer:
         return msgspec.msgpack.decode(message, type=cls)
 
 
+def seal(body: bytes, code: str) -> bytes:
+    """A message for a machine that has this code: the code comes first in it."""
+    return msgspec.msgpack.encode((code, zlib.compress(body, _FAST)))
+
+
+def unseal(message: bytes, code: str) -> bytes | None:
+    """The body of a message; None where other code made it, which may mean other things."""
+    theirs, body = msgspec.msgpack.decode(message, type=tuple[str, bytes])
+    return zlib.decompress(body) if theirs == code else None
+
+
 def _spelled(value: object) -> str:
     if isinstance(value, SpecifierSet):
         return str(value)
@@ -134,4 +141,6 @@ def _read(kind: type, value: object) -> object:
     raise NotImplementedError(kind)
 
 
-_decoder = msgspec.msgpack.Decoder(CaptureTask, dec_hook=_read)
+_decoder: msgspec.msgpack.Decoder[CaptureTask] = msgspec.msgpack.Decoder(
+    CaptureTask, dec_hook=_read
+)

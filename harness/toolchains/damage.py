@@ -18,7 +18,7 @@ from harness.values.errors import InfrastructureError
 if TYPE_CHECKING:
     from harness.values.toolchain import Assembler
 
-__all__ = ["check_in_wheel", "check_ptxas"]
+__all__ = ["check_in_wheel", "check_ptxas", "digest_of"]
 
 
 def check_ptxas(ptxas: Assembler) -> None:
@@ -28,8 +28,7 @@ def check_ptxas(ptxas: Assembler) -> None:
         InfrastructureError: it is not what was installed.
     """
     try:
-        facts = ptxas.path.stat()
-        digest = _digest(ptxas.path, facts.st_mtime_ns, facts.st_size)
+        digest = digest_of(ptxas.path)
         expected = _in_record(ptxas.path)
     except OSError as error:
         raise InfrastructureError(f"{ptxas.path} cannot be read: {error.strerror}") from error
@@ -47,8 +46,7 @@ def check_in_wheel(path: Path, name: str) -> None:
         InfrastructureError: it is not what was installed.
     """
     try:
-        facts = path.stat()
-        digest = _digest(path, facts.st_mtime_ns, facts.st_size)
+        digest = digest_of(path)
         expected = _in_record(path, f"*{name}*")
     except OSError as error:
         raise InfrastructureError(f"{path} cannot be read: {error.strerror}") from error
@@ -57,6 +55,16 @@ def check_in_wheel(path: Path, name: str) -> None:
             f"{name} is damaged: {path} is not the file that was installed; remove its toolchain "
             "(triage toolchain list, triage toolchain remove) and run again"
         )
+
+
+def digest_of(path: Path) -> str:
+    """The sha256 of a file, computed once as long as it stays the same.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    facts = path.stat()
+    return _digest(path, facts.st_mtime_ns, facts.st_size)
 
 
 @functools.lru_cache(maxsize=256)

@@ -76,10 +76,12 @@ async def find_workarounds(
     how: CompileOptions,
     options: WorkaroundOptions,
     tell: Callable[[str], None],
+    open_hub: Callable[[], Hub] = Hub,
 ) -> WorkaroundReport:
     """Search, prove what was found, and write it as a patch; `tell` hears what is tried.
 
     Raises:
+        MachinesGoneError: those that the hub runs tools on are gone.
         EmptySelectionError: no config matches.
         UsageError: the selection names several kernels, or no config of it can be tested.
         TriageError: the launch cannot be captured, or a toolchain is not available.
@@ -90,7 +92,7 @@ async def find_workarounds(
         from harness.runs.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
 
         selection = SameInputs.small(selection)
-    async with Hub() as hub:
+    async with open_hub() as hub:
         bench = open_bench(hub, store, how)
         how_it_is: Evaluate = evaluate
         if options.run:

@@ -1,6 +1,7 @@
 """Nights on real Dask: its processes are killed at random, and nothing is lost, nothing done twice.
 
 The compiler is the toy, ptxas a fake that keeps a list of its runs, and takes a second for each.
+Reductions lose their workers, too.
 """
 
 from __future__ import annotations
@@ -43,6 +44,29 @@ LIST = """
 with open({runs!r}, "a") as file:
     file.write("x\\n")
 time.sleep({seconds})
+"""
+
+CRASHES = """
+with open({runs!r}, "a") as file:
+    file.write("x\\n")
+time.sleep(0.3)
+if "ex2.approx" in text:
+    ice("C7907")
+"""
+BROKEN = """\
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry kernel(.param .u64 out)
+{{
+    .reg .b64 %rd<2>;
+    .reg .f32 %f<{count}>;
+    ld.param.u64 %rd1, [out];
+    mov.f32 %f0, 0f3F800000;
+{lines}
+    st.global.f32 [%rd1], %f{last};
+    ret;
+}}
 """
 
 
@@ -249,3 +273,95 @@ def test_kills_at_random_lose_nothing_and_do_nothing_twice(toy: Triage, cluster:
     lost = killed.count("worker") + WORKERS * killed.count("scheduler")
     assert runs <= CELLS + WIDTHS * lost
     assert len(killed) == KILLS, "all was done before all was killed: more cells are wanted"
+
+
+def broken(folder: Path, count: int = 24) -> None:
+    """A file of PTX with one instruction that makes ptxas crash."""
+    words = [
+        "ex2.approx.f32 %f{0}, %f{1};" if n == 9 else "add.f32 %f{0}, %f{1}, %f{1};"
+        for n in range(1, count)
+    ]
+    lines = "\n".join("    " + each.format(n, n - 1) for n, each in enumerate(words, 1))
+    text = BROKEN.format(count=count, lines=lines, last=count - 1)
+    (folder / "broken.ptx").write_text(text)
+
+
+@pytest.fixture
+def crashing(toy: Triage) -> Triage:
+    """Its ptxas crashes of that instruction."""
+    fakes = FakeCache(toy.folder)
+    runs = str(toy.folder / "runs")
+    fakes.ptxas("2.0", CRASHES.format(runs=runs))
+    broken(toy.folder)
+    return toy
+
+
+def minimize(triage: Triage, out: str, *words: str) -> subprocess.Popen[str]:
+    asked = ["minimize", "broken.ptx", "--sm", "80", "--ptxas", "2.0", "--out", out, *words]
+    return subprocess.Popen(
+        [sys.executable, "-m", "harness", *asked],
+        cwd=triage.folder,
+        env=triage.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_reduction_that_loses_workers_comes_to_the_same(
+    crashing: Triage, cluster: Cluster
+) -> None:
+    runs = crashing.folder / "runs"
+    alone = minimize(crashing, "alone", "--jobs", str(WORKERS))
+    _, said = alone.communicate(timeout=300)
+    assert alone.returncode == 0, said
+    count = len(runs.read_text().splitlines())
+    runs.unlink()
+    chance = random.Random(15)
+    cluster.start()
+    wait_for_workers(cluster)
+    here = minimize(crashing, "there", "--scheduler", cluster.address)
+    killed = 0
+    while here.poll() is None:
+        time.sleep(chance.uniform(1, 3))
+        killed += cluster.kill_worker(chance) and here.poll() is None
+    _, said = here.communicate()
+    assert here.returncode == 0, said
+    print(
+        f"ptxas ran {count} times alone, {len(runs.read_text().splitlines())} with {killed} kills"
+    )
+    assert killed
+    same = [(crashing.folder / each / "min.ptx").read_text() for each in ("alone", "there")]
+    assert same[0] == same[1]
+    # Each loses what it was at work on.
+    assert len(runs.read_text().splitlines()) <= count + killed
+
+
+def test_a_reduction_without_its_scheduler_is_one_line_and_goes_on(
+    crashing: Triage, cluster: Cluster
+) -> None:
+    cluster.start()
+    wait_for_workers(cluster)
+    here = minimize(crashing, "there", "--scheduler", cluster.address)
+    runs = crashing.folder / "runs"
+    while here.poll() is None and (not runs.exists() or len(runs.read_text()) < 40):
+        time.sleep(0.1)
+    os.kill(cluster.processes["scheduler"].pid, signal.SIGKILL)
+    _, said = here.communicate(timeout=120)
+    assert here.returncode == 4, said
+    lines = [each for each in said.splitlines() if "is gone" in each]
+    assert len(lines) == 1, said
+    assert "Traceback" not in said
+    cluster.start()
+    again = minimize(crashing, "there", "--scheduler", cluster.address, "--resume")
+    _, said = again.communicate(timeout=300)
+    assert again.returncode == 0, said
+    assert "ex2.approx" in (crashing.folder / "there" / "min.ptx").read_text()
+
+
+def wait_for_workers(cluster: Cluster) -> None:
+    """Until all of them are there: how many there are at first is how many candidates there are."""
+    from distributed import Client
+
+    with Client(cluster.address, timeout=60) as client:
+        client.wait_for_workers(WORKERS, timeout=120)

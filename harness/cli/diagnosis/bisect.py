@@ -37,7 +37,12 @@ from harness.cli.options import (
 from harness.cli.output import print_json, print_said, results_console, status_console
 from harness.cli.progress.steps import show_steps
 from harness.cli.results import open_results
-from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.cli.running import (
+    check_scheduler,
+    compile_options,
+    run_to_the_end,
+    selection_words,
+)
 from harness.files.locations import home_dir
 from harness.frontends.base import Selection
 from harness.frontends.registry import back_end
@@ -219,15 +224,8 @@ def _check(options: dict[str, Any]) -> None:
 
 def _check_scheduler(options: dict[str, Any]) -> None:
     """Only what compiles versions goes to other machines."""
-    where = options["scheduler"]
-    if where is None:
-        return
-    local_workers(where)
-    if options["jobs"]:
-        raise UsageError("--jobs: with --scheduler each worker is one compiler at a time")
-    if options["run"]:
-        raise UsageError("--run executes on this machine: leave out --scheduler")
-    if options["axis"] in CONTRAST_AXES:
+    is_elsewhere = check_scheduler(options, {"--run": options["run"]})
+    if is_elsewhere and options["axis"] in CONTRAST_AXES:
         raise UsageError(f"--axis {options['axis']} is compiled here: leave out --scheduler")
 
 

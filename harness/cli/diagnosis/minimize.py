@@ -21,15 +21,26 @@ from harness.cli.kernels.ptx_inputs import (
     refuse_ptx_options,
 )
 from harness.cli.main import CONTEXT
-from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.options import (
+    execution_options,
+    json_option,
+    scheduler_option,
+    selection_options,
+)
 from harness.cli.output import command_line, print_json, print_said, results_console, status_console
 from harness.cli.progress.reduction import watch_reduction
 from harness.cli.results import open_results
-from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.cli.running import (
+    check_scheduler,
+    compile_options,
+    hubs_of,
+    run_to_the_end,
+    selection_words,
+)
 from harness.frontends.base import Selection
 from harness.judging.conditions import parse_condition
 from harness.minimize.reduction.folder import MinimizedFolder
-from harness.minimize.reduction.progress import MinimizeOptions
+from harness.minimize.reduction.progress import MinimizeOptions, Watch
 from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
 from harness.minimize.reduction.words import (
     folder_files,
@@ -43,7 +54,9 @@ from harness.values.row import Row
 from harness.values.toolchain import GPU
 
 if TYPE_CHECKING:
+    from harness.cells.run import CompileOptions
     from harness.runs.raw_ptx import RawInputs
+    from harness.store.store import Store
 
 __all__ = ["command"]
 
@@ -130,6 +143,7 @@ class _Budget(click.ParamType[tuple[str, float]]):
     help="The folder to write. Default: minimized/KERNEL-CELL.",
 )
 @click.option("--resume", is_flag=True, help="Go on from what the folder holds.")
+@scheduler_option("Have ptxas run")
 @execution_options
 @json_option
 def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
@@ -164,7 +178,8 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     )
     how = compile_options(options)
     with open_results() as store, watch_reduction(status) as watch:
-        found = run_to_the_end(minimize(selection, store, how, asked, watch))
+        where = options["scheduler"]
+        found = run_to_the_end(_minimized(selection, store, how, asked, watch, where))
     if isinstance(found, Uninteresting):
         _nothing(found, as_json=options["as_json"])
         raise click.exceptions.Exit(1)
@@ -176,6 +191,19 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     else:
         _print(found)
     raise click.exceptions.Exit(_exit_code(found))
+
+
+async def _minimized(
+    selection: Selection,
+    store: Store,
+    how: CompileOptions,
+    asked: MinimizeOptions,
+    watch: Watch,
+    where: str | None,
+) -> Minimization | Uninteresting:
+    """On this machine, or with the help of those that are found there."""
+    async with hubs_of(where, how, watch.tell) as (how, open_hub):
+        return await minimize(selection, store, how, asked, watch, open_hub)
 
 
 def _check(options: dict[str, Any]) -> None:
@@ -193,6 +221,7 @@ def _check(options: dict[str, Any]) -> None:
         options["on"] = GPU
     on_gpu = options["on"] == GPU
     options["run"] = is_executed(options)
+    check_scheduler(options, {"--run": options["run"], "--script": bool(options["script"])})
     if on_gpu and options["level"] not in ("auto", "ptx"):
         raise UsageError(f"--level {options['level']}: on a GPU, PTX is reduced")
     if on_gpu and not options["ptxas"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,10 +11,21 @@ from harness.cells.selection import select
 from harness.cli.amounts import SECONDS, read_amount
 from harness.cli.gpu_way import gpu_way, gpu_way_options
 from harness.cli.main import CONTEXT
-from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.options import (
+    execution_options,
+    json_option,
+    scheduler_option,
+    selection_options,
+)
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.results import open_results
-from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.cli.running import (
+    check_scheduler,
+    compile_options,
+    hubs_of,
+    run_to_the_end,
+    selection_words,
+)
 from harness.frontends.base import Selection
 from harness.values.errors import StorageError, UsageError
 from harness.workarounds.executed import EXECUTED_KINDS
@@ -23,6 +34,12 @@ from harness.workarounds.result import WorkaroundReport
 from harness.workarounds.run import WorkaroundOptions, find_workarounds
 from harness.workarounds.settings import SettingKind
 from harness.workarounds.table import workaround_document, workarounds_said
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness.cells.run import CompileOptions
+    from harness.store.store import Store
 
 __all__ = ["command"]
 
@@ -76,6 +93,7 @@ a toolchain that is not available."""
     "--on", type=click.Choice(["gpu"]), help="Launch what is found, and time it: the fastest first."
 )
 @gpu_way_options
+@scheduler_option("Have ptxas run")
 @execution_options
 @json_option
 def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
@@ -93,6 +111,8 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         gpu=gpu_way(options),
     )
     _check_run(options)
+    if check_scheduler(options, {"--run": options["run"]}) and options["results"]:
+        raise UsageError("--import compiles nothing: leave out --scheduler")
     _check_folder(options["patch"])
     selection = _selected(options)
     status = status_console()
@@ -105,7 +125,8 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         if options["results"]:
             report = import_workarounds(options["results"], selection, store)
         else:
-            report = run_to_the_end(find_workarounds(selection, store, how, asked, tell))
+            where = options["scheduler"]
+            report = run_to_the_end(_found(selection, store, how, asked, tell, where))
     print_remarks(report.notes)
     if report.is_time_up:
         status.print("triage: the time was up before everything was tried (--budget)")
@@ -115,6 +136,19 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     else:
         print_said(workarounds_said(report))
     raise click.exceptions.Exit(0 if report.candidates or not report.is_needed else 1)
+
+
+async def _found(
+    selection: Selection,
+    store: Store,
+    how: CompileOptions,
+    asked: WorkaroundOptions,
+    tell: Callable[[str], None],
+    where: str | None,
+) -> WorkaroundReport:
+    """On this machine, or with the help of those that are found there."""
+    async with hubs_of(where, how, tell) as (how, open_hub):
+        return await find_workarounds(selection, store, how, asked, tell, open_hub)
 
 
 def _selected(options: dict[str, Any]) -> Selection:

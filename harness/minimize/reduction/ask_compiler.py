@@ -116,7 +116,7 @@ class CompilerOracle:
             ptxas = cell.ptxas
             if ptxas.origin == BUNDLED and lowered.picked_ptxas:
                 ptxas = describe_ptxas(Path(lowered.picked_ptxas), BUNDLED)
-            async with self.bench.slot():
+            async with self.bench.slot(is_tool=True):
                 done = await assemble_text(
                     self.bench.hub, ptx, ptxas=ptxas, flags=flags, limits=limits
                 )

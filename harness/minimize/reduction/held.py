@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from harness.machines.seam import MachinesGoneError
 from harness.minimize.reduction.driver import PassCount
 from harness.minimize.reduction.fingerprint import Reaction, drifted
 from harness.minimize.reduction.interest import AnyTool, Interest, ask_all
@@ -88,7 +89,7 @@ class HeldReduction(Generic[T]):
                 await then()
         except asyncio.CancelledError:
             work.ending = Ending.INTERRUPTED
-        except InfrastructureError as error:
+        except (InfrastructureError, MachinesGoneError) as error:
             work.ending, work.trouble = Ending.TROUBLE, str(error)
         if not self.versions:
             self.versions = self._lines({})

@@ -1,0 +1,117 @@
+"""A hub whose tools run on other machines: ptxas and what reads its code, each run one task.
+
+What it is given and what it leaves travel as content; everything else is done here as without them,
+in the same order, so that the same comes out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.files.own_code import code_sha256
+from harness.machines.seam import MachinesGoneError
+from harness.nights.at_worker import run_tool_task
+from harness.nights.tool_tasks import ToolAnswer, ToolTask
+from harness.processes.hub import Hub, scratch_disk
+from harness.toolchains.by_name import name_tool
+from harness.values.errors import InfrastructureError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from harness.cells.run import CompileOptions
+    from harness.machines.seam import Machines
+    from harness.processes.hub import ResourceLimits
+    from harness.values.outcome import ProcessEnd
+
+__all__ = ["ToolsElsewhere"]
+
+
+class ToolsElsewhere(Hub):
+    """As `Hub`. What a machine cannot do is said once, by `tell`, and done here."""
+
+    def __init__(
+        self, machines: Machines, how: CompileOptions, tell: Callable[[str], None]
+    ) -> None:
+        super().__init__()
+        self._machines = machines
+        # Each machine has its own share, unless the user has named one.
+        self._limits_memory = machines.are_here or bool(how.memory)
+        self._tell = tell
+        self._told: set[str] = set()
+        self._code = code_sha256(".")
+        self._ranks = itertools.count()
+        self._here = asyncio.Semaphore(how.here or how.workers)
+
+    async def execute(
+        self,
+        argv: Sequence[str | Path],
+        *,
+        folder: Path,
+        limits: ResourceLimits,
+        env: Mapping[str, str] | None = None,
+        writable: Sequence[Path] | None = None,
+    ) -> ProcessEnd:
+        """See `Hub`.
+
+        Raises:
+            InfrastructureError: as there.
+            MachinesGoneError: the machines are lost, or the scheduler is.
+        """
+        if env is None and writable is None:
+            task = self._task(argv, folder, limits)
+            if task and (end := await self._sent(task, folder)):
+                return end
+        async with self._here:
+            return await super().execute(
+                argv, folder=folder, limits=limits, env=env, writable=writable
+            )
+
+    def _task(
+        self, argv: Sequence[str | Path], folder: Path, limits: ResourceLimits
+    ) -> ToolTask | None:
+        """None for what another machine could not do by names and content alone."""
+        files = list(folder.iterdir())
+        tool = name_tool(Path(argv[0]))
+        if tool is None or not all(file.is_file() for file in files):
+            return None
+        return ToolTask(
+            tool=tool,
+            words=tuple(os.fspath(word) for word in argv[1:]),
+            files={file.name: file.read_bytes() for file in files},
+            timeout=limits.timeout,
+            memory=limits.memory if self._limits_memory else 0,
+            file_size=limits.file_size,
+        )
+
+    async def _sent(self, task: ToolTask, folder: Path) -> ProcessEnd | None:
+        """How it ended there; None where it did not run."""
+        name, rank = task.tool.words, next(self._ranks)
+        message = task.encode(self._code)
+        try:
+            said = await self._machines.run(run_tool_task, message, name=name, rank=rank)
+        except InfrastructureError as error:
+            raise MachinesGoneError(str(error)) from error
+        try:
+            answer = ToolAnswer.decode(said)
+        except (ValueError, zlib.error):
+            answer = ToolAnswer(host=self._machines.words, failure="what it answers is no answer")
+        if any(Path(name).name != name for name in answer.files):
+            answer = ToolAnswer(host=answer.host, failure="it names files of other folders")
+        if answer.end is None:
+            self._say(f"{answer.host}: {answer.failure}; {name} runs here")
+            return None
+        with scratch_disk():
+            for each, data in answer.files.items():
+                (folder / each).write_bytes(data)
+        return answer.end
+
+    def _say(self, said: str) -> None:
+        if said not in self._told:
+            self._told.add(said)
+            self._tell(said)
