@@ -75,7 +75,7 @@ class Glimpsed:
     """A cubin that came to its end: those with the same `place` must compute the same.
 
     `cubin` is its sha256, `words` name its config and assembler, `types` are those that its PTX
-    computes with.
+    computes with, `changed` are the names of buffers that hold something else than before.
     """
 
     place: Hashable
@@ -84,6 +84,7 @@ class Glimpsed:
     judgement: Judgement
     types: frozenset[str]
     numbers: Numbers
+    changed: frozenset[str]
 
 
 def held_together(seen: Sequence[Glimpsed]) -> list[Judgement]:
@@ -101,7 +102,8 @@ def held_together(seen: Sequence[Glimpsed]) -> list[Judgement]:
 
 def _judged(alike: Sequence[Glimpsed]) -> list[Judgement]:
     """Those of one place: each is held to what more cubins, or as many, agree on."""
-    apart = [[_apart(one, other) for other in alike] for one in alike]
+    outputs = frozenset[str]().union(*(each.changed for each in alike))
+    apart = [[_apart(one, other, outputs) for other in alike] for one in alike]
     # The same bytes agree with themselves, and say nothing more.
     agreeing = [
         len({other.cubin for other, outputs in zip(alike, row, strict=True) if not outputs})
@@ -111,10 +113,10 @@ def _judged(alike: Sequence[Glimpsed]) -> list[Judgement]:
     found = []
     for number, (each, mine) in enumerate(zip(alike, agreeing, strict=True)):
         rivals = [n for n, outputs in enumerate(apart[number]) if outputs and agreeing[n] >= mine]
-        if cubins == 1:
+        if cubins == 1 or not outputs:
             found.append(each.judgement)
         elif not rivals:
-            found.append(_agrees(each, mine - 1, cubins - 1))
+            found.append(_agrees(each, mine - 1, cubins - 1, outputs))
         else:
             other = max(rivals, key=agreeing.__getitem__)
             most = agreeing[other] if mine == 1 and agreeing[other] >= _AGREEMENT else 0
@@ -122,8 +124,8 @@ def _judged(alike: Sequence[Glimpsed]) -> list[Judgement]:
     return found
 
 
-def _agrees(each: Glimpsed, count: int, others: int) -> Judgement:
-    looked_at = sum(values.size for _, values in each.numbers.values())
+def _agrees(each: Glimpsed, count: int, others: int, outputs: frozenset[str]) -> Judgement:
+    looked_at = sum(each.numbers[name][1].size for name in outputs)
     return replace(
         each.judgement,
         reason=f"{each.judgement.reason}; {looked_at:,} numbers that were looked at agree with "
@@ -154,11 +156,11 @@ def _differs(outputs: tuple[OutputFacts, ...], beside: str, most: int) -> Judgem
     )
 
 
-def _apart(one: Glimpsed, other: Glimpsed) -> tuple[OutputFacts, ...]:
+def _apart(one: Glimpsed, other: Glimpsed, outputs: frozenset[str]) -> tuple[OutputFacts, ...]:
     """Where two cubins left other numbers than their arithmetic explains."""
     found = []
-    for name, (dtype, left) in one.numbers.items():
-        right = other.numbers[name][1]
+    for name in sorted(outputs):
+        (dtype, left), (_, right) = one.numbers[name], other.numbers[name]
         # What overflows in one order of adding need not in another.
         finite = np.isfinite(left) & np.isfinite(right)
         allowed = tolerance_of({dtype, *one.types, *other.types})
@@ -179,13 +181,15 @@ def _apart(one: Glimpsed, other: Glimpsed) -> tuple[OutputFacts, ...]:
     return tuple(found)
 
 
-def numbers_of(run: GpuRun, arguments: Sequence[Argument], buffers: Sequence[JobBuffer]) -> Numbers:
-    """The numbers of floating-point buffers that were looked at after a run."""
+def numbers_of(
+    glimpses: Sequence[str], arguments: Sequence[Argument], buffers: Sequence[JobBuffer]
+) -> Numbers:
+    """The numbers of floating-point buffers among what was looked at."""
     types: dict[int, str] = {}
     for tensor in tensors_of(arguments):
         types.setdefault(tensor.buffer, tensor.dtype)
     found: dict[str, tuple[str, npt.NDArray[np.float64]]] = {}
-    for number, digits in enumerate(run.glimpses):
+    for number, digits in enumerate(glimpses):
         kind = ELEMENTS.get(types.get(number, ""))
         raw = bytes.fromhex(digits)
         if raw and kind is not None and kind.kind not in "iubc" and not len(raw) % kind.itemsize:

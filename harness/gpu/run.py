@@ -16,15 +16,22 @@ from harness.cells.evaluate import Evaluated
 from harness.emulator.values import Checks
 from harness.frontends.registry import front_end
 from harness.gpu.answers import Answers
+from harness.gpu.device.execute import GLIMPSE, glimpse_places
 from harness.gpu.freedom import filled_variants, moved_variants, read_freedom
 from harness.gpu.judging import judge_measured
-from harness.gpu.judging_digests import Glimpsed, held_together, judge_digests, numbers_of
-from harness.gpu.measured import GpuFacts, Measured
+from harness.gpu.judging_digests import (
+    Glimpsed,
+    held_together,
+    judge_digests,
+    numbers_of,
+)
+from harness.gpu.measured import GpuFacts, GpuRun, Measured
 from harness.gpu.packing import manifest_bytes
 from harness.gpu.referee import Referee, Variant
 from harness.gpu.trip import Trip, TripCase, TripLaunch
 from harness.runs.emulating import Emulated, emulate
 from harness.runs.executing import Executed, keep_execution
+from harness.runs.jobs import JobBuffer
 from harness.runs.judging import Judgement, RunEvidence, Trusted, judge
 from harness.store.store import Store
 from harness.values.errors import UsageError
@@ -34,7 +41,7 @@ from harness.values.timing import time_of
 from harness.values.toolchain import GPU
 from harness.values.verdict import Stage, VerdictKind
 
-__all__ = ["evidence_of", "find_trip", "judge_trip", "keep_all", "keep_trip"]
+__all__ = ["evidence_of", "find_trip", "glimpse_before", "judge_trip", "keep_all", "keep_trip"]
 
 _KIND = "trip"
 
@@ -87,7 +94,7 @@ async def judge_trip(
     parts = await asyncio.gather(*(judged(*pair) for pair in enumerate(trip.launches)))
     found = {
         id(case): _executed(case, judgement, answers.gpu, measured)
-        for case, measured, judgement in _together(trip, list(itertools.chain(*parts)))
+        for case, measured, judgement in _together(bench.store, trip, list(itertools.chain(*parts)))
     }
     for case in trip.cases:
         if case.problem:
@@ -96,7 +103,7 @@ async def judge_trip(
     return [found[id(case)] for case in trip.cases if not case.is_witness]
 
 
-def _together(trip: Trip, judged: Sequence[_Judged]) -> list[_Judged]:
+def _together(store: Store, trip: Trip, judged: Sequence[_Judged]) -> list[_Judged]:
     """With what cubins say of one another whose values did not come back."""
     seen: dict[int, Glimpsed] = {}
     for number, (case, measured, judgement) in enumerate(judged):
@@ -105,19 +112,37 @@ def _together(trip: Trip, judged: Sequence[_Judged]) -> list[_Judged]:
             continue
         options = front_end(case.compiled.compiler).options
         config = {name: value for name, value in case.cell.config.items if name not in options}
-        buffers = tuple((each.name, each.file, each.size) for each in launch.emulation.buffers)
-        left = numbers_of(measured.ended[0], launch.tensors, launch.emulation.buffers)
-        if left and case.cubin:
-            seen[number] = Glimpsed(
-                place=(case.cell.kernel, case.cell.launch, str(config), buffers, tuple(left)),
-                cubin=case.cubin,
-                words=f"{case.cell.config.label} by {case.words}",
-                judgement=judgement,
-                types=frozenset(launch.types),
-                numbers=left,
-            )
+        buffers = launch.emulation.buffers
+        left = numbers_of(measured.ended[0].glimpses, launch.tensors, buffers)
+        if not left or not case.cubin:
+            continue
+        places = tuple((each.name, each.file, each.size) for each in buffers)
+        seen[number] = Glimpsed(
+            place=(case.cell.kernel, case.cell.launch, str(config), places, tuple(left)),
+            cubin=case.cubin,
+            words=f"{case.cell.config.label} by {case.words}",
+            judgement=judgement,
+            types=frozenset(launch.types),
+            numbers=left,
+            changed=_changed(store, measured.ended[0], buffers) & left.keys(),
+        )
     held = dict(zip(seen, held_together(list(seen.values())), strict=True))
     return [(*each[:2], held.get(number, each[2])) for number, each in enumerate(judged)]
+
+
+def _changed(store: Store, run: GpuRun, buffers: Sequence[JobBuffer]) -> frozenset[str]:
+    """Names of the buffers that do not look as they did before the launch."""
+    return frozenset(
+        each.name
+        for each, digits in zip(buffers, run.glimpses, strict=False)
+        if not each.file or glimpse_before(store.artifacts.get(each.file), each.size) != digits
+    )
+
+
+def glimpse_before(data: bytes, size: int) -> str:
+    """What is seen of a buffer of so many bytes that is filled with these, again and again."""
+    places = glimpse_places(size) if data else []
+    return bytes(data[(at + n) % len(data)] for at in places for n in range(GLIMPSE)).hex()
 
 
 def _measured(case: TripCase, number: int, answers: Answers) -> Measured:

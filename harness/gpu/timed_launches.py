@@ -174,7 +174,8 @@ def _one(
 def _finite(run: GpuRun, launch: TripLaunch) -> float | None:
     """Of the numbers that were looked at after a run."""
     numbers = [
-        values for _, values in numbers_of(run, launch.tensors, launch.emulation.buffers).values()
+        values
+        for _, values in numbers_of(run.glimpses, launch.tensors, launch.emulation.buffers).values()
     ]
     total = sum(values.size for values in numbers)
     return sum(int(np.isfinite(values).sum()) for values in numbers) / total if total else None

@@ -67,13 +67,15 @@ def test_cubins_at_their_own_shape_are_held_to_one_another(triage: Triage, runne
     argv = [runner, "alike.pack", "--out", "there.jsonl"]
     subprocess.run(argv, cwd=triage.folder, check=True, timeout=100)
     rows = asked(triage, "run", "--import", "there.jsonl")["runs"]
-    said = "numbers that were looked at agree with those of 2 of 2 other cubins of the launch"
-    assert all(row["run"] == "ran" and said in row["run_reason"] for row in rows)
-    # Another number in what one of them left.
+    # What leaves its memory as it was says nothing of it.
+    assert all(row["run_reason"].endswith("compared with a reference") for row in rows)
+    # Another number in what one of them left: each has written it, then.
     results = triage.folder / "there.jsonl"
     first, line, rest = results.read_text().partition('"glimpses"')
     assert line
     results.write_text(first + line + re.sub(r"[0-9a-f]{64}", "0000" + "40" * 30, rest, count=1))
     done = triage("run", "--import", "there.jsonl", "--json")
-    verdicts = sorted(row["run"] for row in msgspec.json.decode(done.stdout)["runs"])
-    assert (done.returncode, verdicts) == (1, ["ran", "ran", "wrong_result"])
+    rows = sorted(msgspec.json.decode(done.stdout)["runs"], key=lambda row: row["run"])
+    assert (done.returncode, [row["run"] for row in rows]) == (1, ["ran", "ran", "wrong_result"])
+    said = "numbers that were looked at agree with those of 1 of 2 other cubins of the launch"
+    assert all(said in row["run_reason"] for row in rows[:2])

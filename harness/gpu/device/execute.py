@@ -21,11 +21,20 @@ if TYPE_CHECKING:
 
     from harness.gpu.device.contents import Contents
 
-__all__ = ["WINDOW", "WINDOWS", "Answer", "execute_case", "window_starts"]
+__all__ = [
+    "GLIMPSE",
+    "WINDOW",
+    "WINDOWS",
+    "Answer",
+    "execute_case",
+    "glimpse_places",
+    "window_starts",
+]
 
 WINDOW, WINDOWS = 1 << 16, 64
 """Bytes of a window of a large buffer, and how many of them are looked at."""
-_GLIMPSE = 16
+GLIMPSE = 16
+"""Bytes of each window that come back."""
 _CHUNK = 1 << 26
 
 Answer = tuple[dict[str, Any], dict[str, bytes]]
@@ -129,10 +138,13 @@ def window_starts(size: int) -> list[int]:
     return sorted({max(0, (size - WINDOW) * n // (WINDOWS - 1)) for n in range(WINDOWS)})
 
 
+def glimpse_places(size: int) -> list[int]:
+    """Where the few bytes begin, of a buffer of so many, that come back of it."""
+    last = (size - GLIMPSE) // GLIMPSE
+    return [GLIMPSE * (last * n // (WINDOWS - 1)) for n in range(WINDOWS)] if last >= 0 else []
+
+
 def _glimpse(gpu: GpuDriver, address: int, size: int) -> str:
     """Few bytes of each window, in hexadecimal digits: what kind of numbers there are."""
-    if size < _GLIMPSE:
-        return ""
-    last = (size - _GLIMPSE) // _GLIMPSE
-    places = (_GLIMPSE * (last * n // (WINDOWS - 1)) for n in range(WINDOWS))
-    return b"".join(gpu.read(address + GUARD + at, _GLIMPSE) for at in places).hex()
+    places = glimpse_places(size)
+    return b"".join(gpu.read(address + GUARD + at, GLIMPSE) for at in places).hex()

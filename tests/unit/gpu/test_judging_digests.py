@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from harness.gpu.judging_digests import Glimpsed, held_together
+from harness.gpu.run import glimpse_before
 from harness.runs.judging import Judgement
 from harness.values.run import RunVerdict
 
@@ -24,7 +26,8 @@ def seen(
         words=f"num_warps={number}",
         judgement=RAN,
         types=frozenset({dtype}),
-        numbers={"out": (dtype, np.asarray(values, np.float64))},
+        numbers={"out": (dtype, np.asarray(values, np.float64)), "x": (dtype, VALUES + 3)},
+        changed=frozenset({"out"}),
     )
 
 
@@ -72,6 +75,18 @@ def test_nobody_is_accused_without_witnesses(each: list[Glimpsed], said: list[st
 def test_arithmetic_explains_small_differences(dtype: str, verdict: str) -> None:
     near = seen(1, VALUES * 1.01, dtype=dtype)
     assert verdicts([near, seen(2, dtype=dtype), seen(4, dtype=dtype)])[0] == verdict
+
+
+def test_what_no_cubin_changes_is_not_counted() -> None:
+    idle = [replace(seen(n), changed=frozenset()) for n in (1, 2)]
+    assert [each.reason for each in held_together(idle)] == [RAN.reason] * 2
+
+
+def test_what_was_there_before_is_known_without_a_gpu() -> None:
+    whole = bytes(range(100)) * 200
+    assert glimpse_before(bytes(range(100)), 20_000)[:32] == whole[:16].hex()
+    assert glimpse_before(bytes(range(100)), 20_000)[-32:] == whole[19_984:].hex()
+    assert glimpse_before(b"", 20_000) == glimpse_before(b"1", 15) == ""
 
 
 def test_what_overflows_is_not_compared() -> None:
