@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -358,9 +361,59 @@ def module_at(name: str) -> Path | None:
     return path if name.startswith("harness.") and path.is_file() else None
 
 
-def imports_of(path: Path) -> list[str]:
+@dataclass(frozen=True)
+class Facts:
+    """What the tests ask of a module."""
+
+    imports: list[str]
+    methods_called: list[str]
+    spawns: bool
+    functions: list[tuple[str, int]]
+    """Names with the number of lines."""
+    patch_releases: list[str]
+    has_docstring: bool
+    classes: list[str]
+    """Public ones."""
+    defines: bool
+    names: set[str]
+    """Those that are assigned to."""
+
+
+@functools.cache
+def read(path: Path) -> Facts:
+    """Each module is parsed once: twelve times would take a quarter of a minute."""
+    tree = ast.parse(path.read_text())
+    nodes = list(ast.walk(tree))
+    assigned = [
+        target
+        for n in tree.body
+        if isinstance(n, ast.Assign | ast.AnnAssign)
+        for target in (n.targets if isinstance(n, ast.Assign) else [n.target])
+    ]
+    return Facts(
+        imports=imports_of(path, nodes),
+        methods_called=methods_called(nodes),
+        spawns=any(map(spawns, nodes)),
+        functions=[
+            (f"{path}:{node.lineno} {node.name}", (node.end_lineno or 0) - node.lineno)
+            for node in nodes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ],
+        patch_releases=needs_a_patch_release(nodes),
+        has_docstring=bool(ast.get_docstring(tree)),
+        classes=[
+            node.name
+            for node in tree.body
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        ],
+        defines=any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body),
+        names={target.id for target in assigned if isinstance(target, ast.Name)},
+    )
+
+
+def imports_of(path: Path, nodes: Sequence[ast.AST]) -> list[str]:
     names = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -395,7 +448,7 @@ def test_the_map_for_newcomers_has_every_room_in_its_order() -> None:
 def test_imports_only_go_down(path: Path) -> None:
     room = room_of(path)
     allowed = set(ORDER[: ORDER.index(room) + 1])
-    for name in imports_of(path):
+    for name in read(path).imports:
         if imported := module_at(name):
             assert room_of(imported) in allowed, f"{room} must not import {name}"
         elif name.startswith("harness."):
@@ -407,7 +460,7 @@ def test_what_runs_in_a_child_imports_nothing_of_ours(path: Path) -> None:
     packages = INSIDE_CHILDREN.get(room_of(path))
     if packages is None:
         return
-    for name in imports_of(path):
+    for name in read(path).imports:
         imported = module_at(name)
         if imported:
             assert room_of(imported) in INSIDE_CHILDREN, f"a child must not import {name}"
@@ -418,7 +471,8 @@ def test_what_runs_in_a_child_imports_nothing_of_ours(path: Path) -> None:
 
 def test_no_imports_go_in_a_circle() -> None:
     graph = {
-        path: {found for name in imports_of(path) if (found := module_at(name))} for path in MODULES
+        path: {found for name in read(path).imports if (found := module_at(name))}
+        for path in MODULES
     }
     assert sum(map(len, graph.values())) > len(graph)
     TopologicalSorter(graph).prepare()
@@ -429,12 +483,12 @@ def test_pure_modules_touch_nothing(path: Path) -> None:
     kind = kind_of(path)
     if kind == "worldly":
         return
-    names = imports_of(path)
+    names = read(path).imports
     heads = {name.split(".")[0] for name in names}
     awaits = {"asyncio"} if kind == "orchestrating" else set()
     assert not (WORLDLY - awaits) & heads
     if f"{room_of(path)}/{path.stem}" not in READS_ITS_OWN:
-        assert not DISK & set(methods_called(path))
+        assert not DISK & set(read(path).methods_called)
     if kind == "orchestrating":
         return
     for name in names:
@@ -445,8 +499,8 @@ def test_pure_modules_touch_nothing(path: Path) -> None:
             assert name.split(".")[0] in STDLIB | packages | {"harness"}, name
 
 
-def methods_called(path: Path) -> list[str]:
-    calls = [n.func for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+def methods_called(nodes: Sequence[ast.AST]) -> list[str]:
+    calls = [n.func for n in nodes if isinstance(n, ast.Call)]
     return [f.attr for f in calls if isinstance(f, ast.Attribute)] + [
         f.id for f in calls if isinstance(f, ast.Name) and f.id == "open"
     ]
@@ -456,7 +510,7 @@ def test_words_know_no_layout() -> None:
     knowing = {
         name_of(path)
         for path in MODULES
-        if any(name.split(".")[0] == "rich" for name in imports_of(path))
+        if any(name.split(".")[0] == "rich" for name in read(path).imports)
     }
     assert "tables/terminal.py" in knowing
     assert [name for name in knowing if not name.startswith(KNOW_A_TERMINAL)] == []
@@ -482,27 +536,23 @@ def test_tests_mirror_the_rooms() -> None:
 def test_no_class_name_means_two_things() -> None:
     homes: dict[str, set[str]] = {}
     for path in IN_ROOMS:
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes.setdefault(node.name, set()).add(name_of(path))
+        for name in read(path).classes:
+            homes.setdefault(name, set()).add(name_of(path))
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
 
 
+def spawns(node: ast.AST) -> bool:
+    """Whether it starts a process, or imports what is there for that."""
+    if isinstance(node, ast.Attribute):
+        owner = getattr(node.value, "id", None)
+        return owner in ("os", "asyncio") and node.attr in SPAWNS
+    if isinstance(node, ast.Import):
+        return any(alias.name == "subprocess" for alias in node.names)
+    return isinstance(node, ast.ImportFrom) and node.module == "subprocess"
+
+
 def test_one_module_spawns_processes() -> None:
-    spawning = set()
-    for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            owner = getattr(getattr(node, "value", None), "id", None)
-            if (
-                isinstance(node, ast.Attribute)
-                and owner in ("os", "asyncio")
-                and node.attr in SPAWNS
-            ):
-                spawning.add(path.relative_to(PACKAGE))
-            if isinstance(node, ast.Import) and any(a.name == "subprocess" for a in node.names):
-                spawning.add(path.relative_to(PACKAGE))
-            if isinstance(node, ast.ImportFrom) and node.module == "subprocess":
-                spawning.add(path.relative_to(PACKAGE))
+    spawning = {path.relative_to(PACKAGE) for path in MODULES if read(path).spawns}
     assert spawning <= MAY_SPAWN
     assert Path("processes/hub.py") in spawning
 
@@ -518,32 +568,23 @@ def test_no_module_is_named_after_the_standard_library_or_after_nothing() -> Non
 
 def test_every_module_says_what_it_is_and_what_it_offers() -> None:
     for path in MODULES:
-        tree = ast.parse(path.read_text())
-        assert ast.get_docstring(tree), f"{path} has no docstring"
-        defines = any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body)
-        names = {
-            t.id
-            for n in tree.body
-            if isinstance(n, ast.Assign | ast.AnnAssign)
-            for t in (n.targets if isinstance(n, ast.Assign) else [n.target])
-            if isinstance(t, ast.Name)
-        }
-        if defines and room_of(path):
-            assert "__all__" in names or path.name == "supervisor.py", f"{path} has no __all__"
+        module = read(path)
+        assert module.has_docstring, f"{path} has no docstring"
+        if module.defines and room_of(path):
+            offers = "__all__" in module.names or path.name == "supervisor.py"
+            assert offers, f"{path} has no __all__"
 
 
 def test_functions_fit_on_a_screen() -> None:
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                length = (node.end_lineno or 0) - node.lineno
-                assert length <= 70, f"{path}:{node.lineno} {node.name} has {length} lines"
+        for name, length in read(path).functions:
+            assert length <= 70, f"{name} has {length} lines"
 
 
-def needs_a_patch_release(tree: ast.AST) -> list[str]:
+def needs_a_patch_release(nodes: Sequence[ast.AST]) -> list[str]:
     """What a module uses that came with a patch release of Python 3.10."""
     found = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and node.attr in PATCH_RELEASES:
             found.append(PATCH_RELEASES[node.attr])
         if isinstance(node, ast.Call) and getattr(node.func, "attr", None) in EXTRACTS:
@@ -553,7 +594,7 @@ def needs_a_patch_release(tree: ast.AST) -> list[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_the_first_release_of_python_3_10_will_do(path: Path) -> None:
-    assert not needs_a_patch_release(ast.parse(path.read_text()))
+    assert not read(path).patch_releases
 
 
 @pytest.mark.parametrize(
@@ -561,4 +602,4 @@ def test_the_first_release_of_python_3_10_will_do(path: Path) -> None:
     ["t.extractall(p, filter='data')", "tarfile.data_filter", "sys.set_int_max_str_digits(0)"],
 )
 def test_what_needs_a_patch_release_is_found(code: str) -> None:
-    assert len(needs_a_patch_release(ast.parse(code))) == 1
+    assert len(needs_a_patch_release([*ast.walk(ast.parse(code))])) == 1

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_architecture import MODULES, PACKAGE, imports_of, module_at
+from test_architecture import MODULES, PACKAGE, module_at, read
 
 import harness
 from harness.cells import reuse
@@ -36,8 +36,8 @@ DECIDE_A_ROW = (
 
 
 def calls(name: str) -> Iterator[ast.Call]:
-    for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+    for text in (text for path in MODULES if name in (text := path.read_text())):
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and getattr(node.func, "id", None) == name:
                 yield node
 
@@ -64,7 +64,7 @@ def closure(names: tuple[str, ...]) -> set[Path]:
         path = left.pop()
         if path not in found:
             found.add(path)
-            left += [each for name in imports_of(path) if (each := module_at(name))]
+            left += [each for name in read(path).imports if (each := module_at(name))]
     return found
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import click
 
 from harness.cli.main import cli, main
+from harness.frontends import registry
 
 MEMORY = 4 << 30
 LONGEST = 400_000
@@ -43,8 +44,12 @@ def load() -> None:
                 visit(found)
 
     visit(cli)
-    for name in ("harness.cli.failures", "libcst", "numpy", "pypi_simple", "requests"):
+    others = ("harness.cli.failures", "click._textwrap", "libcst", "numpy", "pypi_simple")
+    for name in (*others, "requests", "rich.status"):
         importlib.import_module(name)
+    # Those of ours alone: what is registered is asked for under the environment of a case.
+    for kind in registry._OURS:
+        registry.front_end(kind)
     # A collection in a fork would look at, and so copy, all of it.
     gc.collect()
     gc.freeze()
