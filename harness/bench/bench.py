@@ -65,8 +65,9 @@ class Workbench:
     """Store, children and slots of one run; `cpu_seconds` adds up what the compilers used.
 
     Of the `jobs` that may be done at once, `here` may be on this machine where others run tools, 0
-    for all. After `deadline` (by `time.monotonic`) no slot is given any more. `made` are the keys
-    of the evidence that this run made.
+    for all. Benches of one job each may have their `slots` in common: one waits, another has two.
+    After `deadline` (by `time.monotonic`) no slot is given any more. `made` are the keys of the
+    evidence that this run made.
     """
 
     hub: Hub
@@ -78,15 +79,16 @@ class Workbench:
     use_cache: bool = True
     deadline: float | None = None
     cpu_seconds: float = 0.0
+    slots: asyncio.Semaphore | None = None
     _slots: asyncio.Semaphore = field(init=False)
-    _here: asyncio.Semaphore = field(init=False)
+    _here: asyncio.Semaphore | None = field(init=False)
     _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
     making: MutableMapping[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._slots = asyncio.Semaphore(self.jobs)
-        self._here = asyncio.Semaphore(self.here or self.jobs)
+        self._slots = self.slots or asyncio.Semaphore(self.jobs)
+        self._here = asyncio.Semaphore(self.here) if self.here else None
 
     def apart(self, *, limits: ResourceLimits | None, afresh: bool) -> Workbench:
         """The same bench with other limits; `afresh`: as if nothing were stored or being made."""
@@ -108,7 +110,8 @@ class Workbench:
         """
         wanted = self.jobs if alone else 1
         held = 0
-        async with contextlib.nullcontext() if alone or is_tool else self._here:
+        is_here = not (alone or is_tool)
+        async with self._here if self._here and is_here else contextlib.nullcontext():
             try:
                 # One taker of many at a time, or two of them could each hold half for ever.
                 async with self._alone if alone else contextlib.nullcontext():

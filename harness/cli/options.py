@@ -190,8 +190,8 @@ def scheduler_option(words: str) -> Callable[[F], F]:
         "--scheduler",
         type=Words(),
         metavar="ADDRESS",
-        help=f"{words} by the workers of a Dask scheduler (tcp://HOST:PORT), or by N processes of "
-        "this machine (local:N).",
+        help=f"{words} by the workers of a Dask scheduler (tcp://HOST:PORT), or by N workers in "
+        "processes of this machine (local:N).",
     )
 
 

@@ -26,6 +26,9 @@ _LOCAL = re.compile(r"local:([1-9]\d{0,2})")
 _ADDRESS = re.compile(r"(?:(?:tcp|tls|ws|wss)://)?(?:[\w.-]+|\[[0-9a-fA-F:.%]+\]):\d{1,5}")
 _CONNECT_SECONDS = 10.0
 _GOODBYE_SECONDS = 2.0
+# Threads of a process here load each compiler once, and do once what their tasks have in common; an
+# interpreter keeps a handful of compilers busy.
+_MOST_THREADS = 4
 # Of processes of this machine: they are forks of one that has imported what all of them need, and
 # look after themselves seldom. By default each imports it by itself, and each process wakes fifty
 # times a second, for as long as a compiler runs.
@@ -39,7 +42,7 @@ _PREFERENCES = {
 
 
 def local_workers(where: str) -> int | None:
-    """How many processes of this machine `local:N` asks for; None where it is an address.
+    """How many compilers at once `local:N` asks for; None where it is an address.
 
     Raises:
         UsageError: it is neither.
@@ -55,7 +58,7 @@ def local_workers(where: str) -> int | None:
 
 @contextlib.asynccontextmanager
 async def open_machines(where: str, *works: Callable[[bytes], bytes]) -> AsyncIterator[Machines]:
-    """The workers of a scheduler, or that many processes here, for as long as the block lasts.
+    """The workers of a scheduler, or processes here, for as long as the block lasts.
 
     `works` is what they will be asked for, which processes here load once for all.
 
@@ -106,9 +109,10 @@ def _preferences(
 def _processes(count: int) -> LocalCluster:
     from distributed import LocalCluster  # noqa: PLC0415
 
+    threads = next(n for n in range(_MOST_THREADS, 0, -1) if count % n == 0)
     return LocalCluster(
-        n_workers=count,
-        threads_per_worker=1,
+        n_workers=count // threads,
+        threads_per_worker=threads,
         processes=True,
         asynchronous=True,
         dashboard_address=None,

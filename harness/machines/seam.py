@@ -25,7 +25,7 @@ class Machines(Protocol):
     """Machines that have this program and the package index, and nothing else of this one.
 
     `words` say which they are, `at_once` how many pieces of work they take side by side.
-    `are_here`: they are as many processes of this machine as it may have compilers at once.
+    `are_here`: they are processes of this machine, with as many compilers as it may have at once.
     """
 
     @property

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import platform
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from harness.bench.bench import Workbench
 from harness.cells.run import CapturePlace, CompileOptions, Run, RunProgress, work_off
@@ -36,6 +37,9 @@ T = TypeVar("T")
 
 _OTHER_CODE = "its triage is another version than the one that was started"
 _IDLE_SECONDS = 60.0
+
+# Up to Python 3.11, a second thread that asks while the first one looks sees no value.
+sysconfig.get_config_vars()
 
 
 def work_on_capture(message: bytes) -> bytes:
@@ -90,6 +94,9 @@ class Workshop:
         self._sessions: dict[float, OpenSessions] = {}
         self._common: CommonEvidence | None = None
         self._at_work = 0
+        # As many as there are tasks: one that waits for what another makes leaves its own to it.
+        self._slots = asyncio.Semaphore(0)
+        self._leaving: set[asyncio.Task[Literal[True]]] = set()
         self._closing: asyncio.TimerHandle | None = None
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
@@ -126,7 +133,13 @@ class Workshop:
     ) -> CaptureAnswer:
         timeout = task.launch_timeout
         sessions = self._sessions.setdefault(timeout, OpenSessions(hub, timeout=timeout))
-        return await _work(task, places, self._evidence(hub, task.run), sessions)
+        self._slots.release()
+        try:
+            return await _work(task, places, self._evidence(hub, task.run), sessions, self._slots)
+        finally:
+            leaving = asyncio.create_task(self._slots.acquire())
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
 
     def _evidence(self, hub: Hub, run: str) -> CommonEvidence:
         """What the tasks of a run share, and of the last run only."""
@@ -150,10 +163,11 @@ async def _work(
     places: Sequence[CapturePlace],
     common: CommonEvidence,
     sessions: OpenSessions,
+    slots: asyncio.Semaphore,
 ) -> CaptureAnswer:
     with common.folder() as home:
         with common.store(home) as store:
-            done = await _results(task, places, common, sessions, store)
+            done = await _results(task, places, common, sessions, slots, store)
         return CaptureAnswer(
             host=platform.node(),
             parcel=pack(home),
@@ -200,6 +214,7 @@ async def _results(
     places: Sequence[CapturePlace],
     common: CommonEvidence,
     sessions: OpenSessions,
+    slots: asyncio.Semaphore,
     store: Store,
 ) -> _Done:
     """The cells of these places, worked off into a store."""
@@ -210,6 +225,7 @@ async def _results(
         store=store,
         sessions=sessions,
         jobs=1,
+        slots=slots,
         limits=ResourceLimits(timeout=task.timeout, memory=memory),
         use_cache=task.use_cache,
         making=common.making,

@@ -132,12 +132,13 @@ def test_what_captures_have_in_common_is_assembled_once_in_each_process(
     monkeypatch.setitem(globals(), "MATRIX", twice)
     night(crashes, None, store=other)
     alone = len(ran.read_text())
-    for kept in (common_evidence.TASKS_KEPT, 0):
+    many = common_evidence.TASKS_KEPT
+    for kept, machines in ((many, OneAtATime()), (0, OneAtATime()), (many, Threads())):
         monkeypatch.setattr(common_evidence, "TASKS_KEPT", kept)
         crashes.acted.revision += 1
         ran.unlink()
-        assert night(crashes, OneAtATime()).verdicts == {"ok": 8}
-        # What is not kept is made again.
+        assert night(crashes, machines).verdicts == {"ok": 8}
+        # What is not kept is made again; what two are at work on is made once.
         assert len(ran.read_text()) == (alone if kept else 2 * alone)
     assert rows(crashes.store) == rows(other)
 
