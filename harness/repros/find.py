@@ -5,9 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import harness
 from harness.files.yaml_files import FieldError, read_yaml
@@ -32,14 +31,12 @@ from harness.repros.schema import (
     check_repro,
 )
 from harness.values.errors import TriageError, UsageError
-from harness.values.kernel import KernelSource, Operation, Pin, PtxInputs, Repro
+from harness.values.kernel import KernelSource, LaunchSpec, Operation, Pin, PtxInputs, Repro
 from harness.values.target import Target
 from harness.values.toolchain import TRITON
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from harness.values.kernel import LaunchSpec
 
 __all__ = ["find_kernel", "find_kernels", "list_repros"]
 
@@ -134,27 +131,25 @@ def _of_suffix(path: str) -> FrontEnd | None:
 
 
 def _read(path: Path) -> list[Repro]:
-    data = read_yaml(path, ReproFile, check_repro)
-    names = data.files or [data.launch]
-    for index, name in enumerate(names):
-        if not _is_inside(path.parent / name, path.parent):
-            where = f"$.files[{index}]" if data.files else "$.launch"
-            said = f"no file {name!r} in {path.parent}"
-            # `read_yaml` is asked again only to find the line.
-            read_yaml(path, ReproFile, partial(_complain, where, said))
-    file = path.parent / names[0]
-    found = _from_files(path.parent, data) if data.files else launches_of_repro(file)
-    launches = {launch.name: launch for launch in found}
-    read_yaml(path, ReproFile, lambda data: _check_launches(data, launches))
+    folder, launches = path.parent, dict[str, LaunchSpec]()
+
+    def check(data: ReproFile) -> None:
+        check_repro(data)
+        _check_files(data, folder)
+        found = _from_files(folder, data) if data.files else launches_of_repro(folder / data.launch)
+        launches.update((launch.name, launch) for launch in found)
+        _check_launches(data, launches)
+
+    data = read_yaml(path, ReproFile, check)
     source = data.source
     kind, version = _compiler(data)
     return [
         Repro(
             name=name,
-            group=path.parent.name,
+            group=folder.name,
             kernel=one.kernel,
-            folder=path.parent,
-            file=file,
+            folder=folder,
+            file=folder / (data.files or [data.launch])[0],
             launches=tuple(launches[chosen] for chosen in one.launches or launches),
             check=tuple({**data.check, **one.check}.items()),
             tunable=tuple(
@@ -174,8 +169,20 @@ def _read(path: Path) -> list[Repro]:
             targets=tuple(str(Target.parse(text)) for text in one.targets or data.targets),
             tags=tuple(data.tags),
         )
-        for name, one in data.by_name(path.parent.name).items()
+        for name, one in data.by_name(folder.name).items()
     ]
+
+
+def _check_files(data: ReproFile, folder: Path) -> None:
+    """Files that the repro names.
+
+    Raises:
+        FieldError: there is none of that name beside it.
+    """
+    for index, name in enumerate(data.files or [data.launch]):
+        if not _is_inside(folder / name, folder):
+            where = f"$.files[{index}]" if data.files else "$.launch"
+            raise FieldError(where, f"no file {name!r} in {folder}")
 
 
 def _check_launches(data: ReproFile, launches: Mapping[str, LaunchSpec]) -> None:
@@ -236,10 +243,6 @@ def _is_inside(file: Path, folder: Path) -> bool:
     """A file in this very folder: not elsewhere, by a symbolic link either."""
     real = os.path.realpath(file)
     return file.is_file() and os.path.dirname(real) == os.path.realpath(folder)  # noqa: PTH120
-
-
-def _complain(where: str, said: str, data: ReproFile) -> NoReturn:  # noqa: ARG001
-    raise FieldError(where, said)
 
 
 def _from_files(folder: Path, data: ReproFile) -> list[LaunchSpec]:
