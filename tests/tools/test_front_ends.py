@@ -14,6 +14,8 @@ import pytest
 from conftest import HERE, Triage
 
 from harness.frontends.registry import front_end, front_ends, kinds
+from harness.toolchains.install import install_nvdisasm, install_ptxas
+from harness.toolchains.offered import available_ptxas
 from harness.values.toolchain import PTX, TRITON
 
 pytestmark = pytest.mark.tools
@@ -23,14 +25,35 @@ FAILING = ("--kernel", "scale.toy", *TARGET, "--compiler", "toy==1.1", "--config
 ONE = (*FAILING, "width=4,unroll=1")
 
 
+PTXAS = ("11.8.89", "12.9.86", "13.1.115", "13.5.37")
+
+
 @pytest.fixture(scope="module")
-def toy(module_triage: Triage) -> Triage:
+def few(tmp_path_factory: pytest.TempPathFactory, toolchain_cache: Path) -> Path:
+    """A cache with a few ptxas: a history over all that there are would take half a minute."""
+    available_ptxas()  # without the network, its answer tells which there are
+    few = tmp_path_factory.mktemp("few")
+    (few / "index").symlink_to(toolchain_cache / "index")
+    (few / "toolchains").mkdir()
+    tools = [install_nvdisasm().path, *(install_ptxas(version).path for version in PTXAS)]
+    for folder in (path.parents[1] for path in tools):
+        (few / "toolchains" / folder.name).symlink_to(folder)
+    return few
+
+
+@pytest.fixture(scope="module")
+def toy(module_triage: Triage, few: Path) -> Triage:
     """The command line where the package of the toy is installed, and a kernel in its language."""
     source = "kernel scale\nconfig width = 1 2 4 8 16\nconfig unroll = 1 2\n"
     (module_triage.folder / "scale.toy").write_text(source)
     folders = (HERE / "front_ends", HERE / "front_ends" / "registered")
     paths = [*map(str, folders), module_triage.env["PYTHONPATH"]]
-    env = {**module_triage.env, "PYTHONPATH": os.pathsep.join(paths)}
+    env = {
+        **module_triage.env,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "TRIAGE_CACHE_DIR": str(few),
+        "TRIAGE_OFFLINE": "1",
+    }
     return Triage(folder=module_triage.folder, env=env)
 
 
