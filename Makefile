@@ -11,7 +11,7 @@ FOUND = [ $$? -eq 1 ]
 # Tests start a thousand processes, and each would compile our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long docs-check site-check lint benchmark clean
+.PHONY: demo test test-long rewritten docs-check site-check lint benchmark clean
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -22,11 +22,17 @@ $(VENV)/installed: pyproject.toml
 demo: $(VENV)/installed
 	$(BIN)/triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a || $(FOUND)
 
-test: lint
+# The linters keep one core busy. Beside them, and once, pytest rewrites the assertions of each file
+# of tests, which else each worker does; what is wrong with a file, the run says.
+test: $(VENV)/installed
+	$(MAKE) -j2 lint rewritten
 	$(PYTEST) -m "not long and not gpu and not browser"
 
 test-long: $(VENV)/installed
 	$(PYTEST) -m "not gpu and not browser" --hypothesis-profile=searching
+
+rewritten: $(VENV)/installed
+	-@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check
