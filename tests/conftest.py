@@ -66,14 +66,16 @@ def toolchain_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 class Triage:
     """Runs the command line as a user does: a process, in a folder, with its own results.
 
-    Its Python has started already, unless `env` holds what Python reads at its start.
+    Its Python has started already, with `python_path`, unless `env` holds what Python reads at its
+    start.
     """
 
     folder: Path
     env: dict[str, str]
+    python_path: str = str(HERE.parent)
 
     def __call__(self, *words: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-        started = preloaded_triage()
+        started = preloaded_triage(self.python_path)
         if started.is_as_with(self.env):
             return started.run(words, folder=self.folder, env=self.env, timeout=timeout)
         return subprocess.run(

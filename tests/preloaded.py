@@ -26,10 +26,10 @@ HERE = Path(__file__).parent
 class PreloadedTriage:
     """Imports everything once and forks for each command; what is written goes to `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python_path: str) -> None:
         self._folder = folder
         self._lock = threading.Lock()
-        self._env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+        self._env = {**os.environ, "PYTHONPATH": python_path}
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "triage_worker.py")],
             stdin=subprocess.PIPE,
@@ -98,10 +98,10 @@ class PreloadedTriage:
 
 
 @functools.cache
-def preloaded_triage() -> PreloadedTriage:
-    """The one of these tests."""
+def preloaded_triage(python_path: str = str(HERE.parent)) -> PreloadedTriage:
+    """The one of these tests that has this module path."""
     folder = tempfile.TemporaryDirectory(prefix="preloaded-")
-    process = PreloadedTriage(Path(folder.name))
+    process = PreloadedTriage(Path(folder.name), python_path)
     atexit.register(folder.cleanup)
     atexit.register(process.close)
     return process

@@ -65,7 +65,7 @@ def brew(index: LocalIndex, tmp_path_factory: pytest.TempPathFactory) -> Triage:
         "NO_PROXY": "127.0.0.1",
         "PYTHONPATH": os.pathsep.join(map(str, FOLDERS)),
     }
-    return Triage(folder=folder, env=env)
+    return Triage(folder=folder, env=env, python_path=env["PYTHONPATH"])
 
 
 def document(brew: Triage, *words: str, code: int) -> dict[str, Any]:

@@ -47,14 +47,14 @@ def toy(module_triage: Triage, few: Path) -> Triage:
     source = "kernel scale\nconfig width = 1 2 4 8 16\nconfig unroll = 1 2\n"
     (module_triage.folder / "scale.toy").write_text(source)
     folders = (HERE / "front_ends", HERE / "front_ends" / "registered")
-    paths = [*map(str, folders), module_triage.env["PYTHONPATH"]]
+    path = os.pathsep.join([*map(str, folders), module_triage.env["PYTHONPATH"]])
     env = {
         **module_triage.env,
-        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONPATH": path,
         "TRIAGE_CACHE_DIR": str(few),
         "TRIAGE_OFFLINE": "1",
     }
-    return Triage(folder=module_triage.folder, env=env)
+    return Triage(folder=module_triage.folder, env=env, python_path=path)
 
 
 def document(toy: Triage, *words: str, code: int) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def drip(tmp_path_factory: pytest.TempPathFactory) -> Triage:
         "TRIAGE_OFFLINE": "1",
         "PYTHONPATH": os.pathsep.join(map(str, FOLDERS)),
     }
-    return Triage(folder=folder, env=env)
+    return Triage(folder=folder, env=env, python_path=env["PYTHONPATH"])
 
 
 def document(drip: Triage, *words: str, code: int) -> dict[str, Any]:
