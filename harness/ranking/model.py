@@ -1,17 +1,24 @@
 """What a config is expected to cost, from what compilers tell. Pure.
 
-A multiprocessor works through its blocks, so many of them at once. A block costs at least the issue
-slots of its warps, which the blocks beside it want too; and at least the time that one warp takes
-from its first instruction to its last, which blocks beside it hide. The cost of a block is a smooth
-maximum of the two.
+A multiprocessor works through its blocks, so many of them at once. Three things take time, and the
+cost is a smooth maximum of them:
 
-How often a loop turns is not in the code. Tiles of a launch do the same work in the end: as many
-multiply-adds (bytes of global memory, where there are none), so that a small tile turns more often.
-Configs that differ in warps and stages alone turn as often.
+- *issue*: its four schedulers issue the instructions of all warps of all its blocks;
+- *latency*: a warp waits for what it asked for. Blocks that an SM holds at once wait together;
+- *memory*: what the launch is given has to come from the GPU's memory once, or go there.
 
-The weights were fitted to the times of 37 launches of this project's corpus on one H200
-(`docs/ranking.md`, which says how well they fit, and what they give for launches that they were not
-fitted to). They are in issue slots of a warp's scheduler, and mean nothing by themselves.
+That is a roofline (Williams, Waterman, Patterson 2009) with latency as a third roof (Little's law:
+what is under way at once hides the time that each of it takes).
+
+How often a loop turns is not in the code. It is inferred from the work that is to be done: what the
+launch is given is touched, so that few bytes in a turn mean many turns; and tiles of one launch do
+the same work in the end (multiply-adds; bytes of global memory, where there are none), so that a
+small tile turns more often. A tile that is larger than what there is, and threads that hold
+copies, do work that is for nothing; so the least that is found counts.
+
+The weights are those that `python benchmarks/ranking.py` prints, from times of an H200
+(`docs/ranking.md`, with what they give for kernels that they were not fitted to). They are in
+cycles of an SM, and are what explains the times best within physical sense, not measurements.
 """
 
 from __future__ import annotations
@@ -22,124 +29,165 @@ from dataclasses import dataclass
 
 from harness.ranking.features import Features, LoopFacts
 
-__all__ = ["MODEL", "SPREAD", "Model", "costs", "spread_of"]
-
-SPREAD = 0.6
-"""Standard deviation of the logarithms of the costs from which on they tell the order.
-
-The model's own error is 0.25 or so on the same scale: what it expects to be nearer than that says
-nothing.
-"""
+__all__ = ["MODEL", "Model", "Work", "cost_of", "costs", "works_of"]
 
 _SCHEDULERS = 4
+_LEAST_TURNS = 2.0
+"""Of a loop of the largest tile, where nothing says more: compilers unroll what turns once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """Weights. `turns` are those of the loops of the largest tile, `inner` of a loop in a loop.
+    """Weights, in cycles.
 
-    `issue_*` are slots beside the one of each instruction, `work` of a multiply-add of a warp.
-    `wait*` are what an instruction delays its own warp; `wait_control` is of branches and barriers,
-    and `wait_warps` what each warp of the block adds to it. `begin` is of a block.
+    `issue_*` are slots beside the one of each instruction. `wait*` are what an instruction delays
+    its own warp; `wait_control` is of branches and barriers, and `wait_warps` what each warp of
+    the block adds to it. `wait_turn` is of a turn that loads from global memory, nothing of it
+    ahead; `begin` is of a block. `bytes_a_cycle` are those of GPU memory for each multiprocessor.
     """
 
-    turns: float = 1.5
-    inner: float = 0.28
-    issue_memory: float = 1.9
-    issue_local: float = 18.0
-    issue_special: float = 8.4
-    work: float = 0.0007
-    begin: float = 2700.0
-    wait: float = 1.3
-    wait_memory: float = 31.0
-    wait_local: float = 66.0
-    wait_special: float = 3.4
-    wait_control: float = 4.7
-    wait_warps: float = 14.5
-    sharpness: float = 4.6
+    issue_memory: float = 9.94
+    issue_local: float = 24.8
+    begin: float = 3130.0
+    wait: float = 2.0
+    wait_memory: float = 8.23
+    wait_local: float = 20.7
+    wait_control: float = 11.0
+    wait_warps: float = 2.16
+    wait_turn: float = 1700.0
+    bytes_a_cycle: float = 20.7
+    sharpness: float = 2.0
 
 
 MODEL = Model()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What one warp of a config does in all turns of its loops, and how many of them there are.
+
+    `loads` are turns that wait for global memory, each divided by how many are on their way at
+    once: what lies before the loop has loaded for so many turns ahead. `blocks` are those of one
+    multiprocessor, of which it holds `beside` at once; `bytes` come from memory for it.
+    """
+
+    total: float
+    memory: float
+    local: float
+    control: float
+    loads: float
+    warps: int
+    blocks: int
+    beside: int
+    bytes: float
 
 
 def costs(
     configs: Sequence[Features], tiles: Sequence[object], model: Model = MODEL
 ) -> list[float]:
     """The expected cost of each config of one launch; configs with equal `tiles` do equal turns."""
-    turns = _turns(configs, tiles, model)
-    return [_cost(each, turn, model) for each, turn in zip(configs, turns, strict=True)]
+    return [cost_of(work, model) for work in works_of(configs, tiles)]
 
 
-def spread_of(expected: Sequence[float]) -> float:
-    """The standard deviation of the logarithms; 0 of equal costs."""
-    logs = [math.log(each) for each in expected]
-    mean = sum(logs) / len(logs)
-    return math.sqrt(sum((each - mean) ** 2 for each in logs) / len(logs))
+def cost_of(work: Work, model: Model) -> float:
+    """In cycles of a multiprocessor."""
+    issue = work.total + model.issue_memory * work.memory + model.issue_local * work.local
+    wait = (
+        model.begin
+        + model.wait * work.total
+        + model.wait_memory * work.memory
+        + model.wait_local * work.local
+        + (model.wait_control + model.wait_warps * work.warps) * work.control
+        + model.wait_turn * work.loads
+    )
+    roofs = (
+        work.blocks * work.warps * issue / _SCHEDULERS,
+        work.blocks * wait / work.beside,
+        work.bytes / model.bytes_a_cycle,
+    )
+    sharp = model.sharpness
+    highest = max(roofs)
+    return highest * math.fsum((roof / highest) ** sharp for roof in roofs) ** (1 / sharp)
 
 
-def _turns(configs: Sequence[Features], tiles: Sequence[object], model: Model) -> list[float]:
-    """How often the loops of each turn, beside the others."""
-    is_tensor = any(loop.tensor_work for each in configs for loop in each.loops)
-    work: dict[object, list[tuple[float, float]]] = {}
-    for each, tile in zip(configs, tiles, strict=True):
-        work.setdefault(tile, []).append(_work(each, is_tensor=is_tensor))
-    if len(work) == 1:
-        return [model.turns] * len(configs)
-    means = {tile: _mean(found) for tile, found in work.items()}
-    whole = max(fixed + model.turns * turning for fixed, turning in means.values())
-    turns: Mapping[object, float] = {
-        tile: max(1.0, (whole - fixed) / turning) if turning else model.turns
-        for tile, (fixed, turning) in means.items()
-    }
-    return [turns[tile] for tile in tiles]
+def works_of(configs: Sequence[Features], tiles: Sequence[object]) -> list[Work]:
+    """The work of each config of one launch, which has no weights in it."""
+    turns = _turns(configs, tiles)
+    return [_work(config, turns[tile]) for config, tile in zip(configs, tiles, strict=True)]
 
 
-def _mean(found: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    fixed, turning = (sum(column) / len(found) for column in zip(*found, strict=True))
-    return fixed, turning
-
-
-def _work(config: Features, *, is_tensor: bool) -> tuple[float, float]:
-    """Of all warps of the grid, outside of loops and in one turn of each."""
-
-    def of(is_inside: bool) -> float:  # noqa: FBT001 - one letter of a formula
-        loops = [loop for loop in config.loops if bool(loop.depth) is is_inside]
-        one = (loop.tensor_work if is_tensor else 32.0 * loop.global_bytes for loop in loops)
-        return config.blocks * config.warps * sum(one)
-
-    return of(False), of(True)  # noqa: FBT003 - as above
-
-
-def _cost(config: Features, turns: float, model: Model) -> float:
-    issue = wait = 0.0
-    for loop in config.loops:
-        times = 1.0 if not loop.depth else turns if loop.depth == 1 else turns * model.inner
-        issue += times * _issue(loop, model)
-        wait += times * _wait(loop, config.warps, model)
+def _work(config: Features, turns: float) -> Work:
+    times = [(turns if loop.depth else 1.0, loop) for loop in config.loops]
     blocks = math.ceil(config.blocks / config.multiprocessors)
-    beside = min(config.per_sm, blocks)
-    shared = config.warps * issue / _SCHEDULERS
-    alone = (model.begin + wait) / beside
-    block: float = (shared**model.sharpness + alone**model.sharpness) ** (1 / model.sharpness)
-    return blocks * block
-
-
-def _issue(loop: LoopFacts, model: Model) -> float:
-    return (
-        loop.total
-        + model.issue_memory * loop.memory
-        + model.issue_local * loop.local
-        + model.issue_special * loop.special
-        + model.work * loop.tensor_work
+    loading = sum(loop.global_bytes > 0 for loop in config.loops if loop.depth)
+    inside = sum(loop.global_bytes for loop in config.loops if loop.depth)
+    outside = sum(loop.global_bytes for loop in config.loops if not loop.depth)
+    ahead = min(outside / inside, _MOST_AHEAD) if inside else 0.0
+    return Work(
+        total=sum(number * loop.total for number, loop in times),
+        memory=sum(number * loop.memory for number, loop in times),
+        local=sum(number * loop.local for number, loop in times),
+        control=sum(number * loop.control for number, loop in times),
+        loads=turns * loading / (1 + ahead),
+        warps=config.warps,
+        blocks=blocks,
+        beside=min(config.per_sm, blocks),
+        bytes=config.memory / config.multiprocessors,
     )
 
 
-def _wait(loop: LoopFacts, warps: int, model: Model) -> float:
-    return (
-        model.wait * loop.total
-        + model.wait_memory * loop.memory
-        + model.wait_local * loop.local
-        + model.wait_special * loop.special
-        + (model.wait_control + model.wait_warps * warps) * loop.control
-        + _SCHEDULERS * model.work * loop.tensor_work
+_MOST_AHEAD = 8.0
+"""Of what lies before a loop, more than the loads of so many turns is there for something else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Amount:
+    """Of something that all blocks of a launch do together: in no loop, and in one turn of all."""
+
+    once: float
+    turning: float
+
+    def turns(self, whole: float) -> float:
+        """So often the loops turn until `whole` is done."""
+        return max(1.0, (whole - self.once) / self.turning) if self.turning else 0.0
+
+
+def _turns(configs: Sequence[Features], tiles: Sequence[object]) -> Mapping[object, float]:
+    """How often the loops of each tile turn."""
+    is_tensor = any(loop.tensor_work for each in configs for loop in each.loops)
+    alike: dict[object, list[Features]] = {}
+    for each, tile in zip(configs, tiles, strict=True):
+        alike.setdefault(tile, []).append(each)
+    memory = configs[0].memory if configs else 0
+    least = {
+        tile: max(_LEAST_TURNS, _least(found, is_tensor=False).turns(memory))
+        for tile, found in alike.items()
+    }
+    amounts = {tile: _least(found, is_tensor=is_tensor) for tile, found in alike.items()}
+    wholes = [
+        amount.once + least[tile] * amount.turning
+        for tile, amount in amounts.items()
+        if amount.turning
+    ]
+    if len(alike) == 1 or not wholes:
+        return least
+    return {tile: amount.turns(min(wholes)) or least[tile] for tile, amount in amounts.items()}
+
+
+def _least(configs: Sequence[Features], *, is_tensor: bool) -> _Amount:
+    """The least of these configs: others have threads that hold copies."""
+
+    def of(config: Features, *, inside: bool) -> float:
+        loops = [loop for loop in config.loops if bool(loop.depth) is inside]
+        one = sum(_amount(loop, is_tensor=is_tensor) for loop in loops)
+        return config.blocks * config.warps * one
+
+    return _Amount(
+        once=min(of(each, inside=False) for each in configs),
+        turning=min(of(each, inside=True) for each in configs),
     )
+
+
+def _amount(loop: LoopFacts, *, is_tensor: bool) -> float:
+    """Multiply-adds of a warp, or its bytes."""
+    return loop.tensor_work if is_tensor else 32.0 * loop.global_bytes

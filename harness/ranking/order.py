@@ -6,40 +6,44 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.frontends.triton.config_source import OPTIONS
-from harness.ranking.model import SPREAD, costs, spread_of
+from harness.ranking.model import MODEL, Model, costs
 from harness.ranking.result import RankedConfig
+from harness.ranking.sureness import SURE, hoped_spearman
+from harness.values.row import Row
 
-__all__ = ["order_of"]
+__all__ = ["order_of", "tile_of"]
 
 _LEAST = 3
 
 
-def order_of(configs: Sequence[RankedConfig]) -> tuple[list[RankedConfig], str]:
+def order_of(
+    configs: Sequence[RankedConfig], model: Model = MODEL
+) -> tuple[list[RankedConfig], str]:
     """The configs, the one expected to be fastest first; and why that is in doubt, or nothing.
 
     What does not compile comes last, and what the model cannot take before it.
     """
     known = [each for each in configs if each.features]
     features = [each.features for each in known if each.features]
-    expected = costs(features, [_tile(each) for each in known]) if features else []
+    expected = costs(features, [tile_of(each.row) for each in known], model) if features else []
     pairs = [replace(each, cost=cost) for each, cost in zip(known, expected, strict=True)]
     pairs.sort(key=lambda each: (each.cost or 0.0, each.row.cell))
     return [*pairs, *(each for each in configs if not each.features)], _doubt(expected)
 
 
-def _tile(each: RankedConfig) -> tuple[tuple[str, str], ...]:
+def tile_of(row: Row) -> tuple[tuple[str, str], ...]:
     """What of a config says how much is worked on at once."""
-    items = each.row.config.items()
+    items = row.config.items()
     return tuple(sorted((name, str(value)) for name, value in items if name not in OPTIONS))
 
 
 def _doubt(expected: Sequence[float]) -> str:
     if len(expected) < _LEAST:
         return f"cannot tell: fewer than {_LEAST} configs of which enough is known"
-    spread = spread_of(expected)
-    if spread < SPREAD:
+    hoped = hoped_spearman(expected)
+    if hoped < SURE:
         return (
-            f"cannot tell the order: what is expected differs by {spread:.2f} (standard deviation "
-            f"of logarithms), and an order can be relied on from {SPREAD} on"
+            "cannot tell the order: given the model's own error, its correlation with measured "
+            f"times is expected to be {hoped:.2f}, and an order can be relied on from {SURE} on"
         )
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Quality", "quality_of", "spearman"]
+__all__ = ["Quality", "quality_of", "ranks", "spearman"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +46,15 @@ def quality_of(expected: Sequence[float], measured: Sequence[float]) -> Quality:
 
 def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
     """The correlation of ranks, where equal numbers share a rank; None where one is constant."""
-    left, right = _ranks(one), _ranks(other)
+    left, right = ranks(one), ranks(other)
     middle = (len(one) - 1) / 2
     apart = [(a - middle, b - middle) for a, b in zip(left, right, strict=True)]
     spread = sum(a * a for a, _ in apart) * sum(b * b for _, b in apart)
     return sum(a * b for a, b in apart) / spread**0.5 if spread else None
 
 
-def _ranks(numbers: Sequence[float]) -> list[float]:
+def ranks(numbers: Sequence[float]) -> list[float]:
+    """The rank of each, from 0; equal numbers share the mean of theirs."""
     order = sorted(range(len(numbers)), key=lambda place: numbers[place])
     ranks = [0.0] * len(numbers)
     start = 0
