@@ -2,11 +2,13 @@
 
     python benchmarks/ranking.py tests/data/gpu/ranks-h200.json.xz
     python benchmarks/ranking.py tests/data/gpu/ranks-h200.json.xz --held-out
+    python benchmarks/ranking.py tests/data/gpu/ranks-h200.json.xz --held-out --rough
 
 The first prints the weights that `harness/ranking/model.py` has to have. The second holds out each
 kernel with all its launches in turn, fits the weights to the others, and orders its configs with
 these: how good such orders are as Markdown, and the error from which `harness/ranking/sureness.py`
-says what can be told. Nothing is compiled or run on a GPU; it takes minutes.
+says what can be told. PRIOR was chosen after fits to these launches; --rough searches from weights
+that know nothing of them, and keeps near to none. Nothing is compiled or run on a GPU.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ import statistics
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
 from harness.ranking.again import rank_again
-from harness.ranking.model import Model, Work, cost_of, works_of
+from harness.ranking.model import Model, WarpWork, cost_of, works_of
 from harness.ranking.order import order_of, tile_of
 from harness.ranking.result import RankedLaunch, RankReport
 from harness.ranking.table import ranks_as_markdown
@@ -40,11 +43,28 @@ PRIOR = Model(
     bytes_a_cycle=18.0,
     sharpness=2.0,
 )
-"""Where the search begins, and what weights are kept near to: round numbers of the right size. A
-load from GPU memory takes 500 to 1,000 cycles; 4.8 TB/s are 18 bytes a cycle for each of 132 SMs."""
+"""Where the search begins, and what weights are kept near to: round numbers of the right size.
+
+A load from GPU memory takes 500 to 1,000 cycles; 4.8 TB/s are 18 bytes a cycle for each of 132 SMs.
+"""
 
 STRENGTH = 0.01
 """Of the prior: what a weight costs that is off by a factor of e, in parts of the loss."""
+
+ROUGH = Model(
+    issue_memory=4.0,
+    issue_local=4.0,
+    begin=1000.0,
+    wait=4.0,
+    wait_memory=30.0,
+    wait_local=30.0,
+    wait_control=20.0,
+    wait_warps=1.0,
+    wait_turn=700.0,
+    bytes_a_cycle=18.0,
+    sharpness=2.0,
+)
+"""A guess, made before anything was fitted from it."""
 
 STEPS = (1.5, 1.15, 1.05)
 SWEEPS = 10
@@ -52,11 +72,19 @@ LEAST = 3
 
 
 @dataclass(frozen=True)
+class Search:
+    """Where a fit begins, and how strongly it is kept near to that."""
+
+    start: Model = PRIOR
+    strength: float = STRENGTH
+
+
+@dataclass(frozen=True)
 class Sample:
     """One launch: the work of each config, and the logarithm of its time."""
 
     kernel: str
-    works: tuple[Work, ...]
+    works: tuple[WarpWork, ...]
     logs: tuple[float, ...]
 
 
@@ -84,38 +112,43 @@ def residuals(sample: Sample, model: Model) -> list[float]:
     return [each - mean for each in found]
 
 
-def loss(samples: Sequence[Sample], model: Model) -> float:
-    """The mean over launches of their standard deviations, and how far the weights are from PRIOR."""
+def loss(samples: Sequence[Sample], model: Model, search: Search) -> float:
+    """Over launches, the mean of their standard deviations; and how far the start is."""
     errors = (
         math.sqrt(math.fsum(each * each for each in found) / len(found))
         for found in (residuals(sample, model) for sample in samples)
     )
-    here, there = asdict(model), asdict(PRIOR)
+    here, there = asdict(model), asdict(search.start)
     apart = [math.log(here[name] / there[name]) ** 2 for name in there]
-    return math.fsum(errors) / len(samples) + STRENGTH * statistics.fmean(apart)
+    return math.fsum(errors) / len(samples) + search.strength * statistics.fmean(apart)
 
 
-def fit(samples: Sequence[Sample]) -> Model:
+def fit(samples: Sequence[Sample], search: Search = Search()) -> Model:
     """The weights with the least loss: one is changed at a time, in ever smaller steps."""
-    model, best = PRIOR, loss(samples, PRIOR)
+    model, best = search.start, loss(samples, search.start, search)
     for step in STEPS:
         for _ in range(SWEEPS):
             before = best
-            for name in asdict(PRIOR):
-                model, best = along(samples, model, best, name, step)
+            for name in asdict(model):
+                model, best = along(samples, search, model, best, name, step)
             if before - best < 1e-5:
                 break
     return rounded(model)
 
 
 def along(
-    samples: Sequence[Sample], model: Model, best: float, name: str, step: float
+    samples: Sequence[Sample],
+    search: Search,
+    model: Model,
+    best: float,
+    name: str,
+    step: float,
 ) -> tuple[Model, float]:
     """As far as it gets better, one weight alone."""
     for factor in (step, 1 / step):
         while True:
             other = replace(model, **{name: asdict(model)[name] * factor})
-            found = loss(samples, other)
+            found = loss(samples, other, search)
             if found >= best - 1e-7:
                 break
             model, best = other, found
@@ -127,16 +160,18 @@ def rounded(model: Model) -> Model:
     return Model(**{name: float(f"{value:.3g}") for name, value in asdict(model).items()})
 
 
-def without(samples: Sequence[Sample], kernel: str) -> Model:
+def without(samples: Sequence[Sample], search: Search, kernel: str) -> Model:
     """The weights that the other kernels give."""
-    return fit([each for each in samples if each.kernel != kernel])
+    return fit([each for each in samples if each.kernel != kernel], search)
 
 
-def held_out(report: RankReport, samples: Sequence[Sample]) -> tuple[RankReport, float]:
+def held_out(
+    report: RankReport, samples: Sequence[Sample], search: Search
+) -> tuple[RankReport, float]:
     """Each launch with weights that know nothing of its kernel, and the error of these."""
     kernels = sorted({each.kernel for each in samples})
     with ProcessPoolExecutor() as pool:
-        found = pool.map(without, [samples] * len(kernels), kernels)
+        found = pool.map(partial(without, samples, search), kernels)
         models = dict(zip(kernels, found, strict=True))
     launches = []
     for launch in report.launches:
@@ -160,16 +195,18 @@ def main() -> None:
     )
     parser.add_argument("documents", nargs="+", type=Path, metavar="FILE.json.xz")
     parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--rough", action="store_true")
     given = parser.parse_args()
+    search = Search(ROUGH, 0.0) if given.rough else Search()
     report = rank_again([lzma.decompress(path.read_bytes()) for path in given.documents])
     samples = [sample for sample in map(sample_of, report.launches) if sample]
     if not given.held_out:
-        model = fit(samples)
+        model = fit(samples, search)
         for name, value in asdict(model).items():
             print(f"    {name}: float = {value}")
-        print(f"# {len(samples)} launches, loss {loss(samples, model):.4f}")
+        print(f"# {len(samples)} launches, loss {loss(samples, model, search):.4f}")
         return
-    held, error = held_out(report, samples)
+    held, error = held_out(report, samples, search)
     print(ranks_as_markdown(held))
     print(
         f"\nThe standard deviation of the logarithms of costs about those of times is {error:.2f}."

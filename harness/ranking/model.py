@@ -18,7 +18,7 @@ copies, do work that is for nothing; so the least that is found counts.
 
 The weights are those that `python benchmarks/ranking.py` prints, from times of an H200
 (`docs/ranking.md`, with what they give for kernels that they were not fitted to). They are in
-cycles of an SM, and are what explains the times best within physical sense, not measurements.
+cycles of an SM and of the size that hardware has, but fitted: none of them was measured alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 from harness.ranking.features import Features, LoopFacts
 
-__all__ = ["MODEL", "Model", "Work", "cost_of", "costs", "works_of"]
+__all__ = ["MODEL", "Model", "WarpWork", "cost_of", "costs", "works_of"]
 
 _SCHEDULERS = 4
 _LEAST_TURNS = 2.0
@@ -63,7 +63,7 @@ MODEL = Model()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class WarpWork:
     """What one warp of a config does in all turns of its loops, and how many of them there are.
 
     `loads` are turns that wait for global memory, each divided by how many are on their way at
@@ -89,7 +89,7 @@ def costs(
     return [cost_of(work, model) for work in works_of(configs, tiles)]
 
 
-def cost_of(work: Work, model: Model) -> float:
+def cost_of(work: WarpWork, model: Model) -> float:
     """In cycles of a multiprocessor."""
     issue = work.total + model.issue_memory * work.memory + model.issue_local * work.local
     wait = (
@@ -107,23 +107,23 @@ def cost_of(work: Work, model: Model) -> float:
     )
     sharp = model.sharpness
     highest = max(roofs)
-    return highest * math.fsum((roof / highest) ** sharp for roof in roofs) ** (1 / sharp)
+    return highest * math.pow(math.fsum((roof / highest) ** sharp for roof in roofs), 1 / sharp)
 
 
-def works_of(configs: Sequence[Features], tiles: Sequence[object]) -> list[Work]:
+def works_of(configs: Sequence[Features], tiles: Sequence[object]) -> list[WarpWork]:
     """The work of each config of one launch, which has no weights in it."""
     turns = _turns(configs, tiles)
     return [_work(config, turns[tile]) for config, tile in zip(configs, tiles, strict=True)]
 
 
-def _work(config: Features, turns: float) -> Work:
+def _work(config: Features, turns: float) -> WarpWork:
     times = [(turns if loop.depth else 1.0, loop) for loop in config.loops]
-    blocks = math.ceil(config.blocks / config.multiprocessors)
+    blocks = max(1, math.ceil(config.blocks / config.multiprocessors))
     loading = sum(loop.global_bytes > 0 for loop in config.loops if loop.depth)
     inside = sum(loop.global_bytes for loop in config.loops if loop.depth)
     outside = sum(loop.global_bytes for loop in config.loops if not loop.depth)
     ahead = min(outside / inside, _MOST_AHEAD) if inside else 0.0
-    return Work(
+    return WarpWork(
         total=sum(number * loop.total for number, loop in times),
         memory=sum(number * loop.memory for number, loop in times),
         local=sum(number * loop.local for number, loop in times),

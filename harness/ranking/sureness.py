@@ -14,7 +14,7 @@ ERROR = 0.18
 weights were not fitted to: `python benchmarks/ranking.py --held-out` prints it."""
 
 SURE = 0.89
-"""An order is told from this expected correlation on: 0.8, and a margin.
+"""An order is claimed from this expected correlation on: 0.8, and a margin.
 
 The margin is for errors that all configs of a launch have in common, which the sum takes as
 independent. Held out, all launches with 0.88 or more have 0.8, and the next one has not.

@@ -132,6 +132,7 @@ def ranks_as_markdown(report: RankReport) -> str:
     telling = [quality.spearman or 0.0 for each, quality in known if not each.doubt]
     good = sum(rho >= _GOOD for rho in telling)
     regrets = [quality.top_three for _, quality in known]
+    claimed = [quality.top_three for each, quality in known if not each.doubt]
     said = (
         f"{len(known)} launches on {report.device}: the best of the first three is "
         f"{statistics.median(regrets):.1%} slower than the best at the median, "
@@ -140,7 +141,9 @@ def ranks_as_markdown(report: RankReport) -> str:
     if telling:
         said += (
             f" Of {len(telling)} launches of which it claims to tell the order, {good} have a "
-            f"Spearman correlation of {_GOOD} or more; the least is {min(telling):.2f}."
+            f"Spearman correlation of {_GOOD} or more, the least is {min(telling):.2f}; the "
+            f"best of the first three is there {statistics.median(claimed):.1%} slower at the "
+            f"median, {max(claimed):.0%} at worst."
         )
     lines += ["", said]
     return "\n".join(lines)

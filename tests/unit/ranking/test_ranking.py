@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import lzma
-from dataclasses import replace
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -13,12 +16,15 @@ from hypothesis import strategies as st
 from harness.ptxas.loops import loops_of
 from harness.ranking.again import MeasuredError, rank_again
 from harness.ranking.features import Features, LoopFacts
-from harness.ranking.model import costs
+from harness.ranking.model import MODEL, Model, costs, works_of
 from harness.ranking.quality import quality_of, spearman
+from harness.ranking.result import RankReport
+from harness.ranking.sureness import hoped_spearman
 from harness.ranking.table import ranks_as_markdown
 
 ROOT = Path(__file__).parents[3]
 MEASURED = ROOT / "tests" / "data" / "gpu" / "ranks-h200.json.xz"
+UNSEEN = MEASURED.with_name("unseen-h200.json.xz")
 SASS = """
         /*0000*/                   LDC R1, c[0x0][0x28] ;
         /*0010*/              @!P1 BRA `(.L_x_9) ;
@@ -94,17 +100,107 @@ def test_more_spills_in_loops_and_fewer_blocks_at_once_cost_more() -> None:
     assert alone > plain
 
 
+def test_what_is_touched_says_how_often_a_loop_turns() -> None:
+    twice_the_memory = replace(CONFIG, memory=CONFIG.blocks * CONFIG.threads * 64 * 40)
+    (few,), (many,) = works_of([CONFIG], ["t"]), works_of([twice_the_memory], ["t"])
+    assert (few.total, many.total) == (2 * LOOP.total, 40 * LOOP.total)
+
+
+def test_a_small_tile_turns_more_often_and_copies_are_no_work() -> None:
+    half = replace(LOOP, tensor_work=LOOP.tensor_work / 2)
+    copies = replace(CONFIG, threads=2 * CONFIG.threads)
+    large, doubled, small = works_of(
+        [CONFIG, copies, replace(CONFIG, loops=(half,))], ["large", "large", "small"]
+    )
+    # The small tile does in two turns what the large one does in one; nothing is turned less.
+    assert (large.total, doubled.total, small.total) == (100.0, 100.0, 200.0)
+
+
+def test_loads_that_are_ahead_of_the_loop_hide_each_other() -> None:
+    before = replace(LOOP, depth=0, total=0, memory=0, control=0, tensor_work=0.0, global_bytes=128)
+    ahead = replace(CONFIG, loops=(before, LOOP))
+    plain, hidden = works_of([CONFIG, ahead], ["a", "a"])
+    assert hidden.loads == pytest.approx(plain.loads / 3)
+
+
+@given(st.lists(st.floats(1.0, 1e6), min_size=3, max_size=20), st.floats(0.01, 2.0))
+def test_less_is_hoped_for_with_a_larger_error(costs: list[float], error: float) -> None:
+    hoped = hoped_spearman(costs, error)
+    assert -1e-9 <= hoped <= 1 + 1e-9
+    assert hoped_spearman(costs, 2 * error) <= hoped + 1e-9
+
+
+def test_what_is_hoped_for_is_sure_far_apart_and_nothing_of_equals() -> None:
+    assert hoped_spearman([1.0, 10.0, 100.0, 1000.0], 0.1) == pytest.approx(1.0)
+    assert hoped_spearman([2.0, 2.0, 2.0], 0.1) == 0.0
+
+
 def test_a_document_that_is_none_is_refused() -> None:
     for text in (b"{}", b"[]", b'{"launches": [{"kernel": 1}]}', b"no json"):
         with pytest.raises(MeasuredError):
             rank_again([text])
 
 
-def test_the_published_ranking_is_what_the_model_makes_of_the_measured_times() -> None:
-    report = rank_again([lzma.decompress(MEASURED.read_bytes())])
-    found = ranks_as_markdown(report)
-    assert (ROOT / "docs" / "ranking.md").read_text().rstrip().endswith(found)
-    known = [each.quality for each in report.launches if each.quality]
-    regrets = sorted(each.top_three for each in known if each.configs >= 3)
+@pytest.fixture(scope="module")
+def measured() -> RankReport:
+    return rank_again([lzma.decompress(MEASURED.read_bytes())])
+
+
+def test_the_published_ranking_is_what_the_model_makes_of_the_measured_times(
+    measured: RankReport,
+) -> None:
+    page = (ROOT / "docs" / "ranking.md").read_text()
+    assert page.rstrip().endswith(ranks_as_markdown(measured))
+    regrets = sorted(
+        each.quality.top_three
+        for each in measured.launches
+        if each.quality and each.quality.configs >= 3
+    )
     assert len(regrets) >= 25
     assert regrets[len(regrets) // 2] <= 0.05
+
+
+def test_what_is_told_of_kernels_that_played_no_part_holds(measured: RankReport) -> None:
+    unseen = rank_again([lzma.decompress(UNSEEN.read_bytes())])
+    assert ranks_as_markdown(unseen) in (ROOT / "docs" / "ranking.md").read_text()
+    assert not {each.kernel for each in unseen.launches} & {e.kernel for e in measured.launches}
+    told = [each.quality for each in unseen.launches if each.quality and not each.doubt]
+    assert len(told) >= 5
+    assert min(each.spearman or 0.0 for each in told) >= 0.8
+
+
+@pytest.fixture(scope="module")
+def fitting() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("fitting", ROOT / "benchmarks" / "ranking.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_weights_are_those_that_the_measured_times_give(
+    measured: RankReport, fitting: ModuleType
+) -> None:
+    samples = [each for each in map(fitting.sample_of, measured.launches) if each]
+    assert fitting.fit(samples) == MODEL
+
+
+def test_a_fit_finds_the_weights_that_made_the_times(
+    measured: RankReport, fitting: ModuleType
+) -> None:
+    """Times that a model makes: its weights explain them better than where the search begins."""
+    wanted = Model(**{name: value * 1.5 for name, value in asdict(fitting.PRIOR).items()})
+    samples = [each for each in map(fitting.sample_of, measured.launches) if each][:12]
+    made = [
+        fitting.Sample(
+            each.kernel,
+            each.works,
+            tuple(fitting.math.log(fitting.cost_of(work, wanted)) for work in each.works),
+        )
+        for each in samples
+    ]
+    free = fitting.Search(fitting.PRIOR, 0.0)
+    before = fitting.loss(made, fitting.PRIOR, free)
+    assert fitting.loss(made, fitting.fit(made, free), free) < before / 2
