@@ -11,7 +11,7 @@ FOUND = [ $$? -eq 1 ]
 # Tests start a thousand processes, and each would compile our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long rewritten docs-check site-check lint benchmark clean
+.PHONY: demo test test-long rewritten docs-check site-check lint ruff mypy vermin benchmark clean
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -22,10 +22,10 @@ $(VENV)/installed: pyproject.toml
 demo: $(VENV)/installed
 	$(BIN)/triage compile --kernel mamba3_siso_bwd_dqkv --sm 100a || $(FOUND)
 
-# The linters keep one core busy. Beside them, and once, pytest rewrites the assertions of each file
-# of tests, which else each worker does; what is wrong with a file, the run says.
+# Two at a time. Once, beside the linters, pytest rewrites the assertions of each file of tests,
+# which else each worker does; what is wrong with a file, the run says.
 test: $(VENV)/installed
-	$(MAKE) -j2 lint rewritten
+	$(MAKE) -j2 mypy rewritten ruff vermin
 	$(PYTEST) -m "not long and not gpu and not browser"
 
 test-long: $(VENV)/installed
@@ -34,11 +34,17 @@ test-long: $(VENV)/installed
 rewritten: $(VENV)/installed
 	-@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1
 
-lint: $(VENV)/installed
+lint: ruff mypy vermin
+
+ruff: $(VENV)/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+mypy: $(VENV)/installed
 	$(BIN)/mypy
-	$(BIN)/vermin --quiet --violations --no-tips --target=3.10- harness repros benchmarks
+
+vermin: $(VENV)/installed
+	$(BIN)/vermin --quiet --violations --no-tips --no-parse-comments --target=3.10- harness repros benchmarks
 
 # Every command that is shown can be given, and the first one prints what README.md says.
 docs-check: $(VENV)/installed

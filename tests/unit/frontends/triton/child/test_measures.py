@@ -1,14 +1,28 @@
 from __future__ import annotations
 
+import importlib
 import math
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.frontends.triton.child.distances import Distance, distance, tolerance
-from harness.frontends.triton.child.grouping import ConfigTrial, compare, group
+if TYPE_CHECKING:
+    import torch
+
+    from harness.frontends.triton.child.distances import Distance, distance, tolerance
+    from harness.frontends.triton.child.grouping import ConfigTrial, compare, group
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    """Every worker of the suite collects this file, and one runs it: torch takes seconds."""
+    for name in ("distances", "grouping"):
+        module = importlib.import_module(f"harness.frontends.triton.child.{name}")
+        globals().update({each: getattr(module, each) for each in module.__all__})
+    globals()["torch"] = importlib.import_module("torch")
+
 
 NAN, INF = float("nan"), float("inf")
 
