@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
@@ -17,7 +16,6 @@ from harness.cli.output import command_line
 from harness.machines.dask_cluster import local_workers, open_machines
 from harness.machines.seam import MachinesGoneError
 from harness.processes.hub import Hub
-from harness.processes.machine import cores
 from harness.values.errors import InfrastructureError, UsageError
 
 __all__ = [
@@ -96,7 +94,7 @@ def run_to_the_end(job: Coroutine[None, None, T]) -> T:
         raise click.Abort from None
 
 
-def check_scheduler(options: Mapping[str, Any], here: Mapping[str, bool]) -> bool:
+def check_scheduler(options: Mapping[str, Any], here: Mapping[str, bool] | None = None) -> bool:
     """Whether other machines are named; what is done `here`, by its option, needs none.
 
     Raises:
@@ -108,7 +106,7 @@ def check_scheduler(options: Mapping[str, Any], here: Mapping[str, bool]) -> boo
     local_workers(where)
     if options["jobs"]:
         raise UsageError("--jobs: with --scheduler each worker is one compiler at a time")
-    for option, is_wanted in here.items():
+    for option, is_wanted in (here or {}).items():
         if is_wanted:
             raise UsageError(f"{option} executes on this machine: leave out --scheduler")
     return True
@@ -127,11 +125,10 @@ async def hubs_of(
         yield how, Hub
         return
     from harness.nights.at_worker import run_tool_task  # noqa: PLC0415 - only where it is wanted
-    from harness.nights.tools_elsewhere import ToolsElsewhere  # noqa: PLC0415
+    from harness.nights.tools_elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415
 
     async with open_machines(where, run_tool_task) as machines:
-        at_once = machines.at_once
-        mine = replace(how, jobs=at_once, here=0 if machines.are_here else min(cores(), at_once))
+        mine = at_once(machines, how)
         try:
             yield mine, lambda: ToolsElsewhere(machines, mine, tell)
         except MachinesGoneError as error:

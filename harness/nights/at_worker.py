@@ -25,6 +25,7 @@ from harness.nights.steering import MatrixSteering
 from harness.nights.tasks import CaptureAnswer, CaptureTask
 from harness.nights.tool_tasks import ToolAnswer, ToolTask
 from harness.processes.hub import Hub, ResourceLimits, scratch_disk
+from harness.runs.emulating import execute_job
 from harness.store.exchange.parcels import pack
 from harness.store.sqlite.records import from_row
 from harness.store.store import Store
@@ -61,7 +62,7 @@ def run_tool_task(message: bytes) -> bytes:
     if task is None:
         return ToolAnswer(host=platform.node(), failure=_OTHER_CODE).encode()
     try:
-        tool = find_tool(task.tool)
+        tool = find_tool(task.tool) if task.tool else None
         return workshop().with_hub(lambda hub: _run_tool(hub, task, tool)).encode()
     except TriageError as error:
         return ToolAnswer(host=platform.node(), failure=str(error)).encode()
@@ -183,7 +184,7 @@ async def _work(
         )
 
 
-async def _run_tool(hub: Hub, task: ToolTask, tool: Path) -> ToolAnswer:
+async def _run_tool(hub: Hub, task: ToolTask, tool: Path | None) -> ToolAnswer:
     """Run it on the files of a task; what it leaves beside them comes back."""
     folder = hub.new_folder("tool")
     try:
@@ -195,7 +196,10 @@ async def _run_tool(hub: Hub, task: ToolTask, tool: Path) -> ToolAnswer:
             memory=task.memory or CompileOptions().limits.memory,
             file_size=task.file_size,
         )
-        end = await hub.execute([tool, *task.words], folder=folder, limits=limits)
+        if tool:
+            end = await hub.execute([tool, *task.words], folder=folder, limits=limits)
+        else:
+            end = await execute_job(hub, folder, limits)
         left = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
     finally:
         hub.drop_folder(folder)

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 from packaging.version import Version
@@ -22,7 +22,7 @@ from harness.cells.run import (
     work_off,
 )
 from harness.changes.diff import compare_runs, previous_run
-from harness.machines.seam import Machines
+from harness.machines.seam import Machines, MachinesGoneError
 from harness.matrix.expectations import Expectations, happened
 from harness.matrix.rules import Rules, Shard
 from harness.nights.plan import MatrixPlan, plan_matrix
@@ -32,7 +32,7 @@ from harness.processes.hub import Hub
 from harness.store.history.shards import NightPart
 from harness.store.store import Store
 from harness.values.change import Changes, Facts
-from harness.values.errors import EmptySelectionError, TriageError
+from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError
 from harness.values.matrix import Matrix, Selector
 from harness.values.verdict import VerdictKind
 from harness.workarounds.expiry import is_known
@@ -158,7 +158,7 @@ async def run_matrix(
 ) -> MatrixReport:
     """Run the cells of a planned matrix; each result is stored as soon as it is known.
 
-    With `machines` these compile, and nothing is executed.
+    With `machines` these compile, and execute what is executed by the emulator.
 
     Raises:
         EmptySelectionError: no cell is left.
@@ -176,6 +176,9 @@ async def run_matrix(
             await _hand_out(matter, matrix, machines, captures)
         else:
             await work_off(matter.run, plan.places, captures)
+        if machines and options.run:
+            await _execute_there(matter, matrix, machines)
+        else:
             await _execute(matter)
     verdicts, unexpected = _counts(store, run_id, matrix)
     steering = matter.steering
@@ -216,6 +219,21 @@ async def _execute(matter: Matter) -> None:
         from harness.nights.executing import execute_places  # noqa: PLC0415 - the emulator: 0.2 s
 
         await execute_places(run, steering, places)
+
+
+async def _execute_there(matter: Matter, matrix: Matrix, machines: Machines) -> None:
+    """As `_execute`, each run of the emulator on one of the machines; inputs are recorded here."""
+    from harness.nights.tools_elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415 - as below
+
+    bench, work = matter.run.bench, at_once(machines, matter.options.work)
+    try:
+        async with ToolsElsewhere(machines, work, matter.run.notes.append) as hub:
+            there = open_bench(hub, bench.store, work, launch_timeout=_launch_timeout(matrix))
+            there.deadline = bench.deadline
+            await _execute(replace(matter, run=replace(matter.run, bench=there)))
+            bench.cpu_seconds += there.cpu_seconds
+    except MachinesGoneError as error:
+        raise InfrastructureError(str(error)) from error
 
 
 async def _hand_out(

@@ -18,15 +18,21 @@ __all__ = ["ToolAnswer", "ToolTask"]
 class ToolTask:
     """A tool with its arguments, and the files of the folder that it is run in.
 
-    `timeout` is in seconds, `memory` (0: a share of the worker's) and `file_size` in bytes.
+    Without a tool it is a job of the emulator. `timeout` is in seconds, `memory` (0: a share of the
+    worker's) and `file_size` in bytes.
     """
 
-    tool: NamedTool
-    words: tuple[str, ...]
+    tool: NamedTool | None
+    words: tuple[str, ...] = ()
     files: Mapping[str, bytes]
     timeout: float
     memory: int
     file_size: int
+
+    @property
+    def name(self) -> str:
+        """For people: `ptxas 13.1.115`, or `emulator`."""
+        return self.tool.words if self.tool else "emulator"
 
     def encode(self, code: str) -> bytes:
         """As a message to a machine that has this code."""

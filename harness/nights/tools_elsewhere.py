@@ -1,7 +1,7 @@
-"""A hub whose tools run on other machines: ptxas and what reads its code, each run one task.
+"""A hub whose tools run on other machines: ptxas, what reads its code, and the emulator.
 
-What it is given and what it leaves travel as content; everything else is done here as without them,
-in the same order, so that the same comes out.
+Each run is one task. What it is given and what it leaves travel as content; everything else is done
+here as without them, in the same order, so that the same comes out.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import os
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,18 +19,27 @@ from harness.machines.seam import MachinesGoneError
 from harness.nights.at_worker import run_tool_task
 from harness.nights.tool_tasks import ToolAnswer, ToolTask
 from harness.processes.hub import Hub, scratch_disk
+from harness.processes.machine import cores
+from harness.runs.jobs import EMULATE
 from harness.toolchains.by_name import name_tool
 from harness.values.errors import InfrastructureError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from harness.cells.run import CompileOptions
     from harness.machines.seam import Machines
     from harness.processes.hub import ResourceLimits
+    from harness.toolchains.by_name import NamedTool
     from harness.values.outcome import ProcessEnd
 
-__all__ = ["ToolsElsewhere"]
+__all__ = ["ToolsElsewhere", "at_once"]
+
+
+def at_once(machines: Machines, how: CompileOptions) -> CompileOptions:
+    """How to work with so many machines: on this one as much at once as it has cores for."""
+    jobs = machines.at_once
+    return replace(how, jobs=jobs, here=0 if machines.are_here else min(cores(), jobs))
 
 
 class ToolsElsewhere(Hub):
@@ -63,35 +73,61 @@ class ToolsElsewhere(Hub):
             InfrastructureError: as there.
             MachinesGoneError: the machines are lost, or the scheduler is.
         """
-        if env is None and writable is None:
-            task = self._task(argv, folder, limits)
-            if task and (end := await self._sent(task, folder)):
+        tool = name_tool(Path(argv[0])) if env is None and writable is None else None
+        if tool:
+            words = [os.fspath(word) for word in argv[1:]]
+            if end := await self._sent(self._task(tool, words, folder, limits), folder):
                 return end
         async with self._here:
             return await super().execute(
                 argv, folder=folder, limits=limits, env=env, writable=writable
             )
 
+    async def do(
+        self,
+        job: str,
+        folder: Path,
+        limits: ResourceLimits,
+        here: Callable[[], Awaitable[ProcessEnd]],
+    ) -> ProcessEnd:
+        """See `Hub`.
+
+        Raises:
+            InfrastructureError: as `here`.
+            MachinesGoneError: the machines are lost, or the scheduler is.
+        """
+        if job == EMULATE and (
+            end := await self._sent(self._task(None, (), folder, limits), folder)
+        ):
+            return end
+        async with self._here:
+            return await here()
+
     def _task(
-        self, argv: Sequence[str | Path], folder: Path, limits: ResourceLimits
+        self,
+        tool: NamedTool | None,
+        words: Sequence[str],
+        folder: Path,
+        limits: ResourceLimits,
     ) -> ToolTask | None:
         """None for what another machine could not do by names and content alone."""
         files = list(folder.iterdir())
-        tool = name_tool(Path(argv[0]))
-        if tool is None or not all(file.is_file() for file in files):
+        if not all(file.is_file() for file in files):
             return None
         return ToolTask(
             tool=tool,
-            words=tuple(os.fspath(word) for word in argv[1:]),
+            words=tuple(words),
             files={file.name: file.read_bytes() for file in files},
             timeout=limits.timeout,
             memory=limits.memory if self._limits_memory else 0,
             file_size=limits.file_size,
         )
 
-    async def _sent(self, task: ToolTask, folder: Path) -> ProcessEnd | None:
+    async def _sent(self, task: ToolTask | None, folder: Path) -> ProcessEnd | None:
         """How it ended there; None where it did not run."""
-        name, rank = task.tool.words, next(self._ranks)
+        if task is None:
+            return None
+        name, rank = task.name, next(self._ranks)
         message = task.encode(self._code)
         try:
             said = await self._machines.run(run_tool_task, message, name=name, rank=rank)

@@ -30,7 +30,7 @@ from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from typing_extensions import Self
 
@@ -293,6 +293,20 @@ class Hub:
                 )
             except OSError as error:
                 raise InfrastructureError(f"cannot start {argv[0]}: {error.strerror}") from error
+
+    async def do(
+        self,
+        job: str,  # noqa: ARG002 - for a hub whose jobs are done elsewhere
+        folder: Path,  # noqa: ARG002
+        limits: ResourceLimits,  # noqa: ARG002
+        here: Callable[[], Awaitable[ProcessEnd]],
+    ) -> ProcessEnd:
+        """Have a job of our own, with all its files in `folder`, done as `here` does it.
+
+        Raises:
+            InfrastructureError: as `here`.
+        """
+        return await here()
 
     async def execute(
         self,

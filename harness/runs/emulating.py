@@ -47,6 +47,7 @@ __all__ = [
     "emulate",
     "emulate_once",
     "emulator_sha256",
+    "execute_job",
     "trace_once",
 ]
 
@@ -191,7 +192,9 @@ async def _worked(
         async with bench.slot():
             telling = asyncio.ensure_future(_tell(folder / PROGRESS, tell)) if tell else None
             try:
-                end = await _run(bench.hub, folder, limits)
+                end = await bench.hub.do(
+                    EMULATE, folder, limits, lambda: execute_job(bench.hub, folder, limits)
+                )
             finally:
                 if telling:
                     telling.cancel()
@@ -205,8 +208,12 @@ _SERVERS: WeakKeyDictionary[Hub, asyncio.Task[Peer]] = WeakKeyDictionary()
 """The process of each hub that has the emulator loaded."""
 
 
-async def _run(hub: Hub, folder: Path, limits: ResourceLimits) -> ProcessEnd:
-    """Have the job in a folder done by a fork of the emulator's process."""
+async def execute_job(hub: Hub, folder: Path, limits: ResourceLimits) -> ProcessEnd:
+    """Have the job in a folder done by a fork of the emulator's process.
+
+    Raises:
+        InfrastructureError: it cannot be started.
+    """
     message = {"op": EMULATE, "folder": str(folder), "limits": limits.message()}
     for _ in range(2):
         task = _SERVERS.get(hub)

@@ -221,7 +221,7 @@ def _check(options: dict[str, Any]) -> None:
         options["on"] = GPU
     on_gpu = options["on"] == GPU
     options["run"] = is_executed(options)
-    check_scheduler(options, {"--run": options["run"], "--script": bool(options["script"])})
+    check_scheduler(options, {"--on gpu": on_gpu, "--script": bool(options["script"])})
     if on_gpu and options["level"] not in ("auto", "ptx"):
         raise UsageError(f"--level {options['level']}: on a GPU, PTX is reduced")
     if on_gpu and not options["ptxas"]:

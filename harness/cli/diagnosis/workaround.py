@@ -111,7 +111,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         gpu=gpu_way(options),
     )
     _check_run(options)
-    if check_scheduler(options, {"--run": options["run"]}) and options["results"]:
+    if check_scheduler(options) and options["results"]:
         raise UsageError("--import compiles nothing: leave out --scheduler")
     _check_folder(options["patch"])
     selection = _selected(options)

@@ -182,10 +182,10 @@ def _jobs(options: dict[str, Any]) -> int:
         return options["jobs"] or 0
     if options["jobs"]:
         raise UsageError("--jobs: with --scheduler each worker is one compiler at a time")
-    if options["run"] or options["on"] or options["runner"]:
+    if is_on_gpu(options):
         raise UsageError(
-            "--run executes on this machine: first compile with --scheduler, then run the same"
-            " with --run and without --scheduler, which compiles nothing again"
+            "--on gpu launches from this machine: first compile with --scheduler, then run the same"
+            " with --on gpu and without --scheduler, which compiles nothing again"
         )
     return local_workers(where) or 0
 

@@ -14,8 +14,10 @@ from acted_front_end import Stage
 from acted_machines import Threads
 from click.testing import CliRunner
 
+from harness.cells.run import open_bench
 from harness.cli.diagnosis.minimize import command as minimize_command
 from harness.cli.diagnosis.workaround import command as workaround_command
+from harness.emulator.values import Budget, Pointer
 from harness.machines.seam import LostWorkersError, MachinesGoneError
 from harness.minimize.reduction.progress import MinimizeOptions, Watch
 from harness.minimize.reduction.result import Ending, Minimization
@@ -24,6 +26,9 @@ from harness.nights.at_worker import workshop
 from harness.nights.tool_tasks import ToolAnswer
 from harness.nights.tools_elsewhere import ToolsElsewhere
 from harness.processes.hub import Hub
+from harness.runs.emulating import Emulation, Once, emulate_once
+from harness.runs.jobs import JobBuffer, Passed
+from harness.runs.schedules import DEFAULT, read_schedules, trials_of
 from harness.toolchains.bundled import bundled_nvdisasm
 from harness.toolchains.by_name import find_tool, name_tool
 from harness.values.errors import InfrastructureError, UsageError
@@ -35,6 +40,18 @@ from harness.workarounds.settings import SettingKind
 pytest_plugins = ("acted_fixtures",)
 
 GONE = InfrastructureError("the scheduler is gone")
+WRITES = """\
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry writes(.param .u64 out)
+{
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [out];
+    st.global.u32 [%rd1], 7;
+    ret;
+}
+"""
 
 
 def opened(stage: Stage, machines: Threads | None) -> Callable[[], Hub]:
@@ -197,13 +214,54 @@ def test_what_the_triton_beside_triage_brings_along_has_a_name() -> None:
     assert find_tool(name) == bundled.path
 
 
+def executed(stage: Stage, machines: Threads | None) -> Once:
+    """A launch of `WRITES` on the emulator, as a night or a reduction has it executed."""
+    wanted = Emulation(
+        ptx="",
+        entry="writes",
+        grid=(1, 1, 1),
+        block=(32, 1, 1),
+        cluster=(1, 1, 1),
+        dynamic_shared=0,
+        buffers=(JobBuffer(name="out", size=4),),
+        arguments=(Passed(pointer=Pointer(allocation=0)),),
+        trials=trials_of(read_schedules(DEFAULT), races=True),
+        budget=Budget(),
+    )
+
+    async def work() -> Once:
+        async with opened(stage, machines)() as hub:
+            bench = open_bench(hub, stage.store, stage.how)
+            return await emulate_once(bench, wanted, WRITES, {})
+
+    return stage.run(work())
+
+
+def test_what_is_executed_there_comes_out_as_here(stage: Stage) -> None:
+    machines = Threads()
+    there, here = executed(stage, machines), executed(stage, None)
+    workshop().close()
+    assert machines.sent == ["emulator"]
+    assert there.contents == here.contents
+    assert (7).to_bytes(4, "little") in here.contents.values()
+    runs = [[replace(ran, seconds=0) for ran in done.emulated.runs] for done in (there, here)]
+    assert runs[0] == runs[1]
+    assert runs[0]
+
+
+def test_what_a_machine_cannot_execute_is_executed_here(stage: Stage) -> None:
+    full = ToolAnswer(host="there", failure="its disk is full").encode()
+    done = executed(stage, Threads(fate=lambda _name, _nth: full))
+    assert (7).to_bytes(4, "little") in done.contents.values()
+    assert stage.heard == ["there: its disk is full; emulator runs here"]
+
+
 @pytest.mark.parametrize("command", [minimize_command, workaround_command])
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--scheduler", "local:0"), "--scheduler local:0: write"),
         (("--scheduler", "local:2", "--jobs", "2"), "--jobs: with --scheduler"),
-        (("--scheduler", "local:2", "--run"), "--run executes on this machine"),
     ],
 )
 def test_what_other_machines_do_not_take_is_a_usage_error(
