@@ -3,8 +3,9 @@
     triage matrix run --shard 1/4 --night NAME --json > night-1.json     # and the other shards
     python benchmarks/night.py night-*.json > docs/night.md
 
-A shard that was stopped (`--max-time`) and went on has a file for each time. Verdicts are read from
-the store (`TRIAGE_HOME`), the last of each cell, and held to what the matrix expects.
+A shard that was stopped (`--max-time`) and went on has a file for each time. All are of one store
+(`TRIAGE_HOME`), in the order in which they ran there. Verdicts are read from it, the last of each
+cell, and held to what the matrix expects.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from packaging.version import Version
 
 from harness.matrix.expectations import Expectations, happened
 from harness.matrix.file import find_matrix_file, read_matrix
@@ -56,25 +58,93 @@ def compiler_of(row: Row) -> str:
     return f"{row['compiler']} {row['compiler_version']}"
 
 
-def page(documents: Sequence[Row], found: Sequence[Row]) -> Iterator[str]:
-    """Lines of Markdown."""
+def effort(documents: Sequence[Row]) -> Iterator[str]:
+    """What each part took."""
     cores = os.cpu_count() or 1
     yield "| part | cells worked on | wall | cells a second | CPU of compilers | left |"
     yield "|---|---|---|---|---|---|"
-    for document in documents:
-        worked = sum(document["cells"].values()) - document["carried"]
+    before = 0
+    for number, document in enumerate(documents, start=1):
+        # A document counts all cells of the night that its store has.
+        total = sum(document["cells"].values())
+        worked, before = total - before - document["carried"], total
         wall, cpu = document["wall_seconds"], document["cpu_seconds"]
         left = document["left"]
         yield (
-            f"| run {document['run']} | {worked:,} | {wall / 60:.0f} min | {worked / wall:.1f} |"
-            f" {cpu / wall / cores:.0%} of {cores} cores |"
+            f"| {number} | {worked:,} | {wall / 60:.0f} min | {worked / wall:.1f} |"
+            f" {cpu:,.0f} s, {cpu / wall / cores:.0%} of {cores} cores |"
             f" {left['cells']:,} cells, {left['captures']:,} captures |"
         )
+
+
+def changed(found: Sequence[Row]) -> Iterator[str]:
+    """Where a newer Triton, or the newest ptxas in place of the bundled one, changes verdicts."""
+    counted: dict[tuple[str, ...], list[Row]] = {}
+    same = 0
+    for older, newer in pairs(found):
+        name = "ptxas" if older["triton"] == newer["triton"] else "triton"
+        if older["verdict"] == newer["verdict"]:
+            same += 1
+            continue
+        what = f"{name} {older[name]} -> {newer[name]}"
+        facts = (newer["kernel"], newer["target"], what, older["verdict"], newer["verdict"])
+        counted.setdefault(facts, []).append(newer)
+    yield f"{same:,} pairs have the same verdict, {sum(map(len, counted.values())):,} do not:"
+    yield ""
+    yield "| kernel | target | what is newer | before | after | cells | one of them |"
+    yield "|---|---|---|---|---|---|---|"
+    for place, group in sorted(counted.items()):
+        yield f"| {' | '.join(place)} | {len(group)} | `{group[0]['short']}` |"
+
+
+def pairs(found: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
+    """Cells that differ in their Triton, or in their ptxas, alone."""
+    places: dict[tuple[str, ...], list[Row]] = {}
+    for row in found:
+        if row["triton"] and row["ptxas"]:
+            config = json.dumps(row["config"], sort_keys=True)
+            place = (row["kernel"], row["launch"], config, row["target"])
+            places.setdefault(place, []).append(row)
+    for group in places.values():
+        bundled = sorted(
+            (row for row in group if row["ptxas_origin"] == "bundled"),
+            key=lambda row: Version(row["triton"]),
+        )
+        if len(bundled) > 1:
+            yield bundled[-2], bundled[-1]
+        for row in bundled:
+            others = [each for each in group if each["triton"] == row["triton"]]
+            newest = max(others, key=lambda each: Version(each["ptxas"]))
+            if newest is not row:
+                yield row, newest
+
+
+def unsound(found: Sequence[Row]) -> Iterator[str]:
+    """Kernels of which fewer than half of the cells compile soundly on a target."""
+    yield "| kernel | target | sound | of | the others |"
+    yield "|---|---|---|---|---|"
+    places: dict[tuple[str, str], Counter[str]] = {}
+    for row in found:
+        places.setdefault((row["kernel"], row["target"]), Counter())[row["verdict"]] += 1
+    for (kernel, target), verdicts in sorted(places.items()):
+        total, ok = verdicts.total(), verdicts.pop("ok", 0)
+        if ok * 2 < total:
+            others = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+            yield f"| {kernel} | {target} | {ok} | {total} | {others} |"
+
+
+def page(documents: Sequence[Row], found: Sequence[Row]) -> Iterator[str]:
+    """Lines of Markdown."""
+    yield from effort(documents)
     yield ""
     verdicts = Counter(row["verdict"] for row in found)
     said = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
     yield f"{len(found):,} cells: {said}."
-    yield ""
+    yield from ("", "## Newer compilers", "")
+    yield from changed(found)
+    yield from ("", "## Kernels with few sound configs", "")
+    yield from unsound(found)
+    yield from ("", "## Unexpected", "")
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in unexpected(found):
         place: tuple[str, ...] = (row["kernel"], compiler_of(row), row["target"], row["verdict"])

@@ -79,6 +79,8 @@ async def open_machines(where: str, *works: Callable[[bytes], bytes]) -> AsyncIt
     ]:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", category=distributed.versions.VersionMismatchWarning)
+    # Buffers of a launch travel once, with the one task that needs them.
+    warnings.filterwarnings("ignore", message="Sending large graph")
     # The page of processes of this machine has no address that a user is given.
     warnings.filterwarnings("ignore", message="Port [0-9]+ is already in use")
     async with contextlib.AsyncExitStack() as opened:
