@@ -11,6 +11,7 @@ from harness.judging.messages import (
     LLVM_UNKNOWN_PROCESSOR,
     LLVM_UNSUPPORTED,
     PASS_FAILED,
+    TRITON_OTHER_RELEASE,
     TRITON_OVERFLOW,
     TRITON_UNKNOWN_CAPABILITY,
     TRITON_UNKNOWN_KEYWORD,
@@ -81,7 +82,9 @@ def _judge_raised(error: RaisedError, stage: Stage, log: str) -> Verdict:
         reason = f"needs {used:,} of {resource}, the target allows {limit:,} (says Triton)"
         message = f"{resource} over the limit"
         return failed(VerdictKind.OUT_OF_RESOURCES, stage, reason, message=message)
-    unsupported = TRITON_UNSUPPORTED.search(error.message)
+    unsupported = TRITON_UNSUPPORTED.search(error.message) or TRITON_OTHER_RELEASE.search(
+        error.message
+    )
     if unsupported:
         return _unsupported(stage, line_of(error.message, unsupported.start()))
     keyword = TRITON_UNKNOWN_KEYWORD.search(error.message)

@@ -23,6 +23,7 @@ __all__ = [
     "PTXAS_NOT_ON_TARGET",
     "PTXAS_NO_MEMORY",
     "PTXAS_UNSUPPORTED",
+    "TRITON_OTHER_RELEASE",
     "TRITON_OVERFLOW",
     "TRITON_UNKNOWN_CAPABILITY",
     "TRITON_UNKNOWN_KEYWORD",
@@ -103,6 +104,8 @@ _OPTIONS = frozenset(
 )
 # Triton 3.2 aborts by this assertion on targets that it does not know.
 TRITON_UNKNOWN_CAPABILITY = re.compile(r"computeCapability not supported")
+# The kernel uses a function that came with a later release, or went with one: Triton 3.2 - 3.9.
+TRITON_OTHER_RELEASE = re.compile(r"module 'triton(?:\.language[\w.]*)?' has no attribute '\w+'")
 # Gluon is experimental: what one release has, another names or calls otherwise (Triton 3.4 - 3.9).
 GLUON_OTHER_RELEASE = re.compile(
     r"has been removed|got an unexpected keyword argument '\w+'"

@@ -754,6 +754,12 @@ IN_CPP = 'Traceback\n  File "/t/compiler.py", line 9, in f\n    ir.something(mod
         ("AssertionError", "", "", VerdictKind.PASS_FAILURE),
         ("KeyError", "'fp4'", "", VerdictKind.PASS_FAILURE),
         ("AttributeError", "'NoneType' object has no attribute 'x'", "", VerdictKind.PASS_FAILURE),
+        (
+            "AttributeError",
+            "module 'triton.language' has no attribute 'make_tensor_descriptor'",
+            "",
+            VerdictKind.UNSUPPORTED,
+        ),
         ("RuntimeError", "Unsupported function referenced", IN_PYTHON, VerdictKind.REJECTED),
         ("RuntimeError", "map::at", IN_CPP, VerdictKind.PASS_FAILURE),
     ],
