@@ -51,8 +51,7 @@ def collapse_of(row: Row) -> Collapse | None:
             limits, n_regs=registers, shared=0, threads_per_block=row.threads or 1
         ).blocks_per_sm
 
-    most = limits.registers_per_block // row.threads // unit * unit
-    most = min(most, limits.max_registers_per_thread)
+    most = limits.registers_of_thread(row.threads)
     is_free = blocks(row.n_regs) == blocks(1)
     is_most = row.n_regs + unit > most or blocks(row.n_regs + unit) < blocks(1)
     if not (is_free and is_most and most >= row.n_regs + unit):

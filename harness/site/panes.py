@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.ptxas.line_table import line_tables
+from harness.site.live import Live, LiveCurve, live_curves, live_margins
 from harness.site.origins import (
     Origins,
     kernel_file,
@@ -46,7 +47,7 @@ _LOCAL = re.compile(r"\b(?:LDL|STL)(?=[.\s])")
 class PaneLine:
     """One line: `origin` is the source's line that it comes from, `margin` what stands beside it.
 
-    `is_first`: no line before it has this origin.
+    `is_first`: no line before it has this origin. `anchor` is a name to lead here by, "" for none.
     """
 
     text: str
@@ -54,13 +55,15 @@ class PaneLine:
     is_spill: bool = False
     margin: str = ""
     is_first: bool = False
+    anchor: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pane:
     """One stage; `note` says what is not shown.
 
-    `spills` of its lines, the hidden ones too, load from or store to local memory.
+    `spills` of its lines, the hidden ones too, load from or store to local memory. `curves` are
+    those of the live registers of SASS.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Pane:
     lines: tuple[PaneLine, ...]
     note: str = ""
     spills: int = 0
+    curves: tuple[LiveCurve, ...] = ()
 
     @property
     def is_chosen(self) -> bool:
@@ -75,32 +79,45 @@ class Pane:
         return self.name not in _LATER
 
     @property
+    def anchors(self) -> set[str]:
+        """The names by which lines of it can be led to, besides their origins."""
+        return {line.anchor for line in self.lines if line.anchor}
+
+    @property
     def is_linked(self) -> bool:
         """Whether any line says where it comes from."""
         return any(line.origin is not None for line in self.lines)
 
 
-def panes_of(stages: Mapping[str, bytes]) -> list[Pane]:
+def panes_of(stages: Mapping[str, bytes], live: Live | None = None) -> list[Pane]:
     """The panes of a cell.
 
     Args:
         stages: what there is of `PANES`, and the `cubin` that links SASS to PTX.
+        live: the live registers at each instruction of the SASS.
     """
     texts = {
         name: data.decode("utf-8", "replace") for name, data in stages.items() if name in PANES
     }
     origins = _origins(texts, stages.get("cubin", b""))
     weights = _weights(texts.get("sass", ""), origins.get("sass", ()))
+    margins: dict[str, list[tuple[str, str]]] = {}
     if "python" in texts:
         texts.pop("source", None)  # the same once more, in the compiler's words
         reached = {at for found in origins.values() for at in found if at}
-        lines = lines_of(texts["python"])
-        origins["python"] = [at if at in reached else None for at, _ in enumerate(lines, 1)]
-    return [
-        _pane(name, texts[name], origins.get(name, ()), weights if name == "python" else {})
+        numbers = range(1, len(lines_of(texts["python"])) + 1)
+        origins["python"] = [at if at in reached else None for at in numbers]
+        margins["python"] = [(weights.get(at, ""), "") for at in numbers]
+    curves: list[LiveCurve] = []
+    if live and "sass" in texts:
+        margins["sass"] = live_margins(texts["sass"], live)
+        curves = live_curves(texts["sass"], origins.get("sass", ()), live)
+    panes = [
+        _pane(name, texts[name], origins.get(name, ()), margins.get(name, ()))
         for name in PANES
         if texts.get(name)
     ]
+    return [replace(each, curves=tuple(curves)) if each.name == "sass" else each for each in panes]
 
 
 def anchors_of(panes: Sequence[Pane]) -> dict[int, str]:
@@ -126,26 +143,28 @@ def _origins(texts: Mapping[str, str], cubin: bytes) -> dict[str, Origins]:
     return found
 
 
-def _pane(name: str, text: str, origins: Origins, margins: Mapping[int, str]) -> Pane:
-    """One pane, cut to what a page holds; `margins` stand beside lines of the source."""
+def _pane(name: str, text: str, origins: Origins, margins: Sequence[tuple[str, str]]) -> Pane:
+    """One pane, cut to what a page holds; `margins` stand beside its lines, each with an anchor."""
     every = lines_of(text)
     lines = lines_of(text[:_MOST_BYTES])[:_MOST_LINES]
     note = ""
     if len(lines) < len(every):
         note = f"The first {len(lines):,} of {len(every):,} lines; `triage show` prints all."
-    at_lines = [*origins[: len(lines)], *[None] * (len(lines) - len(origins))]
     is_local = _LOCAL.search if name == "sass" else (lambda _: None)
     seen: set[int | None] = {None}
     made = []
-    for line, said in zip(lines, at_lines, strict=True):
-        at = said or None  # line 0 is what no line stands for
+    for index, line in enumerate(lines):
+        # Line 0 is what no line stands for.
+        at = (origins[index] if index < len(origins) else None) or None
+        margin, anchor = margins[index] if index < len(margins) else ("", "")
         made.append(
             PaneLine(
                 line.rstrip(),
                 at,
                 is_spill=is_local(line) is not None,
-                margin=margins.get(at or 0, ""),
+                margin=margin,
                 is_first=at not in seen,
+                anchor=anchor,
             )
         )
         seen.add(at)

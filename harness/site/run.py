@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 from collections import defaultdict
@@ -13,15 +14,20 @@ from typing import Any
 
 import msgspec
 
+from harness.bench.bench import Workbench
+from harness.bench.life_ranges import count_live
 from harness.bugs.list import list_bugs, workarounds_of
 from harness.bugs.words import bug_said, bug_title
+from harness.cells.run import CompileOptions, open_bench
 from harness.changes.diff import last_night
 from harness.changes.groups import ChangeGroup, group_changes
 from harness.changes.words import changes_said
 from harness.files.output_folders import write_output_folder
 from harness.judging.answers import is_failure
+from harness.processes.hub import Hub
 from harness.site.cells import ROWS, Addresses, CellPages, RowLine, resource_words, row_fields
 from harness.site.kernel import kernel_view
+from harness.site.live import Live
 from harness.site.names import bug_page, cell_page, kernel_page, rows_page, tone_of
 from harness.site.overview import Overview, life_lines
 from harness.site.panes import PANES, anchors_of, panes_of
@@ -31,10 +37,13 @@ from harness.store.history.bug_identity import bug_key
 from harness.store.stages import stage_bytes
 from harness.store.store import ResultRecord, RunRecord, Store
 from harness.tables.templates import render_template
+from harness.toolchains.install import every_nvdisasm
 from harness.values.bug import Bug, BugFacts
 from harness.values.change import Changes
 from harness.values.kernel import Config
+from harness.values.limits import limits_of
 from harness.values.row import Row
+from harness.values.target import Target
 
 __all__ = ["MARKER", "SiteReport", "write_site"]
 
@@ -42,6 +51,8 @@ MARKER = ".triage-site"
 """The file that says that a folder is ours, to be replaced by the next site."""
 
 _MOST_GROUPS = 300
+_SECONDS = 60.0
+"""For one nvdisasm that counts live registers."""
 
 _REPEATED = ("kernel", "launch", "target", "triton", "compiler_version", "ptxas", "ptxas_origin",
              "verdict", "reason", "signature", "occupancy_limiter", "ptx_body_sha256")  # fmt: skip
@@ -77,8 +88,13 @@ def write_site(store: Store, out: Path, *, cell_pages: int) -> SiteReport:
     """
     reports: list[SiteReport] = []
 
+    async def write(folder: Path) -> SiteReport:
+        async with Hub() as hub:
+            bench = open_bench(hub, store, CompileOptions(timeout=_SECONDS))
+            return await _Writer(store=store, folder=folder, most=cell_pages, bench=bench).write()
+
     def fill(folder: Path) -> None:
-        reports.append(_Writer(store=store, folder=folder, most=cell_pages).write())
+        reports.append(asyncio.run(write(folder)))
 
     write_output_folder(out, fill, marker=MARKER, option="--out")
     return reports[0]
@@ -89,13 +105,14 @@ class _Writer:
     store: Store
     folder: Path
     most: int
+    bench: Workbench
     sizes: list[int] = field(default_factory=list)
     overview: Overview = field(default_factory=Overview)
     addresses: Addresses = field(default_factory=Addresses)
     bugs: Sequence[Bug] = ()
     words: dict[str, str] = field(default_factory=dict)
 
-    def write(self) -> SiteReport:
+    async def write(self) -> SiteReport:
         self.bugs = list_bugs(self.store)
         run, older, changes = last_night(self.store)
         groups = group_changes(changes.changes)[:_MOST_GROUPS] if changes else []
@@ -103,7 +120,7 @@ class _Writer:
         examples |= {bug.example.cell for bug in self.bugs}
         chosen = CellPages(self.most, frozenset(examples))
         for kernel in self.store.kernels():
-            self._kernel(kernel, chosen)
+            await self._kernel(kernel, chosen)
         self._write_tonight(run, older, changes, groups)
         self._write_matrix()
         self._write_bugs()
@@ -127,9 +144,10 @@ class _Writer:
 
     # --- one kernel -----------------------------------------------------------------------------
 
-    def _kernel(self, kernel: str, chosen: CellPages) -> None:
+    async def _kernel(self, kernel: str, chosen: CellPages) -> None:
         numbers, signatures = self.store.bug_numbers(), self.store.signatures()
         by_target: dict[str, list[tuple[BugFacts, int | None]]] = defaultdict(list)
+        with_page: list[tuple[ResultRecord, int | None]] = []
         for record in self.store.latest_results(kernel):
             facts = self._shared(_decode(record.row))
             bug = None
@@ -139,7 +157,10 @@ class _Writer:
             by_target[facts.target].append((facts, bug))
             if chosen.takes(facts):
                 self.addresses.pages.add(facts.cell)
-                self._write_cell(record, bug)
+                with_page.append((record, bug))
+        counted = await asyncio.gather(*(self._live(record) for record, _ in with_page))
+        for (record, bug), live in zip(with_page, counted, strict=True):
+            self._write_cell(record, bug, live)
         for target, found in by_target.items():
             self._target(kernel, target, found, list(by_target))
 
@@ -184,7 +205,22 @@ class _Writer:
     def _own_page(self, facts: BugFacts) -> str:
         return cell_page(facts.cell) if facts.cell in self.addresses.pages else ""
 
-    def _write_cell(self, record: ResultRecord, bug: int | None) -> None:
+    async def _live(self, record: ResultRecord) -> Live | None:
+        """The live registers of a cell, with what its threads have; None without a cubin."""
+        row = _decode_row(record.row)
+        found = await count_live(self.bench, record, every_nvdisasm(row.triton))
+        if found is None:
+            return None
+        limits = limits_of(Target.parse(row.target).capability)
+        return Live(
+            kernels=found.kernels,
+            tool=found.tool,
+            problem=found.problem,
+            registers=row.n_regs,
+            limit=limits.registers_of_thread(row.threads or 1) if limits else None,
+        )
+
+    def _write_cell(self, record: ResultRecord, bug: int | None, live: Live | None) -> None:
         facts, row = _decode(record.row), _decode_row(record.row)
 
         def read(stage: str) -> bytes | None:
@@ -194,7 +230,7 @@ class _Writer:
                 return None
 
         found = {stage: read(stage) for stage in (*PANES, "cubin")}
-        panes = panes_of({stage: data for stage, data in found.items() if data})
+        panes = panes_of({stage: data for stage, data in found.items() if data}, live)
         script, script_hash = _script("cell")
         self._page(
             cell_page(row.cell),
@@ -210,6 +246,7 @@ class _Writer:
             panes=panes,
             linked=any(pane.is_linked for pane in panes),
             anchors=anchors_of(panes),
+            live=live,
             spills=sum(each.spills for each in panes),
             script=script,
             script_hash=script_hash,

@@ -16,6 +16,7 @@ from harness.packages.versions import (
     require_supported_triton,
     select,
 )
+from harness.toolchains.bundled import bundled_nvdisasm
 from harness.toolchains.contents import SITE, fill
 from harness.toolchains.installed import find_installed, list_installed
 from harness.toolchains.marker import (
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from harness.packages.index import Release
 
 __all__ = [
+    "every_nvdisasm",
     "find_nvdisasm",
     "install_nvdisasm",
     "install_ptxas",
@@ -186,6 +188,28 @@ def installed_nvdisasm() -> Tool | None:
     """The newest nvdisasm that is installed."""
     installed = [each for each in list_installed() if each.kind == NVDISASM]
     return _tool(installed[-1]) if installed else None
+
+
+def every_nvdisasm(triton: str | None) -> list[Tool]:
+    """All that are installed, none twice: the newest by itself, then those inside Tritons.
+
+    Of these, that of the version `triton` comes first, then the oldest. Nothing is fetched.
+
+    Raises:
+        StorageError: the cache cannot be read.
+    """
+    alone = installed_nvdisasm()
+    tools = {alone.path.stat().st_size: alone} if alone else {}
+    tritons = [each for each in list_installed() if each.kind == TRITON]
+    for each in sorted(tritons, key=lambda each: each.version != triton):
+        tool = bundled_nvdisasm(_as_triton(each))
+        if tool:
+            size = tool.path.stat().st_size  # neighbouring Tritons carry the same file
+            name = f"{tool.name} of Triton"
+            tools.setdefault(
+                size, Tool(name=name, version=f"{each.version} {size}", path=tool.path)
+            )
+    return list(tools.values())
 
 
 def _exact(version: Version | str, what: str) -> Version:

@@ -80,6 +80,12 @@ class Limits:
         """Warps that can be resident at once."""
         return self.max_threads_per_sm // self.warp_size
 
+    def registers_of_thread(self, threads: int) -> int:
+        """The most registers that a thread can have in a block of so many threads."""
+        unit = self.register_allocation_unit // self.warp_size
+        most = self.registers_per_block // threads // unit * unit
+        return min(most, self.max_registers_per_thread)
+
 
 def _limits(
     capability: int,

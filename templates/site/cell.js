@@ -34,6 +34,20 @@ document.getElementById("next")?.addEventListener("click", () => {
   center(marks[spill]);
   said.textContent = "local access " + (spill + 1) + " of " + marks.length + (line ? ", from line " + line.dataset.l + " of the source" : "");
 });
+document.querySelectorAll(".hint").forEach((each) => { each.hidden = false; });
+const counts = Array.from(document.querySelectorAll("#pane-sass i")).filter((each) => each.textContent);
+document.querySelectorAll(".plot svg").forEach((curve) => curve.addEventListener("click", (event) => {
+  const box = curve.getBoundingClientRect();
+  const part = Math.min(0.999999, Math.max(0, (event.clientX - box.left) / box.width));
+  const at = Math.floor(part * curve.dataset.n);
+  const count = counts[Number(curve.dataset.first) + at];
+  const words = "instruction " + (at + 1).toLocaleString("en");
+  if (!count) { said.textContent = words + " is not shown"; return; }
+  panes.querySelectorAll(".on").forEach((each) => each.classList.remove("on"));
+  count.classList.add("on");
+  center(count);
+  said.textContent = words + ": " + count.textContent + " live registers";
+}));
 boxes.forEach((box) => box.addEventListener("change", show));
 document.querySelector(".shows").hidden = false;
 show();

@@ -102,6 +102,7 @@ def test_a_table_for_people(module_triage: Triage) -> None:
         ("log", b"Used 4 registers"),
         ("meta", b'"tmem_size": 544'),
         ("source", b"tt."),
+        ("live", b"live registers, first at"),
     ],
 )
 def test_artifacts_can_be_shown(module_triage: Triage, stage: str, words: bytes) -> None:

@@ -5,27 +5,41 @@ from __future__ import annotations
 import click
 import msgspec
 
+from harness.bench.life_ranges import count_live
+from harness.cells.run import CompileOptions, open_bench
 from harness.cli.main import CONTEXT
 from harness.cli.output import print_bytes, print_json
 from harness.cli.results import read_results
+from harness.cli.running import run_to_the_end
 from harness.frontends.registry import stages_of
+from harness.processes.hub import Hub
+from harness.site.live import Live, live_text
 from harness.store.stages import STAGES, stage_bytes
 from harness.store.store import ResultRecord, Store
-from harness.values.errors import EmptySelectionError, UsageError
+from harness.toolchains.install import every_nvdisasm
+from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.toolchain import TRITON
 
 __all__ = ["command"]
 
+_LIVE = "live"
+
 _EPILOG = """\b
 Example:
   triage show 4f617d90 --stage sass | grep -c STL
+  triage show 4f617d90 --stage live | head -1
 
 CELL is the short name in the first column of a table, a cell id, or a part of one."""
 
 
 @click.command("show", context_settings=CONTEXT, epilog=_EPILOG)
 @click.argument("cell")
-@click.option("--stage", metavar=f"[{'|'.join(STAGES)}]", help="Which artifact. Default: the row.")
+@click.option(
+    "--stage",
+    metavar=f"[{'|'.join((*STAGES, _LIVE))}]",
+    help="Which artifact; `live` is the SASS with the live registers of each instruction. "
+    "Default: the row.",
+)
 def command(cell: str, stage: str | None) -> None:
     """Print an artifact of a cell, or its whole row."""
     with read_results() as store:
@@ -34,7 +48,10 @@ def command(cell: str, stage: str | None) -> None:
             print_json(msgspec.json.decode(record.row))
             return
         _check_stage(record, stage)
-        data = stage_bytes(store, record, stage)
+        if stage == _LIVE:
+            data = run_to_the_end(_live(store, record))
+        else:
+            data = stage_bytes(store, record, stage)
     if data is None:
         raise EmptySelectionError(
             f"{record.cell} has no {stage}: its verdict is {record.verdict}, or it was trimmed; "
@@ -43,10 +60,25 @@ def command(cell: str, stage: str | None) -> None:
     print_bytes(data)
 
 
+async def _live(store: Store, record: ResultRecord) -> bytes | None:
+    """The SASS with live registers; None where there is no cubin."""
+    sass = stage_bytes(store, record, "sass")
+    triton = msgspec.json.decode(record.row).get("triton")
+    async with Hub() as hub:
+        bench = open_bench(hub, store, CompileOptions())
+        counted = await count_live(bench, record, every_nvdisasm(triton))
+    if sass is None or counted is None:
+        return None
+    if counted.problem:
+        raise InfrastructureError(counted.problem)
+    live = Live(kernels=counted.kernels, tool=counted.tool)
+    return live_text(sass.decode("utf-8", "replace"), live).encode()
+
+
 def _check_stage(record: ResultRecord, stage: str) -> None:
     """Refuse what is no stage of Triton's, nor of the compiler of this cell."""
     kind = msgspec.json.decode(record.row).get("compiler")
-    known = [*STAGES, *(stages_of(kind) if kind not in (None, TRITON) else ())]
+    known = [*STAGES, _LIVE, *(stages_of(kind) if kind not in (None, TRITON) else ())]
     if stage not in known:
         names = ", ".join(repr(each) for each in dict.fromkeys(known))
         raise click.BadParameter(f"{stage!r} is not one of {names}.", param_hint="'--stage'")
