@@ -205,6 +205,8 @@ class _Wanted:
         return f"{self.launch.label}#{nth}" if nth > 1 else self.launch.label
 
     def _kernel_name(self, record: LaunchFacts) -> str:
-        """A file that launches several kernels names each; a repro is one kernel by definition."""
+        """A file, or a pattern, of several kernels names each; a repro is one by definition."""
         repro = self.selection.repro
-        return f"{repro.name}::{record.kernel}" if repro.kernel is None else repro.name
+        return (
+            f"{repro.name.partition('::')[0]}::{record.kernel}" if repro.is_several else repro.name
+        )

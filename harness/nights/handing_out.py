@@ -146,8 +146,8 @@ class HandingOut:
         for place in places:
             kernel = place.selection.repro.name
             at = f"@{place.target}/{place.compiler.label}/"
-            # A file that launches several kernels names each of them.
-            for start in (f"{kernel}/{place.launch.label}", f"{kernel}::"):
+            # A file, or a pattern, of several kernels names each of them.
+            for start in (f"{kernel}/{place.launch.label}", f"{kernel.partition('::')[0]}::"):
                 found.update(cell for cell in store.cells_from(start) if at in cell)
         return list(store.latest_of(sorted(found)).values())
 

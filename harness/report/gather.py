@@ -227,7 +227,7 @@ def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
     return Dossier(
         case=case,
         signature=work.store.signatures().get(case.signature or ""),
-        function=repro.kernel or case.kernel.rpartition("::")[2],
+        function=case.kernel.rpartition("::")[2] if repro.is_several else repro.kernel or "",
         is_ptx=repro.ptx is not None,
         summary=repro.summary,
         condition=work.options.condition,

@@ -196,6 +196,17 @@ class Repro:
     inputs: PtxInputs | None = None
 
     @property
+    def is_several(self) -> bool:
+        """Whether it may be several kernels: a file's, or those that a pattern in its name matches.
+
+        The name of a kernel may hold such signs, too: `scale<float*>`.
+        """
+        if self.kernel is None:
+            return True
+        is_asked_for = self.name.endswith(f"::{self.kernel}")
+        return is_asked_for and any(sign in self.kernel for sign in "*?[")
+
+    @property
     def front_end(self) -> str:
         """The kind of the front end that plans its launches."""
         return PTX if self.ptx else self.compiler

@@ -109,3 +109,15 @@ def test_the_list_tells_source_launches_and_number_of_configs(pair: Triage) -> N
     assert found["own_broken"]["configs"] is None
     assert [launch["name"] for launch in found["own_tuned"]["launches"]] == ["default", "other"]
     assert [launch["name"] for launch in found["own_refused"]["launches"]] == ["default"]
+
+
+def test_each_kernel_of_a_folder_has_its_name(pair: Triage) -> None:
+    """Configs of two kernels are not those of one, which would be ranked against each other."""
+    done = pair("compile", "--kernel", "pair::_*", "--launch", "default", "--sm", "90a", "--json")
+    assert done.returncode == 1, done.stderr
+    rows = msgspec.json.decode(done.stdout)["cells"]
+    assert sorted((row["kernel"], row["verdict"]) for row in rows) == [
+        ("pair::_refused", "rejected"),
+        ("pair::_tuned", "ok"),
+        ("pair::_tuned", "ok"),
+    ]
