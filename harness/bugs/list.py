@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -18,7 +19,16 @@ from harness.judging.signature import template
 from harness.repros.find import list_repros
 from harness.store.history.bug_identity import bug_key, signature_of
 from harness.store.store import Store
-from harness.values.bug import Bug, BugFacts, BugRecord, HumanState, Likeness
+from harness.values.bug import (
+    REPRODUCER,
+    Bug,
+    BugFacts,
+    BugRecord,
+    HumanState,
+    KeptReproducer,
+    Likeness,
+    reproducer_key,
+)
 from harness.values.errors import UsageError
 from harness.values.row import Row
 from harness.values.verdict import Signature
@@ -29,6 +39,7 @@ __all__ = [
     "join_bugs",
     "list_bugs",
     "list_held",
+    "reproducer_of",
     "set_state",
     "workarounds_of",
 ]
@@ -158,6 +169,22 @@ def workarounds_of(store: Store, bug: Bug) -> list[KeptWorkaround]:
         if keys & set(kept.signatures)
         and not (is_wordless and kept.baseline.kernel not in bug.kernels)
     ]
+
+
+def reproducer_of(store: Store, bug: Bug) -> KeptReproducer | None:
+    """The smallest input that a reduction left of this bug; None where none is kept.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    signatures = {signature_of(key) for key in (bug.record.key, *bug.record.other_keys)}
+    keys = [reproducer_key(each, kernel) for each in signatures for kernel in bug.kernels]
+    found = []
+    for each in store.get_many(REPRODUCER, keys).values():
+        # What another version of this program wrote may not fit.
+        with contextlib.suppress(msgspec.MsgspecError):
+            found.append(msgspec.json.decode(each.body, type=KeptReproducer))
+    return min(found, key=lambda each: len(each.text), default=None)
 
 
 def set_state(

@@ -10,6 +10,7 @@ from harness.bench.bench import Workbench
 from harness.cells.run import CompileOptions, open_bench
 from harness.frontends.base import FrontEnd, Selection
 from harness.frontends.registry import front_end
+from harness.minimize.keeping import keep_reproducer
 from harness.minimize.levels import (
     minimize_config,
     minimize_source,
@@ -110,6 +111,8 @@ async def minimize(
                 else:
                     result = await _LEVELS[level](reducing)
     store.finish_run(run)
+    if isinstance(result, Minimization):
+        keep_reproducer(store, result, how.command)
     return result
 
 

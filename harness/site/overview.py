@@ -16,6 +16,9 @@ from harness.values.verdict import VerdictKind
 
 __all__ = [
     "MOST_CELLS",
+    "SEEN_LETTERS",
+    "SEEN_TONES",
+    "SEEN_WORDS",
     "BugCells",
     "LifeLine",
     "LifeMark",
@@ -30,9 +33,9 @@ MOST_CELLS = 2_000
 
 _MOST_ENTRIES = 20_000
 _COULD_NOT_TELL = frozenset(kind.value for kind in COULD_NOT_TELL)
-_LETTERS = {Seen.HERE: "B", Seen.CLEAN: "G", Seen.OTHER: "X", Seen.UNTOLD: "?"}
-_TONES = {Seen.HERE: "bad", Seen.CLEAN: "good", Seen.OTHER: "poor", Seen.UNTOLD: "hole"}
-_WORDS = {
+SEEN_LETTERS = {Seen.HERE: "B", Seen.CLEAN: "G", Seen.OTHER: "X", Seen.UNTOLD: "?"}
+SEEN_TONES = {Seen.HERE: "bad", Seen.CLEAN: "good", Seen.OTHER: "poor", Seen.UNTOLD: "hole"}
+SEEN_WORDS = {
     Seen.HERE: "has it",
     Seen.CLEAN: "works",
     Seen.OTHER: "fails in another way",
@@ -53,7 +56,8 @@ class SearchEntry:
 class BugCells:
     """The cells whose last result has a bug: how many, the first of them, and the life line.
 
-    `seen` counts, for each tool and version, what the cells at the places of the bug say.
+    `seen` counts, for each tool and version, what the cells at the places of the bug say. `beside`
+    are all cells at the place of its example, with where each is shown and what it says.
     """
 
     count: int = 0
@@ -61,6 +65,7 @@ class BugCells:
     seen: dict[str, dict[str, Counter[Seen]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(Counter))
     )
+    beside: list[tuple[BugFacts, str, Seen]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +103,12 @@ class ToolchainView:
 
 @dataclass(slots=True)
 class Overview:
-    """Counts over all cells; memory grows with kernels, toolchains and bugs, not with cells."""
+    """Counts over all cells; memory grows with kernels, toolchains and bugs, not with cells.
 
+    `examples` are the places of the examples of bugs, with their numbers.
+    """
+
+    examples: Mapping[str, Sequence[int]] = field(default_factory=dict)
     matrix: dict[str, dict[str, dict[ToolchainKey, Counter[str]]]] = field(default_factory=dict)
     verdicts: Counter[str] = field(default_factory=Counter)
     by_toolchain: dict[ToolchainKey, Counter[str]] = field(
@@ -133,6 +142,10 @@ class Overview:
             if is_failure(facts.verdict):
                 self._list(facts, href_of(facts.cell))
         self._follow(cells)
+        for facts, bug in cells:
+            for number in self.examples.get(facts.place, ()):
+                seen = Seen.HERE if bug == number else _seen(facts)
+                self.bugs[number].beside.append((facts, href_of(facts.cell), seen))
 
     def _list(self, facts: BugFacts, href: str) -> None:
         if len(self.entries) >= _MOST_ENTRIES:
@@ -213,5 +226,7 @@ def _mark(version: str, counts: Counter[Seen], notes: Sequence[str]) -> LifeMark
     """A version has a bug if any cell says so; it works only if nothing says otherwise."""
     order = (Seen.HERE, Seen.OTHER, Seen.CLEAN, Seen.UNTOLD)
     worst = next(each for each in order if counts[each])
-    words = ", ".join(f"{counts[each]:,} cells: {_WORDS[each]}" for each in order if counts[each])
-    return LifeMark(version, _LETTERS[worst], _TONES[worst], words, ", ".join(notes))
+    words = ", ".join(
+        f"{counts[each]:,} cells: {SEEN_WORDS[each]}" for each in order if counts[each]
+    )
+    return LifeMark(version, SEEN_LETTERS[worst], SEEN_TONES[worst], words, ", ".join(notes))

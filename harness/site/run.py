@@ -16,7 +16,7 @@ import msgspec
 
 from harness.bench.bench import Workbench
 from harness.bench.life_ranges import count_live
-from harness.bugs.list import list_bugs, workarounds_of
+from harness.bugs.list import list_bugs, reproducer_of, workarounds_of
 from harness.bugs.words import bug_said, bug_title
 from harness.cells.run import CompileOptions, open_bench
 from harness.changes.diff import last_night
@@ -25,6 +25,7 @@ from harness.changes.words import changes_said
 from harness.files.output_folders import write_output_folder
 from harness.judging.answers import is_failure
 from harness.processes.hub import Hub
+from harness.site.bug import blame_view, upstream_links
 from harness.site.cells import ROWS, Addresses, CellPages, RowLine, resource_words, row_fields
 from harness.site.kernel import kernel_view
 from harness.site.live import Live
@@ -114,6 +115,10 @@ class _Writer:
 
     async def write(self) -> SiteReport:
         self.bugs = list_bugs(self.store)
+        places: dict[str, list[int]] = defaultdict(list)
+        for bug in self.bugs:
+            places[bug.example.place].append(bug.record.number)
+        self.overview = Overview(examples=places)
         run, older, changes = last_night(self.store)
         groups = group_changes(changes.changes)[:_MOST_GROUPS] if changes else []
         examples = {group.changes[0].facts.cell for group in groups}
@@ -287,7 +292,7 @@ class _Writer:
         cell = group.changes[0].facts.cell
         kind = group.kind
         tone = "bad" if kind.is_bad else "faint" if kind.is_gap else "relief"
-        return tone, self.addresses.of(cell) if self.addresses.has(cell) else ""
+        return tone, self._place_of(cell)
 
     def _write_matrix(self) -> None:
         left = MOST_SQUARES
@@ -303,20 +308,29 @@ class _Writer:
         self._page("bugs.html", "bugs", bugs=self.bugs, titles=self._titles())
         for bug in self.bugs:
             held = self.overview.bugs[bug.record.number]
-            url = bug.record.url or ""
             self._page(
                 bug_page(bug.record.number),
                 "bug",
                 bug=bug,
-                link=url if url.startswith(("https://", "http://")) else "",
+                links=upstream_links(bug),
+                blame=blame_view(bug, held.beside),
+                reproducer=reproducer_of(self.store, bug),
+                workarounds=[
+                    (kept, self._place_of(kept.proof.cell) if kept.proof else "")
+                    for kept in workarounds_of(self.store, bug)
+                ],
                 life=life_lines(bug, held.seen),
-                said=bug_said(bug, workarounds_of(self.store, bug)),
+                said=bug_said(bug),
                 cells=[
                     (facts, href, toolchain_of_cell(facts).label.replace("\n", ", "))
                     for facts, href in held.shown
                 ],
                 left_out=held.count - len(held.shown),
             )
+
+    def _place_of(self, cell: str) -> str:
+        """Where a cell is shown; "" for nowhere."""
+        return self.addresses.of(cell) if self.addresses.has(cell) else ""
 
     def _titles(self) -> dict[int, str]:
         return {bug.record.number: bug_title(bug) for bug in self.bugs}

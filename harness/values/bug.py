@@ -9,16 +9,22 @@ from enum import Enum
 from harness.values.change import Facts
 
 __all__ = [
+    "REPRODUCER",
     "AffectedRange",
     "Bug",
     "BugFacts",
     "BugRecord",
     "HumanState",
+    "KeptReproducer",
     "Likeness",
     "MachineState",
     "Seen",
     "Sighting",
+    "reproducer_key",
 ]
+
+REPRODUCER = "minimized"
+"""The kind of evidence: it may be trimmed, and the folder of the reduction has it still."""
 
 
 class HumanState(str, Enum):
@@ -174,3 +180,31 @@ class Bug:
     likeness: tuple[Likeness, ...] = ()
     joined: tuple[BugRecord, ...] = ()
     issues: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptReproducer:
+    """What a reduction left, of which kernel and for which target.
+
+    `text` is the file that a reader is shown, `name` its name, `level` what was reduced. `sizes`
+    has a name, the number before and that now; `ablation` each instruction with what happens
+    without it, as found by running. `is_minimal`: nothing can go alone; None where that was not
+    tried out. `command` is the one that reduced it.
+    """
+
+    kernel: str
+    target: str
+    tool: str
+    level: str
+    name: str
+    text: str
+    sizes: tuple[tuple[str, int, int], ...]
+    ablation: tuple[tuple[str, str], ...] = ()
+    not_ablated: int = 0
+    is_minimal: bool | None = None
+    command: str = ""
+
+
+def reproducer_key(signature: str, kernel: str) -> str:
+    """By which the smallest input of a failure is kept: one for each kernel that shows it."""
+    return f"{signature}@{kernel}"

@@ -127,7 +127,7 @@ def test_pages_of_a_store_with_a_hostile_name(triage: Triage, home: Path) -> Non
         "1 unsupported",
     }
     bug = pages["bug-1.html"].words
-    life = "".join(bug[bug.index("ptxas") : bug.index("What is known")].split())
+    life = "".join(bug[bug.index("ptxas") : bug.index("Blame")].split())
     places = [life.index(each) for each in ("12.9.86", "13.0.88", "13.1.80", "13.3.33")]
     assert places == sorted(places)
     assert "lastgood" in life[places[0] : places[1]]

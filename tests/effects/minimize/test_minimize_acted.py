@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from acted_front_end import Stage
 
+from harness.bugs.list import list_bugs, reproducer_of
+from harness.minimize.keeping import keep_reproducer
 from harness.minimize.reduction.progress import MinimizeOptions, ReductionStep, Watch
 from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
 from harness.minimize.run import minimize
@@ -114,3 +117,17 @@ def test_what_cannot_be_asked_is_a_usage_error(crashes: Stage) -> None:
     with pytest.raises(EmptySelectionError):
         reduced(crashes, config="width=7")
     assert Path("taken/notes.txt").read_text() == "mine\n"
+
+
+def test_what_is_left_is_kept_for_the_page_of_its_bug(crashes: Stage) -> None:
+    whole = result(reduced(crashes))
+    [bug] = list_bugs(crashes.store)
+    kept = reproducer_of(crashes.store, bug)
+    assert kept is not None
+    assert (kept.text, kept.name, kept.tool) == (whole.text, "min.ptx", "ptxas 2.0")
+    assert ("instructions", whole.original.instructions, whole.minimized.instructions) in kept.sizes
+    assert kept.ablation == tuple((each.instruction, each.words) for each in whole.ablation)
+    # What is larger does not take its place.
+    longer = replace(whole, text=f"{whole.text}// more\n")
+    keep_reproducer(crashes.store, longer, "triage minimize")
+    assert reproducer_of(crashes.store, bug) == kept

@@ -1,0 +1,157 @@
+"""What the page of a bug shows besides its life: the grid that blame is read from, links. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from harness.packages.versions import toolchain_order, version_order
+from harness.site.overview import SEEN_LETTERS, SEEN_TONES, SEEN_WORDS
+from harness.site.squares import Square, SquareGrid, SquareLine
+from harness.values.bug import Bug, BugFacts, Seen
+from harness.values.kernel import Config
+from harness.values.toolchain import TRITON
+
+__all__ = ["BlameView", "blame_view", "upstream_links"]
+
+_ISSUE = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)")
+_HASH = 8
+_MOST_SQUARES = 3_000
+_MOST_SAID = 3
+
+_Beside: TypeAlias = tuple[BugFacts, str, Seen]
+_Lines: TypeAlias = dict[tuple[str, str], dict[str, _Beside]]
+"""By program (or compiler) and flags, then by assembler."""
+_Compilers: TypeAlias = dict[tuple[str, str], list[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlameView:
+    """Programs by assemblers at one place: what each pair does with a bug, and what that says.
+
+    `place` is the kernel, launch, config and target. `command` tries the pairs that are missing.
+    """
+
+    place: str
+    grid: SquareGrid
+    says: tuple[str, ...]
+    command: str
+
+
+def blame_view(bug: Bug, beside: Sequence[_Beside]) -> BlameView | None:
+    """The grid at the place of a bug's example; None where no cell is there.
+
+    A line is one program, byte for byte, or a compiler that came to none; a column an assembler.
+    """
+    if not beside:
+        return None
+    ordered = sorted(beside, key=lambda each: _order(each[0]))
+    tools = {facts.tool: (facts.assembler, version_order(facts.ptxas)) for facts, _, _ in beside}
+    columns = sorted(tools, key=lambda tool: tools[tool])
+    lines: _Lines = defaultdict(dict)
+    compilers: _Compilers = defaultdict(list)
+    for facts, href, seen in ordered:
+        program = facts.ptx_body_sha256 or ""
+        key = (program or facts.compiler_name, facts.flags)
+        lines[key][facts.tool] = (facts, href, seen)
+        if facts.compiler_name not in compilers[key]:
+            compilers[key].append(facts.compiler_name)
+    most = max(1, _MOST_SQUARES // len(columns))
+    shown = list(lines.items())[:most]
+    gone = len(lines) - len(shown)
+    example = bug.example
+    return BlameView(
+        place=example.place,
+        grid=SquareGrid(
+            title="Programs by assemblers",
+            columns=tuple(columns),
+            lines=tuple(
+                SquareLine(
+                    _label(key, compilers[key]),
+                    tuple(_square(found[tool]) if tool in found else None for tool in columns),
+                )
+                for key, found in shown
+            ),
+            left_out=f"{gone:,} of {len(lines):,} programs; the rows have all." if gone else "",
+            row_title="program",
+        ),
+        says=tuple(_says(lines, compilers)),
+        command=_command(example),
+    )
+
+
+def _order(facts: BugFacts) -> tuple[object, ...]:
+    return toolchain_order(facts.compiler_version, facts.ptxas, facts.ptxas_origin)
+
+
+def _label(key: tuple[str, str], compilers: Sequence[str]) -> str:
+    program, flags = key
+    is_known = program not in compilers
+    more = (f", program {program[:_HASH]}" if is_known else "") + (f", {flags}" if flags else "")
+    return f"{', '.join(compilers)}{more}"
+
+
+def _square(one: _Beside) -> Square:
+    facts, href, seen = one
+    words = f"{facts.compiler_name}, {facts.tool}: {SEEN_WORDS[seen]} ({facts.verdict})"
+    return Square(SEEN_LETTERS[seen], SEEN_TONES[seen], words, href)
+
+
+def _says(lines: _Lines, compilers: _Compilers) -> list[str]:
+    """What the grid proves: one thing is the same on both sides, and the other differs."""
+    same_program, same_tool = [], []
+    for key, found in lines.items():
+        bad = [tool for tool, (_, _, seen) in found.items() if seen is Seen.HERE]
+        good = [tool for tool, (_, _, seen) in found.items() if seen is Seen.CLEAN]
+        if bad and good and key[0] not in compilers[key]:
+            same_program.append(
+                f"Program {key[0][:_HASH]}, the same each time, fails with {_few(bad)} and works "
+                f"with {_few(good)}: the assembler decides."
+            )
+    for tool in dict.fromkeys(tool for found in lines.values() for tool in found):
+        seen_of = {key: found[tool][2] for key, found in lines.items() if tool in found}
+        bad, good = (
+            [name for key, seen in seen_of.items() if seen is wanted for name in compilers[key]]
+            for wanted in (Seen.HERE, Seen.CLEAN)
+        )
+        if bad and good:
+            same_tool.append(
+                f"{tool} fails with what {_few(bad)} generates and works with what {_few(good)} "
+                "generates: the program decides."
+            )
+    said = [*same_program[:_MOST_SAID], *same_tool[:_MOST_SAID]]
+    more = len(same_program) + len(same_tool) - len(said)
+    if more:
+        said.append(f"{more:,} more such pairs are in the grid.")
+    return said or ["No two of these cells differ in one tool alone and in whether they fail."]
+
+
+def _few(names: Sequence[str]) -> str:
+    names = list(dict.fromkeys(names))
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _command(example: BugFacts) -> str:
+    words = ["triage", "blame", "--kernel", example.kernel, "--sm", example.target]
+    words += ["--launch", example.launch, "--config", Config.of(dict(example.config)).label]
+    if example.compiler == TRITON and example.compiler_version:
+        words += ["--triton", example.compiler_version]
+    return shlex.join(words)
+
+
+def upstream_links(bug: Bug) -> list[tuple[str, str]]:
+    """Words and address of each upstream issue; "" for one that is no address."""
+    found = {}
+    if bug.record.url:
+        found[bug.record.url] = bug.record.url
+    for each in bug.issues:
+        match = _ISSUE.fullmatch(each)
+        found[each] = f"https://github.com/{match[1]}/issues/{match[2]}" if match else each
+    return [
+        (words, url if url.startswith(("https://", "http://")) else "")
+        for words, url in found.items()
+    ]

@@ -1,0 +1,85 @@
+"""The grid of a bug's page says what differs between what fails and what works, and no more."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+from nights import row
+
+from harness.site.bug import BlameView, blame_view, upstream_links
+from harness.values.bug import Bug, BugFacts, Seen
+from harness.values.row import Row
+
+
+def facts(made: Row) -> BugFacts:
+    return msgspec.json.decode(msgspec.json.encode(made), type=BugFacts)
+
+
+def bug(example: BugFacts, **values: Any) -> Bug:
+    record = SimpleNamespace(url=values.pop("url", None))
+    return cast("Bug", SimpleNamespace(example=example, record=record, **values))
+
+
+def view(*cells: tuple[str, str, str | None, Seen]) -> BlameView:
+    beside = [
+        (facts(row(triton=triton, ptxas=ptxas, ptx_body_sha256=body)), "cell.html", seen)
+        for triton, ptxas, body, seen in cells
+    ]
+    found = blame_view(bug(beside[0][0]), beside)
+    assert found is not None
+    return found
+
+
+def test_one_program_that_fails_here_and_works_there_is_the_assembler_s_doing() -> None:
+    found = view(
+        ("3.6.0", "13.1.80", "a" * 64, Seen.HERE),
+        ("3.6.0", "13.0.88", "a" * 64, Seen.CLEAN),
+        ("3.7.0", "13.1.80", "a" * 64, Seen.HERE),
+    )
+    assert found.grid.columns == ("ptxas 13.0.88", "ptxas 13.1.80")
+    [line] = found.grid.lines
+    assert line.label == "Triton 3.6.0, Triton 3.7.0, program aaaaaaaa"
+    assert [square and square.letter for square in line.squares] == ["G", "B"]
+    [said] = found.says
+    assert said.endswith("works with ptxas 13.0.88: the assembler decides.")
+    assert "--triton 3.6.0" in found.command
+
+
+def test_two_programs_on_one_assembler_and_what_cannot_be_told() -> None:
+    found = view(
+        ("3.6.0", "13.1.80", "a" * 64, Seen.HERE),
+        ("3.7.0", "13.1.80", "b" * 64, Seen.CLEAN),
+    )
+    [said] = found.says
+    assert said.endswith("the program decides.")
+    found = view(
+        ("3.6.0", "13.1.80", "a" * 64, Seen.HERE),
+        ("3.7.0", "13.3.33", "b" * 64, Seen.CLEAN),
+        ("3.5.0", "13.1.80", None, Seen.UNTOLD),
+    )
+    assert found.says == (
+        "No two of these cells differ in one tool alone and in whether they fail.",
+    )
+    assert found.grid.lines[0].label == "Triton 3.5.0"
+    assert found.grid.lines[0].squares[1] is None
+
+
+def test_a_compiler_that_came_to_no_program_proves_nothing_of_an_assembler() -> None:
+    found = view(
+        ("3.6.0", "13.1.80", None, Seen.HERE),
+        ("3.6.0", "13.3.33", None, Seen.CLEAN),
+    )
+    assert found.says[0].startswith("No two")
+
+
+def test_issues_are_links_and_what_is_no_address_is_words() -> None:
+    example = facts(row())
+    found = upstream_links(bug(example, url="javascript:x", issues=("a/b#12", "see there")))
+    assert found == [
+        ("javascript:x", ""),
+        ("a/b#12", "https://github.com/a/b/issues/12"),
+        ("see there", ""),
+    ]
+    assert blame_view(bug(example), []) is None
