@@ -4,8 +4,8 @@
     python benchmarks/night.py night-*.json > docs/night.md
 
 A shard that was stopped (`--max-time`) and went on has a file for each time. All are of one store
-(`TRIAGE_HOME`), in the order in which they ran there. Verdicts are read from it, the last of each
-cell, and held to what the matrix expects.
+(`TRIAGE_HOME`), in the order in which they ran there. Verdicts are read from its last run, and held
+to what the matrix expects.
 """
 
 from __future__ import annotations
@@ -29,15 +29,25 @@ from harness.values.change import Facts
 from harness.values.verdict import VerdictKind
 
 Row = dict[str, Any]
+LONG = 120
+"""Seconds from which on minutes are said."""
+
+INTRODUCTION = """\
+# A night of the shipped matrix
+
+`triage matrix run --shard I/4 --night NAME` over [matrix.yaml](../matrix.yaml), without a GPU.
+`python benchmarks/night.py` makes this page from what the shards print and from their store.
+Everything here is *compiled*; nothing was executed.
+"""
 
 
 def rows() -> list[Row]:
-    """The last row of every cell of the store."""
-    words = ["export", "--all", "--format", "jsonl"]
+    """The rows of the last run in the store."""
+    words = ["export", "--format", "jsonl"]
     done = subprocess.run(
         [sys.executable, "-m", "harness", *words], check=True, stdout=subprocess.PIPE
     )
-    return list({row["cell"]: row for row in map(json.loads, done.stdout.splitlines())}.values())
+    return list(map(json.loads, done.stdout.splitlines()))
 
 
 def unexpected(found: Sequence[Row]) -> Iterator[Row]:
@@ -63,15 +73,19 @@ def effort(documents: Sequence[Row]) -> Iterator[str]:
     cores = os.cpu_count() or 1
     yield "| part | cells worked on | wall | cells a second | CPU of compilers | left |"
     yield "|---|---|---|---|---|---|"
-    before = 0
+    run, before = None, 0
     for number, document in enumerate(documents, start=1):
         # A document counts all cells of the night that its store has.
         total = sum(document["cells"].values())
-        worked, before = total - before - document["carried"], total
+        if document["run"] != run:
+            run, before = document["run"], 0
+        carried = document["carried"]
+        worked, before = total - before - carried, total
         wall, cpu = document["wall_seconds"], document["cpu_seconds"]
         left = document["left"]
+        took = f"{wall / 60:.0f} min" if wall >= LONG else f"{wall:.1f} s"
         yield (
-            f"| {number} | {worked:,} | {wall / 60:.0f} min | {worked / wall:.1f} |"
+            f"| {number} | {worked:,} ({carried:,} needed no work) | {took} | {worked / wall:.1f} |"
             f" {cpu:,.0f} s, {cpu / wall / cores:.0%} of {cores} cores |"
             f" {left['cells']:,} cells, {left['captures']:,} captures |"
         )
@@ -133,8 +147,9 @@ def unsound(found: Sequence[Row]) -> Iterator[str]:
             yield f"| {kernel} | {target} | {ok} | {total} | {others} |"
 
 
-def page(documents: Sequence[Row], found: Sequence[Row]) -> Iterator[str]:
+def page(documents: Sequence[Row], found: Sequence[Row], note: str) -> Iterator[str]:
     """Lines of Markdown."""
+    yield from (INTRODUCTION, *filter(None, [note]), "")
     yield from effort(documents)
     yield ""
     verdicts = Counter(row["verdict"] for row in found)
@@ -163,9 +178,10 @@ def main() -> None:
     """Print the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("documents", nargs="*", type=Path)
+    parser.add_argument("--note", default="", help="What else is to be known of the machine.")
     options = parser.parse_args()
     documents = [json.loads(path.read_text()) for path in options.documents]
-    print("\n".join(page(documents, rows())))
+    print("\n".join(page(documents, rows(), options.note)))
 
 
 if __name__ == "__main__":
