@@ -40,12 +40,13 @@ class CountedLive:
 
 
 async def count_live(
-    bench: Workbench, record: ResultRecord, nvdisasms: Sequence[Tool]
+    bench: Workbench, record: ResultRecord, nvdisasms: Sequence[Tool], *, is_new: bool = True
 ) -> CountedLive | None:
     """Count the live registers of a stored cell with the first nvdisasm that can.
 
     None of them can for all: from 13 on they refuse what ptxas 12 and older make below sm_100, and
-    12.8 refuses a kernel with all 255 registers. None where the store has no cubin.
+    12.8 refuses a kernel with all 255 registers. None where the store has no cubin. Without
+    `is_new` nothing is counted that is not stored.
 
     Raises:
         InfrastructureError: nvdisasm cannot be started.
@@ -62,6 +63,9 @@ async def count_live(
         kept = bench.find("live", key, CountedLive)
         if kept:
             return kept.value
+        if not is_new:
+            counts = f"triage show {record.short} --stage live"
+            return CountedLive(problem=f"{_NOT_COUNTED} yet; `{counts}` does it")
         try:
             data = bench.store.artifacts.get(cubin)
         except UnusableArtifactError:

@@ -31,6 +31,7 @@ from harness.site.kernel import kernel_view
 from harness.site.live import Live
 from harness.site.names import bug_page, cell_page, kernel_page, rows_page, tone_of
 from harness.site.overview import Overview, life_lines
+from harness.site.pane_html import pane_html
 from harness.site.panes import PANES, anchors_of, panes_of
 from harness.site.squares import MOST_SQUARES, letters_of, matrix_grid, toolchain_of_cell
 from harness.store.files.artifacts import UnusableArtifactError
@@ -45,6 +46,7 @@ from harness.values.kernel import Config
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.target import Target
+from harness.values.toolchain import Tool
 
 __all__ = ["MARKER", "SiteReport", "write_site"]
 
@@ -52,6 +54,9 @@ MARKER = ".triage-site"
 """The file that says that a folder is ours, to be replaced by the next site."""
 
 _MOST_GROUPS = 300
+_MOST_COUNTED = 30
+"""Pages whose live registers are counted where none are stored; nvdisasm takes a second each."""
+
 _SECONDS = 60.0
 """For one nvdisasm that counts live registers."""
 
@@ -112,6 +117,8 @@ class _Writer:
     addresses: Addresses = field(default_factory=Addresses)
     bugs: Sequence[Bug] = ()
     words: dict[str, str] = field(default_factory=dict)
+    disassemblers: dict[str | None, list[Tool]] = field(default_factory=dict)
+    counted: int = 0
 
     async def write(self) -> SiteReport:
         self.bugs = list_bugs(self.store)
@@ -163,7 +170,7 @@ class _Writer:
             if chosen.takes(facts):
                 self.addresses.pages.add(facts.cell)
                 with_page.append((record, bug))
-        counted = await asyncio.gather(*(self._live(record) for record, _ in with_page))
+        counted = await asyncio.gather(*(self._live(record, chosen) for record, _ in with_page))
         for (record, bug), live in zip(with_page, counted, strict=True):
             self._write_cell(record, bug, live)
         for target, found in by_target.items():
@@ -210,10 +217,18 @@ class _Writer:
     def _own_page(self, facts: BugFacts) -> str:
         return cell_page(facts.cell) if facts.cell in self.addresses.pages else ""
 
-    async def _live(self, record: ResultRecord) -> Live | None:
-        """The live registers of a cell, with what its threads have; None without a cubin."""
+    async def _live(self, record: ResultRecord, chosen: CellPages) -> Live | None:
+        """The live registers of a cell, with what its threads have; None without a cubin.
+
+        They are counted for the first pages, and for those of bugs and of changes.
+        """
         row = _decode_row(record.row)
-        found = await count_live(self.bench, record, every_nvdisasm(row.triton))
+        self.counted += 1
+        if row.triton not in self.disassemblers:
+            self.disassemblers[row.triton] = every_nvdisasm(row.triton)
+        is_new = self.counted <= _MOST_COUNTED or record.cell in chosen.wanted
+        tools = self.disassemblers[row.triton]
+        found = await count_live(self.bench, record, tools, is_new=is_new)
         if found is None:
             return None
         limits = limits_of(Target.parse(row.target).capability)
@@ -237,6 +252,7 @@ class _Writer:
         found = {stage: read(stage) for stage in (*PANES, "cubin")}
         panes = panes_of({stage: data for stage, data in found.items() if data}, live)
         script, script_hash = _script("cell")
+        anchors = anchors_of(panes)
         self._page(
             cell_page(row.cell),
             "cell",
@@ -250,7 +266,7 @@ class _Writer:
             fields=row_fields(row),
             panes=panes,
             linked=any(pane.is_linked for pane in panes),
-            anchors=anchors_of(panes),
+            lines={pane.name: pane_html(pane, anchors) for pane in panes},
             live=live,
             spills=sum(each.spills for each in panes),
             script=script,

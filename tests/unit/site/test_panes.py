@@ -12,7 +12,8 @@ from harness.site.origins import (
     sass_addresses,
     sass_origins,
 )
-from harness.site.panes import panes_of
+from harness.site.pane_html import pane_html
+from harness.site.panes import Pane, PaneLine, panes_of
 
 PTX = """\
 .visible .entry k(
@@ -127,3 +128,20 @@ def test_what_is_no_cubin_has_no_lines() -> None:
         assert all(table.line(-1) is None for table in line_tables(data).values())
         for cut in range(0, len(data), max(1, len(data) // 40)):
             line_tables(data[:cut])
+
+
+def test_what_the_store_holds_is_text_of_a_page() -> None:
+    hostile = "</pre><script>alert(1)</script>"
+    source = Pane(
+        name="python",
+        title="Source",
+        lines=(PaneLine(hostile, 1, margin='2"'), PaneLine("x < y", 2)),
+    )
+    assert pane_html(source, {1: 'sass-1"'}) == (
+        '<i>2&quot;</i><a data-l="1" href="#sass-1&quot;">'
+        "&lt;/pre&gt;&lt;script&gt;alert(1)&lt;/script&gt;</a>\n<i></i>x &lt; y\n"
+    )
+    stage = Pane(
+        name="sass", title="SASS", lines=(PaneLine("STL <", 7, is_spill=True, is_first=True),)
+    )
+    assert pane_html(stage, {}) == '<span data-l="7" id="sass-7"><mark>STL &lt;</mark></span>\n'
