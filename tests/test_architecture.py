@@ -169,6 +169,7 @@ TOUCHES = {
     "gpu": {"inspecting", "packing", "places"},
     "runs/child": {"serving", "worker"},
     "runs": {"emulating", "raw_ptx", "recording", "referring"},
+    "ranking": {"keeping"},
     "nights": {"at_worker", "common_evidence", "run", "steering", "tools_elsewhere", "watch"},
     "site": {"run"},
     "survey": {"pruning", "reaching", "run"},

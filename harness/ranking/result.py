@@ -10,7 +10,7 @@ from harness.ranking.quality import Quality, quality_of
 from harness.values.row import Row
 from harness.values.timing import TimeMs
 
-__all__ = ["RankReport", "RankedConfig", "RankedLaunch"]
+__all__ = ["KeptConfig", "KeptRank", "RankReport", "RankedConfig", "RankedLaunch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,3 +58,35 @@ class RankReport:
     launches: Sequence[RankedLaunch]
     device: str | None = None
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptConfig:
+    """One config of an order that is kept: its expected cost, and its measured milliseconds."""
+
+    label: str
+    verdict: str
+    cost: float | None
+    time: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRank:
+    """An order as it is kept, the config that is expected to be fastest first.
+
+    `spearman`, `first` and `top_three` are of its quality (`harness.ranking.quality`), None where
+    too little was measured. `device` measured.
+    """
+
+    toolchains: tuple[str, ...]
+    device: str | None
+    doubt: str
+    configs: tuple[KeptConfig, ...]
+    spearman: float | None = None
+    first: float | None = None
+    top_three: float | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether any config has a time."""
+        return any(each.time is not None for each in self.configs)

@@ -17,6 +17,7 @@ from harness.processes.hub import Hub
 from harness.ptxas.loops import loops_of
 from harness.ptxas.sass import code_sections
 from harness.ranking.features import Features, features_of
+from harness.ranking.keeping import keep_ranks
 from harness.ranking.order import order_of
 from harness.ranking.result import RankedConfig, RankedLaunch, RankReport
 from harness.store.store import Store
@@ -78,9 +79,11 @@ async def rank(
     store.finish_run(run)
     launches = [_ranked(group, timed) for group in groups]
     devices = {each.device for each in timed.values()}
-    return RankReport(
+    report = RankReport(
         launches=launches, device=", ".join(sorted(devices)) or None, notes=tuple(notes)
     )
+    keep_ranks(store, report)
+    return report
 
 
 async def _compiled(

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import median_low
 
+from harness.ranking.result import KeptRank
 from harness.site.squares import ToolchainKey, toolchain_of_cell, toolchains_in_order
 from harness.values.bug import BugFacts
 from harness.values.limits import Limits
 from harness.values.verdict import VerdictKind
 
-__all__ = ["Chart", "ChartPoint", "charts_of"]
+__all__ = ["Chart", "ChartPoint", "RankChart", "RankPoint", "charts_of", "rank_chart"]
 
 _WIDTH, _HEIGHT = 640.0, 140.0
 _LEFT, _TOP = 8.0, 8.0
@@ -73,6 +74,12 @@ def charts_of(cells: Sequence[BugFacts], limits: Limits | None) -> list[Chart]:
             "bytes",
             lambda each: each.shared,
             limits.max_shared_per_block if limits else None,
+        ),
+        (
+            "tensor memory",
+            "columns",
+            lambda each: each.tmem_size,
+            limits.tensor_memory_columns or None if limits else None,
         ),
         ("occupancy", "%", _percent, 100),
     )
@@ -151,3 +158,56 @@ def _chart(
         limit=limit,
         limit_y=y(limit) if limit is not None and is_near else None,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPoint:
+    """One config: its predicted rank from 1, and its measured milliseconds where it was timed.
+
+    `expected` is its expected cost over the least; `x` and `y` are in units of the drawing.
+    """
+
+    rank: int
+    label: str
+    verdict: str
+    expected: float | None
+    time: float | None
+    x: float
+    y: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankChart:
+    """Predicted ranks against measured times; `best` is the least of these, None without any."""
+
+    kept: KeptRank
+    points: tuple[RankPoint, ...]
+    best: float | None
+    most: float | None
+    width: float = _WIDTH
+    height: float = _HEIGHT
+
+
+def rank_chart(kept: KeptRank) -> RankChart:
+    """The chart of an order that is kept."""
+    times = [each.time for each in kept.configs if each.time is not None]
+    most = max(times, default=None)
+    least_cost = min((each.cost for each in kept.configs if each.cost is not None), default=None)
+    step = (_WIDTH - 2 * _LEFT) / max(1, len(kept.configs) - 1)
+    points = []
+    for index, each in enumerate(kept.configs):
+        y = None
+        if each.time is not None and most:
+            y = round(_TOP + (1 - each.time / most) * (_HEIGHT - 2 * _TOP), 1)
+        points.append(
+            RankPoint(
+                rank=index + 1,
+                label=each.label,
+                verdict=each.verdict,
+                expected=each.cost / least_cost if each.cost is not None and least_cost else None,
+                time=each.time,
+                x=round(_LEFT + index * step, 1),
+                y=y,
+            )
+        )
+    return RankChart(kept=kept, points=tuple(points), best=min(times, default=None), most=most)

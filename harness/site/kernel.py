@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from harness.site.charts import Chart, charts_of
+from harness.ranking.result import KeptRank
+from harness.site.charts import Chart, RankChart, charts_of, rank_chart
 from harness.site.squares import MOST_SQUARES, Square, SquareGrid, config_grid, letters_of
 from harness.values.bug import BugFacts
 from harness.values.limits import limits_of
@@ -21,13 +23,13 @@ _CAPABILITY = re.compile(r"sm_(\d+)[a-z]?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelView:
-    """A kernel on a target: for each launch its grid and its charts."""
+    """A kernel on a target: for each launch its grid, its charts, and its order if one is kept."""
 
     kernel: str
     target: str
     cells: int
     letters: tuple[Square, ...]
-    launches: tuple[tuple[SquareGrid, tuple[Chart, ...]], ...]
+    launches: tuple[tuple[SquareGrid, tuple[Chart, ...], RankChart | None], ...]
     command: str
     left_out: str = ""
 
@@ -37,9 +39,13 @@ def kernel_view(
     target: str,
     cells: Sequence[BugFacts],
     href_of: Callable[[str], str],
+    ranks: Mapping[str, KeptRank] = MappingProxyType({}),
     most: int = MOST_SQUARES,
 ) -> KernelView:
-    """All launches of one kernel on one target; they share what one page may hold."""
+    """All launches of one kernel on one target; they share what one page may hold.
+
+    `ranks` are the orders of configs that are kept, by launch.
+    """
     by_launch: dict[str, list[BugFacts]] = defaultdict(list)
     for facts in cells:
         by_launch[facts.launch].append(facts)
@@ -56,6 +62,7 @@ def kernel_view(
             (
                 config_grid(launch, found, href_of, most // len(shown)),
                 tuple(charts_of(found, limits)),
+                rank_chart(ranks[launch]) if launch in ranks else None,
             )
             for launch, found in shown
         ),

@@ -25,6 +25,7 @@ from harness.changes.words import changes_said
 from harness.files.output_folders import write_output_folder
 from harness.judging.answers import is_failure
 from harness.processes.hub import Hub
+from harness.ranking.keeping import ranks_of
 from harness.site.bug import blame_view, upstream_links
 from harness.site.cells import ROWS, Addresses, CellPages, RowLine, resource_words, row_fields
 from harness.site.kernel import kernel_view
@@ -196,7 +197,9 @@ class _Writer:
         self.overview.add(kernel, target, found, self.addresses.of)
         files = [rows_page(kernel, target, number + 1) for number in range(-(-len(cells) // ROWS))]
         others = [(each, kernel_page(kernel, each)) for each in targets if each != target]
-        view = kernel_view(kernel, target, cells, self.addresses.of)
+        launches = list(dict.fromkeys(facts.launch for facts in cells))
+        ranks = ranks_of(self.store, kernel, target, launches)
+        view = kernel_view(kernel, target, cells, self.addresses.of, ranks)
         values = {name: getattr(view, name) for name in view.__slots__}
         self._page(kernel_page(kernel, target), "kernel", others=others, rows=files, **values)
         for index, file in enumerate(files):

@@ -193,7 +193,8 @@ def installed_nvdisasm() -> Tool | None:
 def every_nvdisasm(triton: str | None) -> list[Tool]:
     """All that are installed, none twice: the newest by itself, then those inside Tritons.
 
-    Of these, that of the version `triton` comes first, then the oldest. Nothing is fetched.
+    Of these, that of the version `triton` comes first, then the oldest; that of the Triton beside
+    triage is the last. Nothing is fetched.
 
     Raises:
         StorageError: the cache cannot be read.
@@ -209,6 +210,9 @@ def every_nvdisasm(triton: str | None) -> list[Tool]:
             tools.setdefault(
                 size, Tool(name=name, version=f"{each.version} {size}", path=tool.path)
             )
+    beside = bundled_nvdisasm(None)
+    if beside:
+        tools.setdefault(beside.path.stat().st_size, beside)
     return list(tools.values())
 
 

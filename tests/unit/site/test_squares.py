@@ -7,8 +7,9 @@ from collections import Counter
 import msgspec
 from nights import row
 
+from harness.ranking.result import KeptConfig, KeptRank
 from harness.site.cells import CellPages
-from harness.site.charts import charts_of
+from harness.site.charts import charts_of, rank_chart
 from harness.site.names import LETTERS, cell_page, kernel_page
 from harness.site.squares import ToolchainKey, config_grid, matrix_grid
 from harness.values.bug import BugFacts
@@ -91,3 +92,29 @@ def test_pages_go_to_each_failure_before_more_of_the_same() -> None:
     assert chosen.takes(facts(row(warps=16)))
     assert not chosen.takes(facts(row("ptxas_error", "s3")))
     assert (chosen.pages, chosen.passed_over) == (5, 6)
+
+
+def test_tensor_memory_has_a_chart_with_its_limit_where_a_target_has_any() -> None:
+    cells = [facts(row(ptxas=each, tmem_size=512)) for each in ("12.9", "13.1")]
+    found = {chart.title: chart for chart in charts_of(cells, limits_of(100))}
+    assert (found["tensor memory"].most, found["tensor memory"].limit) == (512, 512)
+    without = charts_of([facts(row(tmem_size=0))], limits_of(90))
+    assert "tensor memory" not in {chart.title for chart in without}
+
+
+def test_an_order_stands_beside_its_times_and_one_without_times_says_so() -> None:
+    configs = (
+        KeptConfig(label="a", verdict="ok", cost=2.0, time=3.0),
+        KeptConfig(label="b", verdict="sick", cost=4.0, time=None),
+        KeptConfig(label="c", verdict="ok", cost=None, time=1.5),
+    )
+    chart = rank_chart(KeptRank(toolchains=("x",), device="y", doubt="", configs=configs))
+    first, untimed, last = chart.points
+    assert (first.expected, untimed.expected, last.expected) == (1.0, 2.0, None)
+    assert (chart.best, chart.most, untimed.y) == (1.5, 3.0, None)
+    assert first.y is not None
+    assert last.y is not None
+    assert first.y < last.y
+    assert first.x < untimed.x < last.x
+    none = rank_chart(KeptRank(toolchains=(), device=None, doubt="", configs=configs[1:2]))
+    assert (none.best, none.most) == (None, None)
