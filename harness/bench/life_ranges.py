@@ -64,8 +64,7 @@ async def count_live(
         if kept:
             return kept.value
         if not is_new:
-            counts = f"triage show {record.short} --stage live"
-            return CountedLive(problem=f"{_NOT_COUNTED} yet; `{counts}` does it")
+            return CountedLive(problem=f"{_NOT_COUNTED} yet")
         try:
             data = bench.store.artifacts.get(cubin)
         except UnusableArtifactError:

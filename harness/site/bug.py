@@ -14,6 +14,7 @@ from harness.site.overview import SEEN_LETTERS, SEEN_TONES, SEEN_WORDS
 from harness.site.squares import Square, SquareGrid, SquareLine
 from harness.values.bug import Bug, BugFacts, Seen
 from harness.values.kernel import Config
+from harness.values.launch_label import LaunchLabel
 from harness.values.toolchain import TRITON
 
 __all__ = ["BlameView", "blame_view", "upstream_links"]
@@ -110,7 +111,7 @@ def _says(lines: _Lines, compilers: _Compilers) -> list[str]:
         if bad and good and key[0] not in compilers[key]:
             same_program.append(
                 f"Program {key[0][:_HASH]}, the same each time, fails with {_few(bad)} and works "
-                f"with {_few(good)}: the assembler decides."
+                f"with {_few(good)}: it depends on the assembler."
             )
     for tool in dict.fromkeys(tool for found in lines.values() for tool in found):
         seen_of = {key: found[tool][2] for key, found in lines.items() if tool in found}
@@ -121,7 +122,7 @@ def _says(lines: _Lines, compilers: _Compilers) -> list[str]:
         if bad and good:
             same_tool.append(
                 f"{tool} fails with what {_few(bad)} generates and works with what {_few(good)} "
-                "generates: the program decides."
+                "generates: it depends on the program."
             )
     said = [*same_program[:_MOST_SAID], *same_tool[:_MOST_SAID]]
     more = len(same_program) + len(same_tool) - len(said)
@@ -137,7 +138,11 @@ def _few(names: Sequence[str]) -> str:
 
 def _command(example: BugFacts) -> str:
     words = ["triage", "blame", "--kernel", example.kernel, "--sm", example.target]
-    words += ["--launch", example.launch, "--config", Config.of(dict(example.config)).label]
+    launch = LaunchLabel.parse(example.launch)
+    words += ["--launch", launch.name]
+    for each in launch.overrides:
+        words += ["--set", each]
+    words += ["--config", Config.of(dict(example.config)).label]
     if example.compiler == TRITON and example.compiler_version:
         words += ["--triton", example.compiler_version]
     return shlex.join(words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -119,7 +119,7 @@ class _Writer:
     bugs: Sequence[Bug] = ()
     words: dict[str, str] = field(default_factory=dict)
     disassemblers: dict[str | None, list[Tool]] = field(default_factory=dict)
-    counted: int = 0
+    counted: Counter[bool] = field(default_factory=Counter)
 
     async def write(self) -> SiteReport:
         self.bugs = list_bugs(self.store)
@@ -223,13 +223,14 @@ class _Writer:
     async def _live(self, record: ResultRecord, chosen: CellPages) -> Live | None:
         """The live registers of a cell, with what its threads have; None without a cubin.
 
-        They are counted for the first pages, and for those of bugs and of changes.
+        They are counted for the first pages, for as many of what spills, and for bugs and changes.
         """
         row = _decode_row(record.row)
-        self.counted += 1
+        spills = bool(row.spill_stores or row.spill_loads)
+        self.counted[spills] += row.cubin_sha256 is not None
         if row.triton not in self.disassemblers:
             self.disassemblers[row.triton] = every_nvdisasm(row.triton)
-        is_new = self.counted <= _MOST_COUNTED or record.cell in chosen.wanted
+        is_new = self.counted[spills] <= _MOST_COUNTED or record.cell in chosen.wanted
         tools = self.disassemblers[row.triton]
         found = await count_live(self.bench, record, tools, is_new=is_new)
         if found is None:

@@ -43,8 +43,12 @@ def test_one_program_that_fails_here_and_works_there_is_the_assembler_s_doing() 
     assert line.label == "Triton 3.6.0, Triton 3.7.0, program aaaaaaaa"
     assert [square and square.letter for square in line.squares] == ["G", "B"]
     [said] = found.says
-    assert said.endswith("works with ptxas 13.0.88: the assembler decides.")
+    assert said.endswith("works with ptxas 13.0.88: it depends on the assembler.")
     assert "--triton 3.6.0" in found.command
+    example = facts(row(launch="default:chunk_size=32", ptx_body_sha256="a" * 64))
+    more = blame_view(bug(example), [(example, "", Seen.HERE)])
+    assert more is not None
+    assert "--launch default --set chunk_size=32 --config" in more.command
 
 
 def test_two_programs_on_one_assembler_and_what_cannot_be_told() -> None:
@@ -53,7 +57,7 @@ def test_two_programs_on_one_assembler_and_what_cannot_be_told() -> None:
         ("3.7.0", "13.1.80", "b" * 64, Seen.CLEAN),
     )
     [said] = found.says
-    assert said.endswith("the program decides.")
+    assert said.endswith("it depends on the program.")
     found = view(
         ("3.6.0", "13.1.80", "a" * 64, Seen.HERE),
         ("3.7.0", "13.3.33", "b" * 64, Seen.CLEAN),
