@@ -9,6 +9,7 @@ second call takes only the pictures. Needs Chromium and its driver, as `make sit
 from __future__ import annotations
 
 import argparse
+import base64
 import lzma
 import os
 import shutil
@@ -51,34 +52,36 @@ for _version in ("13.0.88", "13.1.115", "13.2.78", "13.3.33", "13.5.37"):
 AT_PEAK = """
 const line = document.querySelector("#pane-sass i.peak").nextElementSibling;
 if (line) line.click();
+const peak = document.querySelector("#pane-sass i.peak"), pane = peak.closest("pre");
+pane.scrollTop += peak.getBoundingClientRect().top - pane.getBoundingClientRect().top - 200;
 document.querySelector(".curve").parentElement.querySelector("h3").scrollIntoView();
 """
-CHARTS = 'document.querySelector(".charts").scrollIntoView(); scrollBy(0, -60)'
-BLAME = (
-    '[...document.querySelectorAll("h2")].find((e) => e.textContent === "Blame").scrollIntoView()'
-)
+TO = """[...document.querySelectorAll("h2, h3")]
+.find((each) => each.textContent === "{}").scrollIntoView()"""
+_ABLATION = "What each instruction is for"
+_CURVE = 'class="curve"'
 SHOTS = (
     ("tonight", "index.html", "", 1400, 900, "light", ""),
     ("matrix", "matrix.html", "", 1400, 900, "light", ""),
-    ("kernel", "kernel-register-collapse*", "", 1400, 1300, "light", ""),
-    ("ranks", "kernel-chunk*", "Spearman", 1400, 1000, "light", ""),
+    ("kernel", "kernel-register_collapse*", "Measured", 1400, 1100, "light", ""),
+    (
+        "ranks",
+        "kernel-chunk*",
+        "Spearman",
+        1400,
+        700,
+        "light",
+        TO.format("Predicted rank against measured time"),
+    ),
     ("rows", "rows-*", "", 1400, 700, "light", ""),
     ("bugs", "bugs.html", "", 1400, 900, "light", ""),
     ("bug", "bug-*", "C7907", 1400, 1300, "light", ""),
-    ("reproducer", "bug-*", "What each instruction is for", 1400, 1300, "light", BLAME),
+    ("reproducer", "bug-*", _ABLATION, 1400, 1000, "light", TO.format(_ABLATION)),
     ("toolchains", "toolchains.html", "", 1400, 900, "light", ""),
     ("search", "search.html", "", 1400, 900, "light", ""),
-    ("cell", "cell-*", "STL, 1", 1400, 1000, "light", AT_PEAK),
-    (
-        "cell-dark",
-        "cell-*",
-        "all that a thread of such a block can have",
-        1400,
-        1000,
-        "dark",
-        AT_PEAK,
-    ),
-    ("phone", "cell-*", "all that a thread of such a block can have", 390, 900, "dark", AT_PEAK),
+    ("cell", "cell-register_collapse-default-num_warps-8*", _CURVE, 1400, 1000, "light", AT_PEAK),
+    ("cell-dark", "cell-verdict_trap_stub*", _CURVE, 1400, 1000, "dark", AT_PEAK),
+    ("phone", "cell-register_collapse-default-num_warps-1*", _CURVE, 390, 900, "light", AT_PEAK),
 )
 """Name, page, words on it, width, height, scheme, and what is done before the picture is taken."""
 
@@ -145,7 +148,8 @@ def take(site: Path, pictures: Path) -> None:
             browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
             browser.get(page.as_uri())
             browser.execute_script(script)
-            browser.save_screenshot(str(pictures / f"site-{name}.png"))
+            shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
+            (pictures / f"site-{name}.png").write_bytes(base64.b64decode(shot["data"]))
     finally:
         browser.quit()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -22,7 +22,7 @@ __all__ = ["BlameView", "blame_view", "upstream_links"]
 _ISSUE = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)")
 _HASH = 8
 _MOST_SQUARES = 3_000
-_MOST_SAID = 3
+_MOST_SAID = 6
 
 _Beside: TypeAlias = tuple[BugFacts, str, Seen]
 _Lines: TypeAlias = dict[tuple[str, str], dict[str, _Beside]]
@@ -43,8 +43,8 @@ class BlameView:
     command: str
 
 
-def blame_view(bug: Bug, beside: Sequence[_Beside]) -> BlameView | None:
-    """The grid at the place of a bug's example; None where no cell is there.
+def blame_view(beside: Sequence[_Beside]) -> BlameView | None:
+    """The grid of the cells at one place; None where there is none.
 
     A line is one program, byte for byte, or a compiler that came to none; a column an assembler.
     """
@@ -64,7 +64,7 @@ def blame_view(bug: Bug, beside: Sequence[_Beside]) -> BlameView | None:
     most = max(1, _MOST_SQUARES // len(columns))
     shown = list(lines.items())[:most]
     gone = len(lines) - len(shown)
-    example = bug.example
+    example = next((facts for facts, _, seen in ordered if seen is Seen.HERE), ordered[0][0])
     return BlameView(
         place=example.place,
         grid=SquareGrid(
@@ -103,32 +103,48 @@ def _square(one: _Beside) -> Square:
 
 
 def _says(lines: _Lines, compilers: _Compilers) -> list[str]:
-    """What the grid proves: one thing is the same on both sides, and the other differs."""
-    same_program, same_tool = [], []
-    for key, found in lines.items():
-        bad = [tool for tool, (_, _, seen) in found.items() if seen is Seen.HERE]
-        good = [tool for tool, (_, _, seen) in found.items() if seen is Seen.CLEAN]
-        if bad and good and key[0] not in compilers[key]:
-            same_program.append(
-                f"Program {key[0][:_HASH]}, the same each time, fails with {_few(bad)} and works "
-                f"with {_few(good)}: it depends on the assembler."
+    """What the grid proves: two of program, assembler and options are the same, one differs."""
+    said: list[str] = []
+    of_tool: dict[tuple[str, str], dict[str, _Beside]] = defaultdict(dict)
+    of_options: dict[tuple[str, str], dict[str, _Beside]] = defaultdict(dict)
+    for (program, flags), found in lines.items():
+        is_program = program not in compilers[program, flags]
+        options = f" {flags}" if flags else ""
+        if is_program and (pair := _both(found)):
+            said.append(
+                f"Program {program[:_HASH]}{options}, the same each time, fails with {pair[0]} "
+                f"and works with {pair[1]}: it depends on the assembler."
             )
-    for tool in dict.fromkeys(tool for found in lines.values() for tool in found):
-        seen_of = {key: found[tool][2] for key, found in lines.items() if tool in found}
-        bad, good = (
-            [name for key, seen in seen_of.items() if seen is wanted for name in compilers[key]]
-            for wanted in (Seen.HERE, Seen.CLEAN)
-        )
-        if bad and good:
-            same_tool.append(
-                f"{tool} fails with what {_few(bad)} generates and works with what {_few(good)} "
-                "generates: it depends on the program."
+        for tool, one in found.items():
+            of_tool[tool, flags][", ".join(compilers[program, flags])] = one
+            if is_program:
+                of_options[tool, program][flags or "none"] = one
+    for (tool, flags), found in of_tool.items():
+        options = f" {flags}" if flags else ""
+        if pair := _both(found):
+            said.append(
+                f"{tool}{options} fails with what {pair[0]} generates and works with what "
+                f"{pair[1]} generates: it depends on the program."
             )
-    said = [*same_program[:_MOST_SAID], *same_tool[:_MOST_SAID]]
-    more = len(same_program) + len(same_tool) - len(said)
-    if more:
-        said.append(f"{more:,} more such pairs are in the grid.")
-    return said or ["No two of these cells differ in one tool alone and in whether they fail."]
+    for (tool, program), found in of_options.items():
+        if pair := _both(found):
+            said.append(
+                f"Program {program[:_HASH]} on {tool} fails with the options {pair[0]} and works "
+                f"with {pair[1]}: it depends on the options."
+            )
+    more = len(said) - _MOST_SAID
+    if more > 0:
+        said = [*said[:_MOST_SAID], f"{more:,} more such comparisons are in the grid."]
+    return said or ["No two of these cells differ in one thing alone and in whether they fail."]
+
+
+def _both(found: Mapping[str, _Beside]) -> tuple[str, str] | None:
+    """What fails and what works, in words; None unless there are both."""
+    bad, good = (
+        _few([name for name, (_, _, seen) in found.items() if seen is wanted])
+        for wanted in (Seen.HERE, Seen.CLEAN)
+    )
+    return (bad, good) if bad and good else None
 
 
 def _few(names: Sequence[str]) -> str:

@@ -57,7 +57,8 @@ class BugCells:
     """The cells whose last result has a bug: how many, the first of them, and the life line.
 
     `seen` counts, for each tool and version, what the cells at the places of the bug say. `beside`
-    are all cells at the place of its example, with where each is shown and what it says.
+    are all cells at one place that has it, that of which most are known, with where each is shown
+    and what it says.
     """
 
     count: int = 0
@@ -103,12 +104,8 @@ class ToolchainView:
 
 @dataclass(slots=True)
 class Overview:
-    """Counts over all cells; memory grows with kernels, toolchains and bugs, not with cells.
+    """Counts over all cells; memory grows with kernels, toolchains and bugs, not with cells."""
 
-    `examples` are the places of the examples of bugs, with their numbers.
-    """
-
-    examples: Mapping[str, Sequence[int]] = field(default_factory=dict)
     matrix: dict[str, dict[str, dict[ToolchainKey, Counter[str]]]] = field(default_factory=dict)
     verdicts: Counter[str] = field(default_factory=Counter)
     by_toolchain: dict[ToolchainKey, Counter[str]] = field(
@@ -141,11 +138,7 @@ class Overview:
                     held.shown.append((facts, href_of(facts.cell)))
             if is_failure(facts.verdict):
                 self._list(facts, href_of(facts.cell))
-        self._follow(cells)
-        for facts, bug in cells:
-            for number in self.examples.get(facts.place, ()):
-                seen = Seen.HERE if bug == number else _seen(facts)
-                self.bugs[number].beside.append((facts, href_of(facts.cell), seen))
+        self._follow(cells, href_of)
 
     def _list(self, facts: BugFacts, href: str) -> None:
         if len(self.entries) >= _MOST_ENTRIES:
@@ -155,20 +148,27 @@ class Overview:
         words = f"{facts.short} {facts.verdict} {facts.code or ''} {facts.cell} {toolchain}"
         self.entries.append(SearchEntry("cell", words, href))
 
-    def _follow(self, cells: Sequence[tuple[BugFacts, int | None]]) -> None:
-        """What the cells at each place of a bug say of it, version by version."""
+    def _follow(
+        self, cells: Sequence[tuple[BugFacts, int | None]], href_of: Callable[[str], str]
+    ) -> None:
+        """What the cells at each place of a bug say of it, version by version, and side by side."""
         places: dict[str, set[int]] = defaultdict(set)
         for facts, bug in cells:
             if bug is not None:
                 places[facts.place].add(bug)
+        beside: dict[tuple[int, str], list[tuple[BugFacts, str, Seen]]] = defaultdict(list)
         for facts, bug in cells:
             for number in places.get(facts.place, ()):
                 seen = Seen.HERE if bug == number else _seen(facts)
+                beside[number, facts.place].append((facts, href_of(facts.cell), seen))
                 by_tool = self.bugs[number].seen
                 if facts.ptxas:
                     by_tool[assembler_name(facts.assembler)][facts.ptxas][seen] += 1
                 if facts.compiler_version:
                     by_tool[compiler_name(facts.compiler)][facts.compiler_version][seen] += 1
+        for (number, _), found in beside.items():
+            if len(found) > len(self.bugs[number].beside):
+                self.bugs[number].beside = found
 
     def toolchains(self) -> list[ToolchainView]:
         """Each toolchain, in order."""

@@ -123,10 +123,6 @@ class _Writer:
 
     async def write(self) -> SiteReport:
         self.bugs = list_bugs(self.store)
-        places: dict[str, list[int]] = defaultdict(list)
-        for bug in self.bugs:
-            places[bug.example.place].append(bug.record.number)
-        self.overview = Overview(examples=places)
         run, older, changes = last_night(self.store)
         groups = group_changes(changes.changes)[:_MOST_GROUPS] if changes else []
         examples = {group.changes[0].facts.cell for group in groups}
@@ -333,7 +329,7 @@ class _Writer:
                 "bug",
                 bug=bug,
                 links=upstream_links(bug),
-                blame=blame_view(bug, held.beside),
+                blame=blame_view(held.beside),
                 reproducer=reproducer_of(self.store, bug),
                 workarounds=[
                     (kept, self._place_of(kept.proof.cell) if kept.proof else "")

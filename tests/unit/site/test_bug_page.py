@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -27,7 +28,7 @@ def view(*cells: tuple[str, str, str | None, Seen]) -> BlameView:
         (facts(row(triton=triton, ptxas=ptxas, ptx_body_sha256=body)), "cell.html", seen)
         for triton, ptxas, body, seen in cells
     ]
-    found = blame_view(bug(beside[0][0]), beside)
+    found = blame_view(beside)
     assert found is not None
     return found
 
@@ -46,7 +47,7 @@ def test_one_program_that_fails_here_and_works_there_is_the_assembler_s_doing() 
     assert said.endswith("works with ptxas 13.0.88: it depends on the assembler.")
     assert "--triton 3.6.0" in found.command
     example = facts(row(launch="default:chunk_size=32", ptx_body_sha256="a" * 64))
-    more = blame_view(bug(example), [(example, "", Seen.HERE)])
+    more = blame_view([(example, "", Seen.HERE)])
     assert more is not None
     assert "--launch default --set chunk_size=32 --config" in more.command
 
@@ -64,7 +65,7 @@ def test_two_programs_on_one_assembler_and_what_cannot_be_told() -> None:
         ("3.5.0", "13.1.80", None, Seen.UNTOLD),
     )
     assert found.says == (
-        "No two of these cells differ in one tool alone and in whether they fail.",
+        "No two of these cells differ in one thing alone and in whether they fail.",
     )
     assert found.grid.lines[0].label == "Triton 3.5.0"
     assert found.grid.lines[0].squares[1] is None
@@ -86,4 +87,16 @@ def test_issues_are_links_and_what_is_no_address_is_words() -> None:
         ("a/b#12", "https://github.com/a/b/issues/12"),
         ("see there", ""),
     ]
-    assert blame_view(bug(example), []) is None
+    assert blame_view([]) is None
+
+
+def test_options_that_make_it_come_and_go_are_neither_program_nor_assembler() -> None:
+    one = facts(row(ptx_body_sha256="a" * 64))
+    other = replace(one, cell=f"{one.cell},-O1")
+    assert other.flags == "-O1"
+    found = blame_view([(one, "", Seen.HERE), (other, "", Seen.CLEAN)])
+    assert found is not None
+    [said] = found.says
+    assert said.endswith(
+        "fails with the options none and works with -O1: it depends on the options."
+    )
