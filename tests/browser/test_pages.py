@@ -235,15 +235,14 @@ def test_lines_of_a_cell_are_linked_from_the_source_to_the_sass(browser: Any, si
 
 def test_a_place_of_the_curve_leads_to_its_instruction(browser: Any, site: Path) -> None:
     (page,) = [each for each in site.glob("cell-*") if 'class="curve"' in each.read_text()]
-    visit(browser, page)
-    browser.execute_script(
+    # The address of the page that is open would be no navigation to wait for.
+    visit(browser, page, "?curve")
+    chosen, said, peak, shown = browser.execute_script(
         "const curve = document.querySelector('.plot svg'), box = curve.getBoundingClientRect();"
-        "curve.dispatchEvent(new MouseEvent('click', {clientX: box.left, clientY: box.top}))"
+        "curve.dispatchEvent(new MouseEvent('click', {clientX: box.left, clientY: box.top}));"
+        "return ['#pane-sass i.on', '#chosen', '#pane-sass i.peak', '.curve strong']"
+        ".map((each) => document.querySelector(each)?.textContent)"
     )
-    chosen = browser.execute_script("return document.querySelector('#pane-sass i.on').textContent")
-    said = browser.find_element("id", "chosen").text
     assert said == f"instruction 1: {chosen} live registers"
-    peak = browser.find_element("css selector", "#pane-sass i.peak")
-    shown = browser.find_element("css selector", ".curve strong").text
-    assert peak.text == shown
+    assert peak == shown
     assert messages(browser) == []
