@@ -208,6 +208,7 @@ def figures(row: Row) -> tuple[object, ...]:
         row.spill_loads,
         row.shared,
         row.tmem_size,
+        row.occupancy,
     )
 
 

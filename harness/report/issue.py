@@ -32,6 +32,7 @@ from harness.report.launched import (
     program_lines,
 )
 from harness.report.minimal import minimal_words
+from harness.report.picture import picture_lines
 from harness.report.shown import race_lines, schedule_sentence
 from harness.report.tables import (
     attachment_lines,
@@ -341,6 +342,10 @@ class View:
     def version_lines(self, report: BisectReport) -> list[str]:
         """The table of the history."""
         return version_lines(self.ledger, self.d, report)
+
+    def picture_lines(self, report: BisectReport) -> list[str]:
+        """The numbers of the history as a picture, and in words."""
+        return picture_lines(self.ledger, self.d, report)
 
     def contrast_lines(self, found: Contrast) -> list[str]:
         """What carries it."""

@@ -20,6 +20,7 @@ from harness.ptx.facts import without_debug
 from harness.report.dossier import Attachment, Dossier
 from harness.report.gate import Defect, Private, inspect_report, without_folders
 from harness.report.launched import PROGRAM
+from harness.report.picture import PICTURE
 from harness.store.store import Store
 
 __all__ = ["attach", "inspect_dossier", "run_script", "script_defects", "with_log"]
@@ -36,11 +37,17 @@ _PASSED_ON = (
 )
 
 
-def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str], given: bytes) -> Dossier:
+def attach(
+    dossier: Dossier,
+    store: Store,
+    scripts: Mapping[str, str],
+    given: bytes,
+    picture: bytes | None = None,
+) -> Dossier:
     """The dossier with the files of its bundle.
 
     `scripts` are those that go with the reduction, `given` are the bytes of a PTX file that was
-    reported as it is, empty for a kernel's source.
+    reported as it is, empty for a kernel's source; `picture` is that of its history.
     """
     files: dict[str, tuple[bytes, str]] = {}
     found = dossier.minimized
@@ -69,6 +76,8 @@ def attach(dossier: Dossier, store: Store, scripts: Mapping[str, str], given: by
             files[script] = (scripts[script].encode(), what)
     if dossier.times:
         files[TIMES_FILE] = (dossier.times, "every sample that was measured on a GPU")
+    if picture:
+        files[PICTURE] = (picture, "the numbers of the history as a picture")
     return _with(dossier, files)
 
 

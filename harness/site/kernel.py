@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from harness.ranking.result import KeptRank
-from harness.site.charts import Chart, RankChart, charts_of, rank_chart
+from harness.site.charts import RankChart, charts_of, rank_chart
 from harness.site.squares import MOST_SQUARES, Square, SquareGrid, config_grid, letters_of
+from harness.tables.charts import Chart
 from harness.values.bug import BugFacts
 from harness.values.limits import limits_of
 

@@ -36,7 +36,7 @@ def _environment(folders: tuple[str, ...]) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),
         # Escapes of HTML are wrong in Markdown and scripts: those say `code`, `cell`, `quote`.
-        autoescape=jinja2.select_autoescape(["html", "html.j2"]),
+        autoescape=jinja2.select_autoescape(["html", "html.j2", "svg.j2"]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

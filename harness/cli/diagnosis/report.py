@@ -34,6 +34,7 @@ from harness.report.facts import times_of_results
 from harness.report.filing import Filed, Filing, file_report
 from harness.report.gather import GatherOptions, gather
 from harness.report.issue import render_report
+from harness.report.picture import PICTURE, draw_history
 from harness.report.run import attach
 from harness.store.store import Store
 from harness.values.errors import UsageError
@@ -93,7 +94,7 @@ def _upstream(options: Mapping[str, Any]) -> Upstream:
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for issue.md and bundle.tar.gz. Default: reports/KERNEL-CELL.",
+    help="Folder for issue.md, history.svg and bundle.tar.gz. Default: reports/KERNEL-CELL.",
 )
 @click.option(
     "--run",
@@ -244,7 +245,7 @@ def _gathered(
     dossier = replace(dossier, times=times)
     scripts = folder_files(dossier.minimized, command=asked.made_by) if dossier.minimized else {}
     given = selection.repro.ptx.read_bytes() if selection.repro.ptx else b""
-    return attach(dossier, store, scripts, given)
+    return attach(dossier, store, scripts, given, draw_history(dossier, asked.upstream))
 
 
 def _teller() -> Callable[[str], None]:
@@ -280,12 +281,19 @@ def _filed(
     )
     filed = run_to_the_end(file_report(dossier, filing))
     write_atomically(out / "issue.md", filed.issue.text.encode())
+    if picture := _picture(filed):
+        write_atomically(out / PICTURE, picture)
     if kind == "html":
         write_atomically(out / "issue.html", report_page(filed.issue.text).encode())
     if kind == "json":
         document = json.dumps(_document(filed, options), indent=2)
         write_atomically(out / "issue.json", document.encode())
     return filed
+
+
+def _picture(filed: Filed) -> bytes | None:
+    files = {file.name: file.data for file in filed.dossier.attachments}
+    return files.get(PICTURE)
 
 
 def _document(filed: Filed, options: dict[str, Any]) -> dict[str, Any]:
@@ -297,6 +305,9 @@ def _say(filed: Filed, out: Path) -> None:
     console = results_console()
     console.print(f"{out / 'issue.md'}", soft_wrap=True, markup=False)
     console.print(f"{out / 'bundle.tar.gz'}", soft_wrap=True, markup=False)
+    if _picture(filed):
+        does = "GitHub shows it once it is dragged into the issue"
+        console.print(f"{out / PICTURE}  ({does})", soft_wrap=True, markup=False)
     proof = filed.proof
     said = f"{proof.checked} of its {proof.claims} statements were checked"
     for sentence in proof.unchecked:

@@ -1,0 +1,202 @@
+"""The history of a report as a picture: its numbers over versions, and the same in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from harness.bisect.report import BisectReport
+from harness.bisect.search import Boundary
+from harness.bisect.words import tool_title
+from harness.judging.answers import VerdictAnswer
+from harness.report.claims import Ledger, has_figures
+from harness.report.dossier import Dossier, Upstream
+from harness.tables.charts import LEFT, WIDTH, Chart, ChartPoint, charts_over
+from harness.tables.templates import config_label, markdown_cell, render_template
+from harness.values.limits import limits_of
+from harness.values.target import Target
+from harness.values.verdict import VerdictKind
+
+__all__ = ["PICTURE", "draw_history", "picture_lines"]
+
+PICTURE = "history.svg"
+# Of the heading in the picture, in characters; the title has it whole.
+_LONGEST = 75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Band:
+    """Neighbouring versions that show the failure, or have no numbers; `x` as in a chart."""
+
+    versions: tuple[str, ...]
+    is_failure: bool
+    x: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mark:
+    """A side of a boundary that is known exactly: its words, and where it begins."""
+
+    words: str
+    x: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Picture:
+    """All that the template draws: charts below each other, over the same versions."""
+
+    subject: str
+    words: tuple[str, ...]
+    tool: str
+    failure: str
+    charts: tuple[Chart, ...]
+    versions: tuple[tuple[str, float], ...]
+    bands: tuple[_Band, ...]
+    marks: tuple[_Mark, ...]
+
+
+def draw_history(d: Dossier, upstream: Upstream) -> bytes | None:
+    """The numbers of the reported config over versions, as SVG; None where too few are known.
+
+    It is the history that the form of this upstream has a place for.
+    """
+    report = d.along_ptxas if upstream is Upstream.NVIDIA else d.history
+    found = _picture(d, report) if report else None
+    if found is None:
+        return None
+    subject = found.subject
+    short = subject if len(subject) <= _LONGEST else f"{subject[:_LONGEST]}..."
+    return render_template("report/history.svg.j2", it=found, short=short).encode()
+
+
+def picture_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> list[str]:
+    """The attached picture in Markdown, with all that it shows in words; nothing without one."""
+    attached = any(file.name == PICTURE for file in d.attachments)
+    found = _picture(d, report) if attached else None
+    if found is None:
+        return []
+    rows = [has_figures(row) for row in report.rows.values()]
+    words = " ".join((f"{found.subject}, numbers over versions of {found.tool}.", *found.words))
+    said = ledger.say(markdown_cell(words).replace("]", "\\]"), *rows)
+    return [
+        f"![{said}]({PICTURE})",
+        "",
+        f"The picture is `{PICTURE}`; GitHub shows it once that file is dragged into the issue.",
+    ]
+
+
+def _picture(d: Dossier, report: BisectReport) -> _Picture | None:
+    """What there is to draw: nothing where fewer than two versions have numbers."""
+    rows = {name: row for name, row in report.rows.items() if VerdictKind(row.verdict).compiles}
+    failing = {name for name, row in report.rows.items() if d.outcome(row) is VerdictAnswer.SAME}
+    tried = [each for each in report.versions if each in report.rows or each in report.reasons]
+    # What has no numbers before the first and behind the last takes no room: the table has it.
+    telling = [index for index, each in enumerate(tried) if each in rows or each in failing]
+    tried = tried[telling[0] : telling[-1] + 1] if telling else []
+    limits = limits_of(Target.parse(d.case.target).capability)
+    charts = charts_over(
+        [(_plain(name), [rows[name]] if name in rows else []) for name in tried], limits
+    )
+    charts = [each for each in charts if sum(map(len, each.stretches)) > 1]
+    if not charts:
+        return None
+    known = {point.label for chart in charts for part in chart.stretches for point in part}
+    step = (WIDTH - 2 * LEFT) / max(1, len(tried) - 1)
+    bands = tuple(_bands(tried, failing, known, step))
+    tool = tool_title(report.axis)
+    failure = "meets the condition" if d.condition else "this failure"
+    config = f", {config_label(d.case)}" if d.case.config else ""
+    subject = _plain(f"{d.function}{config}, {d.case.target}")
+    marks = tuple(_marks(report, tried, step))
+    return _Picture(
+        subject=subject,
+        words=tuple(_words(charts, bands, marks, failure)),
+        tool=tool,
+        failure=failure,
+        charts=tuple(charts),
+        versions=tuple(
+            (_plain(name), round(LEFT + index * step, 1)) for index, name in enumerate(tried)
+        ),
+        bands=bands,
+        marks=marks,
+    )
+
+
+def _bands(
+    tried: Sequence[str], failing: set[str], known: set[str], step: float
+) -> Iterator[_Band]:
+    def kind(index: int) -> tuple[bool, bool]:
+        return tried[index] in failing, _plain(tried[index]) in known
+
+    for (is_failure, has_numbers), indices in groupby(range(len(tried)), key=kind):
+        if has_numbers and not is_failure:
+            continue
+        run = list(indices)
+        left = max(0.0, LEFT + (run[0] - 0.5) * step)
+        right = min(WIDTH, LEFT + (run[-1] + 0.5) * step)
+        yield _Band(
+            versions=tuple(_plain(tried[index]) for index in run),
+            is_failure=is_failure,
+            x=round(left, 1),
+            width=round(right - left, 1),
+        )
+
+
+def _marks(report: BisectReport, tried: Sequence[str], step: float) -> Iterator[_Mark]:
+    finding = report.finding
+    sides: tuple[tuple[str, Boundary | None], ...] = (
+        ("first bad", finding.regression),
+        ("first fixed", finding.fix),
+    )
+    for words, boundary in sides:
+        version = report.version(boundary.after) if boundary and boundary.exact else ""
+        if version in tried:
+            x = LEFT + (tried.index(version) - 0.5) * step
+            yield _Mark(words=f"{words} {_plain(version)}", x=round(x, 1))
+
+
+def _words(
+    charts: Sequence[Chart], bands: Sequence[_Band], marks: Sequence[_Mark], failure: str
+) -> Iterator[str]:
+    """What the picture shows, a sentence for each part of it."""
+    for chart in charts:
+        limit = f"limit {_amount(chart.limit)}" if chart.limit else ""
+        facts = "; ".join(filter(None, (chart.unit, limit)))
+        parts = [
+            f"{_amount(value)} with {_span([point.label for point in points])}"
+            for part in chart.stretches
+            for value, points in _equal(part)
+        ]
+        yield f"{_begun(chart.title)}{facts and f' ({facts})'}: {', '.join(parts)}."
+    for is_failure, words in ((True, _begun(failure)), (False, "No numbers")):
+        if spans := [_span(band.versions) for band in bands if band.is_failure is is_failure]:
+            yield f"{words}: {', '.join(spans)}."
+    if marks:
+        yield f"{_begun(', '.join(mark.words for mark in marks))}."
+
+
+def _equal(part: Sequence[ChartPoint]) -> Iterator[tuple[float, list[ChartPoint]]]:
+    """Neighbouring points of one height."""
+    for value, points in groupby(part, key=lambda point: point.middle):
+        yield value, list(points)
+
+
+def _span(names: Sequence[str]) -> str:
+    first, last = _plain(names[0]), _plain(names[-1])
+    return first if len(names) == 1 else f"{first} - {last}"
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def _begun(text: str) -> str:
+    """As the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
+def _plain(text: str) -> str:
+    """Without what a file of XML must not hold: control characters and what is no character."""
+    return "".join(each if each.isprintable() else "?" for each in text)
