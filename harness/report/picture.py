@@ -22,7 +22,7 @@ __all__ = ["PICTURE", "draw_history", "picture_lines"]
 
 PICTURE = "history.svg"
 # Of the heading in the picture, in characters; the title has it whole.
-_LONGEST = 75
+_LONGEST = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
