@@ -18,6 +18,7 @@ FILED = {
     "c7907": Upstream.NVIDIA,
     "c7907-newest": Upstream.NVIDIA,
     "fold-prmt-sign": Upstream.NVIDIA,
+    "tilelang-reduced-view": Upstream.COMPILER,
     "tilelang-tma-layout": Upstream.COMPILER,
     "trap-stub": Upstream.TRITON,
     "mamba-904": Upstream.PROJECT,

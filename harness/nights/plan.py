@@ -187,11 +187,16 @@ class _Planner:
         return chosen
 
     def _words_for(self, repro: Repro, launch: PlannedLaunch) -> list[str]:
-        """The versions of the compiler of a launch, as the matrix names them."""
+        """The versions of the compiler of a launch, as the matrix names them.
+
+        Where it names none it is the repro's, which is the same every night and on every machine.
+        """
         kind = _kind_of(repro, launch)
         if kind not in self._words:
             choice = self.matrix.compilers.get(kind)
-            self._words[kind] = self._versions(kind, choice) if choice else [INSTALLED]
+            if choice is None:
+                return [repro.version or INSTALLED]
+            self._words[kind] = self._versions(kind, choice)
         return self._words[kind]
 
     def _assembler_words(self, back: BackEnd, ptxas: list[str]) -> list[str]:

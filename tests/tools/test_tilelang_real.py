@@ -118,6 +118,21 @@ def test_where_the_backward_pass_stops_being_lowered(module_triage: Triage) -> N
     assert (done["last_good"], done["first_bad"]) == ("0.1.12", "0.1.13")
 
 
+def test_a_kernel_of_our_own_fails_as_the_backward_pass_does(module_triage: Triage) -> None:
+    triage, words = module_triage, ("--kernel", "tilelang_reduced_view")
+    (row,) = triage.compile(*words, code=1)["cells"]
+    assert (row["verdict"], row["stage"]) == ("pass_failure", "cuda")
+    big = ("--kernel", "mamba3_mimo_bwd_bwd", "--launch", "backward", "--set", "rank=2")
+    less = ("--set", "has_z=false", "--set", "has_d=false")
+    (other,) = triage.compile(*big, *less, "--compiler", "tilelang==0.1.13", code=1, timeout=HOUR)[
+        "cells"
+    ]
+    assert row["signature"] == other["signature"]
+    (plain,) = triage.compile(*words, "--set", "rows=1", code=0)["cells"]
+    (older,) = triage.compile(*words, "--compiler", "tilelang==0.1.12", code=0)["cells"]
+    assert (plain["verdict"], older["verdict"]) == ("ok", "ok")
+
+
 def test_a_failure_is_reduced_to_a_file_that_tilelang_alone_takes(module_triage: Triage) -> None:
     triage = module_triage
     words = ("--kernel", "tilelang_pass_failure", "--sm", "90a", "--budget", "40", "--out", "min")
@@ -131,3 +146,19 @@ def test_a_failure_is_reduced_to_a_file_that_tilelang_alone_takes(module_triage:
     assert (row["verdict"], row["signature"]) == ("pass_failure", done["signature"])
     script = (triage.folder / "min" / "repro.sh").read_text()
     assert "--no-deps tilelang==0.1.8 apache-tvm-ffi==0.1.9" in script
+
+
+def test_a_night_takes_the_version_that_the_repro_names(module_triage: Triage) -> None:
+    """And not the newest that happens to be installed."""
+    triage = module_triage
+    triage.compile("--kernel", "tilelang_ok", "--compiler", "tilelang==0.1.12", code=0)
+    (triage.folder / "matrix.yaml").write_text(
+        "version: 1\ntoolchains: {ptxas: {spec: [bundled]}}\ntargets: [sm_90a]\n"
+        "kernels: [tilelang_ok]\n"
+    )
+    done = json.loads(triage("matrix", "run", "--json", timeout=HOUR).stdout)
+    assert done["cells"] == {"ok": 1}
+    (row,) = [
+        json.loads(line) for line in triage("export", "--format", "jsonl").stdout.splitlines()
+    ]
+    assert row["compiler_version"] == "0.1.8"

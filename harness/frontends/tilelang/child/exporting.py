@@ -14,9 +14,9 @@ from json import dumps
 from typing import TYPE_CHECKING, Any
 
 import torch
-import tvm
 
 from harness.children.definitions import Definitions, ExportError
+from harness.frontends.tilelang.child.tensor_ir import TIR
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,14 +84,14 @@ class _Definitions(Definitions):
         return super().has_source(getattr(value, "orig_func", value))
 
     def own_text(self, value: Any, names: dict[str, dict[str, Any]]) -> str | None:
-        if isinstance(value, tvm.tir.Var):
+        if isinstance(value, TIR.Var):
             names["T"] = {"module": "tilelang.language"}
             dtype = "" if str(value.dtype) == "int32" else f", {str(value.dtype)!r}"
             return f"T.dynamic({value.name!r}{dtype})"
         if isinstance(value, torch.dtype):
             names["torch"] = {"module": "torch"}
             return str(value)
-        if isinstance(value, tvm.tir.IntImm | tvm.tir.FloatImm):
+        if isinstance(value, TIR.IntImm | TIR.FloatImm):
             return repr(value.value)
         # TileLang's own types are strings, and types of Python.
         return repr(str(value)) if type(value) is not str and isinstance(value, str) else None

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import tvm
 
+from harness.frontends.tilelang.child.tensor_ir import TIR
+
 __all__ = ["NotLowered", "StandIn"]
 
 _DTYPES = {
@@ -105,9 +107,9 @@ def _size(dimension: Any, sizes: dict[str, int]) -> int:
         return sizes[dimension.name]
     if not hasattr(dimension, "value") and not isinstance(dimension, int):
         known = {
-            each: tvm.tir.IntImm(each.dtype, sizes[each.name])
-            for each in tvm.tir.analysis.undefined_vars(dimension)
+            each: TIR.IntImm(each.dtype, sizes[each.name])
+            for each in TIR.analysis.undefined_vars(dimension)
         }
-        whole = tvm.tir.stmt_functor.substitute(dimension, known)
+        whole = TIR.stmt_functor.substitute(dimension, known)
         dimension = tvm.arith.Analyzer().simplify(whole)
     return int(dimension)
