@@ -74,6 +74,7 @@ def effort(documents: Sequence[Row]) -> Iterator[str]:
     yield "| part | cells worked on | wall | cells a second | CPU of compilers | left |"
     yield "|---|---|---|---|---|---|"
     run, before = None, 0
+    cells, seconds = 0, 0.0
     for number, document in enumerate(documents, start=1):
         # A document counts all cells of the night that its store has.
         total = sum(document["cells"].values())
@@ -82,6 +83,7 @@ def effort(documents: Sequence[Row]) -> Iterator[str]:
         carried = document["carried"]
         worked, before = total - before - carried, total
         wall, cpu = document["wall_seconds"], document["cpu_seconds"]
+        cells, seconds = cells + worked, seconds + cpu
         left = document["left"]
         took = f"{wall / 60:.0f} min" if wall >= LONG else f"{wall:.1f} s"
         yield (
@@ -89,6 +91,11 @@ def effort(documents: Sequence[Row]) -> Iterator[str]:
             f" {cpu:,.0f} s, {cpu / wall / cores:.0%} of {cores} cores |"
             f" {left['cells']:,} cells, {left['captures']:,} captures |"
         )
+    yield ""
+    yield (
+        f"In all {cells:,} cells took {seconds:,.0f} CPU seconds of compilers; four runners of two"
+        f" cores have {4 * 2 * 2 * 3600:,} in two hours."
+    )
 
 
 def changed(found: Sequence[Row]) -> Iterator[str]:
@@ -164,6 +171,9 @@ def page(documents: Sequence[Row], found: Sequence[Row], note: str) -> Iterator[
     for row in unexpected(found):
         place: tuple[str, ...] = (row["kernel"], compiler_of(row), row["target"], row["verdict"])
         groups.setdefault(place, []).append(row)
+    if not groups:
+        yield "No cell fails unexpectedly."
+        return
     yield f"{sum(map(len, groups.values())):,} fail unexpectedly:"
     yield ""
     yield "| kernel | compiler | target | verdict | cells | one of them | why |"
