@@ -36,5 +36,5 @@ def command(*, as_json: bool) -> None:
 
 
 def _lines(check: Check) -> list[SaidLine]:
-    found = _MARKS[check.ok] + say(f" {check.name}: {check.found}")
+    found = _MARKS[check.ok] + say(f" {check.name}: {check.brief or check.found}")
     return [found, say(f"   {check.advice}")] if check.advice else [found]

@@ -6,8 +6,10 @@ import os
 import platform
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from packaging.version import Version
 
 import harness
 from harness.files.locations import cache_path, home_path, offline
+from harness.frontends.registry import front_end, kinds
 from harness.processes import machine
 from harness.processes.confinement import confinement_words
 from harness.processes.hub import run_tool
@@ -26,26 +29,37 @@ from harness.toolchains.installed import list_damaged, list_installed
 from harness.toolchains.marker import Toolchain
 from harness.toolchains.offered import available_ptxas, available_triton
 from harness.values.errors import TriageError
+from harness.values.toolchain import PTX, TRITON
 
 __all__ = ["Check", "examine"]
 
 _GIB = 1 << 30
 _ROOM = 3 * _GIB
+_BESIDE = (TRITON, PTX)
+"""Kinds that have a check of their own, or need none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was tried. `ok` is None where it is only worth knowing."""
+    """One thing that was tried. `ok` is None where it is only worth knowing.
+
+    People read `brief` in place of `found`, where that is long.
+    """
 
     name: str
     ok: bool | None
     found: str
     advice: str = ""
+    brief: str = ""
 
 
 def examine() -> list[Check]:
     """Try everything that a compile needs, really; nothing raises, and nothing is left behind."""
-    return [_try(name, check) for name, check in _CHECKS]
+    checks: list[tuple[str, Callable[[], Check]]] = [
+        (kind, partial(_language, kind)) for kind in kinds() if kind not in _BESIDE
+    ]
+    at = 1 + [name for name, _ in _CHECKS].index("package index")
+    return [_try(name, check) for name, check in (*_CHECKS[:at], *checks, *_CHECKS[at:])]
 
 
 def _try(name: str, check: Callable[[], Check]) -> Check:
@@ -117,6 +131,18 @@ def _index() -> Check:
     )
 
 
+def _language(kind: str) -> Check:
+    end = front_end(kind)
+    versions = sorted({Version(each.version) for each in end.installed()})
+    return Check(
+        name=kind,
+        ok=None,
+        found=f"{end.title} {', '.join(map(str, versions))}"
+        if versions
+        else f"no {end.title} is installed; it is when a kernel needs it",
+    )
+
+
 def _span(what: str, versions: Sequence[Version]) -> str:
     if not versions:
         return f"no {what}"
@@ -124,16 +150,22 @@ def _span(what: str, versions: Sequence[Version]) -> str:
 
 
 def _installed() -> Check:
+    every = list_installed(of_any_python=True)
     names = [
         f"{each.name}{_beside(each)}" if each.fits else f"{each.name} (for {each.python} only)"
-        for each in list_installed(of_any_python=True)
+        for each in every
     ]
     damaged = list_damaged()
-    found = ", ".join(names) or "none installed yet"
-    if damaged:
-        found += f"; damaged: {', '.join(damaged)}"
-    advice = f"triage toolchain remove {' '.join(damaged)}, and install again" if damaged else ""
-    return Check(name="toolchains", ok=False if damaged else None, found=found, advice=advice)
+    lost = f"; damaged: {', '.join(damaged)}" if damaged else ""
+    counts = Counter(each.kind for each in every)
+    said = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    return Check(
+        name="toolchains",
+        ok=False if damaged else None,
+        found=(", ".join(names) or "none installed yet") + lost,
+        advice=f"triage toolchain remove {' '.join(damaged)}, and install again" if damaged else "",
+        brief=f"{said} (`triage toolchain list`){lost}" if every else "",
+    )
 
 
 def _beside(found: Toolchain) -> str:

@@ -10,7 +10,9 @@ import uv
 from packaging.version import Version
 
 from harness.cli.machine import doctor_checks as doctor
+from harness.frontends.registry import front_end, kinds
 from harness.toolchains.marker import MARKER
+from harness.values.toolchain import PTX, TRITON
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +86,12 @@ def test_a_damaged_toolchain_is_named(here: Path) -> None:
     check = found("toolchains")
     assert (check.ok, check.found) == (False, "none installed yet; damaged: ptxas-13.1.115")
     assert "toolchain remove ptxas-13.1.115" in check.advice
+
+
+def test_each_language_has_a_line() -> None:
+    checks = {check.name: check for check in doctor.examine()}
+    for kind in set(kinds()) - {TRITON, PTX}:
+        title = front_end(kind).title
+        assert checks[kind].found == f"no {title} is installed; it is when a kernel needs it"
+        assert checks[kind].ok is None
+    assert checks["toolchains"].brief == ""
