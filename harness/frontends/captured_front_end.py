@@ -18,6 +18,7 @@ from harness.toolchains.environments import (
     compiler_in,
     environments_of,
     install_environment,
+    is_installed,
     planned_environment,
 )
 from harness.values.errors import UsageError
@@ -166,7 +167,7 @@ class CapturedFrontEnd:
         adapt: Adapt | None = None,
     ) -> Plan | None:
         """As the protocol has it."""
-        if not has_launch_code(selection.repro):
+        if not (has_launch_code(selection.repro) and is_installed(compiler)):
             return None
         code, request = self._request(selection, target, compiler, launch, adapt)
         captured = self.child.stored_capture(bench, code, request, compiler)

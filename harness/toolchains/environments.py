@@ -46,6 +46,7 @@ __all__ = [
     "compiler_in",
     "environments_of",
     "install_environment",
+    "is_installed",
     "lost_package",
     "planned_environment",
     "probe_environment",
@@ -91,6 +92,11 @@ def planned_environment(declared: Environment) -> Compiler:
     """
     shared = shared_packages(declared.shared)
     return _as_compiler(declared, shared, _folder_name(declared, shared))
+
+
+def is_installed(compiler: Compiler) -> bool:
+    """Whether the environment of a compiler is there, and not only planned."""
+    return compiler.python is not None and compiler.python.exists()
 
 
 def environments_of(kind: str) -> list[Toolchain]:

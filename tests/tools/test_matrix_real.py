@@ -284,3 +284,16 @@ def test_killed_fifty_times_it_ends_as_if_never(done: Triage, tmp_path: Path) ->
     final = run(own)
     assert final["cells"] == {"ok": CELLS}
     assert results(home_of(own)) == results(home_of(done))
+
+
+def test_compilers_that_are_not_installed_yet_are_no_failure(
+    triage: Triage, tmp_path: Path
+) -> None:
+    kernels = ["cutedsl_ok", "cutile_ok", "tilelang_ok"]
+    (triage.folder / "matrix.yaml").write_text(
+        f"version: 1\ntargets: [sm_90a]\nkernels: {kernels}\n"
+    )
+    triage.env["TRIAGE_CACHE_DIR"] = str(tmp_path / "nothing")
+    estimate = run(triage, "--dry-run")["estimate"]
+    assert (estimate["cells"], estimate["uncaptured"]) == (len(kernels), len(kernels))
+    assert not (tmp_path / "nothing" / "toolchains").exists()
