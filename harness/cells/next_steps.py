@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from harness.values.row import Row
 from harness.values.toolchain import (
     PTXAS,
+    TRITON,
     assembler_name,
     assembler_words,
     compiler_name,
@@ -18,14 +19,19 @@ from harness.values.verdict import Stage, VerdictKind
 
 __all__ = ["next_steps"]
 
-# What goes into each stage of Triton's.
+# What goes into each stage of Triton's: some of its kernels leave out one of the stages.
 _SHOWN = {"ttir": "source", "glir": "source", "ttgir": "ttir", "llir": "ttgir", "ptx": "llir"}
 
 
-def next_steps(rows: Sequence[Row], selection: Sequence[str]) -> list[tuple[str, str]]:
+def next_steps(
+    rows: Sequence[Row],
+    selection: Sequence[str],
+    stages: Mapping[str, Sequence[str]] | None = None,
+) -> list[tuple[str, str]]:
     """Pairs of command and what it would tell; `selection` holds the options that chose the kernel.
 
     `selection` leaves out `--triton`, `--ptxas` and `--config`, which the commands here vary.
+    `stages` are those of compilers other than Triton, by their kind.
     """
     steps: dict[str, str] = {}
     # What does not work first, then the worst of the sick.
@@ -35,7 +41,7 @@ def next_steps(rows: Sequence[Row], selection: Sequence[str]) -> list[tuple[str,
     for row in order:
         kind = VerdictKind(row.verdict)
         if kind is not VerdictKind.OK:
-            for command, why in _steps_for(row, kind, selection):
+            for command, why in _steps_for(row, kind, selection, stages or {}):
                 steps.setdefault(why, command)
     if any(row.suspect for row in rows):
         check = shlex.join(["triage", "check", *selection])
@@ -43,7 +49,9 @@ def next_steps(rows: Sequence[Row], selection: Sequence[str]) -> list[tuple[str,
     return [(command, why) for why, command in steps.items()]
 
 
-def _steps_for(row: Row, kind: VerdictKind, selection: Sequence[str]) -> list[tuple[str, str]]:
+def _steps_for(
+    row: Row, kind: VerdictKind, selection: Sequence[str], stages: Mapping[str, Sequence[str]]
+) -> list[tuple[str, str]]:
     if kind is VerdictKind.SICK:
         if row.instructions is None:
             return [(_show(row, "meta"), "what it asks of the target")]
@@ -55,9 +63,9 @@ def _steps_for(row: Row, kind: VerdictKind, selection: Sequence[str]) -> list[tu
         stage = "meta" if row.compiler else "log"
         return [(_show(row, stage), "what it asks of the target")]
     if row.compiler and row.stage != Stage.CUBIN.value:
-        # Nothing comes before the first stage: what was printed is all there is.
-        shown = _SHOWN.get(row.stage or "")
         title = compiler_name(row.compiler)
+        # Nothing comes before the first stage: what was printed is all there is.
+        shown = _stage_before(row, stages)
         why = "the IR before the stage at fault" if shown else f"everything that {title} printed"
         newest = _compile(selection, *compiler_words(row.compiler, "latest"))
         return [
@@ -74,6 +82,15 @@ def _steps_for(row: Row, kind: VerdictKind, selection: Sequence[str]) -> list[tu
         (_show(row, "log"), f"everything that {tool} printed"),
         (_compile(selection, *options), f"the same {code} on the newest {tool}"),
     ]
+
+
+def _stage_before(row: Row, stages: Mapping[str, Sequence[str]]) -> str | None:
+    """The stage that went into the one that failed; None where that is the first."""
+    if row.compiler == TRITON:
+        return _SHOWN.get(row.stage or "")
+    of_it = stages.get(row.compiler or "", ())
+    at = of_it.index(row.stage) if row.stage in of_it else 0
+    return of_it[at - 1] if at else None
 
 
 def _show(row: Row, stage: str) -> str:

@@ -243,7 +243,8 @@ def _caveats(evidence: CellEvidence) -> str:
 def _doubts(evidence: CellEvidence) -> list[str]:
     """Why it is not known whether a kernel that writes nothing is all that its source asks for."""
     if evidence.ttir_effects is None:
-        return ["the kernel writes nothing, and there is no IR that says whether it should"]
+        does = "only traps" if evidence.ptx and evidence.ptx.always_traps else "writes nothing"
+        return [f"the kernel {does}, and there is no IR that says whether it should"]
     if evidence.unknown_effects and not evidence.ttir_effects:
         names = ", ".join(evidence.unknown_effects)
         return [f"the kernel writes nothing, and whether {names} of its source should is not known"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import harness
 from harness.files.yaml_files import FieldError, read_yaml
 from harness.frontends.base import FrontEnd
 from harness.frontends.registry import front_ends
-from harness.frontends.triton.ir_inputs import launch_from, read_file, spelling
+from harness.frontends.triton.ir_inputs import SUFFIXES, launch_from, read_file, spelling
 from harness.repros.launch_files import (
     imported_modules,
     launches_of_repro,
@@ -149,7 +150,7 @@ def _read(path: Path) -> list[Repro]:
             group=folder.name,
             kernel=one.kernel,
             folder=folder,
-            file=folder / (data.files or [data.launch])[0],
+            file=launches[next(iter(one.launches or launches))].file or folder / data.launch,
             launches=tuple(launches[chosen] for chosen in one.launches or launches),
             check=tuple({**data.check, **one.check}.items()),
             tunable=tuple(
@@ -160,6 +161,9 @@ def _read(path: Path) -> list[Repro]:
             reference=one.reference,
             inputs=_inputs(data.inputs),
             configs=one.configs,
+            macros=tuple(
+                (macro, tuple(values)) for macro, values in {**data.macros, **one.macros}.items()
+            ),
             source=KernelSource(pin=_pin(source), module=source.module) if source else None,
             requires=tuple(_pin(pin) for pin in data.requires),
             issue=one.issue or data.issue,
@@ -246,16 +250,18 @@ def _is_inside(file: Path, folder: Path) -> bool:
 
 
 def _from_files(folder: Path, data: ReproFile) -> list[LaunchSpec]:
-    """A launch for each file that a compiler left, in their order: the first is the default."""
-    kernel = data.kernel
-    return [
-        launch_from(folder / name, read_file(folder / name, _entry(name, kernel)), data.options)
-        for name in data.files
-    ]
+    """A launch for each file, in their order: the first is the default."""
+    return [_from_file(folder / name, data) for name in data.files]
 
 
-def _entry(name: str, kernel: str | None) -> str | None:
-    return kernel if name.endswith(".ptx") else None
+def _from_file(path: Path, data: ReproFile) -> LaunchSpec:
+    """What a compiler left is named by what it is, source by its file."""
+    if path.name.endswith(SUFFIXES):
+        entry = data.kernel if path.suffix == ".ptx" else None
+        return launch_from(path, read_file(path, entry), data.options)
+    end = _of_suffix(path.name)
+    assert end is not None, "the suffixes of files are checked"
+    return replace(end.read_file(path, None).launches[0], name=path.stem)
 
 
 def _python_file(path: Path, kernel: str | None) -> Repro:

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from harness.files.yaml_files import FieldError
-from harness.frontends.registry import kinds
+from harness.frontends.registry import front_ends, kinds
 from harness.frontends.triton.ir_inputs import SUFFIXES
 from harness.packages.versions import parse_version
 from harness.values.errors import UsageError
@@ -79,6 +79,7 @@ class ReproKernel(msgspec.Struct, forbid_unknown_fields=True):
     operation: ReproOperation | None = None
     reference: str | None = None
     configs: int | None = None
+    macros: dict[str, list[bool | int | float | str]] = {}
     issue: str | None = None
     triton: str | None = None
     targets: list[str] = []
@@ -99,6 +100,7 @@ class ReproFile(msgspec.Struct, forbid_unknown_fields=True):
     reference: str | None = None
     inputs: ReproInputs | None = None
     configs: int | None = None
+    macros: dict[str, list[bool | int | float | str]] = {}
     summary: str = ""
     source: ReproSource | None = None
     requires: list[ReproPin] = []
@@ -116,6 +118,7 @@ class ReproFile(msgspec.Struct, forbid_unknown_fields=True):
             kernel=self.kernel,
             launches=self.launches,
             configs=self.configs,
+            macros=self.macros,
             reference=self.reference,
         )
         return {folder: alone}
@@ -138,12 +141,7 @@ def check_repro(data: ReproFile) -> None:
         places.append((f"$.kernels.{name}", one))
     for where, place in places:
         _check_kernel(where, place, is_python=not data.files)
-    for index, name in enumerate(data.files):
-        if not NAME.fullmatch(name) or not name.endswith(SUFFIXES):
-            said = f"{name!r} is not the name of a .ptx, .ttir or .ttgir file beside {REPRO_FILE}"
-            raise FieldError(f"$.files[{index}]", said)
-    if data.files and data.kernel is None:
-        raise FieldError("$.files", "such files hold one kernel; name it by `kernel`")
+    _check_files(data)
     if data.compiler is not None:
         _check_compiler(data)
     if not _PYTHON_FILE.fullmatch(data.launch):
@@ -156,6 +154,26 @@ def check_repro(data: ReproFile) -> None:
             raise FieldError("$.source.module", said)
     for index, pin in enumerate(data.requires):
         _check_pin(f"$.requires[{index}]", pin)
+
+
+def _check_files(data: ReproFile) -> None:
+    known = tuple(suffix for end in front_ends() for suffix in end.suffixes)
+    for index, name in enumerate(data.files):
+        if not NAME.fullmatch(name) or not name.endswith(known):
+            said = f"is not the name of a {', '.join(known)} file beside {REPRO_FILE}"
+            raise FieldError(f"$.files[{index}]", f"{name!r} {said}")
+    is_lowered = any(name.endswith(SUFFIXES) for name in data.files)
+    if is_lowered and data.kernel is None:
+        raise FieldError("$.files", "such files hold one kernel; name it by `kernel`")
+    places: list[tuple[str, ReproFile | ReproKernel]] = [("$", data)]
+    places += [(f"$.kernels.{name}", one) for name, one in data.kernels.items()]
+    for where, place in places:
+        if place.macros and (is_lowered or not data.files):
+            raise FieldError(f"{where}.macros", "macros are of source that `files` names")
+        for name, values in place.macros.items():
+            if not name.isidentifier() or not values:
+                said = f"give {name!r} a list of values, and the name of a macro"
+                raise FieldError(f"{where}.macros", said)
 
 
 def _check_compiler(data: ReproFile) -> None:

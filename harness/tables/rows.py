@@ -18,6 +18,7 @@ from harness.tables.said import (
 from harness.tables.survivors import HEALTHY, Fate, group_rows, survivors
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED
+from harness.values.verdict import VerdictKind
 
 __all__ = [
     "columns_of",
@@ -157,7 +158,19 @@ def _survivorship(rows: Sequence[Row]) -> list[Block]:
         for fate in found.fates
         if fate.verdict not in HEALTHY
     ]
+    lines += _doubt_lines(rows)
     return lines + suspect_lines([row.suspect for row in rows])
+
+
+def _doubt_lines(rows: Sequence[Row]) -> list[Block]:
+    """What could not be checked of those that compile: `ok` claims nothing of it."""
+    reasons = (row.reason for row in rows if row.verdict == VerdictKind.OK.value)
+    counts = Counter(reason.partition("; ")[2] for reason in reasons)
+    return [
+        Counted(count, verdict_said(VerdictKind.OK.value, [say(f": {words}")]))
+        for words, count in counts.items()
+        if words
+    ]
 
 
 def suspect_lines(suspects: Sequence[str | None]) -> list[Block]:

@@ -171,7 +171,8 @@ class Repro:
     author counted, with the default launch, version and (first) target. `tunable` are parameters of
     the launch that a user is free to choose, with values to choose from; what that does to the
     results shows in the `operation`. `reference` is a function of `reference.py` in the folder that
-    computes what the kernel must write. `inputs` are those of raw PTX.
+    computes what the kernel must write. `inputs` are those of raw PTX. `macros` are values by name
+    that a file is compiled with: each combination is a config.
     """
 
     name: str
@@ -194,6 +195,7 @@ class Repro:
     operation: Operation | None = None
     reference: str | None = None
     inputs: PtxInputs | None = None
+    macros: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
 
     @property
     def is_several(self) -> bool:

@@ -119,3 +119,27 @@ def test_what_cannot_be_compiled_is_one_line(cuda: Triage, tmp_path: Path) -> No
         assert done.stdout == ""
         assert line in done.stderr, (words, done.stderr)
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.long
+def test_one_kernel_of_our_own_for_each_verdict(triage: Triage) -> None:
+    rows = triage.compile("--kernel", "cuda_*", code=1)["cells"]
+    found = {
+        (row["kernel"].removeprefix("cuda_"), *map(str, row["config"].values())): row["verdict"]
+        for row in rows
+    }
+    assert found == {
+        ("ok", "1"): "ok",
+        ("ok", "4"): "ok",
+        ("sick_spills", "8"): "ok",
+        ("sick_spills", "64"): "sick",
+        ("sick_local_memory",): "sick",
+        ("out_of_resources", "4096"): "ok",
+        ("out_of_resources", "400000"): "out_of_resources",
+        ("out_of_resources_dynamic", "4096"): "ok",
+        ("out_of_resources_dynamic", "400000"): "out_of_resources",
+        ("rejected",): "rejected",
+        ("ptxas_error",): "ptxas_error",
+        ("unsupported", "4"): "unsupported",
+    }
+    assert {row["compiler_version"] for row in rows} == {"13.0.88"}

@@ -27,6 +27,7 @@ from harness.cli.output import (
 from harness.cli.progress.cells import show_progress
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.frontends.registry import stages_of
 from harness.tables.markdown import rows_as_markdown, summary_as_markdown
 from harness.tables.rows import rows_said
 from harness.tables.said import Tone, say
@@ -105,7 +106,9 @@ def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> Non
         steps = _first_look(report, words)
     else:
         print_said(rows_said(report.rows, console.width))
-        steps = next_steps(report.rows, _kernel_options(words))
+        kinds = {row.compiler for row in report.rows if row.compiler}
+        stages = {kind: stages_of(kind) for kind in kinds}
+        steps = next_steps(report.rows, _kernel_options(words), stages)
     if steps:
         print_said([say("Next:", Tone.HEAD)])
         for command, why in steps:

@@ -131,11 +131,9 @@ class _CudaFrontEnd(FileFrontEnd):
         *,
         adapt: Adapt | None = None,
     ) -> Plan:
-        configs = _configs(selection.repro, adapt)
-        jobs = (
-            self._driver.compiled(bench, selection.repro.file, config, target, compiler)
-            for config in configs
-        )
+        file = launch.spec.file or selection.repro.file
+        configs = _configs(selection.repro, file, adapt)
+        jobs = (self._driver.compiled(bench, file, config, target, compiler) for config in configs)
         done = await asyncio.gather(*jobs)
         return _planned(bench, selection, target, compiler, launch, configs, done, adapt is None)
 
@@ -149,7 +147,8 @@ class _CudaFrontEnd(FileFrontEnd):
         *,
         adapt: Adapt | None = None,
     ) -> Plan | None:
-        file, configs = selection.repro.file, _configs(selection.repro, adapt)
+        file = launch.spec.file or selection.repro.file
+        configs = _configs(selection.repro, file, adapt)
         done: list[Kept[Lowering]] = []
         for config in configs:
             kept = bench.read("lower", self._driver.key(file, config, target, compiler), Lowering)
@@ -204,12 +203,11 @@ class _CudaFrontEnd(FileFrontEnd):
         return [compiler.identity, self._driver.identity()]
 
 
-def _configs(repro: Repro, adapt: Adapt | None) -> list[dict[str, Scalar]]:
+def _configs(repro: Repro, file: Path, adapt: Adapt | None) -> list[dict[str, Scalar]]:
     """The configs of a file, or those that take their place."""
-    file = repro.file
     injected = injected_configs(file, adapt)
     return [config for configs in injected.values() for config in configs] or configs_of(
-        read_source(file), file
+        read_source(file), file, repro.macros
     )
 
 
@@ -228,7 +226,7 @@ def _planned(
     Raises:
         CaptureError: the file holds no kernel, or not the one that is meant.
     """
-    file = selection.repro.file
+    file = launch.spec.file or selection.repro.file
     source = read_source(file)
     # Of what is refused, the source names the kernels.
     defined = kernels_in(source) or [selection.repro.kernel or file.stem]

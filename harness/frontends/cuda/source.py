@@ -18,7 +18,7 @@ from harness.files.regular_files import read_regular
 from harness.values.errors import ConfigurationError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from harness.values.kernel import Scalar
@@ -62,8 +62,12 @@ def read_source(path: Path) -> str:
         raise UsageError(f"{path}: not CUDA C++: it holds binary data") from error
 
 
-def configs_of(text: str, path: Path) -> list[dict[str, Scalar]]:
+def configs_of(
+    text: str, path: Path, macros: Iterable[tuple[str, Sequence[Scalar]]] = ()
+) -> list[dict[str, Scalar]]:
     """Every combination of the values that its lines `// config` list; one without any, for none.
+
+    Values of `macros` take the place of those of the file.
 
     Raises:
         UsageError: a line names no macro or no values, or there are too many combinations.
@@ -74,6 +78,7 @@ def configs_of(text: str, path: Path) -> list[dict[str, Scalar]]:
         if not _MACRO.fullmatch(name) or not words:
             raise UsageError(f"{path}: write `// config NAME = VALUE VALUE ...`, not {name!r}")
         choices[name] = [int(word) if _NUMBER.fullmatch(word) else word for word in words]
+    choices.update((name, list(values)) for name, values in macros)
     found = [
         dict(zip(choices, values, strict=True))
         for values in itertools.islice(itertools.product(*choices.values()), _MOST_CONFIGS + 1)

@@ -215,6 +215,22 @@ def test_what_a_user_may_choose_and_the_operation_that_it_shows_in(here: Path) -
     assert found.operation.parameters == (("batch", 1),)
 
 
+def test_source_files_with_their_macros(here: Path) -> None:
+    text = (
+        "kernels:\n  wide: {kernel: k, launches: [b], macros: {N: [4, 8], T: [float]}}\n"
+        "  plain: {kernel: k}\n"
+        "files: [a.cu, b.cu]\nmacros: {N: [1]}\ncompiler: nvcc==13.0.88\n"
+    )
+    place = repro(here, text)
+    (place / "a.cu").write_text("__global__ void k(float *x) { x[N] = 0.f; }\n")
+    (place / "b.cu").write_text("__global__ void k(T *x) { x[N] = T(0); }\n")
+    wide, plain = find_kernel("wide"), find_kernel("plain")
+    assert (wide.file.name, wide.macros) == ("b.cu", (("N", (4, 8)), ("T", ("float",))))
+    assert [launch.name for launch in plain.launches] == ["a", "b"]
+    assert (plain.file.name, plain.macros) == ("a.cu", (("N", (1,)),))
+    assert (wide.compiler, wide.version, wide.kernel) == ("nvcc", "13.0.88", "k")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -240,6 +256,10 @@ def test_what_a_user_may_choose_and_the_operation_that_it_shows_in(here: Path) -
             ":2: tunable: no launch function of launch.py has a par",
         ),
         ("kernel: k\ntunable: {a: []}\n", ":2: tunable.a: name at least one value to try"),
+        ("kernel: k\nfiles: [a.txt]\n", ":2: files[0]: 'a.txt' is not the name of a "),
+        ("kernel: k\nmacros: {N: [1]}\n", ":2: macros: macros are of source that `files` names"),
+        ("kernel: k\nfiles: [a.ptx]\nmacros: {N: [1]}\n", ":3: macros: macros are of source that"),
+        ("kernel: k\nfiles: [a.cu]\nmacros: {N: []}\n", ":3: macros: give 'N' a list of values"),
         ("kernel: k\ntunable: {a: 1}\n", ":2: tunable[...]: expected a list, got a whole number"),
         (
             "kernel: k\noperation: {kernel: ../k}\n",

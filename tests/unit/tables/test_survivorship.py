@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console
 
@@ -112,6 +114,13 @@ def test_no_width_cuts_a_name(width: int) -> None:
     assert ("left out for width" in text) == (width < 200)
 
 
+def test_what_could_not_be_checked_of_one_that_compiles_is_said() -> None:
+    doubt = "compiled; the kernel writes nothing, and there is no IR that says whether it should"
+    text = printed([row(n=1, reason=doubt), row(n=2, reason=doubt), row(n=3)], 200)
+    assert "2 ok: the kernel writes nothing, and there is no IR" in text
+    assert text.count(" ok:") == 1
+
+
 def commands(*rows: Row) -> str:
     return "\n".join(command for command, _ in next_steps(rows, ["--kernel", "k"]))
 
@@ -128,6 +137,15 @@ def test_next_steps_fit_what_was_found() -> None:
     assert "--stage meta" in commands(row("out_of_resources", stage="launch"))
     [(_, why)] = next_steps([row("sick", stage="cubin")], [])
     assert "spill" not in why
+
+
+def test_the_stage_before_is_one_of_the_same_language() -> None:
+    def shown(stage: str) -> str:
+        one = replace(row("pass_failure", stage=stage), compiler="tilelang")
+        (command, _), *_ = next_steps([one], [], {"tilelang": ("tir", "device", "cuda", "nvcc")})
+        return command.rpartition(" ")[2]
+
+    assert [shown(stage) for stage in ("tir", "device", "nvcc")] == ["log", "tir", "cuda"]
 
 
 def test_a_triton_that_dies_before_any_stage_is_not_said_to_be_ptxas() -> None:
