@@ -11,6 +11,7 @@ import uv
 from packaging.version import Version
 
 from harness.files.locations import offline
+from harness.packages.downloads import told_to
 from harness.packages.endpoint import endpoint_setting
 from harness.packages.index import files
 from harness.packages.versions import select
@@ -117,7 +118,8 @@ def _install(
 def _run(what: str, words: Sequence[str | Path], scratch: Path) -> None:
     argv = [_uv(), *words, *(("--offline",) if offline() else ())]
     # The working folder matters: uv reads the pyproject.toml of the project it finds there.
-    result = run_tool(argv, timeout=_SECONDS, env=_environment(), cwd=scratch)
+    watch = told_to()
+    result = run_tool(argv, timeout=_SECONDS, env=_environment(), cwd=scratch, watch=watch)
     if result.end.timed_out:
         raise InfrastructureError(
             f"uv did not install {what} in {_SECONDS:.0f} s; check the network and try again"

@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from typing_extensions import Self
 
@@ -53,6 +54,7 @@ FILE_SIZE = 1 << 28
 _HELLO_SECONDS = 120.0
 # A supervisor that is left kills for up to ten seconds what descends from its jobs.
 _GOODBYE_SECONDS = 12.0
+_WATCH_SECONDS = 0.5
 _MAX_MESSAGE = 64 << 20
 _MAX_OUTPUT = 16 << 20
 _SOCKET_PATH = 100
@@ -101,8 +103,11 @@ def run_tool(
     cwd: Path | None = None,
     limits: ResourceLimits | None = None,
     writable: Sequence[Path] | None = None,
+    watch: Callable[[str], None] | None = None,
 ) -> ToolResult:
     """Run a tool to its end, for at most `timeout` seconds.
+
+    `watch` gets all that it has printed to stderr so far, now and then, in a thread.
 
     One that is foreign runs under `limits` and, where `writable` is given, confined to write in
     these folders only and without a network, as far as this machine is able to.
@@ -130,10 +135,30 @@ def run_tool(
             name: f"/proc/self/fd/{stream.fileno()}"
             for name, stream in (("stdout", stdout), ("stderr", stderr))
         }
+        if watch:
+            stack.enter_context(_watched(stderr, watch))
         ended = _run_once({**message, **streams}, (stdout.fileno(), stderr.fileno()), timeout)
         if ended.start_error:
             raise InfrastructureError(f"cannot start {words[0]}: {ended.start_error}")
         return ToolResult(end=ended.end, stdout=_printed(stdout), stderr=_printed(stderr))
+
+
+@contextlib.contextmanager
+def _watched(stream: IO[bytes], watch: Callable[[str], None]) -> Iterator[None]:
+    """Hand on what a file holds, until the block ends."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(_WATCH_SECONDS):
+            watch(os.pread(stream.fileno(), _MAX_OUTPUT, 0).decode(errors="replace"))
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _run_once(message: Mapping[str, Any], streams: tuple[int, ...], timeout: float) -> JobEnd:

@@ -44,3 +44,14 @@ def test_the_first_command_and_its_output(triage: Triage) -> None:
     assert missing(shown, done.stdout) == []
     other = shown.replace(" sick ", " ok ").replace("27 configs", "28 configs")
     assert len(missing(other, done.stdout)) == 4
+
+
+def test_the_example_of_each_language(triage: Triage) -> None:
+    table = (HERE.parent / "README.md").read_text().partition("| language | example |")[2]
+    lines = table.partition("\n\n")[0].splitlines()[2:]
+    assert len(lines) == 6
+    for line in lines:
+        words = shlex.split(line.split("|")[2].strip(" `"))
+        done = triage(*words[1:])
+        assert done.returncode == 0, (line, done.stderr)
+        assert "compile" in done.stdout

@@ -35,6 +35,7 @@ from harness.cli.options import (
     while_option,
 )
 from harness.cli.output import print_json, print_said, results_console, status_console
+from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import show_steps
 from harness.cli.results import open_results
 from harness.cli.running import (
@@ -266,7 +267,7 @@ def _asked(log: BisectLog, kind: type[T], name: str) -> T:
 
 
 def _selected(words: SelectionOptions) -> Selection:
-    with status_console().status("preparing toolchains and sources"):
+    with preparing(status_console()):
         selection = select(words)
     for name, values in (("--sm", selection.targets), ("--launch", selection.launches)):
         if len(values) != 1:

@@ -18,6 +18,7 @@ from harness.cli.gpu_way import executed_on, formal_option, is_executed, is_on_g
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, print_said, results_console, status_console
+from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import show_steps
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
@@ -95,7 +96,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         raise UsageError("--while is a condition on what ptxas makes: it does not apply to --run")
     words = selection_words(options)
     status = status_console()
-    with status.status("preparing toolchains and sources"):
+    with preparing(status):
         selection = select(words)
     for name, values in (("--sm", selection.targets), ("--launch", selection.launches)):
         if len(values) != 1:

@@ -28,6 +28,7 @@ from harness.cli.options import (
     selection_options,
 )
 from harness.cli.output import command_line, print_json, print_said, results_console, status_console
+from harness.cli.progress.preparing import preparing
 from harness.cli.progress.reduction import watch_reduction
 from harness.cli.results import open_results
 from harness.cli.running import (
@@ -156,7 +157,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     _check(options)
     words = selection_words(options)
     status = status_console()
-    with status.status("preparing toolchains and sources"):
+    with preparing(status):
         selection = select(words)
     _check_one(selection, on_gpu=options["on"] == GPU)
     budget = dict(options["budget"])

@@ -18,6 +18,7 @@ from harness.cli.gpu_way import executed_on, formal_option, is_executed, is_on_g
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, print_line, results_console, status_console
+from harness.cli.progress.preparing import preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words, spelled
 from harness.files.locations import create_folder
@@ -150,7 +151,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         raise UsageError("--measured are times of what is compiled: it does not apply to --run")
     with open_results() as store:
         words = _words(options, store)
-        with status_console().status("preparing toolchains and sources"):
+        with preparing(status_console()):
             selection = _one(select(words))
         mine, asked = selection.repro.front_end, options["upstream"]
         if _upstream(options) is Upstream.COMPILER and asked != mine:

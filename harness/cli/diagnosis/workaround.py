@@ -18,6 +18,7 @@ from harness.cli.options import (
     selection_options,
 )
 from harness.cli.output import print_json, print_remarks, print_said, status_console
+from harness.cli.progress.preparing import preparing
 from harness.cli.results import open_results
 from harness.cli.running import (
     check_scheduler,
@@ -152,7 +153,7 @@ async def _found(
 
 
 def _selected(options: dict[str, Any]) -> Selection:
-    with status_console().status("preparing toolchains and sources"):
+    with preparing(status_console()):
         selection = select(selection_words(options))
     for name, values in (
         ("--sm", selection.targets),

@@ -14,6 +14,7 @@ from harness.check.table import checks_said
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_remarks, print_said, status_console
+from harness.cli.progress.preparing import preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.values.check import Agreement, CheckRow
@@ -39,7 +40,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     *interpreted*: of the source, not of what a compiler makes of it.
     """
     status = status_console()
-    with status.status("preparing toolchains and sources"):
+    with preparing(status):
         selections = select_all(selection_words(options))
     if not options["sm"]:
         # One will do: a target has no part in it but for what pruning functions ask of it.

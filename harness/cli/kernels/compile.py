@@ -25,6 +25,7 @@ from harness.cli.output import (
     status_console,
 )
 from harness.cli.progress.cells import show_progress
+from harness.cli.progress.preparing import preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.frontends.registry import stages_of
@@ -67,7 +68,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     status = status_console()
     if options["as_json"] and options["as_markdown"]:
         raise UsageError("--json and --markdown: which one is meant?")
-    with status.status("preparing toolchains and sources"):
+    with preparing(status):
         selections = select_all(words)
     how = compile_options(options)
     with open_results() as store:

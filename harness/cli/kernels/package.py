@@ -12,6 +12,7 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, toolchain_options
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.cells import show_progress
+from harness.cli.progress.preparing import preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end
 from harness.survey.reaching import reach
@@ -63,7 +64,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     this one. Without a GPU: nothing is run.
     """
     status = status_console()
-    with status.status("preparing toolchains and sources"):
+    with preparing(status):
         reached = reach(options["package"], options["files"])
         selections = select_repros(_words(options), reached.launches)
     how = compile_options(options)

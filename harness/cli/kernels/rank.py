@@ -14,6 +14,7 @@ from harness.cli.gpu_way import gpu_way, gpu_way_options
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_remarks, print_said, print_text, status_console
+from harness.cli.progress.preparing import preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.ranking.again import MeasuredError, rank_again
@@ -67,7 +68,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     way = gpu_way({**options, "on": options["on"] or ("gpu" if options["measure"] else None)})
     if way and not options["measure"]:
         raise UsageError("a GPU is named: it is for --measure")
-    with status_console().status("preparing toolchains and sources"):
+    with preparing(status_console()):
         selections = select_all(selection_words(options))
     how = compile_options(options)
     with open_results() as store:

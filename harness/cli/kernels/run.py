@@ -23,6 +23,7 @@ from harness.cli.kernels.run_on_gpu import gpu_options, is_for_gpu, look_at_pack
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_remarks, print_said, status_console
+from harness.cli.progress.preparing import preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.emulator.values import Budget
@@ -159,7 +160,7 @@ def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...], budget: 
     if not options["programs"]:
         budget = replace(budget, max_ctas=PROGRAMS)
     status = status_console()
-    with status.status("preparing toolchains and sources"):
+    with preparing(status):
         selections = select_all(selection_words(options))
     with open_results() as store:
         report = run_to_the_end(

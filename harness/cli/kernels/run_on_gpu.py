@@ -13,6 +13,7 @@ import click
 from harness.cells.selection import select_all
 from harness.cli.amounts import FiniteRange, Words
 from harness.cli.output import print_json, print_line, print_remarks, print_said, status_console
+from harness.cli.progress.preparing import preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.emulator.values import Budget
@@ -181,7 +182,7 @@ def run_on_gpu(
     levels = _levels(options["levels"])
     # Before anything is compiled: is there a GPU to be reached?
     place = None if options["pack"] else place_of(options["runner"])
-    with status_console().status("preparing toolchains and sources"):
+    with preparing(status_console()):
         selections = select_all(replace(selection_words(options), kernel=name))
     is_ptx = all(selection.repro.ptx for selection in selections)
     question = GpuQuestion(

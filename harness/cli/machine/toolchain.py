@@ -8,7 +8,8 @@ import click
 
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
-from harness.cli.output import print_json, print_line, print_note, print_said
+from harness.cli.output import print_json, print_line, print_note, print_said, status_console
+from harness.cli.progress.preparing import preparing
 from harness.files.locations import cache_dir
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd
@@ -117,7 +118,9 @@ def _python(each: toolchain_marker.Toolchain) -> str:
 def install_command(names: tuple[str, ...]) -> None:
     """Install toolchains: triton-3.8.0, ptxas-latest, 'ptxas>=13.1', nvdisasm-latest."""
     for name in names:
-        for installed in _install(name):
+        with preparing(status_console()):
+            done = _install(name)
+        for installed in done:
             print_line(installed)
 
 

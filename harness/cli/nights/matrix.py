@@ -26,6 +26,7 @@ from harness.cli.output import (
     status_console,
 )
 from harness.cli.progress.matrix import show_matrix_progress
+from harness.cli.progress.preparing import preparing
 from harness.cli.results import open_results
 from harness.cli.running import run_to_the_end
 from harness.machines.dask_cluster import local_workers, open_machines
@@ -149,7 +150,7 @@ def run(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by the
             _tell_listing(listing, options)
             has_cells = listing.cells or listing.uncaptured
             raise click.exceptions.Exit(4 if listing.failures else 0 if has_cells else 3)
-        with status.status("preparing toolchains and sources"):
+        with preparing(status):
             plan = make_plan(matrix, how, store)
         with show_matrix_progress(status) as progress:
             where = options["scheduler"]

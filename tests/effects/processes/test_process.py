@@ -345,6 +345,20 @@ def test_a_scratch_disk_that_fails_is_told_in_one_line(monkeypatch: pytest.Monke
         full.write(b"x")
 
 
+def test_what_a_tool_prints_is_handed_on_while_it_runs(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def watch(printed: str) -> None:
+        seen.append(printed)
+        if printed.endswith("one\n"):
+            (tmp_path / "go").touch()
+
+    script = "echo one >&2; until [ -e go ]; do sleep 0.05; done; echo two >&2"
+    result = run_tool(["/bin/sh", "-c", script], timeout=60, cwd=tmp_path, watch=watch)
+    assert (result.end.ok, result.stderr) == (True, "one\ntwo\n")
+    assert "one\n" in seen
+
+
 def test_run_tool_tells_how_a_tool_ended() -> None:
     result = run_tool(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"], timeout=20)
     assert (result.stdout, result.stderr, result.end.exit_code) == ("out\n", "err\n", 3)
