@@ -26,6 +26,9 @@ def package_said(report: PackageReport) -> list[Block]:
         blocks += [_grid(report), BLANK]
     for one, pruning in report.losing:
         blocks += [*_list_said(one, pruning), BLANK]
+    some = [line for one, _ in report.lists if one.loss is Loss.SOME for line in _some_said(one)]
+    if some:
+        blocks += [say("Why lists lose some of their configs", Tone.HEAD), *some, BLANK]
     return [*blocks, *(say(line) for line in _counts(report))]
 
 
@@ -81,10 +84,7 @@ def _list_said(one: TuningList, pruning: Pruning | None) -> list[Block]:
     how_much = "all" if one.loss is Loss.ALL else f"{len(one.lost)} of"
     head = f"{one.kernel} ({one.file}), {one.launch}, on {one.target}: {how_much} {len(one.rows)}"
     blocks: list[Block] = [say(f"{head} configs are lost", Tone.HEAD)]
-    for fate in survivors(one.rows).fates:
-        if not fate.verdict.compiles:
-            where = f" ({fate.where})" if fate.where else ""
-            blocks.append(say(f"  {len(fate.rows)} {fate.verdict.value}{where}: {fate.reason}"))
+    blocks += [say(f"  {words}") for words in _reasons(one)]
     if pruning is None:
         return blocks
     if pruning.source is None:
@@ -95,6 +95,22 @@ def _list_said(one: TuningList, pruning: Pruning | None) -> list[Block]:
         say(f'  prune_configs_by={{"early_config_prune": ...}} with this keeps {pruning.keeps}:')
     )
     return [*blocks, *(say(f"    {line}".rstrip()) for line in pruning.source.splitlines())]
+
+
+def _some_said(one: TuningList) -> list[Block]:
+    """A line for each reason for which a list loses some of its configs."""
+    launch = f"{one.launch}, {one.rows[0].compiler_name}"
+    return [say(f"  {one.kernel} ({launch}) on {one.target}: {each}") for each in _reasons(one)]
+
+
+def _reasons(one: TuningList) -> list[str]:
+    """How many are lost, which, and why."""
+    return [
+        f"{len(fate.rows)} {fate.verdict.value}"
+        f"{f' ({fate.where})' if fate.where else ''}: {fate.reason}"
+        for fate in survivors(one.rows).fates
+        if not fate.verdict.compiles
+    ]
 
 
 def _workaround(one: TuningList) -> str:
@@ -188,6 +204,7 @@ def _list_document(one: TuningList, pruning: Pruning | None) -> dict[str, Any]:
         "sick": sum(each.verdict == "sick" for each in one.works),
         "lost": len(one.lost),
         "unknown": len(one.unknown),
+        "reasons": _reasons(one),
         "pruning": pruning.source if pruning else None,
         "why_no_pruning": pruning.why_none if pruning and pruning.source is None else None,
     }

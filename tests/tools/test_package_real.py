@@ -63,6 +63,8 @@ def test_a_package_says_what_each_target_leaves(demo: Triage) -> None:
     }
     lost = by_target["sm_120a"]
     assert (lost["configs"], lost["works"], lost["lost"]) == (3, 1, 2)
+    (reason,) = lost["reasons"]
+    assert reason.startswith("2 out_of_resources (ROWS=")
     assert (lost["function"], lost["kernel"]) == ("turned", "demo_turning::turned")
     configs = [row["config"] for row in found["cells"] if row["target"] == "sm_120a"]
     left = [config for config in configs if config["ROWS"] == 16]
