@@ -20,6 +20,7 @@ FILED = {
     "fold-prmt-sign": Upstream.NVIDIA,
     "tilelang-reduced-view": Upstream.COMPILER,
     "tilelang-tma-layout": Upstream.COMPILER,
+    "cutile-tileiras-segfault": Upstream.COMPILER,
     "trap-stub": Upstream.TRITON,
     "mamba-904": Upstream.PROJECT,
     "register-collapse": Upstream.TRITON,
@@ -41,7 +42,7 @@ def test_a_report_passes_the_gate_and_has_the_files_that_it_names(name: str) -> 
     private = Private(
         words={what: [w for w in words if len(w) > 3] for what, words in here.items()}
     )
-    # The one compiler besides Triton that there is a report for; its folder begins with its kind.
+    # The folder of a report for another compiler than Triton begins with its kind.
     required = tuple(required_fields(FILED[name], name.partition("-")[0]))
     assert inspect_report(issue, files, required=required, private=private) == []
     sums = dict(re.findall(r"^\| `([\w.-]+)` \| `([0-9a-f]{64})` \|", issue, re.MULTILINE))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.bench.bench import Workbench
+    from harness.processes.hub import Hub, ResourceLimits
     from harness.values.toolchain import Assembler, Tool
 
 __all__ = [
@@ -27,8 +28,10 @@ __all__ = [
     "Inspection",
     "PtxInput",
     "assemble",
+    "execute_run",
     "inspect_cubin",
     "is_cubin",
+    "ptxas_run",
     "read_stream",
     "run_assembler",
 ]
@@ -87,18 +90,7 @@ async def assemble(
             data = retarget(data.decode(errors="replace"), target=ptx.target).encode()
         return data
 
-    return await run_assembler(
-        bench,
-        key,
-        AssemblerRun(
-            program=program,
-            name="kernel.ptx",
-            argv=(ptxas.path, *flags, "kernel.ptx", "-o", CODE),
-            flags=flags,
-            is_code=is_cubin,
-            check=lambda: check_ptxas(ptxas),
-        ),
-    )
+    return await run_assembler(bench, key, ptxas_run(ptxas, flags, program))
 
 
 CODE = "kernel.cubin"
@@ -131,6 +123,20 @@ class AssemblerRun:
     said: str | None = None
 
 
+def ptxas_run(
+    ptxas: Assembler, flags: tuple[str, ...], program: Callable[[], bytes]
+) -> AssemblerRun:
+    """One run of ptxas; `flags` name the target."""
+    return AssemblerRun(
+        program=program,
+        name="kernel.ptx",
+        argv=(ptxas.path, *flags, "kernel.ptx", "-o", CODE),
+        flags=flags,
+        is_code=is_cubin,
+        check=lambda: check_ptxas(ptxas),
+    )
+
+
 async def run_assembler(bench: Workbench, key: str, run: AssemblerRun) -> Kept[Assembly]:
     """Run an assembler under limits, or take what is kept by this key.
 
@@ -156,30 +162,45 @@ async def _run_once(
     bench: Workbench, run: AssemblerRun, *, alone: bool
 ) -> tuple[Assembly, dict[str, str]]:
     folder = bench.hub.new_folder("assemble")
+    async with bench.slot(alone=alone, is_tool=True):
+        assembly = await execute_run(bench.hub, folder, run, bench.limits)
+    bench.cpu_seconds += assembly.end.cpu
+    store = bench.store.artifacts
+    artifacts = {name: store.put_file(folder / name) for name in ("stdout", "stderr")}
+    artifacts |= {name: store.put_file(file) for name, file in _left(folder, run).items()}
+    if assembly.has_cubin:
+        artifacts["cubin"] = store.put_file(folder / CODE)
+    bench.hub.drop_folder(folder)
+    return assembly, artifacts
+
+
+async def execute_run(
+    hub: Hub, folder: Path, run: AssemblerRun, limits: ResourceLimits
+) -> Assembly:
+    """Run it in a folder, which holds afterwards what it left.
+
+    Raises:
+        InfrastructureError: it cannot be started, or the disk is full.
+    """
     data = run.program()
     with scratch_disk():
         (folder / run.name).write_bytes(data)
         _write_programs(run.programs, folder / PROGRAMS)
-    async with bench.slot(alone=alone, is_tool=True):
-        end = await bench.hub.execute(run.argv, folder=folder, limits=bench.limits, env=run.env)
-    bench.cpu_seconds += end.cpu
-    store = bench.store.artifacts
-    artifacts = {name: store.put_file(folder / name) for name in ("stdout", "stderr")}
-    left = {name: folder / file for name, file in run.leaves.items() if (folder / file).is_file()}
-    artifacts |= {name: store.put_file(file) for name, file in left.items()}
-    more = f"\n{read_stream(left[run.said])}" if run.said in left else ""
-    has_code = run.is_code(folder / CODE)
-    if has_code:
-        artifacts["cubin"] = store.put_file(folder / CODE)
-    assembly = Assembly(
+    end = await hub.execute(run.argv, folder=folder, limits=limits, env=run.env)
+    said = _left(folder, run).get(run.said or "")
+    return Assembly(
         end=end,
         flags=run.flags,
         stdout=read_stream(folder / "stdout"),
-        stderr=read_stream(folder / "stderr") + more,
-        has_cubin=has_code,
+        stderr=read_stream(folder / "stderr") + (f"\n{read_stream(said)}" if said else ""),
+        has_cubin=run.is_code(folder / CODE),
     )
-    bench.hub.drop_folder(folder)
-    return assembly, artifacts
+
+
+def _left(folder: Path, run: AssemblerRun) -> dict[str, Path]:
+    """The files besides the code, as far as they were left."""
+    found = {name: folder / file for name, file in run.leaves.items()}
+    return {name: file for name, file in found.items() if file.is_file()}
 
 
 def _write_programs(programs: Mapping[str, str], folder: Path) -> None:

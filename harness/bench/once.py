@@ -1,4 +1,4 @@
-"""One ptxas on one text, and nothing kept: what a reduction asks thousands of times."""
+"""One assembler on one program, and nothing kept: what a reduction asks thousands of times."""
 
 from __future__ import annotations
 
@@ -6,59 +6,54 @@ import os
 import shlex
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.bench.assemble import is_cubin, read_stream
+from harness.bench.assemble import CODE, execute_run, is_cubin, ptxas_run
 from harness.processes.hub import scratch_disk
 from harness.ptxas.cubin import Cubin, read_cubin
 from harness.values.errors import UsageError
-from harness.values.outcome import Assembly, ProcessEnd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from harness.bench.assemble import AssemblerRun
     from harness.processes.hub import Hub, ResourceLimits
+    from harness.values.outcome import Assembly, ProcessEnd
     from harness.values.toolchain import Assembler
 
-__all__ = ["Assembled", "assemble_text", "run_predicate", "script_words"]
+__all__ = ["Assembled", "assemble_once", "assemble_text", "run_predicate", "script_words"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembled:
-    """How ptxas ended, what it printed, and the cubin where a whole one came out."""
+    """How the assembler ended, what it printed, and the cubin where a whole one came out."""
 
     assembly: Assembly
     cubin: Cubin | None = None
 
 
-async def assemble_text(
-    hub: Hub, text: str, *, ptxas: Assembler, flags: tuple[str, ...], limits: ResourceLimits
-) -> Assembled:
-    """Assemble a text in a scratch folder that is gone afterwards; `flags` name the target.
+async def assemble_once(hub: Hub, run: AssemblerRun, limits: ResourceLimits) -> Assembled:
+    """Run an assembler in a scratch folder that is gone afterwards.
 
     Raises:
-        InfrastructureError: ptxas cannot be started, or the disk is full.
+        InfrastructureError: it cannot be started, or the disk is full.
     """
     folder = hub.new_folder("oracle")
     try:
-        with scratch_disk():
-            (folder / "kernel.ptx").write_text(text, encoding="utf-8", newline="")
-        argv: list[str | Path] = [ptxas.path, *flags, "kernel.ptx", "-o", "kernel.cubin"]
-        end = await hub.execute(argv, folder=folder, limits=limits)
-        has_cubin = is_cubin(folder / "kernel.cubin")
-        return Assembled(
-            assembly=Assembly(
-                end=end,
-                flags=flags,
-                stdout=read_stream(folder / "stdout"),
-                stderr=read_stream(folder / "stderr"),
-                has_cubin=has_cubin,
-            ),
-            cubin=read_cubin((folder / "kernel.cubin").read_bytes()) if has_cubin else None,
-        )
+        assembly = await execute_run(hub, folder, run, limits)
+        # Not each assembler leaves a cubin.
+        is_known = assembly.has_cubin and is_cubin(folder / CODE)
+        cubin = read_cubin((folder / CODE).read_bytes()) if is_known else None
+        return Assembled(assembly=assembly, cubin=cubin)
     finally:
         hub.drop_folder(folder)
+
+
+async def assemble_text(
+    hub: Hub, text: str, *, ptxas: Assembler, flags: tuple[str, ...], limits: ResourceLimits
+) -> Assembled:
+    """The same with PTX; `flags` name the target. Errors are those of `assemble_once`."""
+    return await assemble_once(hub, ptxas_run(ptxas, flags, text.encode), limits)
 
 
 def script_words(command: str) -> tuple[str, ...]:

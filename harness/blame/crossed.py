@@ -51,11 +51,11 @@ async def cross(
         suffix=f".{stage}",
         options=options,
     )
-    if lowered is None or lowered.ptx is None:
+    if lowered is None or lowered.program is None:
         error = lowered.lowering.error if lowered else None
         said = error.message if error else "it comes to no PTX"
         return next(iter(said.strip().splitlines()), "")[:200]
     source = {name: own.value.metadata.get(name) for name in _OF_THE_SOURCE}
     lowered.lowering.metadata.update(source)
-    ptx = bench.store.artifacts.put(lowered.ptx.encode())
+    ptx = bench.store.artifacts.put(lowered.program)
     return Kept(value=lowered.lowering, key="", artifacts={"ptx": ptx}, cached=False)

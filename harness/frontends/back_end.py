@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
     from harness.bench.assemble import Inspection
     from harness.bench.bench import Kept, Workbench
+    from harness.bench.once import Assembled
     from harness.frontends.readings import PtxReading
     from harness.judging.judge import CellEvidence
+    from harness.processes.hub import Hub, ResourceLimits
     from harness.values.outcome import Assembly
     from harness.values.resources import Resources
     from harness.values.toolchain import Assembler, Tool
@@ -105,6 +107,24 @@ class BackEnd(Protocol):
         Raises:
             InfrastructureError: it cannot be started, or is damaged.
             UnusableArtifactError: the stored program is damaged.
+        """
+
+    async def assemble_once(
+        self,
+        hub: Hub,
+        program: bytes,
+        assembler: Assembler,
+        *,
+        flags: tuple[str, ...],
+        target: str | None,
+        limits: ResourceLimits,
+    ) -> Assembled:
+        """Run it on a program that is not stored; nothing is kept of it.
+
+        `target` is as in `LoweredProgram`.
+
+        Raises:
+            InfrastructureError: it cannot be started.
         """
 
     async def inspect(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.bench.assemble import PtxInput, assemble, inspect_cubin
+from harness.bench.once import assemble_text
 from harness.judging.judge import judge_ptxas
 from harness.packages.versions import LATEST
+from harness.ptx.facts import retarget
 from harness.ptxas.resources import combine
 from harness.toolchains.describe import describe_ptxas
 from harness.toolchains.install import (
@@ -30,8 +32,10 @@ if TYPE_CHECKING:
 
     from harness.bench.assemble import Inspection
     from harness.bench.bench import Kept, Workbench
+    from harness.bench.once import Assembled
     from harness.frontends.back_end import BackEnd, LoweredProgram
     from harness.judging.judge import CellEvidence
+    from harness.processes.hub import Hub, ResourceLimits
     from harness.values.outcome import Assembly
     from harness.values.toolchain import Assembler, Tool
     from harness.values.verdict import Verdict
@@ -86,6 +90,20 @@ class _PtxasBackEnd:
             target=program.target,
         )
         return await assemble(bench, source, ptxas=assembler, flags=program.flags)
+
+    async def assemble_once(
+        self,
+        hub: Hub,
+        program: bytes,
+        assembler: Assembler,
+        *,
+        flags: tuple[str, ...],
+        target: str | None,
+        limits: ResourceLimits,
+    ) -> Assembled:
+        text = program.decode(errors="replace")
+        text = retarget(text, target=target) if target else text
+        return await assemble_text(hub, text, ptxas=assembler, flags=flags, limits=limits)
 
     async def inspect(
         self, bench: Workbench, code: str, tools: Sequence[Tool]

@@ -28,22 +28,28 @@ __all__ = ["FileForm", "Lowered"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """The result for a text: evidence, and, where it got that far, PTX with what was read from it.
+    """The result for a text: evidence, and, where it got that far, what the assembler is to take.
 
-    `picked_ptxas` is the executable that the compiler would have run.
+    `reading` is what was read off that. `picked_ptxas` is the executable that the compiler would
+    have run.
     """
 
     lowering: Lowering
-    ptx: str | None = None
+    program: bytes | None = None
     reading: PtxReading | None = None
     picked_ptxas: str | None = None
+
+    @property
+    def ptx(self) -> str | None:
+        """The program of a compiler that comes to PTX."""
+        return None if self.program is None else self.program.decode(errors="replace")
 
 
 class FileForm(FileLayout, Protocol):
     """How the kernels of one compiler are written as one file, read and compiled."""
 
-    def install(self, version: str) -> SourceInstall:
-        """What a user needs to run a file with this version.
+    def install(self, version: str, assembler: Assembler) -> SourceInstall:
+        """What a user needs to run a file with this version, and with this assembler's.
 
         Raises:
             UsageError, InfrastructureError: it is not known what goes with it.
@@ -71,7 +77,7 @@ class FileForm(FileLayout, Protocol):
         suffix: str = ".py",
         options: Mapping[str, object] | None = None,
     ) -> Lowered | None:
-        """Run a file as far as PTX, in the compiler of a capture and for its target.
+        """Run a file as far as the assembler, in the compiler of a capture and for its target.
 
         The compiler sees `ptxas`, or the one that it picks itself. With another `suffix` it is the
         compiler's own IR, which is compiled with `options`.

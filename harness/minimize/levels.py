@@ -26,7 +26,7 @@ from harness.minimize.reduction.result import Minimization, Size, Uninteresting
 from harness.minimize.ttgir.run import find_ir, ir_driver, ir_oracle, size_of_module
 from harness.values.errors import InfrastructureError, OfflineError, UsageError
 from harness.values.standalone import SourceInstall
-from harness.values.toolchain import BUNDLED, Compiler, compiler_name
+from harness.values.toolchain import BUNDLED, Assembler, Compiler, compiler_name
 from harness.values.verdict import Stage
 
 __all__ = [
@@ -227,8 +227,9 @@ def _report(reducing: Reducing, held: HeldReduction[Compiler], level: Level) -> 
         options=level.options,
         kind=subject.cell.compiler.kind,
         triton=subject.row.compiler_version,
-        install=_install(subject.cell.compiler),
+        install=_install(subject.cell.compiler, ptxas),
         ptxas=ptxas.version,
+        assembler=ptxas.kind,
         packages={} if ptxas.origin == BUNDLED else {ptxas.version: ptxas.origin},
         fingerprint=held.interest.fingerprint,
         reaction=reaction,
@@ -252,11 +253,11 @@ def _report(reducing: Reducing, held: HeldReduction[Compiler], level: Level) -> 
     )
 
 
-def _install(compiler: Compiler) -> SourceInstall | None:
+def _install(compiler: Compiler, assembler: Assembler) -> SourceInstall | None:
     """What it takes to compile a file of the source; None where the index cannot be asked."""
     form = front_end(compiler.kind).source_form
     with contextlib.suppress(InfrastructureError, OfflineError, UsageError):
-        return form.install(compiler.version) if form else None
+        return form.install(compiler.version, assembler) if form else None
     return None
 
 

@@ -44,7 +44,7 @@ LEVELS = ("auto", *_LEVELS)
 
 def can_be_reduced(end: FrontEnd, target: Target) -> bool:
     """Whether there is a level at which what a compiler generates there can be reduced."""
-    return bool(end.levels) or end.back_end(target).takes == PTX
+    return bool(_levels_of(end, target))
 
 
 async def minimize(
@@ -72,6 +72,7 @@ async def minimize(
             f"{selection.repro.name}: what {end.title} generates is no PTX, which is all that can "
             "be reduced of it"
         )
+    _check_level(options, selection)
     run = store.begin_run(how.command)
     async with open_hub() as hub:
         bench = open_bench(hub, store, how)
@@ -134,17 +135,36 @@ def _executing(
 def _without_ptx(subject: Subject, selection: Selection) -> Uninteresting:
     """It fails before there is PTX, and its compiler has no other level."""
     end = front_end(selection.repro.front_end)
-    known = ", ".join([*end.levels, "ptx"])
+    known = ", ".join(_levels_of(end, subject.cell.cell.target))
     reason = f"there is no PTX, and a kernel of {end.title} is reduced at {known}"
     return Uninteresting(reason=f"{subject.row.reason}: {reason}")
+
+
+def _levels_of(end: FrontEnd, target: Target) -> tuple[str, ...]:
+    """The levels at which what a compiler generates there can be reduced."""
+    return (*end.levels, *((PTX,) if end.back_end(target).takes == PTX else ()))
+
+
+def _check_level(options: MinimizeOptions, selection: Selection) -> None:
+    """See early whether there is such a level.
+
+    Raises:
+        UsageError: there is none.
+    """
+    end = front_end(selection.repro.front_end)
+    known = _levels_of(end, selection.targets[0])
+    if selection.repro.ptx is not None or options.run:
+        return
+    if options.level not in ("auto", *known):
+        are = f"a kernel of {end.title} is reduced at {', '.join(known)}"
+        raise UsageError(f"--level {options.level}: {are}")
+    if options.script is not None and PTX not in known:
+        raise UsageError(f"--script is asked about PTX, and a kernel of {end.title} comes to none")
 
 
 def _level(asked: str, subject: Subject, selection: Selection) -> str:
     """What ptxas does not see is in the source; the rest is in the PTX too, which is quicker."""
     end = front_end(selection.repro.front_end)
-    if asked not in ("auto", "ptx", *end.levels) and selection.repro.ptx is None:
-        known = ", ".join([*end.levels, "ptx"])
-        raise UsageError(f"--level {asked}: a kernel of {end.title} is reduced at {known}")
     if asked != "auto":
         return asked
     row = subject.row

@@ -19,7 +19,7 @@ from harness.values.errors import TriageError
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.run import RunRow
-from harness.values.toolchain import BUNDLED
+from harness.values.toolchain import BUNDLED, assembler_name
 from harness.values.verdict import VerdictKind
 
 __all__ = ["Bench", "compile_places", "execute_places", "execute_rows", "launch_places"]
@@ -187,15 +187,16 @@ def _selection(bench: Bench, place: AttachedPlace, target: str) -> Selection:
     """The file on this version; for the target as the command line names it."""
     case = bench.case
     is_ptx = place.file.endswith(".ptx")
-    names_ptxas = place.tool == "ptxas" or case.ptxas_origin != BUNDLED
-    ptxas = place.version if place.tool == "ptxas" else case.ptxas
-    version = case.compiler_version if place.tool == "ptxas" else place.version
+    is_assembler = place.tool == assembler_name(case.assembler)
+    names_it = is_assembler or case.ptxas_origin != BUNDLED
+    assembler = place.version if is_assembler else case.ptxas
+    version = case.compiler_version if is_assembler else place.version
     return select(
         SelectionOptions(
             kernel=str(bench.folder / place.file),
             sm=[target],
             compiler=[] if is_ptx or version is None else [f"{case.compiler}=={version}"],
-            ptxas=[ptxas] if names_ptxas and ptxas else [],
+            assembler=[f"{case.assembler}=={assembler}"] if names_it and assembler else [],
         )
     )
 

@@ -78,7 +78,7 @@ def check_upstream(
     if upstream is Upstream.NVIDIA and case.assembler != PTXAS:
         raise UsageError(
             f"--for nvidia: {selection.repro.name} is assembled by {case.tool}; report it with "
-            "--for project"
+            f"--for {maintainers}"
         )
     if upstream is Upstream.TRITON and case.compiler not in (None, TRITON):
         raise UsageError(

@@ -234,12 +234,13 @@ class Dossier:
     def smallest(self) -> dict[str, tuple[VerdictAnswer, str]]:
         """What the reduced file does: for each version that tried it, the outcome and its words."""
         found = self.minimized
-        if found is None or found.compiler != self.tool:
+        if found is None:
             return {}
+        # Of an assembler that takes no PTX, no version but its own was asked about the file.
         does = {
             line.version: (_OUTCOMES[line.minimized], line.minimized_words)
             for line in found.versions
-            if line.minimized is not None
+            if line.minimized is not None and found.compiler == self.tool
         }
         if self.version not in does and found.fingerprint.signature == self.case.signature:
             does[self.version] = (VerdictAnswer.SAME, "")

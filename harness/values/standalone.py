@@ -121,7 +121,8 @@ class SourceInstall:
 
     `packages` have their versions, and are all that is installed where `has_pins`: of `needs`, what
     the interpreter does not have comes first. `cache` is the variable that names a folder for what
-    the compiler keeps, and `ptxas` are those that name the ptxas that it runs.
+    the compiler keeps, and `ptxas` are those that name the ptxas that it runs. `died` is how the
+    compiler says that the signal `{}` has ended its assembler.
     """
 
     title: str
@@ -131,11 +132,17 @@ class SourceInstall:
     has_pins: bool = False
     cache: str
     ptxas: tuple[str, ...] = ()
+    died: str = ""
 
     @property
     def variable(self) -> str:
         """The variable of the script that names a folder with the compiler."""
-        return self.module.upper()
+        return self.module.upper().replace(".", "_")
+
+    @property
+    def folder(self) -> str:
+        """Where in that folder the compiler lies."""
+        return self.module.replace(".", "/")
 
     @property
     def lines(self) -> list[str]:

@@ -19,6 +19,7 @@ from toy_front_end import Toy
 
 from harness.bench.assemble import CODE, AssemblerRun, run_assembler
 from harness.bench.bench import Kept, content_key
+from harness.bench.once import assemble_once
 from harness.frontends.base import CapturedLaunch
 from harness.frontends.programs import run_program
 from harness.frontends.readings import PtxReading
@@ -37,12 +38,14 @@ from harness.values.toolchain import Assembler, Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from harness.bench.assemble import Inspection
     from harness.bench.bench import Workbench
+    from harness.bench.once import Assembled
     from harness.frontends.back_end import BackEnd, LoweredProgram
     from harness.judging.judge import CellEvidence
+    from harness.processes.hub import Hub, ResourceLimits
     from harness.values.toolchain import Tool
 
 HERE = Path(__file__).parent
@@ -85,17 +88,34 @@ class Kettle:
     async def assemble(
         self, bench: Workbench, program: LoweredProgram, assembler: Assembler
     ) -> Kept[Assembly]:
-        words = (str(assembler.path), assembler.version, *program.flags, "recipe", CODE)
-        run = AssemblerRun(
-            program=lambda: bench.store.artifacts.get(program.sha256),
+        run = self._run(assembler, program.flags, lambda: bench.store.artifacts.get(program.sha256))
+        key = content_key(kettle=assembler.sha256, recipe=program.sha256, flags=program.flags)
+        return await run_assembler(bench, key, run)
+
+    async def assemble_once(
+        self,
+        hub: Hub,
+        program: bytes,
+        assembler: Assembler,
+        *,
+        flags: tuple[str, ...],
+        target: str | None,
+        limits: ResourceLimits,
+    ) -> Assembled:
+        return await assemble_once(hub, self._run(assembler, flags, lambda: program), limits)
+
+    def _run(
+        self, assembler: Assembler, flags: tuple[str, ...], program: Callable[[], bytes]
+    ) -> AssemblerRun:
+        words = (str(assembler.path), assembler.version, *flags, "recipe", CODE)
+        return AssemblerRun(
+            program=program,
             name="recipe",
             argv=(sys.executable, "-IS", *words),
-            flags=program.flags,
+            flags=flags,
             is_code=lambda path: path.is_file() and path.read_bytes().endswith(b"done\n"),
             check=lambda: None,
         )
-        key = content_key(kettle=assembler.sha256, recipe=program.sha256, flags=program.flags)
-        return await run_assembler(bench, key, run)
 
     async def inspect(self, bench: Workbench, code: str, tools: Sequence[Tool]) -> None:
         """Nothing reads a cup."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 from conftest import Triage
@@ -78,6 +79,90 @@ def test_bisect_and_blame(module_triage: Triage) -> None:
     assert "tileiras is to blame" in done.stdout
 
 
+def test_the_least_source_that_fails(module_triage: Triage) -> None:
+    words = ("--kernel", "cutile_compiler_crash", "--sm", "100a")
+    done = module_triage("minimize", "--json", *words, "--out", "small")
+    found = json.loads(done.stdout)
+    assert (found["level"], found["verdict"], found["is_minimal"]) == (
+        "source",
+        "compiler_crash",
+        True,
+    )
+    assert found["lines"] <= 5
+    assert not found["drift"]
+    # It fails where a user runs it, beside what comes from the index alone.
+    repro = ["sh", str(module_triage.folder / "small" / "repro.sh")]
+    ran = subprocess.run(repro, capture_output=True, text=True, check=False)
+    assert (ran.returncode, "Return code -11" in ran.stdout) == (0, True), ran.stdout + ran.stderr
+    (row,) = module_triage.compile(
+        "--kernel", "small/min.py", "--sm", "100a", "--compiler", "cutile==1.5.0", code=1
+    )["cells"]
+    assert row["signature"] == found["signature"]
+    done = module_triage("minimize", *words, "--level", "ptx")
+    assert "a kernel of cuTile is reduced at source" in done.stderr
+
+
+def test_what_a_file_of_one_launch_has(module_triage: Triage) -> None:
+    """Helpers, closures and types of an argument; it is compiled to the same."""
+    (module_triage.folder / "beside.py").write_text(BESIDE)
+    (module_triage.folder / "many.py").write_text(MANY)
+    words = ("--sm", "100a", "--compiler", "cutile==1.7.0")
+    (row,) = module_triage.compile("--kernel", "many.py", *words, code=0)["cells"]
+    asked = ("--while", "n_regs>=1", "--budget", "1", "--out", "of_many")
+    module_triage("minimize", "--kernel", "many.py", *words, *asked)
+    (again,) = module_triage.compile("--kernel", "of_many/original.py", *words, code=0)["cells"]
+    same = ("n_regs", "instructions", "threads", "shared")
+    assert [again[name] for name in same] == [row[name] for name in same]
+    text = (module_triage.folder / "of_many/original.py").read_text()
+    assert "compilation.ListConstraint(" in text
+    assert "built.replace_hints(occupancy=2)" in text
+
+
+BESIDE = """\
+import cuda.tile as ct
+
+SCALE = 2.5
+
+
+@ct.function
+def scaled(tile, by):
+    return tile * by * SCALE
+"""
+MANY = """\
+from __future__ import annotations
+
+import math
+
+import beside
+import cuda.tile as tl
+import torch
+from cuda.tile import bid
+
+ConstInt = tl.Constant[int]
+OUT = torch.float32
+
+
+def make(factor, kind):
+    @tl.kernel(occupancy=tl.ByTarget(sm_100=2, default=1))
+    def built(xs: list, y, alpha, size: ConstInt, flag: tl.Constant[bool], mode: tl.Constant):
+        i = bid(0)
+        total = tl.zeros((size,), dtype=OUT)
+        for j in range(len(xs)):
+            tile = tl.load(xs[j], index=(i,), shape=(size,))
+            total = total + beside.scaled(tl.astype(tile, OUT), alpha)
+        if flag:
+            total = total * factor + math.pi
+        tl.store(y, index=(i,), tile=tl.astype(total, kind))
+
+    return built
+
+
+def launch():
+    xs = [torch.randn(4096, device="cuda") for _ in range(3)]
+    y = torch.empty(4096, device="cuda", dtype=torch.float16)
+    given = (xs, y, 1.5, 128, True, 3)
+    tl.launch(torch.cuda.current_stream(), (32,), make(3, tl.float16), given)
+"""
 TUNED = """\
 import cuda.tile as ct
 import torch

@@ -6,45 +6,48 @@ child lowers it to the bytecode of Tile IR, in the newest version that the tilei
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
-
-from packaging.version import Version
 
 from harness.bench.bench import content_key
 from harness.frontends.captured_front_end import CapturedFrontEnd
-from harness.frontends.captures import CapturingChild, keep_streams, read_lowering
+from harness.frontends.captures import keep_streams
+from harness.frontends.cutile.lowering import CHILD, FILES, asked_for, lowering_of
+from harness.frontends.cutile.source_form import CUTILE_FORM
 from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
 from harness.frontends.cutile.versions import KIND, TITLE, available, declared_environment
 from harness.frontends.cutile.wordings import judge_cutile
 from harness.frontends.readings import PtxReading
-from harness.values.outcome import Lowering
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from packaging.version import Version
 
     from harness.bench.bench import Kept, Workbench
     from harness.frontends.back_end import BackEnd
     from harness.frontends.base import CapturedLaunch, FrontEnd
     from harness.frontends.sessions import JobResult
+    from harness.frontends.source_form import FileForm
     from harness.values.environment import Environment
     from harness.values.kernel import Config
-    from harness.values.outcome import LaunchFacts
+    from harness.values.outcome import LaunchFacts, Lowering
     from harness.values.toolchain import Assembler, Compiler
     from harness.values.verdict import Verdict
 
-__all__ = ["CHILD", "CUTILE_FRONT_END"]
+__all__ = ["CUTILE_FRONT_END"]
 
-_FILES = {"cutile": "kernel.cutile", "tileir": "kernel.tileir"}
-CHILD = CapturingChild(
-    kind=KIND,
-    module="harness.frontends.cutile.child",
-    code=("frontends/pretend", "frontends/triton/child", "frontends/cutile/child"),
-    settings=("CUDA_TILE_",),
-    never=frozenset(
-        f"CUDA_TILE_{name}"
-        for name in ("CACHE_DIR", "TEMP_DIR", "DUMP_BYTECODE", "DUMP_TILEIR", "LOGS")
-    ),
+
+# After the form "Bug Report" of cuTile Python's tracker.
+_ISSUE_FIELDS = (
+    "Version of cuTile Python",
+    "Version of the CUDA Toolkit",
+    "Which installation method(s) does this occur on?",
+    "Describe the bug",
+    "Minimum reproducible example",
+    "Relevant log output",
+    "Full env printout",
+    "Other/Misc.",
+    "Contributing Guidelines",
 )
 
 
@@ -55,7 +58,10 @@ class _CuTileFrontEnd(CapturedFrontEnd):
     needs = ("torch",)
     back_ends: tuple[BackEnd, ...] = (TILEIRAS_BACK_END,)
     modules: tuple[str, ...] = ("cuda.tile",)
-    stages: tuple[str, ...] = tuple(_FILES)
+    stages: tuple[str, ...] = tuple(FILES)
+    levels: tuple[str, ...] = ("source",)
+    source_form: FileForm | None = CUTILE_FORM
+    issue_fields: tuple[str, ...] = _ISSUE_FIELDS
     options: tuple[str, ...] = ("num_ctas", "occupancy", "opt_level", "num_worker_warps")
 
     def environment(self, version: str) -> Environment:
@@ -68,9 +74,7 @@ class _CuTileFrontEnd(CapturedFrontEnd):
         return tileiras_in(compiler)
 
     def asked(self, ptxas: Assembler) -> dict[str, object]:
-        # Each release of tileiras reads the bytecode of its own and of those before.
-        major, minor = Version(ptxas.version).release[:2]
-        return {"bytecode": f"{major}.{minor}"}
+        return asked_for(ptxas)
 
     async def finished(
         self,
@@ -80,15 +84,13 @@ class _CuTileFrontEnd(CapturedFrontEnd):
         *,
         alone: bool,  # noqa: ARG002 - the job did it all
     ) -> tuple[Lowering, dict[str, str]]:
-        options = tuple((done.result or {}).get("options", ()))
-        lowering = replace(read_lowering(done, "cutile"), flags=options)
         artifacts = {
             stage: bench.store.artifacts.put_file(done.folder / name)
-            for stage, name in _FILES.items()
+            for stage, name in FILES.items()
             if (done.folder / name).is_file()
         }
         artifacts["log"] = keep_streams(bench, done)
-        return lowering, artifacts
+        return lowering_of(done), artifacts
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         kernel = str(lowering.value.metadata["entry"])

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from harness.bench.assemble import CODE, PROGRAMS, AssemblerRun, is_cubin, run_assembler
 from harness.bench.bench import content_key
+from harness.bench.once import assemble_once
 from harness.frontends.cutile.versions import (
     NVVM,
     PACKAGE,
@@ -40,13 +42,15 @@ from harness.values.resources import Resources
 from harness.values.toolchain import BUNDLED, PTX, PTXAS, Assembler
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from harness.bench.assemble import Inspection
     from harness.bench.bench import Kept, Workbench
+    from harness.bench.once import Assembled
     from harness.frontends.back_end import BackEnd, LoweredProgram
     from harness.judging.judge import CellEvidence
+    from harness.processes.hub import Hub, ResourceLimits
     from harness.values.outcome import Assembly
     from harness.values.toolchain import Compiler, Tool
     from harness.values.verdict import Verdict
@@ -145,25 +149,7 @@ class _Tileiras:
     async def assemble(
         self, bench: Workbench, program: LoweredProgram, assembler: Assembler
     ) -> Kept[Assembly]:
-        ptxas = install_ptxas(_version_of(assembler.path, NVVM))
-
-        def check() -> None:
-            check_in_wheel(assembler.path, TILEIRAS)
-            check_ptxas(ptxas)
-
-        run = AssemblerRun(
-            program=lambda: bench.store.artifacts.get(program.sha256),
-            name=_PROGRAM,
-            argv=(assembler.path, _PROGRAM, "-o", CODE, *program.flags),
-            flags=program.flags,
-            is_code=is_cubin,
-            check=check,
-            programs={PTXAS: ptxas_script(ptxas.path)},
-            # Its temporary files go with the folder, however it ends.
-            env={"PATH": f"{PROGRAMS}:/usr/bin:/bin", "TMPDIR": "."},
-            leaves={PTX: _PTX, "ptxas": _LOG},
-            said="ptxas",
-        )
+        ptxas = _ptxas_of(assembler)
         key = content_key(
             rule=_RULE,
             tileiras=assembler.sha256,
@@ -171,7 +157,21 @@ class _Tileiras:
             program=program.sha256,
             flags=program.flags,
         )
-        return await run_assembler(bench, key, run)
+        code = partial(bench.store.artifacts.get, program.sha256)
+        return await run_assembler(bench, key, _run(assembler, ptxas, program.flags, code))
+
+    async def assemble_once(
+        self,
+        hub: Hub,
+        program: bytes,
+        assembler: Assembler,
+        *,
+        flags: tuple[str, ...],
+        target: str | None,  # noqa: ARG002 - the flags alone name it
+        limits: ResourceLimits,
+    ) -> Assembled:
+        run = _run(assembler, _ptxas_of(assembler), flags, lambda: program)
+        return await assemble_once(hub, run, limits)
 
     async def inspect(
         self, bench: Workbench, code: str, tools: Sequence[Tool]
@@ -191,6 +191,33 @@ class _Tileiras:
 
     def judge(self, evidence: CellEvidence) -> Verdict:
         return judge_tileiras(evidence)
+
+
+def _ptxas_of(tileiras: Assembler) -> Assembler:
+    """What it calls: the ptxas of its libNVVM's release."""
+    return install_ptxas(_version_of(tileiras.path, NVVM))
+
+
+def _run(
+    tileiras: Assembler, ptxas: Assembler, flags: tuple[str, ...], program: Callable[[], bytes]
+) -> AssemblerRun:
+    def check() -> None:
+        check_in_wheel(tileiras.path, TILEIRAS)
+        check_ptxas(ptxas)
+
+    return AssemblerRun(
+        program=program,
+        name=_PROGRAM,
+        argv=(tileiras.path, _PROGRAM, "-o", CODE, *flags),
+        flags=flags,
+        is_code=is_cubin,
+        check=check,
+        programs={PTXAS: ptxas_script(ptxas.path)},
+        # Its temporary files go with the folder, however it ends.
+        env={"PATH": f"{PROGRAMS}:/usr/bin:/bin", "TMPDIR": "."},
+        leaves={PTX: _PTX, "ptxas": _LOG},
+        said="ptxas",
+    )
 
 
 def _described(path: Path, origin: str) -> Assembler:

@@ -19,6 +19,7 @@ __all__ = [
     "available",
     "available_tileiras",
     "declared_environment",
+    "pins_with_ptxas",
     "tileiras_environment",
 ]
 
@@ -27,6 +28,8 @@ TITLE = "cuTile"
 TILEIRAS = "tileiras"
 _NAME = "cuda-tile"
 PACKAGE, NVVM = "nvidia-cuda-tileiras", "nvidia-nvvm"
+# Brings the ptxas that tileiras calls: in an environment of ours a script stands in its place.
+_NVCC = "nvidia-cuda-nvcc"
 # Older ones have no way to compile what is not launched (`cuda.tile.compilation`).
 _OLDEST = Version("1.3.0")
 # 13.1.80 looks for libNVVM where no wheel has it, and compiles nothing.
@@ -85,6 +88,17 @@ def tileiras_environment(version: str) -> Environment:
     """The packages of one tileiras alone; errors as `declared_environment`."""
     wanted = _known(version, available_tileiras(prereleases=True), TILEIRAS)
     return Environment(kind=TILEIRAS, version=str(wanted), pins=_pins(wanted))
+
+
+def pins_with_ptxas(version: str, tileiras: str) -> tuple[PackagePin, ...]:
+    """All that a cuTile needs to come to a cubin with this tileiras, itself first.
+
+    Raises:
+        OfflineError, InfrastructureError: the index cannot be asked, or lacks a partner.
+    """
+    own, assembler = PackagePin(name=_NAME, version=version), Version(tileiras)
+    nvcc = PackagePin(name=_NVCC, version=str(partner_of(_NVCC, assembler)))
+    return (own, *_pins(assembler), nvcc)
 
 
 def _known(version: str, known: list[Version], what: str) -> Version:

@@ -72,7 +72,8 @@ async def lowered_text(
     run = await _nvcc(bench, launch, done, keeps=False)
     reading = read_text(run.text) if run.text is not None else None
     lowering = _with_nvcc(launch, done, lowering, run)
-    return Lowered(lowering=lowering, ptx=run.text, reading=reading)
+    program = run.text.encode() if run.text is not None else None
+    return Lowered(lowering=lowering, program=program, reading=reading)
 
 
 async def _nvcc(

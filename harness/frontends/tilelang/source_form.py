@@ -40,7 +40,7 @@ class _TileLangForm:
     def read(self, text: str) -> Standalone:
         return read_standalone(text)
 
-    def install(self, version: str) -> SourceInstall:
+    def install(self, version: str, assembler: Assembler) -> SourceInstall:  # noqa: ARG002
         return SourceInstall(
             title=TITLE,
             module=KIND,

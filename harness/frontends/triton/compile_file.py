@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TRITON_FORM", "export_launch", "lower_text"]
 
+# As Triton 3.2 - 3.9 say it of a ptxas that a signal has ended (`make_cubin` of its backend).
+_PTXAS_DIED = "`ptxas` failed with error code -{}"
 # A stub is made by Triton, but PTX shows it, and only ptxas' consent makes it one.
 _BEFORE_LLVM = ("ttir", "ttgir")
 
@@ -130,7 +132,7 @@ def _read(done: JobResult) -> Lowered | None:
     command = (done.result or {}).get("ptxas_command") or {}
     return Lowered(
         lowering=lowering,
-        ptx=texts["ptx"],
+        program=texts["ptx"].encode(),
         reading=read_texts(texts["ptx"], ir),
         picked_ptxas=command.get("executable"),
     )
@@ -145,13 +147,14 @@ class _TritonForm:
     def read(self, text: str) -> Standalone:
         return read_standalone(text)
 
-    def install(self, version: str) -> SourceInstall:
+    def install(self, version: str, assembler: Assembler) -> SourceInstall:  # noqa: ARG002
         return SourceInstall(
             title="Triton",
             module="triton",
             packages=(f"triton=={version}",),
             cache="TRITON_CACHE_DIR",
             ptxas=("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"),
+            died=_PTXAS_DIED,
         )
 
     async def export(

@@ -8,17 +8,14 @@ from pathlib import Path
 
 from harness.bench.assemble import Inspection
 from harness.bench.bench import Workbench
-from harness.bench.once import assemble_text
 from harness.cells.evaluate import cell_evidence, ptxas_flags
 from harness.frontends.base import PlannedCell
-from harness.frontends.registry import front_end
+from harness.frontends.registry import back_end, front_end
 from harness.frontends.source_form import Lowered
 from harness.judging.judge import CellEvidence, judge
 from harness.minimize.reduction.ask_ptxas import reaction_of
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.processes.hub import ResourceLimits
-from harness.ptx.facts import retarget
-from harness.toolchains.describe import describe_ptxas
 from harness.values.toolchain import BUNDLED, Assembler, Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
@@ -107,18 +104,23 @@ class CompilerOracle:
         cell, target = self.cell, self.cell.cell.target
         assembly = inspection = None
         facts = lowered.reading.facts if lowered.reading else None
-        if lowered.ptx is not None and facts is not None:
-            ptx, flags = lowered.ptx, ptxas_flags(target, lowered.lowering.flags)
-            if target.suffix and facts.target != str(target):
-                ptx = retarget(ptx, target=str(target))
+        is_read = lowered.reading is not None and lowered.reading.problem is None
+        if lowered.program is not None and is_read:
+            flags = ptxas_flags(target, lowered.lowering.flags)
             if cell.change:
                 flags = cell.change.apply(flags)
-            ptxas = cell.ptxas
+            back, ptxas = back_end(cell.compiler.kind, target), cell.ptxas
             if ptxas.origin == BUNDLED and lowered.picked_ptxas:
-                ptxas = describe_ptxas(Path(lowered.picked_ptxas), BUNDLED)
+                ptxas = back.brought_along(Path(lowered.picked_ptxas))
+            is_other = facts is not None and target.suffix and facts.target != str(target)
             async with self.bench.slot(is_tool=True):
-                done = await assemble_text(
-                    self.bench.hub, ptx, ptxas=ptxas, flags=flags, limits=limits
+                done = await back.assemble_once(
+                    self.bench.hub,
+                    lowered.program,
+                    ptxas,
+                    flags=flags,
+                    target=str(target) if is_other else None,
+                    limits=limits,
                 )
             assembly = done.assembly
             inspection = Inspection(cubin=done.cubin) if done.cubin else None

@@ -16,7 +16,7 @@ from harness.minimize.reduction.fingerprint import (
 )
 from harness.values.run import RunRow
 from harness.values.standalone import SourceInstall
-from harness.values.toolchain import TRITON, compiler_name
+from harness.values.toolchain import PTXAS, TRITON, compiler_name
 from harness.values.verdict import Stage
 
 __all__ = [
@@ -97,7 +97,8 @@ class Minimization:
     `kind` is that of the compiler, `triton` its version, and `install` what a file of the result
     needs to be compiled. `suffix` is that of the files with the original and the result, `options`
     what `triage compile` needs besides to take the latter. `reason` says what goes wrong, `stage`
-    where; `reaction` is what the compiler did, None where that was not seen. `as_version` is the
+    where; `reaction` is what the compiler did, None where that was not seen. `assembler` is the
+    kind of what `ptxas` is the version of. `as_version` is the
     `.version` that the original was tried with, if another than its own. `packages` are those
     that carry each ptxas, where an index has it. `limit` is the seconds after which a candidate
     counts as hanging. `is_minimal`: nothing can go alone; None where that was not tried out.
@@ -122,6 +123,7 @@ class Minimization:
     triton: str | None = None
     install: SourceInstall | None = None
     ptxas: str
+    assembler: str = PTXAS
     packages: Mapping[str, str]
     fingerprint: Fingerprint
     reaction: Reaction | None

@@ -21,7 +21,12 @@ from harness.minimize.reduction.result import Minimization
 from harness.tables.templates import render_template
 from harness.values.limits import limits_of
 from harness.values.target import Target
-from harness.values.toolchain import compiler_name, compiler_words
+from harness.values.toolchain import (
+    assembler_name,
+    assembler_words,
+    compiler_name,
+    compiler_words,
+)
 from harness.values.verdict import Stage, VerdictKind
 
 __all__ = ["headline_of", "repro_script", "test_script"]
@@ -32,8 +37,6 @@ _SHORTEST = 4
 _SHELL_SIGNAL = 128
 _TIMED_OUT = 124
 _RAISED = 1
-# As Triton 3.2 - 3.9 say it of a ptxas that a signal has ended (`make_cubin` of its backend).
-_PTXAS_DIED = "`ptxas` failed with error code -{}"
 
 # Numbers that ptxas prints of an entry, as `sed` finds them.
 _PRINTED = {
@@ -81,7 +84,7 @@ def headline_of(found: Minimization) -> str:
 
 def compilers_of(found: Minimization) -> str:
     """What is at work at this level."""
-    ptxas = f"ptxas {found.ptxas}"
+    ptxas = assembler_name(found.assembler, found.ptxas)
     if found.on_gpu:
         return found.on_gpu.replace("-", " ", 1)
     if found.is_executed and found.level == "ptx":
@@ -112,7 +115,7 @@ def compile_options(found: Minimization) -> str:
     words = ["--sm", found.target]
     words += compiler_words(found.kind, found.triton) or ["--triton", "installed"]
     if found.ptxas in found.packages:
-        words += ["--ptxas", found.ptxas]
+        words += assembler_words(found.assembler, found.ptxas)
     return f"{shlex.join(words)} {found.options}".rstrip()
 
 
@@ -260,8 +263,8 @@ def _python_probe(found: Minimization, reaction: Reaction, seconds: int) -> _Pro
     is_raised = reaction.end.ok or found.stage == Stage.CUBIN.value
     status = _RAISED if is_raised else _status(reaction)
     texts = _texts(reaction)
-    if is_raised and reaction.end.signal is not None:
-        texts += (_PTXAS_DIED.format(reaction.end.signal),)
+    if is_raised and reaction.end.signal is not None and found.install and found.install.died:
+        texts += (found.install.died.format(reaction.end.signal),)
     # Any exception of Python ends with the same status.
     if status is None or (status == _RAISED and not texts):
         return None

@@ -19,7 +19,7 @@ from harness.children.launch_code import describe_error
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["gpu_of", "lower", "lowered", "newest_bytecode"]
+__all__ = ["gpu_of", "leave", "lower", "lowered", "newest_bytecode"]
 
 # What cuTile's own IR is written out by.
 _WRITER = "_ir2bytecode"
@@ -86,6 +86,11 @@ def lower(record: Any, folder: Path, target: str, bytecode: str) -> None:
         if any(_WRITER in frame.filename for frame in frames):
             result["stage"] = "tileir"
     result["seconds"] = {result["stage"]: time.perf_counter() - started}
+    leave(result, folder)
+
+
+def leave(result: dict[str, Any], folder: Path) -> None:
+    """Write what came of a job, whole."""
     partial = folder / "result.json.tmp"
     partial.write_text(dumps(result))
     partial.rename(folder / "result.json")

@@ -3,6 +3,7 @@
 cuTile's own `launch` checks the arguments and finds what to compile for them (which sizes are
 multiples of 16, say); where it would compile that, it is noted, and the launch goes no further. The
 tuner's search, which would time what it launches, is replaced by one that launches each config.
+What is exported ahead of a launch is noted, too.
 """
 
 # ruff: noqa: ANN401 - values of cuTile, torch and the user have types that we cannot name
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import cuda.tile
 import cuda.tile._cext
 import cuda.tile.tune
+from cuda.tile import compilation
 
 from harness.children.supervisor import split, wait_until
 from harness.frontends.cutile.child.lowering import lowered, newest_bytecode
@@ -106,11 +108,11 @@ class LaunchRecorder:
 
     `gpu` is the target as cuTile spells it, and `folder` is for files of ours. `injected` are
     configs (options, and arguments by name) in place of those that launch code or a tuner has.
-    `dropped` counts what was over the limit.
+    Without a folder, records have no key. `dropped` counts what was over the limit.
     """
 
     def __init__(
-        self, gpu: str, folder: Path, injected: Mapping[str, Sequence[Mapping[str, Any]]]
+        self, gpu: str, folder: Path | None, injected: Mapping[str, Sequence[Mapping[str, Any]]]
     ) -> None:
         self.records: list[LaunchRecord] = []
         self.dropped = 0
@@ -127,7 +129,10 @@ class LaunchRecorder:
     def active(self) -> Iterator[None]:
         """Replace cuTile's ends for the time of the `with` block."""
         tune = cuda.tile.tune
+        exporting = sys.modules[compilation.export_kernel.__module__]
         replaced: list[tuple[Any, str, Any]] = [
+            (compilation, "export_kernel", self._export),
+            (exporting, "export_kernel", self._export),
             (cuda.tile.kernel, "_compile", _note_signature),
             (cuda.tile, "launch", self._launch),
             (cuda.tile._cext, "launch", self._launch),  # noqa: SLF001 - it is imported from there
@@ -148,6 +153,14 @@ class LaunchRecorder:
         for config in self._configs(kernel):
             self._note(grid, *_with(config, kernel, args))
 
+    def _export(self, kernel: Any, signatures: Sequence[Any], *_: Any, **__: Any) -> None:
+        """In place of an export: note each signature; what is asked for decides the target."""
+        for signature in signatures:
+            for config in self._configs(kernel):
+                own, given, label = _with(config, kernel, signature.parameters)
+                changed = dataclasses.replace(signature, parameters=given)
+                self._keep(own, changed, (), label)
+
     def _configs(self, kernel: Any) -> Sequence[Mapping[str, Any]]:
         for pattern, configs in self._injected.items():
             if fnmatchcase(_name(kernel), pattern):
@@ -159,15 +172,18 @@ class LaunchRecorder:
         try:
             self._real(0, grid, kernel, args)
         except _NotedError as noted:
-            signature = noted.signature
-        else:
-            return
+            self._keep(kernel, noted.signature, grid, config)
+
+    def _keep(self, kernel: Any, signature: Any, grid: Any, config: dict[str, Any]) -> None:
+        """Note a kernel, with what cuTile makes of its arguments."""
         function = kernel._annotated_function  # noqa: SLF001 - there is no public name
         record = LaunchRecord(
             kernel=_name(kernel),
             file=function.pyfunc.__code__.co_filename,
             function=function,
-            signature=signature.with_mangled_symbol(function.pyfunc.__name__),
+            signature=signature
+            if signature.symbol
+            else signature.with_mangled_symbol(function.pyfunc.__name__),
             options=kernel._compiler_options,  # noqa: SLF001
             grid=tuple(int(size) for size in grid),
             config={**(self._config or {}), **config},
@@ -192,6 +208,8 @@ class LaunchRecorder:
 
         A process of its own does it: what a kernel does to cuTile is no harm to its neighbours.
         """
+        if self._folder is None:
+            return ""
         left = self._folder / "content"
         left.write_text("")
         if child := split():

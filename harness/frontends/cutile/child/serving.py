@@ -13,7 +13,8 @@ from harness.children.captures import CaptureSession, run_for_error, serve_captu
 from harness.children.launch_code import stand_aside
 from harness.children.reads import ReadsWatch
 from harness.frontends.cutile.child.driver import set_capability
-from harness.frontends.cutile.child.lowering import gpu_of, lower
+from harness.frontends.cutile.child.exporting import export_to
+from harness.frontends.cutile.child.lowering import gpu_of, leave, lower
 from harness.frontends.cutile.child.recording import LaunchRecorder
 from harness.frontends.triton.child.passed_over import passing_over_triton, pretend_cuda
 
@@ -49,9 +50,32 @@ class _Session(CaptureSession):
         }
 
     def lower(self, record: Any, folder: Path, asked: Message) -> None:
-        lower(record, folder, self.message["capture"]["settings"]["target"], asked["bytecode"])
+        lower(record, folder, self._target, asked["bytecode"])
+
+    def export(self, record: Any, folder: Path) -> None:
+        export_to(record, folder, gpu_of(self._target))
+
+    @property
+    def _target(self) -> str:
+        return str(self.message["capture"]["settings"]["target"])
+
+
+def _compile_file(ask: Message, folder: Path) -> None:
+    """Lower the first kernel of a file in this (forked) process: `lower` says what it leaves."""
+    stand_aside(ask)
+    mode = pretend_cuda(ask["device"])
+    set_capability(ask["device"]["capability"])
+    target = str(ask["settings"]["target"])
+    recorder = LaunchRecorder(gpu_of(target), None, {})
+    with mode, passing_over_triton(), recorder.active():
+        error = run_for_error(ask, folder / "stderr")
+    if error is None and recorder.records:
+        lower(recorder.records[0], folder, target, ask["settings"]["bytecode"])
+        return
+    nothing = {"type": "RuntimeError", "kinds": ["RuntimeError"], "message": "nothing is compiled"}
+    leave({"error": error or nothing, "stage": "cutile"}, folder)
 
 
 def main() -> None:
     """Say hello, and serve captures until the caller hangs up."""
-    serve_captures(_Session, {"cuda.tile": cuda.tile.__version__})
+    serve_captures(_Session, {"cuda.tile": cuda.tile.__version__}, _compile_file)

@@ -52,6 +52,16 @@ def test_the_newest_tileiras_that_it_asks_for(
     assert (alone.kind, alone.version) == ("tileiras", tileiras)
 
 
+def test_what_comes_to_a_cubin_by_itself(offered: dict[str, tuple[str, ...]]) -> None:
+    offered["nvidia-cuda-nvcc"] = ("13.2.86", "13.3.33", "13.3.73", "13.4.92")
+    assert [str(pin) for pin in versions.pins_with_ptxas("1.5.0", "13.3.36")] == [
+        "cuda-tile==1.5.0",
+        "nvidia-cuda-tileiras==13.3.36",
+        "nvidia-nvvm==13.3.33",
+        "nvidia-cuda-nvcc==13.3.33",
+    ]
+
+
 def test_what_is_not_offered(offered: dict[str, tuple[str, ...]]) -> None:
     assert Version("1.2.0") not in versions.available()
     with pytest.raises(UsageError, match=r"there is no cuTile 1\.2\.0 that works here"):

@@ -13,6 +13,7 @@ from harness.frontends.tilelang.source_form import TILELANG_FORM
 from harness.minimize.python.passes import Statements, branches, parameters
 from harness.minimize.python.tree import PythonFile
 from harness.values.standalone import Binding, Constant, Definition, Export
+from harness.values.toolchain import NOTHING
 
 SOURCE = """def build(n, dtype) -> torch.Tensor:
     shape = (n, WIDTH)
@@ -63,7 +64,7 @@ def test_what_is_needed_comes_without_nvcc(monkeypatch: pytest.MonkeyPatch) -> N
         "harness.frontends.tilelang.source_form.pins_without_nvcc",
         lambda version: (f"tilelang=={version}", "apache-tvm-ffi==0.1.9"),
     )
-    install = TILELANG_FORM.install("0.1.8")
+    install = TILELANG_FORM.install("0.1.8", NOTHING)
     assert install.lines == [
         "pip install ml_dtypes numpy torch",
         "pip install --no-deps tilelang==0.1.8 apache-tvm-ffi==0.1.9",

@@ -24,6 +24,7 @@ from harness.minimize.reduction.result import (
 )
 from harness.minimize.reduction.words import folder_files, pattern_words
 from harness.values.outcome import ProcessEnd
+from harness.values.toolchain import NOTHING
 from harness.values.verdict import Signature, Stage, VerdictKind
 
 HOSTILE = "it's `bad` | $(touch x) *so* <b> \n## heading; ```rm -rf```"
@@ -49,7 +50,7 @@ def found(**changes: Any) -> Minimization:
         "flags": ("-v", "--gpu-name=sm_90a"),
         "level": "ptx",
         "reason": reaction.reason,
-        "install": TRITON_FORM.install("3.6.0"),
+        "install": TRITON_FORM.install("3.6.0", NOTHING),
         "ptxas": "2.0",
         "packages": {"2.0": "nvidia-cuda-nvcc", "1.0": "nvidia-cuda-nvcc-cu12"},
         "fingerprint": Fingerprint(bad="2.0", signature=signature.key, accepting=("1.0",)),
