@@ -253,6 +253,7 @@ PURE_AMONG_WORLDLY = {
         "pass_dump",
         "tracebacks",
         "ttir",
+        "wordings",
         "written_kernels",
     },
 }

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from harness.judging.failures import after, death_signal, died, failed, stopped
 from harness.judging.messages import (
-    GLUON_OTHER_RELEASE,
     LLVM_FATAL,
     LLVM_UNKNOWN_PROCESSOR,
     LLVM_UNSUPPORTED,
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from harness.values.outcome import Lowering, RaisedError
 
 __all__ = ["judge_lowering"]
-
-_GLUON = Stage("glir")
 
 
 def judge_lowering(lowering: Lowering) -> Verdict:
@@ -96,26 +93,10 @@ def _judge_raised(error: RaisedError, stage: Stage, log: str) -> Verdict:
     if stage is Stage.CAPTURE and is_parser_error(error, log):
         said = first_error(log) or line
         return failed(VerdictKind.UNSUPPORTED, stage, f"this Triton cannot read the IR: {said}")
-    if stage is _GLUON and (verdict := _judge_gluon(error, log)):
-        return verdict
     if stage is Stage.TTIR and is_refusal(error):
         reason = f"Triton rejects the kernel: {line}"
         return failed(VerdictKind.REJECTED, stage, reason, message=line)
     return _judge_pass(error, stage, log)
-
-
-def _judge_gluon(error: RaisedError, log: str) -> Verdict | None:
-    """The verdict on Gluon source that is not accepted; its interface differs by release."""
-    line = essence(error)
-    if found := GLUON_OTHER_RELEASE.search(error.message):
-        said = line_of(error.message, found.start())
-        return _unsupported(_GLUON, f"its Gluon has another interface: {said}")
-    if is_refusal(error) or is_parser_error(error, log):
-        said = line if is_refusal(error) else first_error(log) or line
-        return failed(
-            VerdictKind.REJECTED, _GLUON, f"Gluon rejects the kernel: {said}", message=said
-        )
-    return None
 
 
 def _judge_pass(error: RaisedError, stage: Stage, log: str) -> Verdict:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from harness.values.outcome import RaisedError
 
 __all__ = [
-    "GLUON_OTHER_RELEASE",
     "LLVM_FATAL",
     "LLVM_UNKNOWN_PROCESSOR",
     "LLVM_UNSUPPORTED",
@@ -106,13 +105,6 @@ _OPTIONS = frozenset(
 TRITON_UNKNOWN_CAPABILITY = re.compile(r"computeCapability not supported")
 # The kernel uses a function that came with a later release, or went with one: Triton 3.2 - 3.9.
 TRITON_OTHER_RELEASE = re.compile(r"module 'triton(?:\.language[\w.]*)?' has no attribute '\w+'")
-# Gluon is experimental: what one release has, another names or calls otherwise (Triton 3.4 - 3.9).
-GLUON_OTHER_RELEASE = re.compile(
-    r"has been removed|got an unexpected keyword argument '\w+'"
-    r"|cannot import name '\w+' from 'triton\.experimental\.gluon[\w.]*'"
-    r"|module 'triton\.experimental\.gluon[\w.]*' has no attribute '\w+'"
-    r"|No module named 'triton\.experimental[\w.]*'"
-)
 PASS_FAILED = re.compile(r"PassManager::run failed|pass pipeline|Pipeline failed")
 TRITON_OVERFLOW = re.compile(
     r"out of resource: ([\w ]{1,40}), Required: (\d{1,15}), Hardware limit: (\d{1,15})"

@@ -24,7 +24,7 @@ from harness.frontends.triton.passes import failing_pass, llvm_of
 from harness.frontends.triton.ptx_reading import read_stored_ptx
 from harness.frontends.triton.sessions import TritonSessions, child_code_sha256
 from harness.frontends.triton.settings import knobs
-from harness.judging.judge_triton import judge_lowering
+from harness.frontends.triton.wordings import judge_dialects
 from harness.packages.versions import OLDEST_TRITON
 from harness.toolchains.bundled import bundled_nvdisasm, installed_triton
 from harness.toolchains.install import install_triton, planned_triton, select_triton
@@ -170,7 +170,7 @@ class _TritonFrontEnd:
         return llvm_of(compiler)
 
     def judge(self, lowering: Lowering) -> Verdict:
-        return judge_lowering(lowering)
+        return judge_dialects(lowering)
 
     def install_line(self, version: str) -> str:
         return f"pip install triton=={version}"

@@ -90,7 +90,7 @@ async def ir_texts(bench: Workbench, cell: PlannedCell) -> list[IrText]:
     texts = []
     for role, stage in _STAGES:
         artifact = lowering.artifacts.get(role)
-        # What Gluon's source becomes is no TTIR, and Triton reads no file of it.
+        # What another dialect becomes first is no TTIR, and Triton reads no file of it.
         if artifact is None or (role == "source" and "glir" in lowering.artifacts):
             continue
         data = bench.store.artifacts.get(artifact).decode(errors="replace")
