@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from harness.frontends.captures import kernel_text
 from harness.frontends.launch_code import capture_request, fetch_launch_code, has_launch_code
 from harness.frontends.planning import cells_of
 from harness.frontends.ptxas_back_end import BUNDLED_BACK_END
@@ -186,7 +187,10 @@ class CapturedFrontEnd:
         """As the protocol has it."""
 
         async def finish(done: JobResult, alone: bool) -> tuple[Lowering, dict[str, str]]:  # noqa: FBT001
-            return await self.finished(bench, launch, done, alone=alone)
+            lowering, artifacts = await self.finished(bench, launch, done, alone=alone)
+            if text := kernel_text(launch.request, record):
+                artifacts["python"] = bench.store.artifacts.put(text)
+            return lowering, artifacts
 
         key = self.lowering_key(launch, record, ptxas)
         return await self.child.lower(bench, launch, record, key, finish, self.asked(ptxas))

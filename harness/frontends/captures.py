@@ -20,6 +20,7 @@ import harness
 import harness.children.enter
 from harness.bench.bench import Kept, content_key, has_died, still_valid
 from harness.files.own_code import code_sha256
+from harness.files.regular_files import read_regular
 from harness.frontends.base import CapturedLaunch
 from harness.frontends.programs import interpreter_of
 from harness.frontends.reads import is_unchanged
@@ -28,7 +29,7 @@ from harness.frontends.sessions import ChildProgram, LaunchSessions
 from harness.processes.confinement import is_confined
 from harness.processes.environment import plain_environment
 from harness.processes.hub import scratch_disk
-from harness.values.errors import InfrastructureError
+from harness.values.errors import ConfigurationError, InfrastructureError
 from harness.values.outcome import Capture, Lowering, RaisedError
 
 if TYPE_CHECKING:
@@ -40,11 +41,19 @@ if TYPE_CHECKING:
     from harness.values.outcome import LaunchFacts
     from harness.values.toolchain import Compiler
 
-__all__ = ["CapturingChild", "Finish", "child_environment", "keep_streams", "read_lowering"]
+__all__ = [
+    "CapturingChild",
+    "Finish",
+    "child_environment",
+    "keep_streams",
+    "kernel_text",
+    "read_lowering",
+]
 
 # Where the sources lie; `LaunchCode.identity` says what they are.
 _SOURCES = frozenset({"file", "paths", "bare"})
 _MAX_LOG = 1 << 20
+_MOST_SOURCE = 1 << 20
 
 Finish = Callable[["JobResult", bool], "Awaitable[tuple[Lowering, dict[str, str]]]"]
 """Makes evidence and artifacts of what a job left; the second says that it ran alone."""
@@ -321,3 +330,18 @@ def keep_streams(bench: Workbench, done: JobResult, more: str = "") -> str:
                     shutil.copyfileobj(stream, log)
         log.write(more.encode())
     return bench.store.artifacts.put_file(done.folder / "log")
+
+
+def kernel_text(request: CaptureRequest, record: LaunchFacts) -> bytes | None:
+    """The file that holds the kernel, where it lies beside the launch code or in its packages.
+
+    Its place was said by a child that runs what others wrote: it names no other file of the user's.
+    """
+    file = Path(record.file).resolve()
+    roots = (request.file.resolve().parent, *(path.resolve() for path in request.paths))
+    if file.suffix != ".py" or not any(map(file.is_relative_to, roots)):
+        return None
+    try:
+        return read_regular(file, _MOST_SOURCE)
+    except ConfigurationError:
+        return None

@@ -20,7 +20,7 @@ def pane_html(pane: Pane, anchors: Mapping[int, str]) -> str:
     """
     texts = escape("\n".join(line.text for line in pane.lines)).split("\n")
     lines = zip(pane.lines, texts, strict=True)
-    if pane.name == "python":
+    if pane.is_source:
         return "".join(_of_source(lines, anchors))
     return "".join(_of_stage(lines, pane.name, has_margin=bool(pane.curves)))
 

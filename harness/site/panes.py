@@ -21,23 +21,19 @@ from harness.site.origins import (
     sass_origins,
 )
 
-__all__ = ["PANES", "Pane", "PaneLine", "anchors_of", "panes_of"]
+__all__ = ["Pane", "PaneLine", "anchors_of", "panes_of", "shown_stages"]
 
-PANES = ("python", "source", "ttir", "glir", "ttgir", "ptx", "sass", "log")
-"""The stages that a page shows, in order."""
+_FIRST, _LAST = ("python", "source"), ("ptx", "sass", "log")
 
 _TITLES = {
     "python": "Source",
     "source": "Front end's IR",
-    "ttir": "TTIR",
-    "glir": "Gluon IR",
-    "ttgir": "TTGIR",
     "ptx": "PTX",
     "sass": "SASS",
     "log": "Log",
 }
-_LATER = ("ttir", "glir", "ttgir", "log")
-_IR = ("source", "ttir", "glir", "ttgir")
+_CHOSEN = ("python", "source", "ptx", "sass")
+_MLIR = re.compile(r"^\s*(?:module\b|#loc|[a-z]+\.func\b)", re.MULTILINE)
 _MOST_LINES = 10_000
 _MOST_BYTES = 1_000_000
 _LOCAL = re.compile(r"\b(?:LDL|STL)(?=[.\s])")
@@ -60,7 +56,7 @@ class PaneLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pane:
-    """One stage; `note` says what is not shown.
+    """One stage; `note` says what is not shown. The lines of others come from those of `is_source`.
 
     `spills` of its lines, the hidden ones too, load from or store to local memory. `curves` are
     those of the live registers of SASS.
@@ -72,11 +68,12 @@ class Pane:
     note: str = ""
     spills: int = 0
     curves: tuple[LiveCurve, ...] = ()
+    is_source: bool = False
 
     @property
     def is_chosen(self) -> bool:
         """Whether it is among those that are shown first."""
-        return self.name not in _LATER
+        return self.is_source or self.name in _CHOSEN
 
     @property
     def anchors(self) -> set[str]:
@@ -89,42 +86,67 @@ class Pane:
         return any(line.origin is not None for line in self.lines)
 
 
+def shown_stages(stages: Sequence[str]) -> tuple[str, ...]:
+    """What a page shows of a cell, in order, by its compiler's stages; LLVM's IR is left out."""
+    between = (each for each in stages if each not in (*_FIRST, "llir", *_LAST))
+    return (*_FIRST, *between, *_LAST)
+
+
 def panes_of(stages: Mapping[str, bytes], live: Live | None = None) -> list[Pane]:
     """The panes of a cell.
 
     Args:
-        stages: what there is of `PANES`, and the `cubin` that links SASS to PTX.
+        stages: what there is of `shown_stages`, in that order, and the `cubin` that links SASS to
+            PTX.
         live: the live registers at each instruction of the SASS.
     """
     texts = {
-        name: data.decode("utf-8", "replace") for name, data in stages.items() if name in PANES
+        name: data.decode("utf-8", "replace")
+        for name, data in stages.items()
+        if name != "cubin" and data and not (name not in _LAST and b"\0" in data)
     }
+    home = _home(texts)
     origins = _origins(texts, stages.get("cubin", b""))
     weights = _weights(texts.get("sass", ""), origins.get("sass", ()))
     margins: dict[str, list[tuple[str, str]]] = {}
     if "python" in texts:
         texts.pop("source", None)  # the same once more, in the compiler's words
+    if home in texts:
         reached = {at for found in origins.values() for at in found if at}
-        numbers = range(1, len(lines_of(texts["python"])) + 1)
-        origins["python"] = [at if at in reached else None for at in numbers]
-        margins["python"] = [(weights.get(at, ""), "") for at in numbers]
+        numbers = range(1, len(lines_of(texts[home])) + 1)
+        origins[home] = [at if at in reached else None for at in numbers]
+        margins[home] = [(weights.get(at, ""), "") for at in numbers]
     curves: list[LiveCurve] = []
     if live and "sass" in texts:
         margins["sass"] = live_margins(texts["sass"], live)
         curves = live_curves(texts["sass"], origins.get("sass", ()), live)
-    panes = [
-        _pane(name, texts[name], origins.get(name, ()), margins.get(name, ()))
-        for name in PANES
-        if texts.get(name)
+    return [
+        replace(
+            _pane(name, text, origins.get(name, ()), margins.get(name, ())),
+            curves=tuple(curves) if name == "sass" else (),
+            is_source=name == home,
+        )
+        for name, text in texts.items()
     ]
-    return [replace(each, curves=tuple(curves)) if each.name == "sass" else each for each in panes]
+
+
+def _home(texts: Mapping[str, str]) -> str:
+    """The stage whose lines the debug information counts: the kernel's file, or generated source.
+
+    Of a compiler that writes source for another one, the PTX names a file that is no Python.
+    """
+    file = kernel_file(texts.get("ptx", ""))
+    between = [name for name in texts if name not in (*_FIRST, *_LAST)]
+    if file is None or file.endswith(".py") or not between or _MLIR.search(texts[between[-1]]):
+        return "python"
+    return between[-1]
 
 
 def anchors_of(panes: Sequence[Pane]) -> dict[int, str]:
     """For each line of the source, where the first line of the last stage that has it stands."""
     found: dict[int, str] = {}
     for pane in panes:
-        if pane.name != "python":
+        if not pane.is_source:
             found |= {
                 line.origin: f"{pane.name}-{line.origin}" for line in pane.lines if line.origin
             }
@@ -137,7 +159,8 @@ def _origins(texts: Mapping[str, str], cubin: bytes) -> dict[str, Origins]:
     if file is None:
         return {}
     found: dict[str, Origins] = {"ptx": ptx_origins(ptx)}
-    found |= {name: mlir_origins(texts[name], file) for name in _IR if name in texts}
+    between = [name for name in texts if name not in ("python", *_LAST)]
+    found |= {name: mlir_origins(texts[name], file) for name in between}
     if "sass" in texts and cubin:
         found["sass"] = sass_origins(texts["sass"], line_tables(cubin), found["ptx"])
     return found
@@ -170,7 +193,7 @@ def _pane(name: str, text: str, origins: Origins, margins: Sequence[tuple[str, s
         seen.add(at)
     return Pane(
         name=name,
-        title=_TITLES[name],
+        title=_TITLES.get(name, name.upper() if name.endswith("ir") else name),
         lines=tuple(made),
         note=note,
         spills=sum(is_local(line) is not None for line in every),

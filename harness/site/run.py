@@ -23,6 +23,7 @@ from harness.changes.diff import last_night
 from harness.changes.groups import ChangeGroup, group_changes
 from harness.changes.words import changes_said
 from harness.files.output_folders import write_output_folder
+from harness.frontends.registry import stages_of
 from harness.judging.answers import is_failure
 from harness.processes.hub import Hub
 from harness.ranking.keeping import ranks_of
@@ -33,7 +34,7 @@ from harness.site.live import Live
 from harness.site.names import bug_page, cell_page, kernel_page, rows_page, tone_of
 from harness.site.overview import Overview, life_lines
 from harness.site.pane_html import pane_html
-from harness.site.panes import PANES, anchors_of, panes_of
+from harness.site.panes import anchors_of, panes_of, shown_stages
 from harness.site.squares import MOST_SQUARES, letters_of, matrix_grid, toolchain_of_cell
 from harness.store.files.artifacts import UnusableArtifactError
 from harness.store.history.bug_identity import bug_key
@@ -47,7 +48,7 @@ from harness.values.kernel import Config
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import Tool
+from harness.values.toolchain import TRITON, Tool
 
 __all__ = ["MARKER", "SiteReport", "write_site"]
 
@@ -249,7 +250,8 @@ class _Writer:
             except UnusableArtifactError:
                 return None
 
-        found = {stage: read(stage) for stage in (*PANES, "cubin")}
+        stages = shown_stages(stages_of(row.compiler or (TRITON if row.triton else "")))
+        found = {stage: read(stage) for stage in (*stages, "cubin")}
         panes = panes_of({stage: data for stage, data in found.items() if data}, live)
         script, script_hash = _script("cell")
         anchors = anchors_of(panes)

@@ -107,7 +107,9 @@ class CudaDriver:
     ) -> tuple[Lowering, dict[str, str]]:
         words = defines(config)
         done = await self.run(bench, compiler, file.resolve(), words, target, alone=alone)
-        artifacts = {"source": bench.store.artifacts.put_file(file)}
+        # What goes in is also the file that holds the kernel, which pages show.
+        source = bench.store.artifacts.put_file(file)
+        artifacts = {"source": source, "python": source}
         if done.ptx:
             artifacts["ptx"] = done.ptx
         lowering = Lowering(

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.bench.bench import Kept, content_key, has_died, still_valid
-from harness.files.regular_files import read_regular
 from harness.frontends.base import CapturedLaunch
+from harness.frontends.captures import kernel_text
 from harness.frontends.launch_code import capture_request
 from harness.frontends.reads import is_unchanged
 from harness.frontends.triton.environment import child_environment
 from harness.frontends.triton.sessions import child_code_sha256, sessions_of
 from harness.frontends.triton.settings import knobs, torch_settings
 from harness.processes.hub import scratch_disk
-from harness.values.errors import ConfigurationError, InfrastructureError
+from harness.values.errors import InfrastructureError
 from harness.values.outcome import Capture, Lowering, RaisedError
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from harness.bench.bench import Workbench
     from harness.frontends.base import LaunchCode
-    from harness.frontends.capture_request import CaptureRequest
     from harness.frontends.sessions import JobResult
     from harness.values.limits import Limits
     from harness.values.outcome import LaunchFacts
@@ -189,7 +188,7 @@ async def _lower_once(
         )
     bench.cpu_seconds += done.end.cpu
     artifacts = _collect(bench, done)
-    if text := _kernel_text(launch.request, record):
+    if text := kernel_text(launch.request, record):
         artifacts["python"] = bench.store.artifacts.put(text)
     lowering = read_lowering(done)
     bench.hub.drop_folder(done.folder)
@@ -248,21 +247,6 @@ def stage_file(done: JobResult, stage: str) -> Path | None:
     """What Triton stored of one stage, where it came so far."""
     # Triton cuts the name at 150 characters; it is the only one of its kind in the folder.
     return next(iter(sorted(done.folder.glob(f"cache/*/*.{stage}"))), None)
-
-
-def _kernel_text(request: CaptureRequest, record: LaunchFacts) -> bytes | None:
-    """The file that holds the kernel, where it lies beside the launch code or in its packages.
-
-    Its place was said by a child that runs what others wrote: it names no other file of the user's.
-    """
-    file = Path(record.file).resolve()
-    roots = (request.file.resolve().parent, *(path.resolve() for path in request.paths))
-    if file.suffix != ".py" or not any(map(file.is_relative_to, roots)):
-        return None
-    try:
-        return read_regular(file, _MAX_LOG)
-    except ConfigurationError:
-        return None
 
 
 def _collect(bench: Workbench, done: JobResult) -> dict[str, str]:

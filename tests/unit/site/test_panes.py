@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from conftest import HERE
 
 from harness.ptxas.line_table import LineTable, line_tables
@@ -13,7 +15,7 @@ from harness.site.origins import (
     sass_origins,
 )
 from harness.site.pane_html import pane_html
-from harness.site.panes import Pane, PaneLine, panes_of
+from harness.site.panes import Pane, PaneLine, panes_of, shown_stages
 
 PTX = """\
 .visible .entry k(
@@ -120,6 +122,27 @@ def test_the_source_takes_the_place_of_the_compiler_s_words_for_it() -> None:
     assert firsts == [(9, ".loc"), (21, ".loc")]
 
 
+def test_lines_of_generated_source_are_those_of_the_debug_information() -> None:
+    python = "".join(f"line {n}\n" for n in range(1, 30)).encode()
+    cuda = "".join(f"int x{n};\n" for n in range(1, 30)).encode()
+    generated = re.sub(r'"[^"]*kernel\.py"', '"/tmp/kernel.cu"', PTX).encode()
+    stages = {"python": python, "cuda": cuda, "bytes": b"\0\1", "ptx": generated}
+    panes = {pane.name: pane for pane in panes_of(stages)}
+    assert list(panes) == ["python", "cuda", "ptx"]
+    assert [pane.name for pane in panes.values() if pane.is_source] == ["cuda"]
+    assert not panes["python"].is_linked
+    assert [line.text for line in panes["cuda"].lines if line.origin] == ["int x9;", "int x21;"]
+    # The same of a file of Python: its lines are the kernel's.
+    source, *_ = panes_of({**stages, "ptx": PTX.encode()})
+    assert (source.name, source.is_source, source.is_linked) == ("python", True, True)
+
+
+def test_the_stages_of_a_compiler_stand_between_its_source_and_its_code() -> None:
+    assert shown_stages(("tir", "cuda", "llir", "ptx")) == (
+        "python", "source", "tir", "cuda", "ptx", "sass", "log",
+    )  # fmt: skip
+
+
 def test_what_is_no_cubin_has_no_lines() -> None:
     assert line_tables(b"") == {}
     assert line_tables(b"\x7fELF" + b"\0" * 100) == {}
@@ -136,6 +159,7 @@ def test_what_the_store_holds_is_text_of_a_page() -> None:
         name="python",
         title="Source",
         lines=(PaneLine(hostile, 1, margin='2"'), PaneLine("x < y", 2)),
+        is_source=True,
     )
     assert pane_html(source, {1: 'sass-1"'}) == (
         '<i>2&quot;</i><a data-l="1" href="#sass-1&quot;">'
