@@ -243,7 +243,7 @@ PURE_AMONG_WORLDLY = {
     "packages": {"versions"},
     "store/history": {"bug_identity"},
     "frontends": {"inline", "one_file"},
-    "frontends/cutile": {"one_file"},
+    "frontends/cutile": {"bytecode", "one_file"},
     "frontends/tilelang": {"one_file"},
     "frontends/triton": {
         "config_source",

@@ -129,8 +129,8 @@ def followed(cell: PlannedCell) -> tuple[str, str, str]:
 
 
 async def make_all(study: Study, case: PlannedCell, row: Row, meant: Followed) -> list[Made]:
-    """What each Triton makes, the case's first; raw PTX is there already."""
-    if case.launch is None:
+    """What each Triton makes, the case's first; what no version of a compiler makes is there."""
+    if case.launch is None or not case.compiler.version:
         return [Made(triton=None, cell=case, row=row, rows={case.ptxas.version: row})]
     turns = asyncio.Semaphore(study.bench.jobs + 1)
     own = case.launch.compiler
@@ -299,6 +299,7 @@ def lines_of(made: Sequence[Made], focus: Followed) -> tuple[Line, ...]:
 def _line(group: Sequence[Made], focus: Followed, title: str) -> Line:
     first, row = group[0], group[0].row
     tritons = tuple(dict.fromkeys(each.triton for each in group if each.triton))
+    title = title if tritons or row is None else compiler_name(row.compiler)
     if row is None or row.program is None:
         stopped = first.stopped or (_cell(row, focus) if row else None)
         return Line(tritons=tritons, title=title, made_for=first.made_for, stopped=stopped)

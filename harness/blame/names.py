@@ -12,16 +12,16 @@ __all__ = ["compiler_names", "line_name"]
 
 
 def compiler_names(title: str, versions: Sequence[str]) -> str:
-    """`Triton 3.5.1, 3.6.0`; the raw PTX where there are none."""
+    """`Triton 3.5.1, 3.6.0`; `the raw PTX`, or what else was given, where there are none."""
     ordered = sorted(dict.fromkeys(versions), key=Version)
-    return f"{title} {', '.join(ordered)}" if ordered else "the raw PTX"
+    return f"{title} {', '.join(ordered)}" if ordered else f"the {title}"
 
 
 def line_name(line: Line) -> str:
     """A line in words: `Triton 3.6.0, PTX 8.8`."""
     words = [compiler_names(line.title, line.tritons)] if line.tritons else []
     if line.version:
-        words.append(f"{line.code} {line.version}" if words else f"raw PTX {line.version}")
+        words.append(f"{line.code} {line.version}" if words else f"{line.title} {line.version}")
     if line.made_for:
         words.append(f"pointed at {line.tool} {line.made_for}")
-    return ", ".join(words)
+    return ", ".join(words) or compiler_names(line.title, ())

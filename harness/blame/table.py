@@ -45,7 +45,7 @@ def grid_said(grid: Grid) -> SaidGrid:
     stops = any(each.stopped for each in lines)
     rows = []
     for each in lines:
-        cells = [say(", ".join(each.tritons) or "raw PTX")]
+        cells = [say(", ".join(each.tritons) or each.title)]
         cells += [say(_ptx_words(each))] if has_version else []
         cells += [say((each.body or _UNTRIED)[:8])] if grid.is_assembled else []
         cells += [_run_said(each, run, grid) for run in columns]

@@ -336,7 +336,7 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
         attempts=max((step.value.attempts for step in steps), default=1),
         cached=bool(steps) and all(step.cached for step in steps),
         seconds=round(sum(step.value.end.wall for step in steps), 3) if steps else None,
-        compiler=plan.compiler.kind if plan.compiler.version else None,
+        compiler=None if plan.compiler.kind == PTX else plan.compiler.kind,
         compiler_version=plan.compiler.version or None,
         partners=plan.compiler.partners,
         assembler=plan.ptxas.kind,

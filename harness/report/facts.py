@@ -93,11 +93,12 @@ _NO_GPU = {False: "none; it is compiled only", True: "none; its PTX is executed 
 def environment_of(case: Row, device: str | None = None) -> dict[str, str]:
     """In the manner of collect_env, with the ptxas if it ran; `device` is the GPU, if one did."""
     title = compiler_name(case.compiler or TRITON)
+    given = compiler_name(case.compiler) if case.compiler else "PTX"
     tool = assembler_name(case.assembler)
     own = {f"{tool} version": f"{case.ptxas} ({case.ptxas_origin})"}
     own |= {f"{tool} flags": shlex.join(case.ptxas_flags)} if case.ptxas_flags else {}
     return {
-        f"{title} version": case.compiler_version or "none: the input is PTX",
+        f"{title} version": case.compiler_version or f"none: the input is {given}",
         **(own if case.ptxas_flags or case.program_sha256 else {}),
         "target": case.target,
         "PyTorch version": metadata.version("torch"),

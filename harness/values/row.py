@@ -28,7 +28,8 @@ class Row:
     debug information and `.version`; `ptx_same_as_bundled` compares it with the one that Triton
     makes for the ptxas it bundles, and `frozen` says that it is that one. `suspect` is what reading
     the kernel's source finds wrong with the config. `compiler` is the kind of the compiler, None
-    for raw PTX, and `compiler_version` its version; `triton` is that version where it is Triton.
+    for raw PTX, and `compiler_version` its version, None where a file is passed on as it is;
+    `triton` is that version where it is Triton.
     `partners` are the packages beside the compiler in its environment, as `NAME==VERSION`.
     `assembler` is the kind of the assembler, whose version is `ptxas` whatever its kind; it is
     `none`, and `ptxas` and `ptxas_origin` are None, where nothing assembles. `program_sha256` is

@@ -29,14 +29,12 @@ from harness.toolchains.installed import list_damaged, list_installed
 from harness.toolchains.marker import Toolchain
 from harness.toolchains.offered import available_ptxas, available_triton
 from harness.values.errors import TriageError
-from harness.values.toolchain import PTX, TRITON
+from harness.values.toolchain import TRITON
 
 __all__ = ["Check", "examine"]
 
 _GIB = 1 << 30
 _ROOM = 3 * _GIB
-_BESIDE = (TRITON, PTX)
-"""Kinds that have a check of their own, or need none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ class Check:
 def examine() -> list[Check]:
     """Try everything that a compile needs, really; nothing raises, and nothing is left behind."""
     checks: list[tuple[str, Callable[[], Check]]] = [
-        (kind, partial(_language, kind)) for kind in kinds() if kind not in _BESIDE
+        (kind, partial(_language, kind)) for kind in kinds() if kind != TRITON and _lowers(kind)
     ]
     at = 1 + [name for name, _ in _CHECKS].index("package index")
     return [_try(name, check) for name, check in (*_CHECKS[:at], *checks, *_CHECKS[at:])]
@@ -129,6 +127,12 @@ def _index() -> Check:
         f"{_span('ptxas', [version for version, _ in ptxas])} for this machine",
         advice="" if tritons and ptxas else "this Python may be too new or too old for the wheels",
     )
+
+
+def _lowers(kind: str) -> bool:
+    """Whether there is a compiler: what an assembler takes as it is needs none."""
+    end = front_end(kind)
+    return end.stages[0] not in {back.takes for back in end.back_ends}
 
 
 def _language(kind: str) -> Check:

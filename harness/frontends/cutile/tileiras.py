@@ -26,7 +26,7 @@ from harness.frontends.cutile.versions import (
 )
 from harness.frontends.cutile.wordings import judge_tileiras
 from harness.frontends.ptxas_back_end import PTXAS_BACK_END
-from harness.packages.versions import exact_version, select
+from harness.packages.versions import LATEST, exact_version, select
 from harness.ptxas.log import parse_ptxas_log
 from harness.ptxas.resources import combine
 from harness.toolchains.damage import check_in_wheel, check_ptxas
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from harness.values.toolchain import Compiler, Tool
     from harness.values.verdict import Verdict
 
-__all__ = ["TILEIRAS_BACK_END", "ptxas_script", "tileiras_in"]
+__all__ = ["LATEST_BACK_END", "TILEIRAS_BACK_END", "ptxas_script", "tileiras_in"]
 
 _PROGRAM = "kernel.tileir"
 _PTX, _LOG = "kernel.ptx", "ptxas.log"
@@ -102,7 +102,9 @@ class _Tileiras:
     title = TILEIRAS
     takes = "tileir"
     code = "Tile IR"
-    default = BUNDLED
+
+    def __init__(self, default: str) -> None:
+        self.default = default
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
         return available_tileiras(prereleases=prereleases)
@@ -252,4 +254,6 @@ def _version_of(tileiras: Path, package: str) -> str:
     return found.name.removeprefix(prefix).removesuffix(suffix)
 
 
-TILEIRAS_BACK_END: BackEnd = _Tileiras()
+TILEIRAS_BACK_END: BackEnd = _Tileiras(BUNDLED)
+LATEST_BACK_END: BackEnd = _Tileiras(LATEST)
+"""tileiras as a cuTile brings it along, and by itself."""

@@ -1,0 +1,150 @@
+"""Files of Tile IR's bytecode, which cuTile leaves: nothing is lowered, tileiras takes them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, NoReturn
+
+from harness.bench.bench import content_key
+from harness.files.regular_files import read_regular
+from harness.frontends.cutile.bytecode import Bytecode, BytecodeError, read_bytecode
+from harness.frontends.cutile.tileiras import LATEST_BACK_END
+from harness.frontends.file_front_end import (
+    FileFrontEnd,
+    captured_file,
+    launch_of_file,
+    repro_of_file,
+)
+from harness.frontends.planning import cells_of
+from harness.frontends.readings import PtxReading
+from harness.values.errors import UsageError
+from harness.values.outcome import Lowering, ProcessEnd
+from harness.values.toolchain import Compiler
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from packaging.version import Version
+
+    from harness.bench.bench import Kept, Workbench
+    from harness.frontends.back_end import BackEnd
+    from harness.frontends.base import (
+        Adapt,
+        CapturedLaunch,
+        FrontEnd,
+        Plan,
+        PlannedLaunch,
+        Selection,
+    )
+    from harness.values.kernel import Config, Repro
+    from harness.values.outcome import LaunchFacts
+    from harness.values.target import Target
+    from harness.values.toolchain import Assembler
+    from harness.values.verdict import Verdict
+
+__all__ = ["TILE_IR_FRONT_END"]
+
+_KIND = "tileir"
+_PASS_ON = Compiler(kind=_KIND, version="", origin=_KIND)
+_MAX_BYTES = 256 << 20
+
+
+class _TileIrFrontEnd(FileFrontEnd):
+    kind = _KIND
+    title = "Tile IR"
+    back_ends: tuple[BackEnd, ...] = (LATEST_BACK_END,)
+    # As `CUDA_TILE_DUMP_BYTECODE` names them, and as the stage is called.
+    suffixes: tuple[str, ...] = (".tileirbc", ".tileir")
+    stages: tuple[str, ...] = (_KIND,)
+
+    def read_file(self, path: Path, kernel: str | None) -> Repro:
+        found, _ = _read(path)
+        if kernel is None and found.functions > 1:
+            raise UsageError(f"{path}: it holds {found.functions} functions; name one: FILE::NAME")
+        if kernel is not None and kernel not in found.names:
+            raise UsageError(f"{path}: it holds no function {kernel!r}; the first is {found.first}")
+        return repro_of_file(self.kind, path, kernel or found.first)
+
+    def available(self, *, prereleases: bool = False) -> list[Version]:  # noqa: ARG002
+        return []
+
+    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:  # noqa: ARG002
+        raise UsageError(f"{spec}: a file of Tile IR has no versions of a compiler")
+
+    def installed(self) -> list[Compiler]:
+        return []
+
+    def default(self) -> Compiler:
+        return _PASS_ON
+
+    def install(self, version: Version | str) -> Compiler:  # noqa: ARG002
+        return _PASS_ON
+
+    def stored_plan(
+        self,
+        bench: Workbench,  # noqa: ARG002
+        selection: Selection,
+        target: Target,
+        compiler: Compiler,
+        launch: PlannedLaunch,
+        *,
+        adapt: Adapt | None = None,
+    ) -> Plan:
+        repro = selection.repro
+        found, data = _read(repro.file)
+        kernel = repro.kernel or found.first
+        key = content_key(bytecode=hashlib.sha256(data).hexdigest(), kernel=kernel)
+        record = launch_of_file(key, kernel, {}, repro.file)
+        captured = captured_file(compiler, (data, target), [record], key=key)
+        return cells_of(selection, target, launch, captured, is_own=adapt is None)
+
+    async def lower(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
+    ) -> Kept[Lowering]:
+        key = self.lowering_key(launch, record, ptxas)
+        if kept := bench.find("lower", key, Lowering):
+            return kept
+        data, target = launch.request
+        lowering = Lowering(
+            end=ProcessEnd(exit_code=0),
+            stage=_KIND,
+            metadata={"entry": record.kernel},
+            # The letter of a target goes to ptxas alone; the rest as cuTile has it.
+            flags=("--gpu-name", str(target).rstrip("af"), "-O3", "--lineinfo"),
+        )
+        return bench.keep("lower", key, lowering, {_KIND: bench.store.artifacts.put(data)})
+
+    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:  # noqa: ARG002
+        return content_key(record=record.key, target=str(launch.request[1]))
+
+    def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
+        kernel = str(lowering.value.metadata["entry"])
+        reading = PtxReading(facts=None, body_sha256=ptx, kernel=kernel)
+        return bench.keep("ptx", content_key(tileir=ptx, kernel=kernel), reading, {})
+
+    def judge(self, lowering: Lowering) -> Verdict:
+        _nothing_to_lower(lowering)
+
+    def install_line(self, version: str) -> str:
+        _nothing_to_lower(version)
+
+    def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
+        _nothing_to_lower(kernel, config, autotuned)
+
+    def identity(self, compiler: Compiler) -> object:  # noqa: ARG002
+        return None
+
+
+def _nothing_to_lower(*_: object) -> NoReturn:
+    raise AssertionError("a file of Tile IR is what tileiras takes: nothing is lowered")
+
+
+def _read(path: Path) -> tuple[Bytecode, bytes]:
+    data = read_regular(path, _MAX_BYTES)
+    try:
+        return read_bytecode(data), data
+    except BytecodeError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+TILE_IR_FRONT_END: FrontEnd = _TileIrFrontEnd()
