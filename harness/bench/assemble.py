@@ -100,6 +100,10 @@ PROGRAMS = "programs"
 """Where in its working folder the scripts lie that it calls."""
 
 
+def _nothing(_files: Mapping[str, Path]) -> Mapping[str, object]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssemblerRun:
     """One run of an assembler: the program as a file of this name, and the command that takes it.
@@ -109,6 +113,7 @@ class AssemblerRun:
     `programs` are scripts that it calls, written into a folder of that name, and `env` replaces the
     environment that it is started in. `leaves` names files that are kept besides the code, each as
     an artifact; of those, `said` is what it had others say: it is read after its own errors.
+    `notes` reads off those files, by their names, what is kept as the run's metadata.
     """
 
     program: Callable[[], bytes]
@@ -121,6 +126,7 @@ class AssemblerRun:
     env: Mapping[str, str] | None = None
     leaves: Mapping[str, str] = field(default_factory=dict)
     said: str | None = None
+    notes: Callable[[Mapping[str, Path]], Mapping[str, object]] = _nothing
 
 
 def ptxas_run(
@@ -187,13 +193,15 @@ async def execute_run(
         (folder / run.name).write_bytes(data)
         _write_programs(run.programs, folder / PROGRAMS)
     end = await hub.execute(run.argv, folder=folder, limits=limits, env=run.env)
-    said = _left(folder, run).get(run.said or "")
+    left = _left(folder, run)
+    said = left.get(run.said or "")
     return Assembly(
         end=end,
         flags=run.flags,
         stdout=read_stream(folder / "stdout"),
         stderr=read_stream(folder / "stderr") + (f"\n{read_stream(said)}" if said else ""),
         has_cubin=run.is_code(folder / CODE),
+        metadata=dict(run.notes(left)),
     )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Promises", "PtxReading", "ReadPromises", "nothing_promised", "read_stored", "read_text"]
 
 # Goes up when a reader learns something, so that stored readings are computed again.
-_RULE = 4
+_RULE = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from harness.ptx.held_numbers import held_numbers
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -43,7 +45,6 @@ _TOP_LEVEL = re.compile(r"\.entry\s+([A-Za-z_$%][A-Za-z0-9_$]*)|\{|;")
 _BRACES = re.compile(r"\{+|\}+")
 _REQNTID = re.compile(r"\.reqntid\s+([0-9]{1,9})(?:\s*,\s*([0-9]{1,9}))?(?:\s*,\s*([0-9]{1,9}))?")
 _REGISTERS = re.compile(r"\.(?:maxnreg|minnctapersm)\s+[0-9]{1,9}\s*")
-_LAST_NUMBER = re.compile(r",\s*([0-9]{1,9})\s*\Z")
 _LOC = re.compile(
     r"\.loc\s+[0-9]+\s+[0-9]+\s+[0-9]+"
     r"(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*[0-9]+)?"
@@ -74,10 +75,11 @@ class PtxError(ValueError):
 class PtxFacts:
     """Facts of one PTX module and one entry of it.
 
-    `threads` is the product of `.reqntid`, `tmem_columns` the largest constant `tcgen05.alloc`;
-    None where the text does not say. `effects` counts the entry's instructions whose result can be
-    seen outside the block (stores to global memory, atomics, calls); `traps` its `trap`
-    instructions; `instructions` all of them. `always_traps`: no way leads past the first `trap`.
+    `threads` is the product of `.reqntid`, `tmem_columns` the most that a `tcgen05.alloc` takes, as
+    a number or from a register that holds one; None where the text does not say. `effects` counts
+    the entry's instructions whose result can be seen outside the block (stores to global memory,
+    atomics, calls); `traps` its `trap` instructions; `instructions` all of them. `always_traps`: no
+    way leads past the first `trap`.
     """
 
     version: str
@@ -184,24 +186,26 @@ def _instructions(code: str) -> Iterator[tuple[str, bool, str]]:
                 position = label.end()
             instruction = _INSTRUCTION.match(statement, position)
         if instruction:
-            yield instruction[2], instruction[1] is not None, statement
+            guarded = instruction[1] is not None
+            yield instruction[2], guarded, statement[instruction.start(1 if guarded else 2) :]
 
 
 def _survey(body: str) -> tuple[Counter[str], int | None, bool]:
     """Count the opcodes; the most columns that `tcgen05.alloc` takes; whether all ways trap."""
     counts: Counter[str] = Counter()
-    columns: int | None = None
+    allocated: set[str] = set()
     always_traps: bool | None = None
     for opcode, guarded, statement in _instructions(body):
         counts[opcode] += 1
         if opcode.startswith("tcgen05.alloc."):
-            number = _LAST_NUMBER.search(statement, max(0, len(statement) - 64))
-            columns = max(columns or 0, int(number[1])) if number else columns
+            allocated.add(statement.rpartition(",")[2].strip())
         if always_traps is None:
             if opcode.split(".", 1)[0] in _LEAVES:
                 always_traps = False
             elif opcode == "trap" and not guarded:
                 always_traps = True
+    numbers = held_numbers(allocated, lambda: _instructions(body))
+    columns = max(filter(None, numbers), default=None) if None not in numbers else None
     return counts, columns, bool(always_traps)
 
 

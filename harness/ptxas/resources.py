@@ -2,7 +2,7 @@
 
 Where the numbers are: spill bytes only in the log; static shared memory in log and cubin; dynamic
 shared memory, and threads where neither PTX nor cubin fixes them, only in the compiler's metadata;
-tensor memory in the metadata, or the operand of `tcgen05.alloc` where there is none (raw PTX).
+tensor memory in the metadata of Triton, else in the operand of `tcgen05.alloc`.
 
 Functions that are not inlined count: spills are those of the entry and of every function that it
 calls, each counted once; the stack is the deepest one along the calls, where a tool says it.

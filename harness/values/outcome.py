@@ -158,7 +158,10 @@ class Lowering:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembly:
-    """Evidence of one ptxas run: the command without its files, how it ended, what it printed."""
+    """Evidence of one ptxas run: the command without its files, how it ended, what it printed.
+
+    `metadata` is what was read off the files that it left besides the cubin.
+    """
 
     end: ProcessEnd
     flags: tuple[str, ...]
@@ -166,6 +169,7 @@ class Assembly:
     stderr: str
     has_cubin: bool
     attempts: int = 1
+    metadata: dict[str, object] = field(default_factory=dict)
 
 
 def signal_name(number: int) -> str:

@@ -72,6 +72,18 @@ def test_another_tileiras_and_the_ptx_that_it_wrote(module_triage: Triage) -> No
     assert "Cannot find option named 'sm_90'" in row["reason"]
 
 
+def test_tensor_memory(module_triage: Triage) -> None:
+    """tileiras moves the columns into a register; the PTX that it leaves has both."""
+    words = ("--kernel", "cutile_sick_spills", "--sm", "100a", "--compiler", "cutile==1.7.0")
+    (row,) = module_triage.compile(*words, code=0)["cells"]
+    # Two accumulators of 128 rows by 256 columns of 32 bits.
+    assert row["tmem_size"] == 512
+    done = module_triage("show", row["short"], "--stage", "ptx")
+    (module_triage.folder / "alloc.ptx").write_text(done.stdout)
+    (again,) = module_triage.compile("--kernel", "alloc.ptx", "--sm", "100a", code=0)["cells"]
+    assert again["tmem_size"] == 512
+
+
 def test_bisect_and_blame(module_triage: Triage) -> None:
     words = ("--kernel", "cutile_compiler_crash", "--sm", "100a")
     done = module_triage("bisect", "--json", *words)

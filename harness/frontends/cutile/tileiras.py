@@ -27,6 +27,7 @@ from harness.frontends.cutile.versions import (
 from harness.frontends.cutile.wordings import judge_tileiras
 from harness.frontends.ptxas_back_end import PTXAS_BACK_END
 from harness.packages.versions import LATEST, exact_version, select
+from harness.ptx.facts import MAX_BYTES, PtxError, read_ptx
 from harness.ptxas.log import parse_ptxas_log
 from harness.ptxas.resources import combine
 from harness.toolchains.damage import check_in_wheel, check_ptxas
@@ -42,7 +43,7 @@ from harness.values.resources import Resources
 from harness.values.toolchain import BUNDLED, PTX, PTXAS, Assembler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from harness.bench.assemble import Inspection
@@ -59,8 +60,8 @@ __all__ = ["LATEST_BACK_END", "TILEIRAS_BACK_END", "ptxas_script", "tileiras_in"
 
 _PROGRAM = "kernel.tileir"
 _PTX, _LOG = "kernel.ptx", "ptxas.log"
-# Goes up when the script does another thing.
-_RULE = 1
+# Goes up when the script does another thing, or what it leaves is read otherwise.
+_RULE = 2
 _SCRIPT = """\
 #!/bin/sh
 for word; do
@@ -187,7 +188,7 @@ class _Tileiras:
             entry=evidence.kernel,
             log=parse_ptxas_log(evidence.assembly.stderr),
             cubin=inspection.cubin if inspection else None,
-            metadata={},
+            metadata=evidence.assembly.metadata,
             ptx=None,
         )
 
@@ -219,7 +220,20 @@ def _run(
         env={"PATH": f"{PROGRAMS}:/usr/bin:/bin", "TMPDIR": "."},
         leaves={PTX: _PTX, "ptxas": _LOG},
         said="ptxas",
+        notes=_notes,
     )
+
+
+def _notes(left: Mapping[str, Path]) -> dict[str, object]:
+    """What the PTX of a program with one kernel says that neither ptxas nor the cubin does."""
+    if PTX not in left or left[PTX].stat().st_size > MAX_BYTES:
+        return {}
+    try:
+        facts = read_ptx(left[PTX].read_text(encoding="utf-8", errors="replace"))
+    except PtxError:
+        return {}
+    is_known = len(facts.entries) == 1 and facts.tmem_columns is not None
+    return {"tmem_size": facts.tmem_columns} if is_known else {}
 
 
 def _described(path: Path, origin: str) -> Assembler:

@@ -187,6 +187,20 @@ def test_tensor_memory_is_the_largest_allocation() -> None:
     alloc = "@%p1 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], {};"
     assert read_ptx(body(alloc.format(64) + alloc.format(512))).tmem_columns == 512
     assert read_ptx(body(alloc.format("%r2"))).tmem_columns is None
+    held = alloc.format("%r2")
+    for text, columns in {
+        f"mov.b32 %r2, 256; {held}": 256,
+        f"$L_1: mov.u32 %r3, 0x100; mov.b32 %r2, %r3; {held}": 256,
+        f"mov.b32 %r2, 128; {held} add.s32 %r4, %r2, 1; {alloc.format(32)}": 128,
+        # What another way may have set, or nothing says.
+        f"mov.b32 %r2, 128; @%p2 mov.b32 %r2, 256; {held}": None,
+        f"@%p2 mov.b32 %r2, 256; {held}": None,
+        f"ld.param.u32 %r2, [n]; {held} {alloc.format(64)}": None,
+        f"mov.b32 %r2, %r3; mov.b32 %r3, %r2; {held}": None,
+        f"add.s32 %r2, %r3, 256; {held}": None,
+        f"mov.b64 {{%r2, %r3}}, %rd1; {held}": None,
+    }.items():
+        assert read_ptx(body(text)).tmem_columns == columns, text
     assert read_ptx(KERNEL).tmem_columns is None
 
 
