@@ -17,10 +17,10 @@ _MOVE = re.compile(r"mov\.[bus]32")
 # How many moves a number may go through.
 _MOVES = 4
 
-Instructions = Iterable[tuple[str, bool, str]]
 
-
-def held_numbers(operands: set[str], code: Callable[[], Instructions]) -> set[int | None]:
+def held_numbers(
+    operands: set[str], code: Callable[[], Iterable[tuple[str, bool, str]]]
+) -> set[int | None]:
     """The numbers that operands are, or hold wherever they are read; None for another.
 
     `code` begins again with the instructions of a body: opcode, whether it is guarded, and all of
@@ -35,7 +35,7 @@ def held_numbers(operands: set[str], code: Callable[[], Instructions]) -> set[in
     return {int(each[0].rstrip("U"), 0) if each else None for each in found}
 
 
-def _moved_to(code: Instructions, names: set[str]) -> set[str]:
+def _moved_to(code: Iterable[tuple[str, bool, str]], names: set[str]) -> set[str]:
     """What each register is set to, if by one move alone; an empty operand stands for another."""
     written: dict[str, list[str]] = {name: [] for name in names}
     for opcode, guarded, statement in code:
