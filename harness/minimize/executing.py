@@ -30,7 +30,7 @@ from harness.minimize.executing_ptx import (
     executed_case,
     minimize_executed_ptx,
 )
-from harness.minimize.levels import Level, minimize_level
+from harness.minimize.levels import Level, along_compilers, minimize_level
 from harness.minimize.python.run import export_source, form_of, source_driver, source_sizes
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.progress import MinimizeOptions, Reducing, Watch
@@ -130,7 +130,7 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
         oracle=oracle,
         driver=source_driver(form),
     )
-    found = await minimize_level(reducing, folder, level)
+    found = await minimize_level(reducing, folder, level, along_compilers(reducing))
     if isinstance(found, Uninteresting):
         return found
     outputs = tuple(each.name for each in row.outputs)

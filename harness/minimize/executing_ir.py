@@ -19,7 +19,7 @@ from harness.cells.selection import for_target
 from harness.frontends.registry import front_end
 from harness.minimize.executed.oracle import ExecutedOracle, oracle_of
 from harness.minimize.executing_ptx import hold, launch_files
-from harness.minimize.levels import Level, minimize_level
+from harness.minimize.levels import Level, along_compilers, minimize_level
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.progress import Reducing
@@ -110,7 +110,7 @@ async def minimize_executed_ir(
         options=ir.set_options,
     )
     folder = reducing.folder(ir.suffix)
-    found = await minimize_level(reducing, folder, level)
+    found = await minimize_level(reducing, folder, level, along_compilers(reducing))
     if isinstance(found, Uninteresting):
         return found
     words = [f"what is held: it differs from {held.words}"] if _is_compared(row.run) else []

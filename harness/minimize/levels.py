@@ -5,20 +5,23 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from harness.frontends.one_file import StandaloneError
-from harness.frontends.registry import front_end
+from harness.frontends.registry import back_end, front_end
 from harness.minimize.launch.run import open_launch, size_of_command
 from harness.minimize.python.run import export_source, form_of, source_driver, source_sizes
-from harness.minimize.reduction.ask_compiler import CompilerOracle
+from harness.minimize.reduction.ask_compiler import AssemblerOracle, CompilerOracle
 from harness.minimize.reduction.fingerprint import Fingerprint, guards_of
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.held import Driver, HeldReduction
-from harness.minimize.reduction.interest import Interest, Oracle
+from harness.minimize.reduction.interest import AnyTool, Interest, Oracle
 from harness.minimize.reduction.progress import STARTED_OVER, Reducing
 from harness.minimize.reduction.references import (
     AtHand,
+    Shelf,
     ask_installed,
+    assembler_shelf,
     compiler_shelf,
     walk_the_index,
 )
@@ -26,11 +29,13 @@ from harness.minimize.reduction.result import Minimization, Size, Uninteresting
 from harness.minimize.ttgir.run import find_ir, ir_driver, ir_oracle, size_of_module
 from harness.values.errors import InfrastructureError, OfflineError, UsageError
 from harness.values.standalone import SourceInstall
-from harness.values.toolchain import BUNDLED, Assembler, Compiler, compiler_name
+from harness.values.toolchain import BUNDLED, PTX, Assembler, Compiler
 from harness.values.verdict import Stage
 
 __all__ = [
+    "Along",
     "Level",
+    "along_compilers",
     "minimize_config",
     "minimize_level",
     "minimize_source",
@@ -38,8 +43,19 @@ __all__ = [
 ]
 
 
+T = TypeVar("T", bound=AnyTool)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Along(Generic[T]):
+    """The tool whose versions hold the failure in place, and how to come by the others."""
+
+    tool: T
+    shelf: Callable[[], Shelf[T]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level(Generic[T]):
     """A kind of text: what is reduced, how it is asked about, and how it is reduced.
 
     `options` are what `triage compile` needs besides; `changes` says what was made smaller.
@@ -49,7 +65,7 @@ class Level:
     suffix: str
     original: str
     size_of: Callable[[str], Size]
-    oracle: Oracle[Compiler]
+    oracle: Oracle[T]
     driver: Driver
     options: str = ""
     changes: Callable[[str], list[str]] = lambda _: []
@@ -64,15 +80,30 @@ async def minimize_source(reducing: Reducing) -> Minimization | Uninteresting:
     """
     bench, cell = reducing.bench, reducing.subject.cell
     folder, form = reducing.folder(".py"), form_of(cell.compiler.kind)
+    oracle = CompilerOracle(bench=bench, cell=cell, until=_until(reducing))
+    original = form.render(await export_source(bench, cell))
+    back = back_end(cell.compiler.kind, cell.cell.target)
+    if _until(reducing) is Stage.CUBIN and back.takes != PTX:
+        # It is no level of its own: what the assembler takes is only reduced as source.
+        by_assembler = Level(
+            name="source",
+            suffix=".py",
+            original=original,
+            size_of=source_sizes(form),
+            oracle=AssemblerOracle(inner=oracle),
+            driver=source_driver(form),
+        )
+        along = Along(tool=cell.ptxas, shelf=lambda: assembler_shelf(back))
+        return await minimize_level(reducing, folder, by_assembler, along)
     level = Level(
         name="source",
         suffix=".py",
-        original=form.render(await export_source(bench, cell)),
+        original=original,
         size_of=source_sizes(form),
-        oracle=CompilerOracle(bench=bench, cell=cell, until=_until(reducing)),
+        oracle=oracle,
         driver=source_driver(form),
     )
-    return await minimize_level(reducing, folder, level)
+    return await minimize_level(reducing, folder, level, along_compilers(reducing))
 
 
 async def minimize_ttgir(reducing: Reducing) -> Minimization | Uninteresting:
@@ -83,7 +114,7 @@ async def minimize_ttgir(reducing: Reducing) -> Minimization | Uninteresting:
         TriageError: the machine failed before the reduction began.
     """
     bench, cell = reducing.bench, reducing.subject.cell
-    ir = await find_ir(bench, cell, _fingerprint(reducing).shows)
+    ir = await find_ir(bench, cell, _fingerprint(reducing, _triton(reducing).version).shows)
     if isinstance(ir, Uninteresting):
         return ir
     folder = reducing.folder(ir.suffix)
@@ -96,7 +127,7 @@ async def minimize_ttgir(reducing: Reducing) -> Minimization | Uninteresting:
         driver=ir_driver(),
         options=ir.set_options,
     )
-    return await minimize_level(reducing, folder, level)
+    return await minimize_level(reducing, folder, level, along_compilers(reducing))
 
 
 async def minimize_config(reducing: Reducing) -> Minimization | Uninteresting:
@@ -117,15 +148,25 @@ async def minimize_config(reducing: Reducing) -> Minimization | Uninteresting:
         driver=launch.driver(),
         changes=launch.changes,
     )
-    return await minimize_level(reducing, folder, level)
+    return await minimize_level(reducing, folder, level, along_compilers(reducing))
 
 
-def _fingerprint(reducing: Reducing) -> Fingerprint:
+def along_compilers(reducing: Reducing) -> Along[Compiler]:
+    """The subject's compiler.
+
+    Raises:
+        UsageError: it is raw PTX.
+    """
+    compiler = _triton(reducing)
+    return Along(tool=compiler, shelf=lambda: compiler_shelf(compiler.kind))
+
+
+def _fingerprint(reducing: Reducing, bad: str) -> Fingerprint:
     options, subject = reducing.options, reducing.subject
     if options.script is not None:
         raise UsageError("--script is asked about PTX: give a PTX file, or --level ptx")
     return Fingerprint(
-        bad=_triton(reducing).version,
+        bad=bad,
         signature=None if subject.condition else subject.row.signature,
         condition=subject.condition,
     )
@@ -146,17 +187,18 @@ def _until(reducing: Reducing) -> Stage | None:
 
 
 async def minimize_level(
-    reducing: Reducing, folder: MinimizedFolder, level: Level
+    reducing: Reducing, folder: MinimizedFolder, level: Level[T], along: Along[T]
 ) -> Minimization | Uninteresting:
-    """Ask every Triton about the original, reduce, keep the best whatever happens, and report."""
-    triton, fingerprint = _triton(reducing), _fingerprint(reducing)
-    at_hand = await _look_around(reducing, level, triton, fingerprint)
-    first = at_hand.reactions[triton.version]
+    """Ask every version about the original, reduce, keep the best whatever happens, and report."""
+    tool, fingerprint = along.tool, _fingerprint(reducing, along.tool.version)
+    shelf = along.shelf()
+    at_hand = await _look_around(reducing, level, shelf, tool, fingerprint)
+    first = at_hand.reactions[tool.version]
     if not fingerprint.shows(first):
         gives = f"{first.verdict.value}: {first.reason}"
         return Uninteresting(reason=f"the {level.name} alone does not reproduce it, but {gives}")
     answers = at_hand.answers(fingerprint)
-    guards = guards_of(answers, triton.version, keeps_refusals=True)
+    guards = guards_of(answers, tool.version, keeps_refusals=True)
     interest = Interest(
         oracle=level.oracle,
         fingerprint=fingerprint.with_guards(answers, guards),
@@ -168,7 +210,7 @@ async def minimize_level(
     work.notes += [*at_hand.notes, *notes]
     folder.keep(best)
     held = HeldReduction(
-        name=compiler_name(triton.kind),
+        name=shelf.name,
         work=work,
         interest=interest,
         at_hand=at_hand,
@@ -178,28 +220,27 @@ async def minimize_level(
     await held.run(is_done=reducing.begin(work, level.name, interest.fingerprint))
     work.notes += level.changes(work.best)
     work.finish(is_minimal=held.is_minimal)
-    return _report(reducing, held, level)
+    return _report(reducing, held, level, is_assembler=isinstance(tool, Assembler))
 
 
 async def _look_around(
-    reducing: Reducing, level: Level, triton: Compiler, fingerprint: Fingerprint
-) -> AtHand[Compiler]:
-    """What every installed Triton does with the original; more of the index until both accept.
+    reducing: Reducing, level: Level[T], shelf: Shelf[T], tool: T, fingerprint: Fingerprint
+) -> AtHand[T]:
+    """What every installed version does with the original; more of the index until both accept.
 
     Raises:
-        InfrastructureError: this Triton cannot be started.
+        InfrastructureError: this one cannot be started.
     """
     watch, limits = reducing.watch, reducing.bench.limits
-    shelf = compiler_shelf(triton.kind)
     watch.stage(f"asking every installed {shelf.name} about the original")
-    found = await ask_installed(level.oracle, shelf, level.original, triton, limits)
-    if fingerprint.condition is None and fingerprint.shows(found.reactions[triton.version]):
+    found = await ask_installed(level.oracle, shelf, level.original, tool, limits)
+    if fingerprint.condition is None and fingerprint.shows(found.reactions[tool.version]):
         await walk_the_index(level.oracle, shelf, found, fingerprint, limits, watch.stage)
     return found
 
 
 async def _begun(
-    folder: MinimizedFolder, level: Level, interest: Interest[Compiler]
+    folder: MinimizedFolder, level: Level[T], interest: Interest[T]
 ) -> tuple[str, list[str]]:
     """What the reduction goes on from, and what to say of it."""
     if folder.begun is None or folder.begun == level.original:
@@ -213,7 +254,9 @@ async def _begun(
     return level.original, [STARTED_OVER]
 
 
-def _report(reducing: Reducing, held: HeldReduction[Compiler], level: Level) -> Minimization:
+def _report(
+    reducing: Reducing, held: HeldReduction[T], level: Level[T], *, is_assembler: bool
+) -> Minimization:
     subject, ptxas, work = reducing.subject, reducing.subject.cell.ptxas, held.work
     reaction = held.at_hand.reactions[held.interest.fingerprint.bad]
     work.calls = held.interest.calls
@@ -230,6 +273,7 @@ def _report(reducing: Reducing, held: HeldReduction[Compiler], level: Level) -> 
         install=_install(subject.cell.compiler, ptxas),
         ptxas=ptxas.version,
         assembler=ptxas.kind,
+        is_of_assemblers=is_assembler,
         packages={} if ptxas.origin == BUNDLED else {ptxas.version: ptxas.origin},
         fingerprint=held.interest.fingerprint,
         reaction=reaction,
@@ -261,7 +305,7 @@ def _install(compiler: Compiler, assembler: Assembler) -> SourceInstall | None:
     return None
 
 
-def _reason(held: HeldReduction[Compiler]) -> str:
+def _reason(held: HeldReduction[T]) -> str:
     """What the failing version says of the result; of the original where it was not asked."""
     bad = held.interest.fingerprint.bad
     return next((line.minimized_words for line in held.versions if line.version == bad), "")

@@ -236,15 +236,21 @@ class Dossier:
         found = self.minimized
         if found is None:
             return {}
-        # Of an assembler that takes no PTX, no version but its own was asked about the file.
         does = {
-            line.version: (_OUTCOMES[line.minimized], line.minimized_words)
+            line.version: (self._outcome_there(line.version, line.minimized), line.minimized_words)
             for line in found.versions
             if line.minimized is not None and found.compiler == self.tool
         }
         if self.version not in does and found.fingerprint.signature == self.case.signature:
             does[self.version] = (VerdictAnswer.SAME, "")
         return does
+
+    def _outcome_there(self, version: str, answer: Answer) -> VerdictAnswer:
+        """A reduction keeps refusals of what cannot do it; a history cannot tell there."""
+        row = self.history.rows.get(version) if self.history else None
+        is_untold = row is not None and VerdictKind(row.verdict).tells_nothing
+        is_refused = answer is Answer.OTHER and is_untold
+        return VerdictAnswer.UNTESTABLE if is_refused else _OUTCOMES[answer]
 
     @property
     def version(self) -> str:

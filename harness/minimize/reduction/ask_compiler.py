@@ -19,7 +19,7 @@ from harness.processes.hub import ResourceLimits
 from harness.values.toolchain import BUNDLED, Assembler, Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
-__all__ = ["CompilerOracle"]
+__all__ = ["AssemblerOracle", "CompilerOracle"]
 
 _AFTER_PTX = frozenset({Stage.CUBIN, Stage.LAUNCH, Stage.RUN})
 
@@ -141,3 +141,40 @@ class CompilerOracle:
             # A module of another version cannot be read, which says nothing of the failure.
             is_refusal=self.suffix == ".py" and verdict.kind is VerdictKind.UNSUPPORTED,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssemblerOracle:
+    """The same with the cell's compiler, by any version of its assembler."""
+
+    inner: CompilerOracle
+
+    def is_possible(self, text: str) -> bool:
+        """Any text may be tried."""
+        return self.inner.is_possible(text)
+
+    async def react(
+        self, text: str, tool: Assembler, limits: ResourceLimits | None = None
+    ) -> Reaction:
+        """All that this version does with what the compiler makes of the text for it.
+
+        Raises:
+            InfrastructureError: this machine failed.
+        """
+        return await self._by(tool).react(text, self._compiler, limits)
+
+    async def look(self, text: str, tool: Assembler) -> Reaction:
+        """The same: an assembler is the last to see it.
+
+        Raises:
+            InfrastructureError: this machine failed.
+        """
+        return await self._by(tool).look(text, self._compiler)
+
+    @property
+    def _compiler(self) -> Compiler:
+        assert self.inner.cell.launch is not None
+        return self.inner.cell.launch.compiler
+
+    def _by(self, tool: Assembler) -> CompilerOracle:
+        return replace(self.inner, cell=replace(self.inner.cell, ptxas=tool, freeze_ptx=False))

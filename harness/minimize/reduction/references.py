@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 from packaging.version import Version
 
 from harness.files.locations import offline
+from harness.frontends.back_end import BackEnd
 from harness.frontends.registry import front_end
 from harness.minimize.reduction.fingerprint import (
     Answer,
@@ -27,7 +28,15 @@ from harness.toolchains.offered import available_ptxas
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.toolchain import Assembler, Compiler
 
-__all__ = ["AtHand", "Shelf", "ask_installed", "compiler_shelf", "ptxas_shelf", "walk_the_index"]
+__all__ = [
+    "AtHand",
+    "Shelf",
+    "ask_installed",
+    "assembler_shelf",
+    "compiler_shelf",
+    "ptxas_shelf",
+    "walk_the_index",
+]
 
 # What a version may take that is only looked at.
 _GLANCE_SECONDS = 30.0
@@ -83,6 +92,21 @@ def ptxas_shelf() -> Shelf[Assembler]:
         available=lambda: [version for version, _ in available_ptxas()],
         install=install_ptxas,
         steps=8,
+    )
+
+
+def assembler_shelf(back: BackEnd) -> Shelf[Assembler]:
+    """Every version of an assembler; of the index, the newest of a minor.
+
+    Raises:
+        StorageError: the cache cannot be read.
+    """
+    return Shelf(
+        name=back.title,
+        installed=[back.install(version) for version in back.installed()],
+        available=lambda: newest_of_minor(back.available()),
+        install=back.install,
+        steps=3,
     )
 
 

@@ -16,7 +16,7 @@ from harness.minimize.reduction.fingerprint import (
 )
 from harness.values.run import RunRow
 from harness.values.standalone import SourceInstall
-from harness.values.toolchain import PTXAS, TRITON, compiler_name
+from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
 from harness.values.verdict import Stage
 
 __all__ = [
@@ -98,8 +98,9 @@ class Minimization:
     needs to be compiled. `suffix` is that of the files with the original and the result, `options`
     what `triage compile` needs besides to take the latter. `reason` says what goes wrong, `stage`
     where; `reaction` is what the compiler did, None where that was not seen. `assembler` is the
-    kind of what `ptxas` is the version of. `as_version` is the
-    `.version` that the original was tried with, if another than its own. `packages` are those
+    kind of what `ptxas` is the version of; `is_of_assemblers`: it takes no PTX, and its versions
+    are compared. `as_version` is the `.version` that the original was tried with, if another than
+    its own. `packages` are those
     that carry each ptxas, where an index has it. `limit` is the seconds after which a candidate
     counts as hanging. `is_minimal`: nothing can go alone; None where that was not tried out.
     `undefined` counts the registers that are read though nothing may have written them, in the
@@ -124,6 +125,7 @@ class Minimization:
     install: SourceInstall | None = None
     ptxas: str
     assembler: str = PTXAS
+    is_of_assemblers: bool = False
     packages: Mapping[str, str]
     fingerprint: Fingerprint
     reaction: Reaction | None
@@ -177,6 +179,8 @@ class Minimization:
         """
         if self.level == "ptx" and self.is_executed:
             return "the GPU" if self.on_gpu else "the emulator"
+        if self.is_of_assemblers:
+            return assembler_name(self.assembler)
         return "ptxas" if self.level == "ptx" else compiler_name(self.kind)
 
     @property

@@ -100,14 +100,21 @@ def _options_of_guards(found: Minimization) -> dict[str, list[str]]:
     """How `triage compile` asks each version that guards the failure, by what it has to do."""
     asked = found.fingerprint
     versions = {
-        "failing": (found.triton, *asked.failing),
+        "failing": (found.ptxas if found.is_of_assemblers else found.triton, *asked.failing),
         "accepting": asked.accepting,
         "refusing": asked.refusing,
     }
     return {
-        name: [compile_options(replace(found, triton=version)) for version in each]
+        name: [compile_options(_with(found, version)) for version in each]
         for name, each in versions.items()
     }
+
+
+def _with(found: Minimization, version: str | None) -> Minimization:
+    """The same with another version of the tool whose versions are compared."""
+    if found.is_of_assemblers and version:
+        return replace(found, ptxas=version, packages={version: found.assembler})
+    return replace(found, triton=version)
 
 
 def compile_options(found: Minimization) -> str:
