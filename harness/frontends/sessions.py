@@ -32,6 +32,7 @@ __all__ = ["ChildProgram", "JobResult", "LaunchSessions"]
 
 _GOODBYE_SECONDS = 5.0
 _OVERTIME_SECONDS = 60.0
+_MOST_SAID = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,14 @@ class JobResult:
     result: dict[str, Any] | None
     progress: dict[str, Any] | None
     folder: Path
+
+    @property
+    def words(self) -> str:
+        """How its process ended, and the last line that it printed: an exception, where one did."""
+        printed = self.folder / "stderr"
+        log = printed.read_bytes()[-_MOST_SAID:] if printed.is_file() else b""
+        said = log.decode(errors="replace").strip().rpartition("\n")[2].strip()
+        return f"{self.end.words}: {said}" if said else self.end.words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,7 @@ class _CuTileForm:
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
     ) -> Standalone:
         done = await CHILD.export(bench, launch, record)
-        died = {"error": f"its process ended ({done.end.words})"}
+        died = {"error": f"its process ended ({done.words})"}
         found = msgspec.convert(done.result or died, _Exported)
         bench.hub.drop_folder(done.folder)
         if found.export is None:

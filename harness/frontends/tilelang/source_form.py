@@ -54,7 +54,7 @@ class _TileLangForm:
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
     ) -> Standalone:
         done = await CHILD.export(bench, launch, record)
-        found = done.result or {"error": f"its process ended ({done.end.words})"}
+        found = done.result or {"error": f"its process ended ({done.words})"}
         bench.hub.drop_folder(done.folder)
         if found["error"]:
             raise UsageError(f"{record.kernel} cannot be written as one file: {found['error']}")

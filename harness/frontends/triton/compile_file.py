@@ -56,7 +56,7 @@ async def export_launch(
             record=record.key,
             limits=bench.limits,
         )
-    found = done.result or {"error": f"its process ended ({done.end.words})"}
+    found = done.result or {"error": f"its process ended ({done.words})"}
     bench.hub.drop_folder(done.folder)
     if found["error"]:
         raise UsageError(f"{record.kernel} cannot be written as one file: {found['error']}")
