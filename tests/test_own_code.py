@@ -20,7 +20,7 @@ from harness.cells import reuse
 from harness.children import launch_code
 from harness.files.own_code import code_sha256
 from harness.frontends import registry
-from harness.frontends.cutedsl import front_end as cutedsl
+from harness.frontends.cutedsl import lowering as cutedsl
 from harness.frontends.cutile import lowering as cutile
 from harness.frontends.tilelang import lowering as tilelang
 from harness.frontends.triton import sessions

@@ -82,9 +82,15 @@ class Definitions:
         index = len(self._found)
         self._indices[id(thing)] = index, thing
         code, decorator = self.source(thing)
+        self.add_text(code, self._scope(thing), decorator)
+        return index
+
+    def add_text(
+        self, code: str, scope: dict[str, Any], decorator: tuple[str, Any] | None = None
+    ) -> None:
+        """A definition by its text, whose free names mean what they do in `scope`."""
         definition: dict[str, Any] = {"source": code, "names": {}, "decorator": None}
         self._found.append(definition)
-        scope = self._scope(thing)
         if decorator:
             text, root = decorator
             definition["decorator"] = text
@@ -94,7 +100,6 @@ class Definitions:
             if bound:
                 path, binding = bound
                 definition["names"][path] = binding
-        return index
 
     def _resolve(
         self, parts: list[str], scope: dict[str, Any]

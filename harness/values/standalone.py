@@ -123,6 +123,7 @@ class SourceInstall:
     the interpreter does not have comes first. `cache` is the variable that names a folder for what
     the compiler keeps, and `ptxas` are those that name the ptxas that it runs. `died` is how the
     compiler says that the signal `{}` has ended its assembler.
+    `below` are folders, in the one with the packages, in which modules lie.
     """
 
     title: str
@@ -133,6 +134,7 @@ class SourceInstall:
     cache: str
     ptxas: tuple[str, ...] = ()
     died: str = ""
+    below: tuple[str, ...] = ()
 
     @property
     def variable(self) -> str:
@@ -142,7 +144,8 @@ class SourceInstall:
     @property
     def folder(self) -> str:
         """Where in that folder the compiler lies."""
-        return self.module.replace(".", "/")
+        inner = self.below[0].partition("/")[0] if self.below else ""
+        return inner or self.module.replace(".", "/")
 
     @property
     def lines(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -129,3 +130,80 @@ def test_the_ptxas_beside_it_does_what_the_one_inside_does(
     code = machine_code(inside)
     assert len(code) == 1
     assert code == machine_code(beside)
+
+
+def test_the_least_source_that_fails(module_triage: Triage) -> None:
+    words = ("--kernel", "cutedsl_rejected", "--sm", "90a")
+    done = module_triage("minimize", "--json", *words, "--out", "small")
+    found = json.loads(done.stdout)
+    assert (found["level"], found["verdict"], found["is_minimal"]) == ("source", "rejected", True)
+    assert found["lines"] <= 6
+    # It fails where a user runs it, beside what comes from the index alone.
+    repro = ["sh", str(module_triage.folder / "small" / "repro.sh")]
+    ran = subprocess.run(repro, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "undefined_name" in ran.stdout
+    (row,) = module_triage.compile(
+        "--kernel", "small/min.py", "--sm", "90a", "--compiler", "cutedsl==4.5.2", code=1
+    )["cells"]
+    assert row["signature"] == found["signature"]
+
+
+KERNEL_OF_A_CLASS = """\
+import cuda.bindings.driver as cuda
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import from_dlpack
+
+WIDTH = 128
+
+
+class Base:
+    def threads(self):
+        return [WIDTH, 1, 1]
+
+
+class Many(Base):
+    def __init__(self, count, dtype):
+        self.count, self.dtype, self.layout = count, dtype, None
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, y: cute.Tensor, stream: cuda.CUstream):
+        if cutlass.const_expr(self.layout is None):
+            self.layout = cute.make_layout(self.count)
+        self.kernel(x, y, self.layout).launch(grid=[1, 1, 1], block=self.threads(), stream=stream)
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor, y: cute.Tensor, layout: cute.Layout):
+        thread, _, _ = cute.arch.thread_idx()
+        held = cute.make_rmem_tensor(layout, self.dtype)
+        for i in cutlass.range_constexpr(self.count):
+            held[i] = x[thread + WIDTH * i]
+        for i in cutlass.range_constexpr(self.count):
+            y[thread + WIDTH * i] = held[i] + held[self.count - 1 - i]
+
+
+def launch():
+    x, y = (torch.ones(128 * 48, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    many = Many(48, cutlass.BFloat16)
+    given = from_dlpack(x, assumed_align=16).mark_layout_dynamic(), from_dlpack(y)
+    cute.compile(many, *given, cuda.CUstream(0), options="--opt-level 2")
+"""
+
+
+def test_what_a_file_of_one_launch_has(module_triage: Triage) -> None:
+    """A kernel of a class, with its attributes, helpers, options, and tensors by their types."""
+    (module_triage.folder / "many.py").write_text(KERNEL_OF_A_CLASS)
+    words = ("--sm", "90a", "--compiler", "cutedsl==4.5.2")
+    (row,) = module_triage.compile("--kernel", "many.py", *words, code=0)["cells"]
+    asked = ("--level", "source", "--while", "n_regs>=1", "--budget", "1", "--out", "of_many")
+    module_triage("minimize", "--kernel", "many.py", *words, *asked)
+    (again,) = module_triage.compile("--kernel", "of_many/original.py", *words, code=0)["cells"]
+    same = ("n_regs", "instructions", "threads", "shared")
+    assert [again[name] for name in same] == [row[name] for name in same]
+    text = (module_triage.folder / "of_many/original.py").read_text()
+    assert "made(Many, count=48, dtype=cutlass.BFloat16, layout=None)" in text
+    assert "(cute.sym_int32(),)" in text
+    assert "--opt-level 2" in text
+    assert "torch" not in text

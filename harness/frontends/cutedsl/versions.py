@@ -17,7 +17,7 @@ from harness.values.errors import InfrastructureError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["KIND", "TITLE", "available", "declared_environment"]
+__all__ = ["KIND", "TITLE", "available", "declared_environment", "pins_without_ptxas"]
 
 KIND = "cutedsl"
 TITLE = "CuTe DSL"
@@ -71,6 +71,15 @@ def declared_environment(version: str) -> Environment:
         shared=_SHARED,
         imports=("cutlass", "cutlass.cute"),
     )
+
+
+def pins_without_ptxas(version: str) -> tuple[PackagePin, ...]:
+    """All that a CuTe DSL needs to come to PTX, itself first: the ptxas is inside.
+
+    Raises:
+        UsageError, OfflineError, InfrastructureError: as `declared_environment`.
+    """
+    return tuple(pin for pin in declared_environment(version).pins if pin.name != _PTXAS)
 
 
 def _partners(wanted: Version) -> Iterator[PackagePin]:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from harness.minimize.python.launch_passes import Arguments, Numbers, Options
 from harness.minimize.python.passes import (
+    Methods,
     Statements,
     Unused,
     bare_expressions,
@@ -31,6 +32,7 @@ __all__ = ["PASSES", "reduce_source"]
 
 _STRUCTURE: tuple[MarkedPass[PythonFile], ...] = (
     Unused(),
+    Methods(),
     Statements(),
     branches("body"),
     branches("else"),

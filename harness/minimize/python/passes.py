@@ -21,6 +21,7 @@ from harness.minimize.python.tree import (
 from harness.minimize.reduction.driver import Edit
 
 __all__ = [
+    "Methods",
     "Rewrites",
     "Statements",
     "Unused",
@@ -88,6 +89,27 @@ class Statements:
             mine = [each for each in function.statements if id(each) in gone]
             changes |= {positions[lost]: nothing for lost in function.closure(mine)}
         return document.rewrite(changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Methods:
+    """Methods of classes as a whole."""
+
+    name: str = "methods"
+
+    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
+        """Every method, by position."""
+        positions = positions_of(document)
+        found = document.functions.items()
+        return [positions[id(each.node)] for name, each in found if "." in name]
+
+    def mark(self, document: PythonFile, edit: Edit) -> Hashable:
+        """The method in words."""
+        return ast.unparse(document.nodes[edit_position(edit)])
+
+    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
+        """Without these."""
+        return document.rewrite({edit_position(position): nothing for position in chosen})
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,9 +81,14 @@ class PythonFile:
 
     @cached_property
     def functions(self) -> dict[str, PythonFunction]:
-        """The kernel and its helpers by name."""
-        found = (node for node in self.tree.body if isinstance(node, ast.FunctionDef))
-        return {node.name: PythonFunction(node) for node in found}
+        """The kernel and its helpers by name, and methods as `Class.method`."""
+        found: dict[str, PythonFunction] = {}
+        for top in self.tree.body:
+            place = f"{top.name}." if isinstance(top, ast.ClassDef) else ""
+            inner = top.body if isinstance(top, ast.ClassDef) else [top]
+            functions = (each for each in inner if isinstance(each, ast.FunctionDef))
+            found |= {f"{place}{each.name}": PythonFunction(each) for each in functions}
+        return found
 
     @property
     def kernel(self) -> PythonFunction:

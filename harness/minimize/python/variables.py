@@ -38,8 +38,8 @@ class Variables:
     def opportunities(self, document: PythonFile) -> Sequence[Edit]:
         """Functions and variables by name."""
         return [
-            (function.node.name, name)
-            for function in document.functions.values()
+            (place, name)
+            for place, function in document.functions.items()
             for name in dict.fromkeys(
                 name for each in function.statements for name in sorted(_only_sets(each))
             )
@@ -56,8 +56,8 @@ class Variables:
         """Without these variables."""
         positions = positions_of(document)
         changes: dict[int, Change] = {}
-        for function in document.functions.values():
-            names = {name for name in _locals(function) if (function.node.name, name) in chosen}
+        for place, function in document.functions.items():
+            names = {name for name in _locals(function) if (place, name) in chosen}
             for statement in function.statements:
                 if _only_sets(statement) & names:
                     changes[positions[id(statement)]] = nothing

@@ -28,22 +28,44 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["DUMP", "FunctionRecord", "FunctionRecorder"]
+__all__ = ["DUMP", "FunctionRecord", "FunctionRecorder", "Launched"]
 
 DUMP = "/triage-dump/kernel"
 """Stands in a pipeline for the path that PTX is written to."""
 
 _LIMIT = 5000
+# Options that decide what is generated, as they are given.
+_OPTIONS = {
+    "OptLevel": "--opt-level",
+    "PtxasOptions": "--ptxas-options",
+    "EnableAssertions": "--enable-assertions",
+    "GenerateLineInfo": "--generate-line-info",
+}
 _MOST_SAID = 10_000
 # What only a GPU could answer is no fault of the kernel.
 _OURS = (NeedsValuesError, UnknownFactError)
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A function that launches kernels, with its arguments and the options that were given.
+
+    `states` are the attributes of arguments that are objects, by id: a method may set some.
+    """
+
+    function: Any
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    options: str
+    states: dict[int, dict[str, Any]]
 
 
 @dataclass
 class FunctionRecord:
     """One GPU function: the module that holds it, or what kept that from being traced.
 
-    `symbol` is its name in the module and in the PTX, `pipeline` what CuTe DSL would run.
+    `symbol` is its name in the module and in the PTX, `pipeline` what CuTe DSL would run, and
+    `launched` the function that launches it.
     """
 
     kernel: str
@@ -57,6 +79,7 @@ class FunctionRecord:
     provider: Any = None
     error: dict[str, Any] | None = None
     key: str = ""
+    launched: Launched | None = None
 
     def describe(self) -> dict[str, Any]:
         """What a capture tells of it."""
@@ -93,6 +116,7 @@ class FunctionRecorder:
         self._known: set[str] = set()
         # The GPU functions that the tracing under way has come to, in order.
         self._traced: list[Any] = []
+        self._launched: Launched | None = None
         self._unread: Exception | None = None
 
     @contextlib.contextmanager
@@ -148,6 +172,7 @@ class FunctionRecorder:
                     pipeline=whole,
                     ptxas_options=str(_option(options, "PtxasOptions").value or "").strip("'"),
                     provider=dsl.compiler_provider,
+                    launched=self._launched,
                 )
                 self._keep(record)
             return NotCompiled(_label(body) if body is not None else "kernel")
@@ -161,6 +186,8 @@ class FunctionRecorder:
             if ir.Context.current is not None:  # one that another calls
                 return original(dsl, body, *args, **kwargs)
             self._traced.clear()
+            states = {id(each): dict(vars(each)) for each in args if hasattr(each, "__dict__")}
+            self._launched = Launched(body, args, kwargs, _given_options(dsl), states)
             unread, self._unread = self._unread, None
             before = self._log.stat().st_size
             try:
@@ -177,7 +204,11 @@ class FunctionRecorder:
                 with self._log.open(errors="replace") as log:
                     log.seek(before)
                     described["message"] += f"\n{log.read(_MOST_SAID)}"
-                self._keep(FunctionRecord(kernel=_label(named), file=file, error=described))
+                launched = self._launched
+                label = _label(named)
+                self._keep(
+                    FunctionRecord(kernel=label, file=file, error=described, launched=launched)
+                )
                 return NotCompiled(_label(body))
 
         return trace
@@ -225,6 +256,9 @@ class FunctionRecorder:
 class NotCompiled:
     """What launch code gets in place of a compiled function: it can be called, and does nothing."""
 
+    # As where nothing was asked to be kept.
+    __ptx__ = __cubin__ = __mlir__ = None
+
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -252,6 +286,18 @@ def _family(kind: Any) -> list[Any]:
     for each in kind.__subclasses__():
         found += _family(each)
     return found
+
+
+def _given_options(dsl: Any) -> str:
+    """The options of a compilation that are not what they are without being asked for."""
+    given = dsl.compile_options
+    plain = type(given)().options
+    words = []
+    for kind, option in given.options.items():
+        name = _OPTIONS.get(kind.__name__)
+        if name and option.value != plain[kind].value:
+            words.append(name if option.value is True else f"{name} {option.value}")
+    return " ".join(words)
 
 
 def _option(options: Any, name: str) -> Any:

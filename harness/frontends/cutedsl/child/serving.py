@@ -15,8 +15,9 @@ from cutlass.base_dsl.dsl import DSLSingletonMeta
 from harness.children.captures import CaptureSession, run_for_error, serve_captures
 from harness.children.launch_code import stand_aside
 from harness.children.reads import ReadsWatch
+from harness.frontends.cutedsl.child.exporting import export_to
 from harness.frontends.cutedsl.child.lowering import lower
-from harness.frontends.cutedsl.child.recording import FunctionRecorder
+from harness.frontends.cutedsl.child.recording import FunctionRecord, FunctionRecorder
 from harness.frontends.triton.child.passed_over import passing_over_triton, pretend_cuda
 
 if TYPE_CHECKING:
@@ -29,9 +30,7 @@ __all__ = ["main"]
 
 class _Session(CaptureSession):
     def capture(self, ask: Message) -> Message:
-        stand_aside(ask)
-        _aim(ask["settings"]["target"])
-        os.environ["CUTE_DSL_CACHE_DIR"] = str(self.folder / "cache")
+        _settle(ask, self.folder)
         mode = pretend_cuda(ask["device"])
         log = self.folder / "capture.err"
         recorder = FunctionRecorder(ask["device"], log)
@@ -53,7 +52,21 @@ class _Session(CaptureSession):
         }
 
     def lower(self, record: Any, folder: Path, asked: Message) -> None:  # noqa: ARG002
-        lower(record, folder, self.message["capture"]["settings"]["target"])
+        lower(record, folder, self._target)
+
+    def export(self, record: Any, folder: Path) -> None:
+        export_to(record, folder, self._target)
+
+    @property
+    def _target(self) -> str:
+        return str(self.message["capture"]["settings"]["target"])
+
+
+def _settle(ask: Message, folder: Path) -> None:
+    """Get ready to run launch code: a cache of its own, and the target that was asked for."""
+    stand_aside(ask)
+    _aim(ask["settings"]["target"])
+    os.environ["CUTE_DSL_CACHE_DIR"] = str(folder / "cache")
 
 
 def _aim(target: str) -> None:
@@ -63,6 +76,19 @@ def _aim(target: str) -> None:
         dsl.envar.arch = target
 
 
+def _compile_file(ask: Message, folder: Path) -> None:
+    """Lower the first kernel of a file in this (forked) process: `lower` says what it leaves."""
+    _settle(ask, folder)
+    mode = pretend_cuda(ask["device"])
+    log = folder / "stderr"
+    recorder = FunctionRecorder(ask["device"], log)
+    with mode, passing_over_triton(), recorder.active():
+        error = run_for_error(ask, log)
+    nothing = {"type": "RuntimeError", "kinds": ["RuntimeError"], "message": "nothing is compiled"}
+    found = FunctionRecord(kernel="", file=ask["file"], error=error or nothing)
+    lower(next(iter(recorder.records), found), folder, ask["settings"]["target"])
+
+
 def main() -> None:
     """Say hello, and serve captures until the caller hangs up."""
-    serve_captures(_Session, {"cutlass": cutlass.__version__})
+    serve_captures(_Session, {"cutlass": cutlass.__version__}, _compile_file)
