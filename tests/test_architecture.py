@@ -74,6 +74,7 @@ ORDER = (
     "minimize/reduction",
     "minimize/ptx",
     "minimize/python",
+    "minimize/syntax",
     "minimize/ttgir",
     "minimize/launch",
     "minimize/executed",
@@ -192,6 +193,8 @@ ORCHESTRATES = {
     },
     "minimize/ptx": {"predicate", "references", "report", "work"},
     "minimize/python": {"run"},
+    "minimize/syntax": {"run"},
+    "minimize": {"sources"},
     "minimize/ttgir": {"run"},
     "minimize/launch": {"run"},
     "minimize/executed": {"case", "emulated", "measured", "oracle"},
@@ -242,7 +245,7 @@ ORCHESTRATES = {
 PURE_AMONG_WORLDLY = {
     "packages": {"versions"},
     "store/history": {"bug_identity"},
-    "frontends": {"inline", "one_file"},
+    "frontends": {"inline", "one_file", "syntax"},
     "frontends/cutile": {"bytecode", "one_file"},
     "frontends/tilelang": {"one_file"},
     "frontends/triton": {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from harness.bench.bench import Kept, Sessions, Workbench
     from harness.frontends.back_end import BackEnd
     from harness.frontends.readings import PtxReading
-    from harness.frontends.source_form import FileForm
+    from harness.frontends.source_form import FileForm, SyntaxForm
     from harness.processes.hub import Hub
     from harness.ptxas.flags import FlagChange
     from harness.values.cell import CellId
@@ -180,10 +180,13 @@ class FrontEnd(Protocol):
     stages: tuple[str, ...]
     options: tuple[str, ...]
     levels: tuple[str, ...]
-    source_form: FileForm | None
     issue_fields: tuple[str, ...]
     interprets: bool
     patches: bool
+
+    @property
+    def source_form(self) -> FileForm | SyntaxForm | None:
+        """How it writes a kernel as a file; None where it cannot."""
 
     def back_end(self, target: Target) -> BackEnd:
         """What assembles for a target: it takes the last of the stages there."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from harness.bench.bench import Sessions, Workbench
     from harness.frontends.back_end import BackEnd
     from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
-    from harness.frontends.source_form import FileForm
+    from harness.frontends.source_form import FileForm, SyntaxForm
     from harness.processes.hub import Hub
     from harness.values.environment import Environment
     from harness.values.kernel import Scalar
@@ -102,7 +102,7 @@ class FileFrontEnd:
     modules: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
-    source_form: FileForm | None = None
+    source_form: FileForm | SyntaxForm | None = None
     issue_fields: tuple[str, ...] = ()
     interprets = False
     patches = False

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.bench.bench import Workbench
+    from harness.processes.hub import ResourceLimits
     from harness.values.outcome import ProcessEnd
     from harness.values.toolchain import Compiler
 
@@ -58,8 +59,9 @@ async def run_program(
     request: Mapping[str, object],
     *,
     alone: bool = False,
+    limits: ResourceLimits | None = None,
 ) -> ProgramEnd:
-    """Run a file of Python in the environment of a compiler, under the limits of the bench.
+    """Run a file of Python in the environment of a compiler, under `limits` or the bench's.
 
     Raises:
         InfrastructureError: it cannot be started, or has to be confined and cannot be.
@@ -74,7 +76,7 @@ async def run_program(
         end = await bench.hub.execute(
             argv,
             folder=folder,
-            limits=bench.limits,
+            limits=limits or bench.limits,
             env=_environment(compiler, folder),
             writable=[folder] if is_confined() else None,
         )

@@ -1,4 +1,4 @@
-"""A kernel with its launch as one file of Python: how a front end writes it, and compiles it.
+"""A kernel as one file of source: how a front end writes it, and compiles it.
 
 What is tried while such a file is reduced is compiled as any cell is, but not stored: there are
 thousands of candidates, and none is asked for again.
@@ -6,8 +6,8 @@ thousands of candidates, and none is asked for again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from harness.values.standalone import FileLayout
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from harness.bench.bench import Workbench
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.readings import PtxReading
+    from harness.frontends.syntax import Syntax
     from harness.processes.hub import ResourceLimits
     from harness.values.outcome import LaunchFacts, Lowering
     from harness.values.standalone import SourceInstall, Standalone
     from harness.values.toolchain import Assembler
     from harness.values.verdict import Stage
 
-__all__ = ["FileForm", "Lowered"]
+__all__ = ["CompiledForm", "FileForm", "Lowered", "SyntaxForm", "Written"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,24 +46,14 @@ class Lowered:
         return None if self.program is None else self.program.decode(errors="replace")
 
 
-class FileForm(FileLayout, Protocol):
-    """How the kernels of one compiler are written as one file, read and compiled."""
+class CompiledForm(Protocol):
+    """How files of the kernels of one compiler are compiled."""
 
     def install(self, version: str, assembler: Assembler) -> SourceInstall:
         """What a user needs to run a file with this version, and with this assembler's.
 
         Raises:
             UsageError, InfrastructureError: it is not known what goes with it.
-        """
-
-    async def export(
-        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
-    ) -> Standalone:
-        """One config of a captured launch as a file of its own.
-
-        Raises:
-            UsageError: something of the launch cannot be written down.
-            InfrastructureError: the child could not be kept alive.
         """
 
     async def compile(
@@ -79,11 +70,51 @@ class FileForm(FileLayout, Protocol):
     ) -> Lowered | None:
         """Run a file as far as the assembler, in the compiler of a capture and for its target.
 
-        The compiler sees `ptxas`, or the one that it picks itself. With another `suffix` it is the
-        compiler's own IR, which is compiled with `options`.
+        The compiler sees `ptxas`, or the one that it picks itself. With another `suffix` than that
+        of its source it is the compiler's own IR. It is compiled with `options`.
 
         None where it got past `until`, the stage that matters: it is not compiled any further.
 
         Raises:
             InfrastructureError: the child could not be kept alive.
+        """
+
+
+class FileForm(CompiledForm, FileLayout, Protocol):
+    """How the kernels of one compiler are written as one file of Python with a launch, and read."""
+
+    async def export(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
+    ) -> Standalone:
+        """One config of a captured launch as a file of its own.
+
+        Raises:
+            UsageError: something of the launch cannot be written down.
+            InfrastructureError: the child could not be kept alive.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A file, and the `options` that it is compiled with: which of its kernels is meant, say."""
+
+    text: str
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@runtime_checkable
+class SyntaxForm(CompiledForm, Protocol):
+    """How the kernels of a compiler that reads files are written as one: it has no launch.
+
+    `suffix` is that of the file, which is reduced by its `syntax`.
+    """
+
+    suffix: str
+    syntax: Syntax
+
+    async def write(self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts) -> Written:
+        """A config of a file, as one that needs nothing but its compiler.
+
+        Raises:
+            UsageError: a part of it cannot be read.
         """

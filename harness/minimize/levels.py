@@ -10,7 +10,6 @@ from typing import Generic, TypeVar
 from harness.frontends.one_file import StandaloneError
 from harness.frontends.registry import back_end, front_end
 from harness.minimize.launch.run import open_launch, size_of_command
-from harness.minimize.python.run import export_source, form_of, source_driver, source_sizes
 from harness.minimize.reduction.ask_compiler import AssemblerOracle, CompilerOracle
 from harness.minimize.reduction.fingerprint import Fingerprint, guards_of
 from harness.minimize.reduction.folder import MinimizedFolder
@@ -26,6 +25,7 @@ from harness.minimize.reduction.references import (
     walk_the_index,
 )
 from harness.minimize.reduction.result import Minimization, Size, Uninteresting
+from harness.minimize.sources import read_source_of
 from harness.minimize.ttgir.run import find_ir, ir_driver, ir_oracle, size_of_module
 from harness.values.errors import InfrastructureError, OfflineError, UsageError
 from harness.values.standalone import SourceInstall
@@ -72,36 +72,42 @@ class Level(Generic[T]):
 
 
 async def minimize_source(reducing: Reducing) -> Minimization | Uninteresting:
-    """Write the subject's launch as one file, reduce it as Python, and report.
+    """Write the subject as one file of source, reduce it, and report.
 
     Raises:
         UsageError: it has no source, or the folder is taken.
         TriageError: the machine failed before the reduction began.
     """
     bench, cell = reducing.bench, reducing.subject.cell
-    folder, form = reducing.folder(".py"), form_of(cell.compiler.kind)
-    oracle = CompilerOracle(bench=bench, cell=cell, until=_until(reducing))
-    original = form.render(await export_source(bench, cell))
+    source = await read_source_of(bench, cell)
+    folder = reducing.folder(source.suffix)
+    oracle = CompilerOracle(
+        bench=bench,
+        cell=cell,
+        until=_until(reducing),
+        suffix=source.suffix,
+        options=source.options,
+    )
     back = back_end(cell.compiler.kind, cell.cell.target)
     if _until(reducing) is Stage.CUBIN and back.takes != PTX:
         # It is no level of its own: what the assembler takes is only reduced as source.
         by_assembler = Level(
             name="source",
-            suffix=".py",
-            original=original,
-            size_of=source_sizes(form),
+            suffix=source.suffix,
+            original=source.text,
+            size_of=source.size_of,
             oracle=AssemblerOracle(inner=oracle),
-            driver=source_driver(form),
+            driver=source.driver,
         )
         along = Along(tool=cell.ptxas, shelf=lambda: assembler_shelf(back))
         return await minimize_level(reducing, folder, by_assembler, along)
     level = Level(
         name="source",
-        suffix=".py",
-        original=original,
-        size_of=source_sizes(form),
+        suffix=source.suffix,
+        original=source.text,
+        size_of=source.size_of,
         oracle=oracle,
-        driver=source_driver(form),
+        driver=source.driver,
     )
     return await minimize_level(reducing, folder, level, along_compilers(reducing))
 

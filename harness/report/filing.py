@@ -18,7 +18,7 @@ from harness.frontends.registry import front_end
 from harness.frontends.triton.tracebacks import as_the_user_sees_it
 from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.order import count_instructions
-from harness.minimize.python.run import source_sizes
+from harness.minimize.sources import sizes_of_source
 from harness.packages.tarballs import pack, unpack
 from harness.processes.hub import ResourceLimits, ToolResult
 from harness.ptx.facts import PtxError
@@ -205,10 +205,12 @@ def _in_order(dossier: Dossier, claims: Sequence[Claim]) -> list[AttachedPlace]:
 
 
 def _lines(files: Mapping[str, bytes], selection: Selection) -> dict[str, int]:
-    """Those of the functions of each file of Python."""
+    """Those with code of each file of source."""
     form = front_end(selection.repro.front_end).source_form
-    size_of = source_sizes(form) if form else None
-    return _counted(files, ".py", lambda text: size_of(text).lines) if size_of else {}
+    if form is None:
+        return {}
+    suffix, size_of = sizes_of_source(form)
+    return _counted(files, suffix, lambda text: size_of(text).lines)
 
 
 def _counted(

@@ -243,8 +243,10 @@ class View:
                 says = "how far its results are from those with num_stages=1"
             needs = f"pip install torch triton=={case.compiler_version}"
             return f"{needs}\npython {self.minimal_name}  # prints {says}"
+        install = d.minimized.install if d.minimized else None
+        if self.minimal_name in self.names and install and install.program:
+            return "\n".join(install.lines_for(self.minimal_name, case.target))
         if self.minimal_name in self.names and self.minimal_name.endswith(".py"):
-            install = d.minimized.install if d.minimized else None
             typed = install.lines if install else []
             return "\n".join([*typed, f"python {self.minimal_name}"])
         return "" if self.has_script else d.shown_by

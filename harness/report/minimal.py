@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from harness.judging.conditions import spell
 from harness.minimize.ptx.defined import count_unwritten
+from harness.minimize.reduction.words import measure_of
 from harness.report.claims import Claim, ClaimKind, Ledger
 from harness.report.dossier import Dossier
 
@@ -33,11 +34,11 @@ def minimal_words(ledger: Ledger, d: Dossier, shown: str) -> str:
     else:
         before, after = found.original.lines, found.minimized.lines
         change = f"reduced to {after:,}" if after < before else "as they were given"
-        sizes = f"{before:,} lines of functions {change} ({size:,} bytes)"
+        sizes = f"{before:,} {measure_of(found)} {change} ({size:,} bytes)"
         claims += [
             Claim(kind=ClaimKind.LINES, file=f"{name}{found.suffix}", expected=lines)
             for name, lines in (("original", before), ("min", after))
-            if f"{name}{found.suffix}" in names and found.suffix == ".py"
+            if f"{name}{found.suffix}" in names and found.level == "source"
         ]
     checked = "; nothing more can go alone" if found.is_minimal else ""
     undefined = ""

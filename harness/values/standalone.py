@@ -124,6 +124,7 @@ class SourceInstall:
     the compiler keeps, and `ptxas` are those that name the ptxas that it runs. `died` is how the
     compiler says that the signal `{}` has ended its assembler.
     `below` are folders, in the one with the packages, in which modules lie.
+    `program` is a command, by its path in the folder of the packages, that compiles files which are no Python.
     """
 
     title: str
@@ -131,10 +132,11 @@ class SourceInstall:
     packages: tuple[str, ...]
     needs: tuple[str, ...] = ()
     has_pins: bool = False
-    cache: str
+    cache: str = ""
     ptxas: tuple[str, ...] = ()
     died: str = ""
     below: tuple[str, ...] = ()
+    program: tuple[str, ...] = ()
 
     @property
     def variable(self) -> str:
@@ -153,6 +155,12 @@ class SourceInstall:
         exact = ["--no-deps"] if self.has_pins else []
         needed = [f"pip install {' '.join(self.needs)}"] if self.needs else []
         return [*needed, " ".join(["pip install", *exact, *self.packages])]
+
+    def lines_for(self, file: str, target: str) -> list[str]:
+        """What a user types where it is a program that compiles a file."""
+        get = f"pip install --no-deps --target {self.module} {' '.join(self.packages)}"
+        words = (f"{self.module}/{self.program[0]}", *self.program[1:], f"-arch={target}")
+        return [get, f"{' '.join(words)} -Xptxas -v -cubin {file} -o kernel.cubin"]
 
 
 class FileLayout(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -143,3 +144,25 @@ def test_one_kernel_of_our_own_for_each_verdict(triage: Triage) -> None:
         ("unsupported", "4"): "unsupported",
     }
     assert {row["compiler_version"] for row in rows} == {"13.0.88"}
+
+
+@pytest.mark.long
+def test_source_that_nvcc_refuses_is_reduced_as_source(cuda: Triage) -> None:
+    (cuda.folder / "wrong.h").write_text("#pragma once\n#define TWICE(x) ((x) + missing_name)\n")
+    (cuda.folder / "wrong.cu").write_text(
+        '// config N = 3\n#include "wrong.h"\n__device__ int other(int x) { return x * N; }\n'
+        "__global__ void k(int *x, int n) {\n  for (int i = 0; i < n; ++i) x[i] = other(i);\n"
+        "  if (n > N) { x[0] = TWICE(n); }\n}\n"
+    )
+    words = ("minimize", "--kernel", "wrong.cu", "--sm", "90a", *NVCC, "--out", "min-source")
+    # Every version refuses it: none is to be installed to find one that does not.
+    offline = dataclasses.replace(cuda, env={**cuda.env, "TRIAGE_OFFLINE": "1"})
+    done = offline(*words)
+    assert done.returncode == 0, done.stderr
+    left = (cuda.folder / "min-source" / "min.cu").read_text()
+    assert "missing_name" in left
+    assert "include" not in left
+    assert "other" not in left
+    assert len(left.splitlines()) <= 4  # the macro has parameters, and stays
+    document = cuda.compile("--kernel", "min-source/min.cu", "--sm", "90a", *NVCC, code=1)
+    assert 'identifier "missing_name" is undefined' in document["cells"][0]["reason"]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from harness.bench.bench import Kept, Workbench
+    from harness.processes.hub import ResourceLimits
     from harness.values.environment import Environment
     from harness.values.kernel import Scalar
     from harness.values.target import Target
@@ -43,7 +44,9 @@ class _Run(Protocol):
         words: tuple[str, ...],
         target: Target,
         *,
-        alone: bool,
+        alone: bool = False,
+        keeps: bool = True,
+        limits: ResourceLimits | None = None,
     ) -> NvccRun: ...
 
 
@@ -51,7 +54,8 @@ class _Run(Protocol):
 class CudaDriver:
     """One compiler of CUDA C++: its versions, a run of it, and what that means.
 
-    `identity` is what of this machine and of its options decides what it generates.
+    `identity` is what of this machine and of its options decides what it generates. `program` is
+    the command that compiles a file, by its path where its packages are installed.
     """
 
     kind: str
@@ -61,6 +65,7 @@ class CudaDriver:
     identity: Callable[[], object]
     run: _Run
     judge: Callable[[Lowering], Verdict]
+    program: tuple[str, ...] = ()
 
     def key(self, file: Path, config: dict[str, Scalar], target: Target, compiler: Compiler) -> str:
         """By what the PTX of a config is kept."""
@@ -133,10 +138,12 @@ async def _nvcc(
     words: tuple[str, ...],
     target: Target,
     *,
-    alone: bool,
+    alone: bool = False,
+    keeps: bool = True,
+    limits: ResourceLimits | None = None,
 ) -> NvccRun:
     words = (*_NVCC_FLAGS, f"-arch={target}", *words, "-I", str(file.parent))
-    return await run_nvcc(bench, compiler, file, words, alone=alone)
+    return await run_nvcc(bench, compiler, file, words, alone=alone, keeps=keeps, limits=limits)
 
 
 NVCC_DRIVER = CudaDriver(
@@ -147,6 +154,8 @@ NVCC_DRIVER = CudaDriver(
     identity=lambda: [nvcc.host_compiler(), _NVCC_FLAGS],
     run=_nvcc,
     judge=nvcc.judge_nvcc,
+    # Where the wheels of 13.x put it.
+    program=("nvidia/cu13/bin/nvcc", *_NVCC_FLAGS),
 )
 NVRTC_DRIVER = CudaDriver(
     kind=nvrtc.KIND,

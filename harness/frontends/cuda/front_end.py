@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from harness.bench.bench import content_key
 from harness.frontends.cuda.drivers import NVCC_DRIVER, NVRTC_DRIVER, CudaDriver, defines
+from harness.frontends.cuda.kernels import kernels_of
 from harness.frontends.cuda.nvcc import tool_of
 from harness.frontends.cuda.source import (
     block_of,
-    bounds_in,
     configs_of,
-    display_name,
     kernels_in,
     read_source,
 )
+from harness.frontends.cuda.source_form import CudaForm
 from harness.frontends.file_front_end import (
     FileFrontEnd,
     captured_file,
@@ -32,7 +32,6 @@ from harness.frontends.planning import cells_of
 from harness.frontends.ptxas_back_end import BUNDLED_BACK_END
 from harness.frontends.readings import read_stored
 from harness.packages.versions import exact_version, select
-from harness.ptx.facts import PtxError, read_ptx
 from harness.toolchains.environments import (
     compiler_in,
     environments_of,
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
         Selection,
     )
     from harness.frontends.readings import PtxReading
+    from harness.frontends.source_form import SyntaxForm
     from harness.values.environment import Environment
     from harness.values.kernel import Config, Repro, Scalar
     from harness.values.target import Target
@@ -79,11 +79,13 @@ class _Kernel:
 class _CudaFrontEnd(FileFrontEnd):
     back_ends: tuple[BackEnd, ...] = (BUNDLED_BACK_END,)
     suffixes: tuple[str, ...] = (".cu",)
+    levels: tuple[str, ...] = ("source",)
 
     def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
         self.kind, self.title = driver.kind, driver.title
         self.stages: tuple[str, ...] = (driver.kind, "ptx")
+        self.source_form: SyntaxForm = CudaForm(driver)
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         configs_of(read_source(path), path)
@@ -263,16 +265,8 @@ def _kernels(
     sha256 = kept.artifacts.get("ptx")
     if sha256 is None:
         return [(name, None, None) for name in otherwise]
-    try:
-        text = bench.store.artifacts.get(sha256).decode(errors="replace")
-        entries = read_ptx(text).entries
-    except PtxError:
-        return []
-    names = [display_name(entry) for entry in entries]
-    return [
-        (name if names.count(name) == 1 else entry, entry, bounds_in(text, entry))
-        for name, entry in zip(names, entries, strict=True)
-    ]
+    text = bench.store.artifacts.get(sha256).decode(errors="replace")
+    return [(each.name, each.entry, each.most_threads) for each in kernels_of(text)]
 
 
 CUDA_FRONT_END: FrontEnd = _CudaFrontEnd(NVCC_DRIVER)

@@ -22,6 +22,7 @@ from harness.values.errors import UsageError
 
 if TYPE_CHECKING:
     from harness.bench.bench import Workbench
+    from harness.processes.hub import ResourceLimits
     from harness.values.outcome import Lowering
     from harness.values.target import Target
     from harness.values.toolchain import Compiler
@@ -74,7 +75,9 @@ async def run_nvrtc(
     words: tuple[str, ...],
     target: Target,
     *,
-    alone: bool,
+    alone: bool = False,
+    keeps: bool = True,
+    limits: ResourceLimits | None = None,
 ) -> NvccRun:
     """Run the NVRTC of a compiler's environment on a file, as far as PTX.
 
@@ -84,14 +87,17 @@ async def run_nvrtc(
     options = [*_FLAGS, f"--gpu-architecture=compute_{target.capability}{target.suffix}", *words]
     request = {"file": str(file), "options": options}
     program = Path(nvrtc_child.__file__)
-    done = await run_program(bench, compiler, program, request, alone=alone)
+    done = await run_program(bench, compiler, program, request, alone=alone, limits=limits)
     log = _read(done.folder / "stderr") if done.answer is None else str(done.answer["log"])
     code = 0 if done.answer is None else int(done.answer["code"])
     end = replace(done.end, exit_code=code) if done.end.ok and code else done.end
     out = done.folder / "kernel.ptx"
-    ptx = bench.store.artifacts.put_file(out) if end.ok and out.is_file() else None
+    ptx = text = None
+    if end.ok and out.is_file():
+        ptx = bench.store.artifacts.put_file(out) if keeps else None
+        text = None if keeps else _read(out)
     bench.hub.drop_folder(done.folder)
-    return NvccRun(end=end, log=log, ptx=ptx)
+    return NvccRun(end=end, log=log, ptx=ptx, text=text)
 
 
 def _read(path: Path) -> str:

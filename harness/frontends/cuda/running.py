@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.bench.bench import Workbench
+    from harness.processes.hub import ResourceLimits
     from harness.values.outcome import ProcessEnd
     from harness.values.toolchain import Compiler
 
@@ -44,6 +45,7 @@ async def run_nvcc(
     *,
     alone: bool = False,
     keeps: bool = True,
+    limits: ResourceLimits | None = None,
 ) -> NvccRun:
     """Run the nvcc of a compiler's environment on a file, with these options, as far as PTX.
 
@@ -56,7 +58,7 @@ async def run_nvcc(
     # A toolkit of the host's is none of this compiler's.
     env = {name: value for name, value in env.items() if not name.startswith(("CUDA", "NVCC"))}
     async with bench.slot(alone=alone):
-        end = await bench.hub.execute(argv, folder=folder, limits=bench.limits, env=env)
+        end = await bench.hub.execute(argv, folder=folder, limits=limits or bench.limits, env=env)
     bench.cpu_seconds += end.cpu
     with scratch_disk():
         log = read_stream(folder / "stderr") + read_stream(folder / "stdout")

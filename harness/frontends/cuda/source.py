@@ -29,7 +29,9 @@ __all__ = [
     "bounds_in",
     "configs_of",
     "display_name",
+    "is_config_line",
     "kernels_in",
+    "own_header",
     "read_source",
     "sources_sha256",
 ]
@@ -39,7 +41,7 @@ _MOST_CONFIGS = 4096
 _CONFIG = re.compile(r"^\s*//\s*config\s+(\w+)\s*=\s*(.*?)\s*$", re.MULTILINE)
 _LAUNCH = re.compile(r"^\s*//\s*launch\b([^\n]*)$", re.MULTILINE)
 _MOST_THREADS = re.compile(r"\.maxntid\s+([\d\s,]+)")
-_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+_INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 _MACRO = re.compile(r"[A-Za-z_]\w*")
 _BOUNDS = re.compile(r"__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\)")
 _KERNEL = re.compile(r"\b__global__\b[^;{()]*?\b(\w+)\s*(?:<[^;{()]*>)?\s*\(")
@@ -148,22 +150,38 @@ def sources_sha256(path: Path) -> str:
         UsageError: one of them cannot be read.
     """
     digest = hashlib.sha256()
-    for each, text in _with_headers(path, set()):
+    for each, text in _with_headers(path, path.parent, set()):
         digest.update(f"{each}\n{len(text)}\n{text}".encode())
     return digest.hexdigest()
 
 
-def _with_headers(path: Path, seen: set[Path]) -> Iterator[tuple[str, str]]:
+def _with_headers(path: Path, beside: Path, seen: set[Path]) -> Iterator[tuple[str, str]]:
     resolved = path.resolve()
     if resolved in seen:
         return
     seen.add(resolved)
     text = read_source(path)
     yield path.name, text
-    for name in _INCLUDE.findall(text):
-        # What does not lie beside the file is a header of CUDA's or of the host's compiler.
-        if (path.parent / name).is_file():
-            yield from _with_headers(path.parent / name, seen)
+    for line in _INCLUDE.finditer(text):
+        header = own_header(line[0], path.parent, beside)
+        if header is not None:
+            yield from _with_headers(header, beside, seen)
+
+
+def own_header(line: str, *folders: Path) -> Path | None:
+    """The user's header that a line includes, in the first of these folders that has it.
+
+    What lies in none is a header of CUDA's or of the host's compiler.
+    """
+    found = _INCLUDE.match(line)
+    if found is None:
+        return None
+    return next((f / found[1] for f in folders if (f / found[1]).is_file()), None)
+
+
+def is_config_line(line: str) -> bool:
+    """Whether a line lists values of a macro."""
+    return _CONFIG.match(line) is not None
 
 
 def display_name(mangled: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from harness.bench.bench import Workbench
 from harness.frontends.base import PlannedCell
 from harness.frontends.registry import front_end
-from harness.frontends.source_form import FileForm
+from harness.frontends.source_form import FileForm, SyntaxForm
 from harness.minimize.python.order import reduce_source
 from harness.minimize.python.tree import PythonFile
 from harness.minimize.reduction.result import Size
@@ -25,9 +25,10 @@ def form_of(kind: str) -> FileForm:
         UsageError: it does not.
     """
     end = front_end(kind)
-    if end.source_form is None:
-        raise UsageError(f"kernels of {end.title} cannot be written as one file")
-    return end.source_form
+    form = end.source_form
+    if form is None or isinstance(form, SyntaxForm):
+        raise UsageError(f"kernels of {end.title} cannot be written as one file of Python")
+    return form
 
 
 async def export_source(bench: Workbench, cell: PlannedCell) -> Standalone:

@@ -28,8 +28,8 @@ _AFTER_PTX = frozenset({Stage.CUBIN, Stage.LAUNCH, Stage.RUN})
 class CompilerOracle:
     """Compiles a text as the cell is compiled, by any version; nothing is stored.
 
-    A file named `*.py` is Python that compiles one kernel; with another `suffix` it is the
-    compiler's IR, which is compiled with `options`. `until` is the stage of the failure, where one
+    The text is a file of source with this `suffix`, or the compiler's IR (`is_ir`); it is compiled
+    with `options`. `until` is the stage of the failure, where one
     is looked for: what gets past it need not be compiled to the end.
     """
 
@@ -37,6 +37,7 @@ class CompilerOracle:
     cell: PlannedCell
     until: Stage | None = None
     suffix: str = ".py"
+    is_ir: bool = False
     options: Mapping[str, object] = field(default_factory=dict)
 
     def is_possible(self, text: str) -> bool:  # noqa: ARG002 - the compiler says so
@@ -139,7 +140,7 @@ class CompilerOracle:
             # A stub, or a kernel that fits no GPU, has a cubin too.
             is_accepted=verdict.kind.compiles,
             # A module of another version cannot be read, which says nothing of the failure.
-            is_refusal=self.suffix == ".py" and verdict.kind is VerdictKind.UNSUPPORTED,
+            is_refusal=not self.is_ir and verdict.kind is VerdictKind.UNSUPPORTED,
         )
 
 

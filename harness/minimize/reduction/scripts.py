@@ -20,6 +20,7 @@ from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.result import Minimization
 from harness.tables.templates import render_template
 from harness.values.limits import limits_of
+from harness.values.standalone import SourceInstall
 from harness.values.target import Target
 from harness.values.toolchain import (
     assembler_name,
@@ -166,6 +167,8 @@ def repro_script(found: Minimization) -> str | None:
     if found.level != "ptx":
         if found.install is None:
             return None
+        if found.install.program:
+            return _program_script(found, found.install, probe)
         return render_template(
             "minimized/repro_source.sh.j2",
             probe=probe,
@@ -185,6 +188,29 @@ def repro_script(found: Minimization) -> str | None:
         package=f"{package}=={found.ptxas}" if package else None,
         advice=_advice(found, found.ptxas),
         file="min.ptx",
+    )
+
+
+def _is_command(found: Minimization) -> bool:
+    """Whether a command compiles the result, and no Python."""
+    return found.level == "ptx" or bool(found.install and found.install.program)
+
+
+def _program_script(found: Minimization, install: SourceInstall, probe: _Probe) -> str | None:
+    """The same where a program compiles the file, with the assembler that it brings along."""
+    if found.ptxas in found.packages:
+        return None
+    is_assembled = found.stage in (None, Stage.CUBIN.value)
+    more = ("-Xptxas", "-v", "-cubin") if is_assembled else ("-ptx",)
+    return render_template(
+        "minimized/repro_program.sh.j2",
+        probe=probe,
+        headline=headline_of(found),
+        target=found.target,
+        version=found.triton,
+        install=install,
+        file=f"min{found.suffix}",
+        words=shlex.join((*install.program[1:], f"-arch={found.target}", *more)),
     )
 
 
@@ -242,8 +268,8 @@ def _probe(found: Minimization) -> _Probe | None:
     condition, reaction = found.fingerprint.condition, found.reaction
     if condition is not None:
         fields = fields_of(condition)
-        # No compiler prints these numbers.
-        if found.level != "ptx" or not set(fields) <= set(_PRINTED) or _has_fractions(condition):
+        # No compiler prints these numbers; a program has its assembler print them.
+        if not _is_command(found) or not set(fields) <= set(_PRINTED) or _has_fractions(condition):
             return None
         return _Probe(
             flags=flags,
@@ -253,7 +279,7 @@ def _probe(found: Minimization) -> _Probe | None:
         )
     if reaction is None:
         return None
-    if found.level != "ptx":
+    if not _is_command(found):
         return _python_probe(found, reaction, seconds)
     status = _status(reaction)
     if status is None:

@@ -33,6 +33,7 @@ from harness.values.verdict import VerdictKind
 __all__ = [
     "MEASURES",
     "folder_files",
+    "measure_of",
     "minimization_document",
     "minimization_said",
     "nothing_document",
@@ -60,7 +61,7 @@ _PIECES = {
     "ttgir": "operation",
     "config": "setting",
 }
-_LANGUAGES = {"source": "python", "ttgir": "mlir", "config": "sh", "ptx": "ptx"}
+_LANGUAGES = {".py": "python", ".ttgir": "mlir", ".ttir": "mlir", ".sh": "sh"}
 _PATHS = re.compile(r'^\s*\.file\s+\d+\s+"/', re.MULTILINE)
 
 
@@ -71,6 +72,11 @@ def folder_files(found: Minimization, *, command: str) -> dict[str, str]:
     files["README.md"] = _readme(found, command, test=test is not None, repro=repro is not None)
     files["versions.json"] = json.dumps(versions_document(found), indent=2) + "\n"
     return {name: text for name, text in files.items() if text is not None}
+
+
+def measure_of(found: Minimization) -> str:
+    """What the level counts; of source that is no Python, all lines with code."""
+    return "lines" if found.level == "source" and found.suffix != ".py" else MEASURES[found.level]
 
 
 def _readme(found: Minimization, command: str, *, test: bool, repro: bool) -> str:
@@ -87,7 +93,7 @@ def _readme(found: Minimization, command: str, *, test: bool, repro: bool) -> st
         ending=_ENDINGS[found.ending],
         fence="`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0)),
         flags=shlex.join(found.flags),
-        language=_LANGUAGES[found.level],
+        language=_LANGUAGES.get(found.suffix, found.suffix.strip(".")),
         hangs=reaction is not None and reaction.verdict is VerdictKind.TIMEOUT,
         headline=headline_of(found),
         original=f"original{found.suffix}",
@@ -131,7 +137,7 @@ def _sizes(found: Minimization) -> list[tuple[str, int, int]]:
         return []
     before, after = found.original, found.minimized
     first = (
-        MEASURES[found.level],
+        measure_of(found),
         before.lines if before.instructions is None else before.instructions,
         after.lines if after.instructions is None else after.instructions,
     )
@@ -251,7 +257,7 @@ def minimization_document(found: Minimization) -> dict[str, Any]:
         "instructions": found.minimized.instructions,
         "bytes": found.minimized.bytes,
         "lines": found.minimized.lines,
-        "measure": MEASURES.get(found.level),
+        "measure": measure_of(found) if found.level in MEASURES else None,
         "original": found.original,
         "as_version": found.as_version,
         "tests": found.tests,

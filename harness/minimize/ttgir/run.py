@@ -112,7 +112,9 @@ def ir_oracle(
     bench: Workbench, cell: PlannedCell, ir: IrText, *, until: Stage | None = None
 ) -> CompilerOracle:
     """Compiles modules as `ir` is compiled."""
-    return CompilerOracle(bench=bench, cell=cell, until=until, suffix=ir.suffix, options=ir.options)
+    return CompilerOracle(
+        bench=bench, cell=cell, until=until, suffix=ir.suffix, is_ir=True, options=ir.options
+    )
 
 
 def ir_driver() -> DocumentDriver[IrModule]:

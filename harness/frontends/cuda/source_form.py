@@ -1,0 +1,115 @@
+"""Kernels of CUDA C++ as files of their own, which are reduced by their syntax."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness.frontends.cuda.kernels import kernel_meant, kernels_of
+from harness.frontends.cuda.nvcc import tool_of
+from harness.frontends.cuda.one_file import one_file
+from harness.frontends.cuda.source import block_of
+from harness.frontends.cuda.syntax import CUDA_SYNTAX
+from harness.frontends.readings import read_text
+from harness.frontends.source_form import Lowered, Written
+from harness.processes.hub import scratch_disk
+from harness.values.errors import UsageError
+from harness.values.outcome import Lowering
+from harness.values.standalone import SourceInstall
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.bench.bench import Workbench
+    from harness.frontends.base import CapturedLaunch
+    from harness.frontends.cuda.drivers import CudaDriver
+    from harness.processes.hub import ResourceLimits
+    from harness.values.outcome import LaunchFacts
+    from harness.values.toolchain import Assembler
+    from harness.values.verdict import Stage
+
+__all__ = ["CudaForm"]
+
+_NO_KERNEL = "no such kernel"
+
+
+class CudaForm:
+    """See `harness.frontends.source_form.SyntaxForm`."""
+
+    suffix = ".cu"
+    syntax = CUDA_SYNTAX
+
+    def __init__(self, driver: CudaDriver) -> None:
+        self._driver = driver
+
+    def install(self, version: str, assembler: Assembler) -> SourceInstall:  # noqa: ARG002
+        """As the protocol has it; it brings its assembler along."""
+        if not self._driver.program:
+            raise UsageError(f"{self._driver.title} is a library: no command runs it")
+        pins = self._driver.environment(version).pins
+        return SourceInstall(
+            title=self._driver.title,
+            module=self._driver.kind,
+            packages=tuple(map(str, pins)),
+            has_pins=True,
+            program=self._driver.program,
+        )
+
+    async def write(self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts) -> Written:  # noqa: ARG002
+        """As the protocol has it."""
+        file, _, entries = launch.request
+        entry = entries[record.key].entry
+        text = one_file(file, record.config)
+        return Written(text=text, options={"kernel": entry or record.kernel})
+
+    async def compile(
+        self,
+        bench: Workbench,
+        launch: CapturedLaunch,
+        text: str,
+        *,
+        ptxas: Assembler | None,  # noqa: ARG002 - it does not decide what is generated
+        limits: ResourceLimits,
+        until: Stage | None = None,
+        suffix: str = ".cu",  # noqa: ARG002 - there are no files of its IR
+        options: Mapping[str, object] | None = None,
+    ) -> Lowered | None:
+        """As the protocol has it."""
+        driver, (file, target, _) = self._driver, launch.request
+        folder = bench.hub.new_folder("standalone")
+        try:
+            # Messages name the file.
+            source = folder / file.name
+            with scratch_disk():
+                source.write_text(text, encoding="utf-8", newline="")
+            run = await driver.run(
+                bench, launch.compiler, source, (), target, keeps=False, limits=limits
+            )
+        finally:
+            bench.hub.drop_folder(folder)
+        lowering = Lowering(
+            end=run.end,
+            stage=driver.kind if run.text is None else "ptx",
+            flags=("-v", f"--gpu-name={target}"),
+            log=run.log,
+        )
+        if run.text is None:
+            return Lowered(lowering=lowering)
+        if until is not None and until.value == driver.kind:
+            return None
+        meant = kernel_meant(kernels_of(run.text), str((options or {}).get("kernel")))
+        reading = read_text(run.text, entry=meant.entry if meant else _NO_KERNEL)
+        if meant is not None:
+            block = block_of(text, meant.name, {}, source)
+            known: dict[str, object] = {
+                "entry": meant.entry,
+                "threads": block.threads or meant.most_threads,
+                "shared": block.shared,
+            }
+            lowering = replace(lowering, metadata=known)
+        return Lowered(
+            lowering=lowering,
+            program=run.text.encode(),
+            reading=reading,
+            picked_ptxas=str(tool_of(launch.compiler, "ptxas")),
+        )

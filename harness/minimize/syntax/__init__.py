@@ -1,0 +1,1 @@
+"""The reduction of source by its syntax tree, in a language that a front end describes."""
