@@ -154,6 +154,7 @@ def test_source_that_nvcc_refuses_is_reduced_as_source(cuda: Triage) -> None:
         "__global__ void k(int *x, int n) {\n  for (int i = 0; i < n; ++i) x[i] = other(i);\n"
         "  if (n > N) { x[0] = TWICE(n); }\n}\n"
     )
+    cuda.compile("--kernel", "wrong.cu", "--sm", "90a", *NVCC, code=1)
     words = ("minimize", "--kernel", "wrong.cu", "--sm", "90a", *NVCC, "--out", "min-source")
     # Every version refuses it: none is to be installed to find one that does not.
     offline = dataclasses.replace(cuda, env={**cuda.env, "TRIAGE_OFFLINE": "1"})
