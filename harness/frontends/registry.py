@@ -117,5 +117,6 @@ class OpenSessions:
 
     async def close(self, key: str) -> None:
         """End one session, if it is open."""
-        for sessions in self._of.values():
+        # While one is closed, another capture may open those of its kind.
+        for sessions in list(self._of.values()):
             await sessions.close(key)

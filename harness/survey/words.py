@@ -71,7 +71,9 @@ def _cell(one: TuningList | None) -> SaidLine:
     total, lost, unknown = len(one.rows), len(one.lost), len(one.unknown)
     said = say(f"{total} kept", Tone.GOOD)
     if lost:
-        words = f"all {total} lost" if lost == total else f"{lost} of {total} lost"
+        words = f"{lost} of {total} lost"
+        if lost == total:
+            words = f"all {total} lost" if total > 1 else "lost"
         said = say(words, Tone.BAD if one.loss in _GRAVE else Tone.POOR)
     if not unknown:
         return said
@@ -81,9 +83,11 @@ def _cell(one: TuningList | None) -> SaidLine:
 
 def _list_said(one: TuningList, pruning: Pruning | None) -> list[Block]:
     """A list that loses much: why, and what leaves out what fails."""
-    how_much = "all" if one.loss is Loss.ALL else f"{len(one.lost)} of"
-    head = f"{one.kernel} ({one.file}), {one.launch}, on {one.target}: {how_much} {len(one.rows)}"
-    blocks: list[Block] = [say(f"{head} configs are lost", Tone.HEAD)]
+    total = len(one.rows)
+    how_much = f"all {total}" if one.loss is Loss.ALL else f"{len(one.lost)} of {total}"
+    said = f"{how_much} configs are lost" if total > 1 else "its only config is lost"
+    head = f"{one.kernel} ({one.file}), {one.launch}, on {one.target}: {said}"
+    blocks: list[Block] = [say(head, Tone.HEAD)]
     blocks += [say(f"  {words}") for words in _reasons(one)]
     if pruning is None:
         return blocks
