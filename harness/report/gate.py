@@ -29,7 +29,8 @@ _TOKENS = re.compile(
 _BYTES = re.compile(r"\.b8\s+([\d,\s]+)")
 _LINK = re.compile(r"https?://[^\s/$.?#].\S*\Z")
 # What a template leaves where a value was missing.
-_HOLES = re.compile(r"\{\{|\{%|(?<![\w`\"'=.])(?:None|nan|undefined)(?![\w`\"'=.])")
+# A compiler may say that a name "is undefined"; what a template leaves is no such sentence.
+_HOLES = re.compile(r"\{\{|\{%|(?<![\w`\"'=.])(?:None|nan|(?<!\bis )undefined)(?![\w`\"'=.])")
 _TAG = re.compile(r"<(/?)(details|summary|table|tr|td|pre|code)\b[^>]*>")
 
 
