@@ -96,5 +96,6 @@ def estimate_words(estimate: Estimate) -> str:
         return words
     return (
         f"{words} Not captured yet: {estimate.uncaptured:,} launches, with {estimate.about:,} "
-        f"cells by the counts of their repros; {estimate.uncounted:,} of them have no count."
+        f"cells by the counts of their repros, before any of them are excluded; "
+        f"{estimate.uncounted:,} of them have no count."
     )
