@@ -116,7 +116,9 @@ def test_the_ptxas_beside_it_does_what_the_one_inside_does(
     words = ("--kernel", "cutedsl_sick_spills", "--sm", "90a")
     module_triage.compile(*words, "--compiler", f"cutedsl=={version}", code=0)
     cache = Path(module_triage.env["TRIAGE_CACHE_DIR"])
-    (venv,) = cache.glob(f"toolchains/cutedsl-{version}-*/venv")
+    # Other checkouts that have this cache have environments of their own; they may be gone.
+    venvs = cache.glob(f"toolchains/cutedsl-{version}-*/venv")
+    venv = next(each for each in venvs if is_whole(each))
     (ptxas,) = venv.glob("lib/python*/site-packages/nvidia/cu*/bin/ptxas")
     folder = module_triage.folder / f"embedded-{version}"
     folder.mkdir()
@@ -147,6 +149,12 @@ def test_the_least_source_that_fails(module_triage: Triage) -> None:
         "--kernel", "small/min.py", "--sm", "90a", "--compiler", "cutedsl==4.5.2", code=1
     )["cells"]
     assert row["signature"] == found["signature"]
+
+
+def is_whole(venv: Path) -> bool:
+    """Whether all is there that an environment shares with a checkout."""
+    packages = venv.glob("lib/python*/site-packages/*")
+    return all(each.exists() for each in packages if each.is_symlink())
 
 
 KERNEL_OF_A_CLASS = """\

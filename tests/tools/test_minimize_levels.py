@@ -176,9 +176,14 @@ def minimized(
     few = triage.folder / "few"
     if not few.exists():
         (few / "toolchains").mkdir(parents=True)
-        here = Path(os.environ["TRIAGE_CACHE_DIR"]) / "toolchains"
+        cache = Path(os.environ["TRIAGE_CACHE_DIR"])
+        here = cache / "toolchains"
         for path in (*here.glob(f"triton-{triton}*"), *here.glob("nvdisasm-*")):
             (few / "toolchains" / path.name).symlink_to(path)
+        # What launch code imports is there already.
+        for name in ("index", "sources"):
+            if (cache / name).is_dir():
+                (few / name).symlink_to(cache / name)
     env = {**triage.env, "TRIAGE_OFFLINE": "1", "TRIAGE_CACHE_DIR": str(few)}
     words += [*more, "--level", level, "--jobs", "2", "--json"]
     done = Triage(triage.folder, env)("minimize", *words, timeout=1500)
