@@ -17,17 +17,17 @@ import argparse
 import lzma
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 
 from harness.ranking.again import rank_again
 from harness.ranking.model import Model, WarpWork, cost_of, works_of
 from harness.ranking.order import order_of, tile_of
 from harness.ranking.result import RankedLaunch, RankReport
+from harness.ranking.sureness import Errors
 from harness.ranking.table import ranks_as_markdown
 
 PRIOR = Model(
@@ -81,11 +81,12 @@ class Search:
 
 @dataclass(frozen=True)
 class Sample:
-    """One launch: the work of each config, and the logarithm of its time."""
+    """One launch: the work of each config, the logarithm of its time, and whether any spills."""
 
     kernel: str
     works: tuple[WarpWork, ...]
     logs: tuple[float, ...]
+    spills: bool = False
 
 
 def sample_of(launch: RankedLaunch) -> Sample | None:
@@ -99,7 +100,12 @@ def sample_of(launch: RankedLaunch) -> Sample | None:
     ]
     if len(timed) < LEAST:
         return None
-    return Sample(launch.kernel, tuple(work for work, _ in timed), tuple(log for _, log in timed))
+    return Sample(
+        launch.kernel,
+        tuple(work for work, _ in timed),
+        tuple(log for _, log in timed),
+        any(features.spills for _, features in known),
+    )
 
 
 def residuals(sample: Sample, model: Model) -> list[float]:
@@ -165,10 +171,21 @@ def without(samples: Sequence[Sample], search: Search, kernel: str) -> Model:
     return fit([each for each in samples if each.kernel != kernel], search)
 
 
+def errors_beside(
+    samples: Sequence[Sample], models: Mapping[str, Model], kernel: str = ""
+) -> Errors:
+    """Of the launches of all other kernels, each with weights that know nothing of it."""
+    found: dict[bool, list[float]] = {True: [], False: []}
+    for each in samples:
+        if each.kernel != kernel:
+            found[each.spills].append(statistics.stdev(residuals(each, models[each.kernel])))
+    return Errors(spilling=sorted(found[True]), dry=sorted(found[False]))
+
+
 def held_out(
     report: RankReport, samples: Sequence[Sample], search: Search
-) -> tuple[RankReport, float]:
-    """Each launch with weights that know nothing of its kernel, and the error of these."""
+) -> tuple[RankReport, Errors]:
+    """Each launch with weights and errors that know nothing of its kernel, and all the errors."""
     kernels = sorted({each.kernel for each in samples})
     with ProcessPoolExecutor() as pool:
         found = pool.map(partial(without, samples, search), kernels)
@@ -176,16 +193,10 @@ def held_out(
     launches = []
     for launch in report.launches:
         if launch.kernel in models:
-            ordered, doubt = order_of(launch.configs, models[launch.kernel])
+            others = errors_beside(samples, models, launch.kernel)
+            ordered, doubt = order_of(launch.configs, models[launch.kernel], others)
             launches.append(replace(launch, configs=tuple(ordered), doubt=doubt))
-    squares = [
-        statistics.fmean(
-            (one - other) ** 2 / 2
-            for one, other in combinations(residuals(each, models[each.kernel]), 2)
-        )
-        for each in samples
-    ]
-    return replace(report, launches=launches), math.sqrt(statistics.fmean(squares))
+    return replace(report, launches=launches), errors_beside(samples, models)
 
 
 def main() -> None:
@@ -206,11 +217,15 @@ def main() -> None:
             print(f"    {name}: float = {value}")
         print(f"# {len(samples)} launches, loss {loss(samples, model, search):.4f}")
         return
-    held, error = held_out(report, samples, search)
+    held, errors = held_out(report, samples, search)
     print(ranks_as_markdown(held))
-    print(
-        f"\nThe standard deviation of the logarithms of costs about those of times is {error:.2f}."
-    )
+    print("\nThe standard deviations of the logarithms of costs about those of times, by launch,")
+    for found, words in (
+        (errors.spilling, "where a config spills"),
+        (errors.dry, "where none does"),
+    ):
+        together = math.sqrt(statistics.fmean(each * each for each in found))
+        print(f"{words}: {', '.join(f'{each:.3f}' for each in found)} (together {together:.2f}).")
 
 
 if __name__ == "__main__":

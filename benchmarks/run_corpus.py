@@ -86,6 +86,7 @@ FOLLOWED: tuple[tuple[str, str, str, str, str], ...] = (
 
 NO_GPU = {
     "verdict_compiler_crash_ptxas": "ptxas crashes on its PTX",
+    "verdict_out_of_resources_shared_memory": "its blocks want more shared memory than there is",
     "verdict_out_of_resources_threads": "its blocks have 2,048 threads",
 }
 """Kernels of the corpus whose PTX no GPU can be given, and why."""

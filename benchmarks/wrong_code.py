@@ -98,10 +98,10 @@ CASES = (
             "With two stages and four warps the accumulator is lost under every schedule, up "
             "to the newest Triton. With one stage, or two warps, only the late schedules are "
             "wrong, and only up to 3.7.1: that is the bulk store of the next section. The "
-            "`race` of 3.8 and 3.9 is two warps that store a sum to one address of shared "
+            "`race` of 3.8 and 3.9 is lanes of one warp that store a sum to one address of shared "
             "memory; a product is contracted into the sum on one side of an exchange only, so "
-            "that the warps' sums differ in the last bit, and which one stays is not "
-            "determined."
+            "that the lanes' sums differ in the last bit, and which one stays is not determined "
+            "(see *A reduction across warps*)."
         ),
         title="Mamba-3 forward with stages, on tensor memory",
         upstream="state-spaces/mamba#997; triton-lang/triton#10993",
@@ -164,6 +164,25 @@ CASES = (
         failing="3.5.0",
         note=(
             "Only a copy that is done at once (`early`) overtakes the read of what it writes over."
+        ),
+    ),
+    Case(
+        name="uneven-lanes",
+        title="A reduction across warps: 32 lanes store what differs in the last bit",
+        upstream="triton-lang/triton#11614, #7264",
+        kernel="one_pass_variance",
+        tritons=("3.6.0", "3.7.1", "3.8.0", "3.9.0"),
+        columns=(("--sm", "90a"), ("--sm", "80"), ("--sm", "100a"), ("--sm", "120a")),
+        failing="3.8.0",
+        note=(
+            "Up to 3.7.1 one lane of a warp stores the warp's partial result; since 3.8.0 all 32 "
+            "lanes store theirs to one address. An operation that is not symmetric in its last "
+            "bit, as that of Welford, gives each lane another value, and nothing says which of "
+            "them stays: the result may differ from run to run in its last bits, and not beyond. "
+            "On the emulator the last lane wins, and the values are right. A `tl.sum(x * y)` "
+            "shows it too: the product is contracted into the first sum (#7264). What `minimize` "
+            "leaves merges two results by keeping the first one, which is not commutative: it "
+            "shows the 32 stores, but what to file is the kernel itself."
         ),
     ),
     Case(
@@ -336,7 +355,7 @@ def main() -> None:
 
 HEAD = """# Silent wrong code, found without a GPU
 
-These kernels compile without a word, and what they compile to computes something else. Each cell of
+These kernels compile without error, and what they compile to computes something else. Each cell of
 a table is a `triage run`: the PTX of that Triton for that target, executed on the emulator
 ([run.md](run.md)). What it says is *emulated*: true of the PTX under the rules of the PTX ISA; no
 GPU took part. Below each table stand the answers of `triage bisect`, `blame`, `minimize` and

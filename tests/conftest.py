@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from preloaded import preloaded_triage
+from printed_commands import check_printed
 
 HERE = Path(__file__).parent
 
@@ -75,6 +76,13 @@ class Triage:
     python_path: str = str(HERE.parent)
 
     def __call__(self, *words: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+        done = self._run(words, timeout)
+        # Whatever a command tells its reader to type next has to be a command.
+        check_printed(done.stdout, self.folder)
+        check_printed(done.stderr, self.folder)
+        return done
+
+    def _run(self, words: tuple[str, ...], timeout: float) -> subprocess.CompletedProcess[str]:
         started = preloaded_triage(self.python_path)
         if started.is_as_with(self.env):
             return started.run(words, folder=self.folder, env=self.env, timeout=timeout)

@@ -54,6 +54,21 @@ def test_the_readme_leads_to_every_document() -> None:
     assert README.count("\n") < 150
 
 
+def test_no_link_of_the_readme_is_dead_on_an_index_page() -> None:
+    """A wheel's own page is elsewhere: what links to a file there is the name of the file."""
+    tomllib = pytest.importorskip("tomllib")
+    hooks = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"][
+        "hooks"
+    ]
+    page = README
+    for each in hooks["fancy-pypi-readme"]["substitutions"]:
+        page = re.sub(each["pattern"], each["replacement"], page)
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", page) if "://" not in link]
+    assert links == []
+    assert "Verdicts (docs/verdicts.md)" in page
+    assert "https://github.com/" in page
+
+
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name.count(" ") == 1])
 def test_every_verb_shows_an_example(name: str) -> None:
     assert "Example:" in (COMMANDS[name].epilog or "")

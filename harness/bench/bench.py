@@ -7,6 +7,7 @@ import contextlib
 import copy
 import hashlib
 import json
+import math
 import signal
 import time
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import msgspec
 from harness.processes.hub import FILE_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, MutableMapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 
     from harness.processes.hub import Hub, ResourceLimits
     from harness.store.store import Store
@@ -32,6 +33,7 @@ __all__ = [
     "content_key",
     "has_died",
     "still_valid",
+    "until",
 ]
 
 _SHELL_SIGNALS = range(129, 160)
@@ -41,6 +43,19 @@ T = TypeVar("T")
 
 class TimeIsUpError(Exception):
     """The time that a run was given is over: nothing new is started. Says nothing of the cell."""
+
+
+async def until(end: float, work: Awaitable[T]) -> T:
+    """The result of this, if it is there by `end` (`time.monotonic`); else its processes are ended.
+
+    Raises:
+        TimeIsUpError: it is not.
+    """
+    left = None if math.isinf(end) else max(0.0, end - time.monotonic())
+    try:
+        return await asyncio.wait_for(work, left)
+    except asyncio.TimeoutError:
+        raise TimeIsUpError from None
 
 
 class Sessions(Protocol):
@@ -67,7 +82,7 @@ class Workbench:
     Of the `jobs` that may be done at once, `here` may be on this machine where others run tools, 0
     for all. Benches of one job each may have their `slots` in common: one waits, another has two.
     After `deadline` (by `time.monotonic`) no slot is given any more. `made` are the keys of the
-    evidence that this run made.
+    evidence that this run made. `warn` tells the user what may make results others than expected.
     """
 
     hub: Hub
@@ -80,6 +95,7 @@ class Workbench:
     deadline: float | None = None
     cpu_seconds: float = 0.0
     slots: asyncio.Semaphore | None = None
+    warn: Callable[[str], None] = lambda words: None  # noqa: ARG005
     _slots: asyncio.Semaphore = field(init=False)
     _here: asyncio.Semaphore | None = field(init=False)
     _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -113,7 +129,7 @@ class Workbench:
         is_here = not (alone or is_tool)
         async with self._here if self._here and is_here else contextlib.nullcontext():
             try:
-                # One taker of many at a time, or two of them could each hold half for ever.
+                # One taker of many at a time: two could each hold half and wait for the other.
                 async with self._alone if alone else contextlib.nullcontext():
                     while held < wanted:
                         await self._slots.acquire()

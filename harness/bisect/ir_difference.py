@@ -26,6 +26,7 @@ _LLVM = re.compile(
     re.MULTILINE,
 )
 _OVERLOAD = re.compile(r"(?:\.(?:[pv]?\d*[iuf]\d+|p\d+|bf16|f16|f32|f64))+$")
+_MODIFIER = re.compile(r"\.[a-z][\w:]*")
 _MAX_NAMED = 4
 
 
@@ -82,8 +83,13 @@ class StageStory:
         return next((stage for stage in self.stages if stage.differs), None)
 
 
-def compare_stages(before: Mapping[str, str], after: Mapping[str, str]) -> list[StageDifference]:
-    """Compare the texts by stage; both are in the order of the front end's stages."""
+def compare_stages(
+    before: Mapping[str, str], after: Mapping[str, str], said: str = ""
+) -> list[StageDifference]:
+    """Compare the texts by stage; both are in the order of the front end's stages.
+
+    `said` is the failure: of what it names in PTX, the modifiers matter too.
+    """
     found = []
     for stage in dict.fromkeys([*before, *after]):
         sides = before.get(stage), after.get(stage)
@@ -91,7 +97,7 @@ def compare_stages(before: Mapping[str, str], after: Mapping[str, str]) -> list[
             missing = "before" if sides[0] is None else "after"
             found.append(StageDifference(stage=stage, missing=missing))
             continue
-        old, new = kinds_of(stage, sides[0]), kinds_of(stage, sides[1])
+        old, new = (kinds_of(stage, side, said) for side in (sides[0], sides[1]))
         found.append(
             StageDifference(
                 stage=stage, gained=tuple(sorted(new - old)), lost=tuple(sorted(old - new))
@@ -100,11 +106,16 @@ def compare_stages(before: Mapping[str, str], after: Mapping[str, str]) -> list[
     return found
 
 
-def kinds_of(stage: str, text: str) -> frozenset[str]:
-    """The operations that a text of this stage uses; types and counts do not matter."""
+def kinds_of(stage: str, text: str, said: str = "") -> frozenset[str]:
+    """The operations that a text of this stage uses; types and counts do not matter.
+
+    Of PTX also the whole opcodes with a modifier that a message (`said`) names.
+    """
     if stage == "ptx":
-        body = without_debug(text).partition("{")[2]
-        return frozenset(opcode.split(".", 1)[0] for opcode, _ in opcodes(body))
+        found = [opcode for opcode, _ in opcodes(without_debug(text).partition("{")[2])]
+        named = frozenset(_MODIFIER.findall(said))
+        whole = (each for each in found if named.intersection(_MODIFIER.findall(each)))
+        return frozenset((*(opcode.split(".", 1)[0] for opcode in found), *whole))
     if stage == "llir":
         return frozenset(_OVERLOAD.sub("", call or word) for word, call in _LLVM.findall(text))
     return frozenset(_MLIR.findall(text))

@@ -28,12 +28,13 @@ from harness.values.verdict import VerdictKind
 __all__ = ["Asked", "BisectLog", "LoggedProbes", "Planned"]
 
 _MAX_BYTES = 256 << 20
+_SCHEMA = 1
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
     """The first line: the options of the command, by name, and the versions there were."""
 
-    schema: int = 1
+    schema: int = _SCHEMA
     axis: str
     selection: dict[str, str | bool | list[str] | None]
     options: dict[str, str | bool | int | None]
@@ -137,6 +138,9 @@ class BisectLog:
         asked = _decode(path, 1, lines[0])
         if not isinstance(asked, Asked):
             raise ConfigurationError(f"{path}:1: not the log of a bisection: nothing was asked")
+        if asked.schema != _SCHEMA:
+            said = f"a log of schema {asked.schema}: only {_SCHEMA} is known"
+            raise ConfigurationError(f"{path}:1: {said}; use the triage that wrote it")
         known, planned, end = LoggedProbes(), None, None
         for number, line in enumerate(lines[1:], start=2):
             if number == len(lines) and not line.endswith(b"\n"):

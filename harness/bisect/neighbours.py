@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from harness.bench.bench import Workbench
 from harness.bisect.axes import plan_cells
 from harness.bisect.contrast import Contrast, Point
-from harness.cells.evaluate import Evaluate, evaluate, with_flags
+from harness.cells.evaluate import Evaluate, Evaluated, evaluate, with_flags
 from harness.cells.run import CompileOptions, open_bench, record_of
 from harness.cells.selection import SUFFIX_SINCE, for_target
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
@@ -28,7 +28,7 @@ from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import NO_ASSEMBLER, PTXAS
 
-__all__ = ["CONTRAST_AXES", "contrast"]
+__all__ = ["CONTRAST_AXES", "contrast", "known_targets"]
 
 CONTRAST_AXES = ("target", "flag", "config")
 
@@ -81,11 +81,13 @@ async def contrast(
         if not cells:
             raise EmptySelectionError("--config matches none of the configs")
         asked = Followed(signature=signature, condition=condition)
-        origin, row = await _failing(bench, cells, asked, how_it_is)
+        origin, done = await _failing(bench, cells, asked, how_it_is)
+        row = done.row
+        store.put_result(run_id, record_of(done))
         neighbours = await _neighbours(bench, selection, axis, origin, row)
 
         async def attempt(neighbour: _Neighbour) -> Point:
-            point, done = await _point(bench, neighbour, how_it_is)
+            point, done = await _point(bench, neighbour, origin, how_it_is)
             if done:
                 store.put_result(run_id, done)
             tell(
@@ -116,7 +118,7 @@ def _require_flags(selection: Selection) -> None:
 
 async def _failing(
     bench: Workbench, cells: Sequence[PlannedCell], asked: Followed, how_it_is: Evaluate
-) -> tuple[PlannedCell, Row]:
+) -> tuple[PlannedCell, Evaluated]:
     """The first cell that shows what is asked about; without a question, the first that fails.
 
     One that is only sick where nothing fails outright, and an unsupported one where nothing is
@@ -128,7 +130,7 @@ async def _failing(
     is_asked = asked.signature is not None or asked.condition is not None
     if min(ranks) <= (0 if is_asked else 2):
         first = ranks.index(min(ranks))
-        return cells[first], rows[first]
+        return cells[first], done[first]
     if asked.condition is not None:
         raise UsageError(f"--while holds for none of the {len(cells)} selected cells")
     meant = f" with signature {asked.signature}" if asked.signature else ""
@@ -153,11 +155,11 @@ async def _neighbours(
             for cell in cells
             if cell.cell.ptxas == origin.cell.ptxas and cell.cell.launch == origin.cell.launch
         ]
-    targets = _targets(selection.targets[0])
+    targets = known_targets(selection.targets[0])
     return [await _on_target(bench, selection, origin, target) for target in targets]
 
 
-def _targets(asked: Target) -> list[Target]:
+def known_targets(asked: Target) -> list[Target]:
     """Every GPU that is known, with the suffix that was asked for where it exists."""
     since = SUFFIX_SINCE.get(asked.suffix, 0)
     return [
@@ -188,7 +190,7 @@ async def _on_target(
 
 
 async def _point(
-    bench: Workbench, neighbour: _Neighbour, how_it_is: Evaluate
+    bench: Workbench, neighbour: _Neighbour, origin: PlannedCell, how_it_is: Evaluate
 ) -> tuple[Point, ResultRecord | None]:
     """The result of a neighbour; what it means is known when all are."""
     if neighbour.cell is None:
@@ -203,4 +205,7 @@ async def _point(
         row=row,
         config=neighbour.cell.cell.config,
     )
-    return point, record_of(done)
+    if row.config == origin.cell.config.as_dict() and row.cell != str(origin.cell):
+        # A variant that was not selected: it belongs to the cell that fails.
+        row = replace(row, probe_of=str(origin.cell))
+    return point, record_of(replace(done, row=row))

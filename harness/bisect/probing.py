@@ -138,7 +138,14 @@ async def plan_of(search: BisectSearch, index: int) -> PlannedCell:
     """The cell at a version; one that a log knows has none yet."""
     if index not in search.plans:
         cells = await search.axis.cells(search.bench, search.axis.versions[index])
-        search.plans[index] = next(c for c in cells if c.cell.config == search.config)
+        found = next((cell for cell in cells if cell.cell.config == search.config), None)
+        if found is None:
+            label = search.config.label if search.config else ""
+            raise UsageError(
+                f"{search.axis.name} {search.axis.versions[index]} no longer makes the config "
+                f"{label}, which the log follows; begin without --resume"
+            )
+        search.plans[index] = found
         search.done[index] = await search.evaluate(search.bench, search.plans[index])
     return search.plans[index]
 

@@ -10,7 +10,7 @@ from harness.bisect.confidence import Tally, confidence
 from harness.bisect.ir_difference import StageStory
 from harness.bisect.search import Boundary, Finding, Probe, Segment, conclude
 from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer
-from harness.judging.followed import Followed, is_followable
+from harness.judging.followed import PAIRING, Followed, is_followable
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.toolchain import NO_ASSEMBLER, PTXAS, RELEASE
@@ -46,6 +46,11 @@ class BisectReport:
     def signature(self) -> str | None:
         """The failure that is followed, or that of the row whose numbers are."""
         return self.followed.signature
+
+    @property
+    def has_all(self) -> bool:
+        """An axis has all versions that there are."""
+        return True
 
     def version(self, index: int) -> str:
         """The name of a point of the axis."""
@@ -142,6 +147,10 @@ class BisectReport:
         """Whose failure it is, as far as this axis alone can say."""
         if self.boundary is None:
             return None
+        is_fix = self.finding.regression is None
+        failing = self.row(self.boundary.before if is_fix else self.boundary.after)
+        if failing and replace(self.followed, kind=VerdictKind(failing.verdict)).is_pairing:
+            return PAIRING
         rows = self.rows.values()
         if self.axis in {row.compiler for row in rows if row.assembler == NO_ASSEMBLER}:
             return self.axis  # nothing else takes part

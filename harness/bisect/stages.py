@@ -34,7 +34,7 @@ async def tell_stages(
     plan, done = (before, after)[failing]
     trap_stage = first_trap(texts[failing], texts[1 - failing])
     return StageStory(
-        stages=tuple(compare_stages(texts[0], texts[1])),
+        stages=tuple(compare_stages(texts[0], texts[1], done.row.reason)),
         failing_pass=await _failing_pass(bench, plan, done, traps=trap_stage is not None),
         trap_stage=trap_stage,
         llvm=(end.built_with(before[0].compiler), end.built_with(after[0].compiler)),

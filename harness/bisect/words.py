@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.bisect.bounds import bounds_said
 from harness.bisect.ir_difference import StageStory
 from harness.bisect.report import BisectReport, Span, spans
 from harness.bisect.search import Boundary
 from harness.judging.answers import VerdictAnswer
-from harness.judging.followed import measured
+from harness.judging.followed import PAIRING, measured
 from harness.tables.said import BLANK, Block, SaidLine, Tone, say, verdict_said
 from harness.values.toolchain import EMULATOR, compiler_name
 
@@ -16,7 +17,7 @@ __all__ = [
     "bisect_document",
     "bisection_said",
     "blame_words",
-    "bound_words",
+    "bounds_line",
     "numbers_line",
     "report_line",
     "tool_title",
@@ -65,8 +66,9 @@ def stage_lines(report: BisectReport, story: StageStory) -> list[str]:
     elif story.failing_pass:
         lines.append(f"Failing pass: {story.failing_pass}.")
     if all(story.llvm):
-        same = "the same" if story.llvm[0] == story.llvm[1] else "another"
-        lines.append(f"LLVM: {story.llvm[0]} against {story.llvm[1]}, {same}.")
+        is_same = story.llvm[0] == story.llvm[1]
+        both = f"{story.llvm[0]} in {before}, {story.llvm[1]} in {after}"
+        lines.append(f"LLVM: {f'{story.llvm[0]} in both' if is_same else both}.")
     if all(story.ptxas):
         lines.append(f"Bundled ptxas for this target: {story.ptxas[0]} against {story.ptxas[1]}.")
     return lines
@@ -78,7 +80,7 @@ def report_line(report: BisectReport) -> str:
     if finding.newest_bad is None:
         meant = "meets the condition" if report.followed.condition else "shows this failure"
         return f"No {tool} that was tried {meant}."
-    parts = [_begin(report), _end(report), *_between(report)]
+    parts = bounds_said(report, tool)
     if finding.came_back:
         parts.append("It failed, worked, and failed again: all segments are above.")
     parts += [numbers_line(report)] if report.followed.fields else []
@@ -91,6 +93,13 @@ def report_line(report: BisectReport) -> str:
     if finding.unprobed:
         parts.append(f"{len(finding.unprobed)} versions were not tried (--sweep tries all).")
     return " ".join(filter(None, parts))
+
+
+def bounds_line(report: BisectReport) -> str:
+    """Where it began and where it ended, and no more."""
+    if report.finding.newest_bad is None:
+        return report_line(report)
+    return " ".join(bounds_said(report, tool_title(report.axis))[:2])
 
 
 def numbers_line(report: BisectReport) -> str:
@@ -109,23 +118,6 @@ def numbers_line(report: BisectReport) -> str:
     return f"Numbers: {', '.join(sides)}." if fields else ""
 
 
-def _between(report: BisectReport) -> list[str]:
-    """What lies inside the boundaries that are named: they are exact only without it."""
-    finding = report.finding
-    named = [each for each in (finding.regression, finding.fix) if each]
-    if not named:
-        return []
-    parts = []
-    for words, indices in (
-        ("Untestable between", {index for each in named for index in each.holes}),
-        ("Not tried between", {index for each in named for index in each.unprobed}),
-    ):
-        listed = ", ".join(report.version(index) for index in sorted(indices))
-        if listed or words.startswith("Untestable"):
-            parts.append(f"{words}: {listed or 'none'}.")
-    return parts
-
-
 def _confidence(report: BisectReport) -> list[str]:
     if report.sides is None:
         return []
@@ -137,66 +129,12 @@ def _confidence(report: BisectReport) -> list[str]:
     return parts
 
 
-def _begin(report: BisectReport) -> str:
-    finding, tool = report.finding, tool_title(report.axis)
-    if finding.regression is not None:
-        good = report.version(finding.regression.before)
-        return f"First bad: {tool} {bound_words(report, finding.regression)}. Last good: {good}."
-    assert finding.oldest_bad is not None
-    oldest = report.version(finding.oldest_bad)
-    if finding.appears is None:
-        return f"Present in the oldest {tool} {_reach(report, 0)}, {oldest}."
-    older = finding.appears.before
-    if not report.is_clean_end(older):
-        return f"Present in the oldest testable {tool}, {oldest}."
-    return (
-        f"First seen: {tool} {bound_words(report, finding.appears)}. No older one that was tried "
-        f"works: {report.version(older)} ends with: {_plain(report.said(older))}."
-    )
-
-
-def _end(report: BisectReport) -> str:
-    finding, tool = report.finding, tool_title(report.axis)
-    if finding.fix is not None:
-        return f"First fixed: {bound_words(report, finding.fix)}."
-    assert finding.newest_bad is not None
-    newest = report.version(finding.newest_bad)
-    if finding.vanishes is None:
-        return f"Still present in the newest {tool} {_reach(report, -1)}, {newest}."
-    newer = finding.vanishes.after
-    if not report.is_clean_end(newer):
-        return (
-            f"Still present in {newest}, the newest testable {tool}; {report.version(newer)} ends "
-            f"with: {_plain(report.said(newer))}."
-        )
-    gone = bound_words(report, finding.vanishes)
-    return f"Gone from {gone} on, which ends with: {_plain(report.said(newer))}."
-
-
-def _plain(reason: str) -> str:
-    """A reason as the end of a sentence."""
-    return reason.rstrip(".")
-
-
-def _reach(report: BisectReport, end: int) -> str:
-    """Whether the last version in this direction is the last of all, or of those tried."""
-    outermost = report.versions[end]
-    bad = report.finding.oldest_bad if end == 0 else report.finding.newest_bad
-    assert bad is not None
-    return "there is" if report.version(bad) == outermost else "that was tried"
-
-
-def bound_words(report: BisectReport, boundary: Boundary) -> str:
-    """The version, or all that it may be."""
-    if boundary.exact:
-        return report.version(boundary.after)
-    return "any of " + ", ".join(report.version(index) for index in boundary.candidates)
-
-
 def blame_words(report: BisectReport) -> str:
     """What equal or unequal PTX says, where it says something."""
     if report.blame is None:
         return ""
+    if report.blame == PAIRING:
+        return "; these versions do not go together, and no component is at fault"
     if report.along_assembler:
         return f", so {tool_title(report.axis)}"
     return f": it depends on the {tool_title(report.axis)}"

@@ -190,19 +190,21 @@ async def _vary_options(case: _Case) -> None:
     except TriageError as error:
         case.study.notes.append(f"other options were not tried: {error}")
         return
-    for words, config in variants:
-        found = next(
-            (each for each in plan.cells if each.record and each.record.config == config), None
-        )
-        if found is None:
-            continue
-        done = await case.same.evaluate(case.study.bench, found, like=record)
-        case.done[found.cell] = done
-        outcome = case.keep(words, Varied.OPTION, cell.compiler.version, done.row)
-        if outcome is VerdictAnswer.OK and case.contrast is None:
-            await _contrast(case, found, words)
-    if plan.session:
-        await case.study.bench.sessions.close(plan.session)
+    try:
+        for words, config in variants:
+            found = next(
+                (each for each in plan.cells if each.record and each.record.config == config), None
+            )
+            if found is None:
+                continue
+            done = await case.same.evaluate(case.study.bench, found, like=record)
+            case.done[found.cell] = done
+            outcome = case.keep(words, Varied.OPTION, cell.compiler.version, done.row)
+            if outcome is VerdictAnswer.OK and case.contrast is None:
+                await _contrast(case, found, words)
+    finally:
+        if plan.session:
+            await case.study.bench.sessions.close(plan.session)
 
 
 async def _vary_targets(case: _Case) -> None:
@@ -215,11 +217,13 @@ async def _vary_targets(case: _Case) -> None:
         except CaptureError:
             continue
         found = next((each for each in plan.cells if followed(each) == followed(cell)), None)
-        if found:
-            done = case.done[found.cell] = await case.same.evaluate(study.bench, found)
-            case.keep(str(target), Varied.TARGET, cell.compiler.version, done.row)
-        if plan.session:
-            await study.bench.sessions.close(plan.session)
+        try:
+            if found:
+                done = case.done[found.cell] = await case.same.evaluate(study.bench, found)
+                case.keep(str(target), Varied.TARGET, cell.compiler.version, done.row)
+        finally:
+            if plan.session:
+                await study.bench.sessions.close(plan.session)
 
 
 async def _contrast(case: _Case, good: PlannedCell | None, name: str) -> None:

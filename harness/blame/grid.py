@@ -15,6 +15,7 @@ from packaging.version import Version
 from harness.bisect.ir_difference import StageDifference
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed
+from harness.judging.messages import PTXAS_NOT_ON_TARGET
 from harness.values.row import Row
 from harness.values.toolchain import (
     EMULATOR,
@@ -72,6 +73,11 @@ class Line:
     def has(self, outcome: VerdictAnswer) -> bool:
         """Whether any cell came out so."""
         return any(cell.outcome is outcome for cell in self.all_cells())
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the compiler refuses the source with a message."""
+        return self.stopped is not None and self.stopped.verdict == VerdictKind.REJECTED.value
 
     def ptxas(self, outcome: VerdictAnswer) -> list[str]:
         """The ptxas that came out so."""
@@ -211,6 +217,35 @@ class Grid:
                     yield from (
                         (one, other, x) for x in one.ptxas(VerdictAnswer.SAME) if x in works
                     )
+
+    @property
+    def fails_otherwise(self) -> bool:
+        """Whether a toolchain takes the source, and fails later; not where it refuses the target.
+
+        Where the failure is no refusal of the source, it has taken it itself.
+        """
+        cells = (cell for line in self.lines for cell in line.all_cells())
+        return self.focus.kind is not VerdictKind.REJECTED or any(
+            cell.outcome is VerdictAnswer.OTHER
+            and cell.verdict != self.focus.kind.value
+            and not PTXAS_NOT_ON_TARGET.search(cell.reason)
+            for cell in cells
+        )
+
+    @property
+    def newest_refuses(self) -> bool:
+        """Whether the newest compiler that says anything refuses the source with a message."""
+        telling = [
+            line
+            for line in self.lines
+            if line.tritons
+            and any(
+                cell.outcome.moves_a_bound or cell.outcome is VerdictAnswer.OTHER
+                for cell in line.all_cells()
+            )
+        ]
+        newest = max(telling, key=lambda line: max(map(Version, line.tritons)), default=None)
+        return newest is not None and newest.is_refused
 
     @property
     def is_flaky(self) -> bool:

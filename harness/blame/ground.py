@@ -12,7 +12,7 @@ from enum import Enum
 
 from harness.blame.grid import Grid, PairTrial, Varied
 from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer, works
-from harness.judging.messages import PTXAS_NOT_ON_TARGET
+from harness.judging.followed import PAIRING
 from harness.values.verdict import VerdictKind
 
 __all__ = ["Culprit", "Ground", "culprit_of", "ground_of"]
@@ -24,7 +24,7 @@ class Culprit(str, Enum):
     PTXAS = "ptxas"
     TRITON = "triton"
     KERNEL = "kernel"
-    PAIRING = "pairing"
+    PAIRING = PAIRING
     CANNOT_TELL = "cannot_tell"
 
 
@@ -102,7 +102,7 @@ def ground_of(grid: Grid) -> Ground:
         return _executed(grid)
     if grid.device:
         return _launched(grid)
-    if focus.kind is VerdictKind.UNSUPPORTED and focus.condition is None:
+    if focus.is_pairing:
         return Ground.UNSUPPORTED
     if focus.is_crash and focus.before_ptxas:
         return Ground.TRITON_CRASH
@@ -167,12 +167,15 @@ def _before_ptxas(grid: Grid) -> Ground:
         return Ground.DIALECT if kind is VerdictKind.REJECTED else Ground.ANOTHER_TRITON
     if kind in LIMITS_OF_OURS:
         return Ground.OUT_OF_BOUNDS
+    if kind is not VerdictKind.REJECTED and grid.newest_refuses:
+        return Ground.REJECTED
     if len(grid.tritons_with(kind)) < 2:
         return Ground.ONE_TRITON
     if kind is VerdictKind.OUT_OF_RESOURCES:
         return Ground.LIMIT
-    # A Triton that fails later has taken the source for good.
-    if kind is VerdictKind.REJECTED and not _fails_otherwise(grid):
+    # A newer Triton that fails later has taken the source for good; an older one may have failed
+    # for what a newer one says.
+    if kind is VerdictKind.REJECTED and (grid.newest_refuses or not grid.fails_otherwise):
         return Ground.REJECTED
     return Ground.NO_TRITON
 
@@ -181,17 +184,6 @@ def _is_pointed(grid: Grid) -> bool:
     """Whether one Triton fails when it is pointed at a ptxas, and not with the one it bundles."""
     fails = {triton for line in grid.failing if line.made_for for triton in line.tritons}
     return any(fails.intersection(line.tritons) for line in grid.working)
-
-
-def _fails_otherwise(grid: Grid) -> bool:
-    """Whether a toolchain takes the source, and fails later; not where it refuses the target."""
-    cells = (cell for line in grid.lines for cell in line.all_cells())
-    return any(
-        cell.outcome is VerdictAnswer.OTHER
-        and cell.verdict != grid.focus.kind.value
-        and not PTXAS_NOT_ON_TARGET.search(cell.reason)
-        for cell in cells
-    )
 
 
 def _in_ptxas(grid: Grid) -> Ground:

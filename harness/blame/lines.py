@@ -185,9 +185,11 @@ async def _make(study: Study, triton: Compiler | str, case: PlannedCell) -> Made
     if cell is None:
         reason = "it does not make this config"
         return Made(triton=version, stopped=Cell(outcome=VerdictAnswer.UNTESTABLE, reason=reason))
-    row = await study.row(cell)
-    if plan.session:
-        await study.bench.sessions.close(plan.session)
+    try:
+        row = await study.row(cell)
+    finally:
+        if plan.session:
+            await study.bench.sessions.close(plan.session)
     rows = {cell.ptxas.version: row} if row.program else {}
     return Made(triton=version, cell=cell, row=row, rows=rows)
 
@@ -267,9 +269,11 @@ async def _walk_back(
             is_hole = row is not None and focus.of(row) is VerdictAnswer.UNTESTABLE
             holes = holes + 1 if is_hole and not columns.chosen else 0
     if left := [version for version in later if version not in made.rows]:
+        kind = made.row.compiler if made.row else None
+        of = f" of {compiler_name(kind, made.triton)}" if kind and made.triton else ""
         study.notes.append(
-            f"ptxas {fold(left[::-1], left[::-1])} skipped: {holes} newer versions in a row do not "
-            "support it"
+            f"The PTX{of} was not tried with ptxas {fold(left, columns.ordered)}: {holes} newer "
+            "versions in a row do not support it"
         )
 
 

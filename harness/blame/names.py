@@ -8,7 +8,24 @@ from packaging.version import Version
 
 from harness.blame.grid import Line
 
-__all__ = ["compiler_names", "line_name"]
+__all__ = ["agree", "compiled_by", "compiler_names", "line_name", "who_do"]
+
+
+def agree(number: int, verb: str) -> str:
+    """The verb for so many subjects: `it fails`, `they fail`."""
+    return f"{verb}s" if number == 1 else verb
+
+
+def compiled_by(lines: Sequence[Line]) -> str:
+    """The compilers of these lines."""
+    title = lines[0].title if lines else ""
+    return compiler_names(title, [version for line in lines for version in line.tritons])
+
+
+def who_do(lines: Sequence[Line], verb: str) -> str:
+    """The compilers of these lines, and what they do."""
+    number = len({version for line in lines for version in line.tritons})
+    return f"{compiled_by(lines)} {agree(number, verb)}"
 
 
 def compiler_names(title: str, versions: Sequence[str]) -> str:

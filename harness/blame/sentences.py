@@ -5,11 +5,12 @@ Pure. Each sentence says only what the cells of the grid prove.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from harness.blame.grid import Grid, Line, PairTrial, Varied, fold
 from harness.blame.ground import Ground
-from harness.blame.names import compiler_names, line_name
+from harness.blame.names import agree, compiled_by, compiler_names, line_name, who_do
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import measured
 from harness.values.toolchain import PTXAS
@@ -17,17 +18,16 @@ from harness.values.verdict import VerdictKind
 
 __all__ = ["sentences"]
 
+# What a compiler says may end with a full stop of its own.
+_TWO_STOPS = re.compile(r"(?<!\.)\.\.$")
+
 
 def sentences(grid: Grid, ground: Ground) -> list[str]:
     """What is followed, why that is the ground, and what else the grid shows."""
     said = [*_asked(grid), *_GROUNDS[ground](grid), *_besides(grid, ground)]
+    said = [_TWO_STOPS.sub(".", each) for each in said]
     # What begins with "PTX" or "ptxas" begins with a name.
     return said if grid.tool == PTXAS else [f"{each[:1].upper()}{each[1:]}" for each in said]
-
-
-def _compiled_by(lines: Sequence[Line]) -> str:
-    title = lines[0].title if lines else ""
-    return compiler_names(title, [version for line in lines for version in line.tritons])
 
 
 def _asked(grid: Grid) -> Iterator[str]:
@@ -62,17 +62,14 @@ def _split(grid: Grid) -> Iterator[str]:
 
 def _crash(grid: Grid) -> Iterator[str]:
     tried = fold(grid.ptxas_with(VerdictAnswer.SAME), grid.ptxas)
-    yield f"{grid.tool} {tried} {_verb(grid)}: no input may do that to a compiler."
-
-
-def _verb(grid: Grid) -> str:
     is_internal = grid.focus.kind is VerdictKind.PTXAS_ICE
-    return "ends with an internal error" if is_internal else "dies by a signal"
+    does = "ends with an internal error" if is_internal else "dies by a signal"
+    yield f"{grid.tool} {tried} {does}: no input may do that to a compiler."
 
 
 def _triton_crash(grid: Grid) -> Iterator[str]:
     yield (
-        f"With {_compiled_by(grid.failing)} the compiler dies before there is {grid.code} (stage "
+        f"With {compiled_by(grid.failing)} the compiler dies before there is {grid.code} (stage "
         f"{grid.focus.stage}): no kernel may do that to a compiler."
     )
     yield from _other_tritons(grid)
@@ -81,7 +78,7 @@ def _triton_crash(grid: Grid) -> Iterator[str]:
 def _stub(grid: Grid) -> Iterator[str]:
     yield (
         f"The kernel is already missing from the {grid.code} (stage {grid.focus.stage}): "
-        f"{_compiled_by(grid.failing)} left it out and reported success."
+        f"{compiled_by(grid.failing)} left it out and reported success."
     )
     assembled = fold(grid.ptxas_with(VerdictAnswer.SAME), grid.ptxas)
     yield f"{grid.tool} is not involved: it assembles this {grid.code} as it is ({assembled})."
@@ -101,9 +98,13 @@ def _stub_by_all(grid: Grid) -> Iterator[str]:
 
 
 def _other_tritons(grid: Grid) -> Iterator[str]:
+    refusing = [line for line in grid.lines if line.is_refused]
     if grid.working:
-        who = _compiled_by(grid.working)
-        yield f"{who} compiles the same source: it depends on the {grid.title}."
+        same = f"the same source: it depends on the {grid.title}"
+        yield f"{who_do(grid.working, 'compile')} {same}."
+    elif refusing:
+        who = who_do(refusing, "refuse")
+        yield f"No {grid.title} that was tried compiles it; {who} it with a message."
     else:
         yield f"No {grid.title} that was tried does better."
 
@@ -139,7 +140,7 @@ def _way_around(grid: Grid) -> Iterator[str]:
 def _another_triton(grid: Grid) -> Iterator[str]:
     yield (
         f"It happens {grid.early} (stage {grid.focus.stage}), with "
-        f"{_compiled_by(grid.failing)}. The same source compiles with {_compiled_by(grid.working)}."
+        f"{compiled_by(grid.failing)}. The same source compiles with {compiled_by(grid.working)}."
     )
 
 
@@ -155,8 +156,14 @@ def _dialect(grid: Grid) -> Iterator[str]:
 
 
 def _rejected(grid: Grid) -> Iterator[str]:
-    tritons = compiler_names(grid.title, grid.tritons_with(VerdictKind.REJECTED))
-    yield f"Every {grid.title} that gave a result refuses the source: {tritons}."
+    refusing = [line for line in grid.lines if line.is_refused]
+    if grid.fails_otherwise:
+        said = [cell.reason for line in refusing for cell in line.all_cells()]
+        who = who_do(refusing, "refuse")
+        yield f"{who} the source, and no {grid.title} that was tried compiles it: {said[-1]}."
+        return
+    who = compiled_by(refusing)
+    yield f"Every {grid.title} that gave a result refuses the source: {who}."
 
 
 def _limit(grid: Grid) -> Iterator[str]:
@@ -180,13 +187,13 @@ def _unsupported(grid: Grid) -> Iterator[str]:
     yield from _refusals(grid, first)
     for line in (first, *others):
         if line.made_for and line.has(VerdictAnswer.OK):
-            yield f"{_compiled_by([line])} works when it is pointed at {grid.tool} {line.made_for}."
+            yield f"{compiled_by([line])} works when it is pointed at {grid.tool} {line.made_for}."
         elif line.has(VerdictAnswer.OK):
             yield f"{line_name(line)} works on {grid.tool} {_at(grid, [line], VerdictAnswer.OK)}."
     if first.has(VerdictAnswer.SAME) and (
         unable := [o for o in others if not o.has(VerdictAnswer.OK)]
     ):
-        yield f"Nothing that was tried works with {_compiled_by(unable)}."
+        yield f"Nothing that was tried works with {compiled_by(unable)}."
     if not any(line.has(VerdictAnswer.OK) for line in grid.lines):
         yield "No combination that was tried works."
 
@@ -275,7 +282,7 @@ def _out_of_bounds(grid: Grid) -> Iterator[str]:
 def _no_triton(grid: Grid) -> Iterator[str]:
     yield (
         f"It happens {grid.early} (stage {grid.focus.stage}), with "
-        f"{_compiled_by(grid.failing)}. No {grid.title} that was tried compiles it, and not all "
+        f"{compiled_by(grid.failing)}. No {grid.title} that was tried compiles it, and not all "
         f"refuse the source: it may be {grid.title}, or a kernel that asks for something "
         "impossible."
     )
@@ -321,7 +328,9 @@ def _varied(grid: Grid) -> Iterator[str]:
     levels = grid.varying(Varied.LEVEL)
     works = [trial.what for trial in levels if trial.changed]
     fails = [trial.what for trial in levels if trial.after is VerdictAnswer.SAME]
-    fail, work = ("fail", "work") if grid.focus.condition is None else ("meet it", "do not")
+    fail, work = agree(len(fails), "fail"), agree(len(works), "work")
+    if grid.focus.condition is not None:
+        fail, work = f"{agree(len(fails), 'meet')} it", "not"
     if works and fails:
         yield f"By optimisation level: {', '.join(fails)} {fail}, {', '.join(works)} {work}."
     elif fails:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -11,7 +11,7 @@ from harness.bugs.life import Chronicle, Story
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed, measured, toolchain_of
-from harness.values.bug import BugFacts
+from harness.values.bug import BugFacts, Occasion
 from harness.values.kernel import Config
 from harness.values.row import Row
 
@@ -62,13 +62,18 @@ class HeldAt:
     numbers: str
 
 
-def held_at(results: Iterable[tuple[int, BugFacts, Row]], condition: Condition) -> list[HeldAt]:
+def held_at(
+    results: Iterable[tuple[Occasion, BugFacts, Row]],
+    condition: Condition,
+    known: Callable[[str], Sequence[str]],
+) -> list[HeldAt]:
     """Each kernel and target for which it ever held, by name.
 
-    `results` are the number of the run, the facts and the row of each result, oldest run first.
+    `results` are the run, the facts and the row of each result, oldest run first; `known` as in
+    `Chronicle`.
     """
     followed = Followed(condition=condition)
-    chronicle = Chronicle()
+    chronicle = Chronicle(known=known)
     numbers: dict[tuple[str, str], int] = {}
     rows: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
     for run, facts, row in results:

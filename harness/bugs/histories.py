@@ -8,15 +8,18 @@ bounds. A disagreement may have its cause in the programs too: people decide.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from harness.packages.versions import version_order
 from harness.values.bug import Likeness
 
-__all__ = ["HistoryPlace", "compare_histories"]
+__all__ = ["HistoryPlace", "compare_histories", "related"]
 
 _SHOWN = 3
+_ALIKE = 0.75
 
 
 class HistoryPlace(NamedTuple):
@@ -76,3 +79,24 @@ def _listed(places: Sequence[HistoryPlace]) -> str:
 
 def _order(place: HistoryPlace) -> tuple[object, ...]:
     return place.tool, place.target, place.flags, version_order(place.version)
+
+
+def related(bugs: Mapping[int, tuple[tuple[str | None, ...], str]]) -> dict[int, tuple[int, ...]]:
+    """For each bug those that look alike: number -> (what must be equal, template).
+
+    For people to look at: only equal signatures are merged.
+    """
+    groups: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
+    for number, (kind, _) in bugs.items():
+        groups[kind].append(number)
+    found: dict[int, list[int]] = {number: [] for number in bugs}
+    for members in groups.values():
+        for index, one in enumerate(members):
+            # Its second text is what a matcher prepares for.
+            matcher = SequenceMatcher(b=bugs[one][1], autojunk=False)
+            for other in members[index + 1 :]:
+                matcher.set_seq1(bugs[other][1])
+                if matcher.quick_ratio() >= _ALIKE and matcher.ratio() >= _ALIKE:
+                    found[one].append(other)
+                    found[other].append(one)
+    return {number: tuple(sorted(others)) for number, others in found.items()}

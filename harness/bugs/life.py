@@ -3,35 +3,37 @@
 A bug lives at *places* (kernel, launch, config, target). At each, what counts is the newest
 version of the tool at fault that gave an answer: the *head* of its line. A bug that is in ptxas
 13.1 and not in 13.3 is fixed, however often 13.1 is run again; one that 13.4 has again has
-regressed. A version that gives no answer moves nothing.
+regressed. A version that gives no answer moves nothing. Other flags of ptxas, and what a command
+tries on targets that were not named, are variants: no newer version, and no cell that has to be
+well again, unless nothing else ever had the bug.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from difflib import SequenceMatcher
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from packaging.version import Version
 
 from harness.bugs.histories import HistoryPlace
-from harness.judging.answers import COULD_NOT_TELL, works
+from harness.bugs.ranges import LineResult, affected_range, seen_of
 from harness.packages.versions import version_order
-from harness.values.bug import AffectedRange, BugFacts, MachineState, Seen, Sighting
+from harness.values.bug import AffectedRange, BugFacts, MachineState, Occasion, Seen, Sighting
 from harness.values.toolchain import BUNDLED, EMULATOR, TRITON, assembler_name, compiler_name
-from harness.values.verdict import Stage, VerdictKind
+from harness.values.verdict import Stage
 
-__all__ = ["CLEAN_NIGHTS", "Chronicle", "Lifecycle", "Story", "lifecycle", "related"]
+__all__ = ["CLEAN_NIGHTS", "Chronicle", "Lifecycle", "Story", "lifecycle"]
 
 CLEAN_NIGHTS = 3
 """Whole nights in a row without a bug after which it counts as fixed."""
 
-_ALIKE = 0.75
-_UNTOLD = frozenset(kind.value for kind in COULD_NOT_TELL)
+_BETWEEN_NIGHTS = 12 * 3600.0
+"""Seconds from the start of one night to that of the next that counts."""
+
 _FIXED = (MachineState.FIXED_CANDIDATE, MachineState.FIXED_VERIFIED)
-_WRONG = VerdictKind.WRONG_RESULT.value
 _PTXAS, _TRITON = "ptxas", "Triton"
 _Line: TypeAlias = tuple[str, ...]
 
@@ -41,7 +43,7 @@ _Line: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifecycle:
-    """What the nights say: see `MachineState`, and `Bug` for the rest."""
+    """What the runs say: see `MachineState`, and `Bug` for the rest."""
 
     machine: MachineState
     first_seen: int
@@ -51,11 +53,11 @@ class Lifecycle:
 
 
 def lifecycle(
-    nights: Iterable[tuple[int, Sequence[Sighting]]], *, clean_nights: int = CLEAN_NIGHTS
+    runs: Iterable[tuple[Occasion, Sequence[Sighting]]], *, clean_nights: int = CLEAN_NIGHTS
 ) -> Lifecycle | None:
-    """Follow one bug from night to night, oldest first; None if no night has seen it."""
+    """Follow one bug from run to run, oldest first; None if none has seen it."""
     life = _Life(wanted=clean_nights)
-    for run, sightings in nights:
+    for run, sightings in runs:
         life.add(run, sightings)
     if life.state is None:
         return None
@@ -73,35 +75,40 @@ class _Life:
     wanted: int
     state: MachineState | None = None
     clean: int = 0
-    was_fixed: bool = False
+    last_clean: float | None = None
+    gone: set[_Line] = field(default_factory=set)
     seen_in: list[int] = field(default_factory=list)
     compiled: Counter[tuple[object, ...]] = field(default_factory=Counter)
     heads: dict[_Line, tuple[tuple[int, Version, str], Seen]] = field(default_factory=dict)
 
-    def add(self, run: int, sightings: Sequence[Sighting]) -> None:
+    def add(self, run: Occasion, sightings: Sequence[Sighting]) -> None:
         reproduced = self._is_reproduced()
-        tried = self._advance(sightings)
+        tried = self._advance([each for each in sightings if each.counts])
         here = [each for each in sightings if each.seen in (Seen.HERE, Seen.FLAKY)]
         if here:
-            self.seen_in.append(run)
+            self.seen_in.append(run.number)
             for each in here:
                 self.compiled[each.line, each.version] += each.compiled
-        if not self.seen_in or not (tried or here):
+        if not self.seen_in or not (tried or any(each.counts for each in here)):
             return
-        standing = {seen for _, seen in self.heads.values()}
-        if Seen.HERE in standing:
-            self._broken(MachineState.REGRESSED if self.was_fixed else self._age(reproduced))
-        elif Seen.FLAKY in standing:
+        standing = {line: seen for line, (_, seen) in self.heads.items()}
+        fresh = {line: seen for line, seen in standing.items() if not self._is_passed(line)}
+        if Seen.HERE in fresh.values():
+            is_back = any(standing[line] is Seen.HERE for line in self.gone & fresh.keys())
+            self._broken(MachineState.REGRESSED if is_back else self._age(reproduced))
+        elif Seen.FLAKY in fresh.values():
             self._broken(MachineState.FLAKY)
-        elif Seen.OTHER in standing:
+        elif Seen.OTHER in standing.values():
             self._broken(MachineState.MUTATED)
-        elif Seen.UNTOLD in standing:
+        elif Seen.UNTOLD in standing.values():
             self.state = MachineState.UNTESTABLE
+        elif fresh.keys() != self.heads.keys():
+            self._broken(MachineState.ABSENT)
         else:
-            self._found_clean(whole=tried == self.heads.keys())
+            self._found_clean(run, whole=tried == self.heads.keys())
 
     def _advance(self, sightings: Sequence[Sighting]) -> set[_Line]:
-        """Move the heads; return the lines whose head this night has tried."""
+        """Move the heads; return the lines whose head this run has tried."""
         tried = set()
         for each in sorted(sightings, key=lambda each: version_order(each.version)):
             place = version_order(each.version)
@@ -114,15 +121,23 @@ class _Life:
                 tried.add(each.line)
         return tried
 
-    def _broken(self, state: MachineState) -> None:
-        self.state, self.clean = state, 0
+    def _is_passed(self, line: _Line) -> bool:
+        """Whether the bug is there, and a newer version works elsewhere."""
+        place, seen = self.heads[line]
+        return seen in (Seen.HERE, Seen.FLAKY) and any(
+            known is Seen.CLEAN and other[0] == line[0] and newer > place
+            for other, (newer, known) in self.heads.items()
+        )
 
-    def _found_clean(self, *, whole: bool) -> None:
-        if whole:
-            self.clean += 1
-            self.was_fixed = True
-            verified = self.clean >= self.wanted
-            self.state = _FIXED[verified]
+    def _broken(self, state: MachineState) -> None:
+        self.state, self.clean, self.last_clean = state, 0, None
+
+    def _found_clean(self, run: Occasion, *, whole: bool) -> None:
+        if whole and run.is_night:
+            if self.last_clean is None or run.started - self.last_clean >= _BETWEEN_NIGHTS:
+                self.clean, self.last_clean = self.clean + 1, run.started
+            self.gone |= self.heads.keys()
+            self.state = _FIXED[self.clean >= self.wanted]
         elif self.state not in _FIXED:
             self.state = MachineState.ABSENT
 
@@ -146,39 +161,35 @@ class _Result(NamedTuple):
     ptxas: str | None
     bundled: bool
     frozen: bool
-    works: bool
-    is_conclusive: bool
-    is_compared: bool
+    verdict: str
+    stage: str | None
+    reason: str
     bug: int | None
     flaky: bool
     compiled: int
     flags: str
+    is_asked: bool
+    program: str
 
-    def seen(self, bug: int, *, compares: bool) -> Seen:
-        """`compares`: the bug is a wrong result, which only a comparison shows, or rules out."""
+    def seen(self, bug: int, followed: str) -> Seen:
+        """What it says of a bug with the verdict `followed`."""
         if self.flaky:
             return Seen.FLAKY
-        if self.bug == bug:
-            return Seen.HERE
-        if self.works and compares and not self.is_compared:
-            return Seen.UNTOLD
-        if self.works:
-            return Seen.CLEAN
-        return Seen.OTHER if self.is_conclusive else Seen.UNTOLD
+        return Seen.HERE if self.bug == bug else seen_of(self.verdict, self.stage, followed)
 
     def on(self, tool: str, place: str) -> tuple[_Line, str] | None:
         """The line that differs in this tool's version only, and that version."""
         frozen = "frozen" if self.frozen else ""
         if tool == _PTXAS:
             # A Triton bundles one ptxas: on this axis that cell has no neighbours.
-            line = (place, self.triton or "", frozen, self.flags)
+            line = (tool, place, self.triton or self.program, frozen, self.flags)
             # Nor has what the emulator executes, unless nothing else distinguishes them.
             is_apart = self.bundled or (self.ptxas == EMULATOR and self.triton)
             return None if is_apart or self.ptxas is None else (line, self.ptxas)
         if self.triton is None:
             return None
-        tool = BUNDLED if self.bundled else self.ptxas or ""
-        return (place, tool, frozen, self.flags), self.triton
+        beside = BUNDLED if self.bundled else self.ptxas or ""
+        return (tool, place, beside, frozen, self.flags), self.triton
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,10 +206,18 @@ class Story:
     history: Mapping[HistoryPlace, bool]
 
 
+def _none_known(kind: str) -> Sequence[str]:  # noqa: ARG001 - those of results alone
+    return ()
+
+
 @dataclass(slots=True)
 class Chronicle:
-    """Takes in every result of every run, oldest run first, and tells the story of each bug."""
+    """Takes in every result of every run, oldest run first, and tells the story of each bug.
 
+    `known` has the versions that exist of a kind of compiler or assembler.
+    """
+
+    known: Callable[[str], Sequence[str]] = _none_known
     _results: dict[str, list[_Result]] = field(default_factory=lambda: defaultdict(list))
     _places: dict[int, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
     _cells: dict[int, dict[str, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))
@@ -206,40 +225,49 @@ class Chronicle:
     _examples: dict[int, BugFacts] = field(default_factory=dict)
     _assemblers: dict[int, str] = field(default_factory=dict)
     _words: dict[str, str] = field(default_factory=dict)
-    _runs: dict[int, int] = field(default_factory=dict)
+    _runs: dict[int, Occasion] = field(default_factory=dict)
 
-    def add(self, run: int, facts: BugFacts, bug: int | None) -> None:
+    def add(self, run: Occasion, facts: BugFacts, bug: int | None) -> None:
         """One result; `bug` is the number of the bug with its signature, None where it has none."""
-        self._runs.setdefault(run, len(self._runs))
-        once = self._words.setdefault
-        place = facts.place
-        place = once(place, place)
-        flags = facts.flags
+        self._runs.setdefault(run.number, run)
+        place = self._once(facts.place)
+        program = facts.ptx_body_sha256 if facts.compiler_version is None else None
         result = _Result(
-            run=run,
-            triton=facts.compiler_version and once(facts.compiler_version, facts.compiler_version),
-            ptxas=facts.ptxas and once(facts.ptxas, facts.ptxas),
+            run=run.number,
+            triton=facts.compiler_version and self._once(facts.compiler_version),
+            ptxas=facts.ptxas and self._once(facts.ptxas),
             bundled=facts.ptxas_origin == BUNDLED,
             frozen=facts.frozen,
-            works=works(VerdictKind(facts.verdict), facts.stage),
-            is_conclusive=facts.verdict not in _UNTOLD,
-            is_compared=facts.verdict != VerdictKind.RAN.value,
+            verdict=self._once(facts.verdict),
+            stage=facts.stage and self._once(facts.stage),
+            reason=self._once(facts.reason),
             bug=bug,
             flaky=facts.is_flaky,
             compiled=0 if facts.cached else facts.attempts,
             # A cell of which the flags of ptxas were changed has the change in its name.
-            flags=once(flags, flags),
+            flags=self._once(facts.flags),
+            is_asked=not facts.flags and facts.probe_of is None,
+            program=self._once(program or ""),
         )
         self._results[place].append(result)
         if bug is not None:
             self._places[bug][place] = None
             self._cells[bug][facts.cell] = facts.kernel, facts.target
-            self._examples[bug] = facts
+            if bug not in self._examples or result.is_asked or not self._is_asked(bug):
+                self._examples[bug] = facts
             if facts.ptxas:
                 self._assemblers[bug] = facts.assembler
             self._last[facts.cell] = bug
-        elif (last := self._last.get(facts.cell)) is not None and self._tells(result, last):
-            self._last[facts.cell] = None
+        elif (last := self._last.get(facts.cell)) is not None:
+            tells = self._seen(result, last) is not Seen.UNTOLD
+            self._last[facts.cell] = None if tells else last
+
+    def _once(self, word: str) -> str:
+        """The word as one object, however often it comes."""
+        return self._words.setdefault(word, word)
+
+    def _is_asked(self, bug: int) -> bool:
+        return not self._examples[bug].flags and self._examples[bug].probe_of is None
 
     def stories(self, *, clean_nights: int = CLEAN_NIGHTS) -> dict[int, Story]:
         """The story of each bug that any result has, by number."""
@@ -247,30 +275,36 @@ class Chronicle:
 
     def _story(self, bug: int, clean_nights: int) -> Story:
         example = self._examples[bug]
-        life = lifecycle(self._nights(bug, _tool_at_fault(example)), clean_nights=clean_nights)
+        at_fault = _tool_at_fault(example)
+        life = lifecycle(self._nights(bug, at_fault), clean_nights=clean_nights)
         assert life is not None, "a bug has a result that has it"
         cells = self._cells[bug]
-        ranges = (self._range(bug, tool) for tool in (_TRITON, _PTXAS))
-        names = {
-            _TRITON: compiler_name(example.compiler or TRITON),
-            _PTXAS: assembler_name(self._assemblers.get(bug, example.assembler)),
-        }
         return Story(
             life=life,
             cells=len(cells),
             cells_now=sum(self._last.get(cell) == bug for cell in cells),
             kernels=dict(sorted(Counter(kernel for kernel, _ in cells.values()).items())),
             targets=tuple(sorted({target for _, target in cells.values()})),
-            ranges=tuple(replace(each, tool=names[each.tool]) for each in ranges if each),
+            ranges=tuple(self._ranges(bug, example)),
             example=example,
-            history=self._history(bug, _tool_at_fault(example)),
+            history=self._history(bug, at_fault),
         )
 
-    def _tells(self, result: _Result, bug: int) -> bool:
-        return result.is_conclusive and self._seen(result, bug) is not Seen.UNTOLD
+    def _ranges(self, bug: int, example: BugFacts) -> Iterator[AffectedRange]:
+        """In which versions of each tool that has a part in it; ptxas has none before its stage."""
+        compiler = example.compiler or TRITON
+        assembler = self._assemblers.get(bug, example.assembler)
+        tools = {_TRITON: (compiler, compiler_name(compiler))}
+        if example.stage is None or Stage(example.stage) in _AT_OR_AFTER_PTXAS:
+            tools[_PTXAS] = assembler, assembler_name(assembler)
+        for tool, (kind, name) in tools.items():
+            results = self._on_lines(bug, partial(_on_axis, tool))
+            along = [each for each in results if each.version != EMULATOR]
+            if found := affected_range(name, along, self.known(kind)):
+                yield found
 
     def _seen(self, result: _Result, bug: int) -> Seen:
-        return result.seen(bug, compares=self._examples[bug].verdict == _WRONG)
+        return result.seen(bug, self._examples[bug].verdict)
 
     def _history(self, bug: int, tool: str) -> dict[HistoryPlace, bool]:
         """Where the bug was looked for, and whether it was there, at the places that ever had it.
@@ -291,106 +325,76 @@ class Chronicle:
                     found[at] = found.get(at, False) or seen is Seen.HERE
         return found
 
-    def _nights(self, bug: int, tool: str) -> list[tuple[int, list[Sighting]]]:
+    def _nights(self, bug: int, tool: str) -> list[tuple[Occasion, list[Sighting]]]:
         """What each run says of the bug, on the lines that ever had it."""
         nights: dict[int, list[Sighting]] = {}
-        for place in self._places[bug]:
-            for line, results in self._lines(bug, tool, place).items():
-                for version, result in results:
-                    nights.setdefault(result.run, []).append(
-                        Sighting(
-                            line=line,
-                            version=version,
-                            seen=self._seen(result, bug),
-                            compiled=result.compiled,
-                        )
+        for line, (counts, results) in self._lines(bug, _beside(tool)).items():
+            for version, result in results:
+                nights.setdefault(result.run, []).append(
+                    Sighting(
+                        line=line,
+                        version=version,
+                        seen=self._seen(result, bug),
+                        compiled=result.compiled,
+                        counts=counts,
                     )
-        return sorted(nights.items(), key=lambda night: self._runs[night[0]])
+                )
+        order = {run: index for index, run in enumerate(self._runs)}
+        found = sorted(nights.items(), key=lambda night: order[night[0]])
+        return [(self._runs[run], sightings) for run, sightings in found]
 
-    def _lines(self, bug: int, tool: str, place: str) -> dict[_Line, list[tuple[str, _Result]]]:
-        """The lines of one place that ever had the bug."""
-        lines: dict[_Line, list[tuple[str, _Result]]] = {}
-        had = set()
-        for result in self._results[place]:
-            # Without neighbours on this axis, a cell is compared with those on the other one.
-            found = result.on(tool, place) or result.on(_TRITON, place) or result.on(_PTXAS, place)
-            assert found is not None
-            lines.setdefault(found[0], []).append((found[1], result))
-            if result.bug == bug:
-                had.add(found[0])
-        return {line: results for line, results in lines.items() if line in had}
-
-    def _range(self, bug: int, tool: str) -> AffectedRange | None:
-        """Which versions of the tool have it; the last answer counts for those without it."""
-        bad: set[str] = set()
-        by_version: dict[str, set[Seen]] = defaultdict(set)
+    def _lines(self, bug: int, line_of: _LineOf) -> dict[_Line, tuple[bool, _OnLine]]:
+        """The lines that ever had the bug, and whether they count: see above."""
+        found: dict[_Line, _OnLine] = defaultdict(list)
+        had: dict[_Line, bool] = {}
         for place in self._places[bug]:
-            lines: dict[_Line, dict[str, Seen]] = defaultdict(dict)
-            had = set()
+            asked: set[_Line] = set()
             for result in self._results[place]:
-                found = result.on(tool, place)
-                if found is None:
+                at = line_of(result, place)
+                if at is None:
                     continue
-                line, version = found
-                if version == EMULATOR:
-                    continue
+                found[at[0]].append((at[1], result))
+                asked |= {at[0]} if result.is_asked else set()
                 if result.bug == bug:
-                    had.add(line)
-                    bad.add(version)
-                elif self._seen(result, bug) is not Seen.UNTOLD or version not in lines[line]:
-                    lines[line][version] = self._seen(result, bug)
-            for line in had:
-                for version, seen in lines[line].items():
-                    by_version[version].add(seen)
-        return _affected(tool, bad, by_version) if bad else None
+                    had[at[0]] = False
+            had.update(dict.fromkeys(asked & had.keys(), True))
+        is_any = any(had.values())
+        return {line: (is_asked or not is_any, found[line]) for line, is_asked in had.items()}
+
+    def _on_lines(self, bug: int, line_of: _LineOf) -> list[LineResult]:
+        """The results on the lines that count, each with what it says."""
+        return [
+            LineResult(
+                line=line,
+                version=version,
+                seen=self._seen(result, bug),
+                verdict=result.verdict,
+                reason=result.reason,
+            )
+            for line, (counts, results) in self._lines(bug, line_of).items()
+            if counts
+            for version, result in results
+        ]
+
+
+_OnLine: TypeAlias = list[tuple[str, _Result]]
+_LineOf: TypeAlias = Callable[[_Result, str], "tuple[_Line, str] | None"]
+_AT_OR_AFTER_PTXAS = (Stage.CUBIN, Stage.LAUNCH, Stage.RUN)
+
+
+def _on_axis(tool: str, result: _Result, place: str) -> tuple[_Line, str] | None:
+    return result.on(tool, place)
+
+
+def _beside(tool: str) -> _LineOf:
+    """Lines of this tool; a cell without neighbours on its axis is on a line of the other."""
+
+    def line_of(result: _Result, place: str) -> tuple[_Line, str] | None:
+        return result.on(tool, place) or result.on(_TRITON, place) or result.on(_PTXAS, place)
+
+    return line_of
 
 
 def _tool_at_fault(facts: BugFacts) -> str:
     """Whose versions to follow: what only ptxas saw may be its doing."""
     return _PTXAS if facts.stage == Stage.CUBIN.value or facts.compiler is None else _TRITON
-
-
-def _affected(tool: str, bad: set[str], by_version: Mapping[str, set[Seen]]) -> AffectedRange:
-    ends = sorted(bad, key=version_order)
-    first, last = ends[0], ends[-1]
-    clean = (v for v, seen in by_version.items() if Seen.CLEAN in seen and v not in bad)
-    good = sorted(clean, key=version_order)
-    before = [version for version in good if version_order(version) < version_order(first)]
-    after = [version for version in good if version_order(version) > version_order(last)]
-    low = version_order(before[-1] if before else first)
-    high = version_order(after[0] if after else last)
-    holes = [v for v, seen in by_version.items() if seen == {Seen.UNTOLD} and v not in bad]
-    return AffectedRange(
-        tool=tool,
-        last_good=before[-1] if before else None,
-        first_bad=first,
-        last_bad=last,
-        first_fixed=after[0] if after else None,
-        clean_between=tuple(
-            v for v in good if version_order(first) < version_order(v) < version_order(last)
-        ),
-        untestable=tuple(
-            sorted((v for v in holes if low < version_order(v) < high), key=version_order)
-        ),
-    )
-
-
-def related(bugs: Mapping[int, tuple[tuple[str | None, ...], str]]) -> dict[int, tuple[int, ...]]:
-    """For each bug those that look alike: number -> (what must be equal, template).
-
-    For people to look at: only equal signatures are merged.
-    """
-    groups: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
-    for number, (kind, _) in bugs.items():
-        groups[kind].append(number)
-    found: dict[int, list[int]] = {number: [] for number in bugs}
-    for members in groups.values():
-        for index, one in enumerate(members):
-            # Its second text is what a matcher prepares for.
-            matcher = SequenceMatcher(b=bugs[one][1], autojunk=False)
-            for other in members[index + 1 :]:
-                matcher.set_seq1(bugs[other][1])
-                if matcher.quick_ratio() >= _ALIKE and matcher.ratio() >= _ALIKE:
-                    found[one].append(other)
-                    found[other].append(one)
-    return {number: tuple(sorted(others)) for number, others in found.items()}

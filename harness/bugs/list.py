@@ -5,20 +5,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from urllib.parse import urlsplit
 
 import msgspec
 
 from harness.bugs.held import HeldAt, held_at
-from harness.bugs.histories import compare_histories
-from harness.bugs.life import CLEAN_NIGHTS, Chronicle, Story, related
+from harness.bugs.histories import compare_histories, related
+from harness.bugs.life import CLEAN_NIGHTS, Chronicle, Story
 from harness.changes.diff import all_runs
+from harness.frontends.registry import known_versions
 from harness.judging.answers import is_failure
 from harness.judging.conditions import Condition
 from harness.judging.signature import template
 from harness.repros.find import list_repros
 from harness.store.history.bug_identity import bug_key, signature_of
-from harness.store.store import Store
+from harness.store.store import RunRecord, Store
 from harness.values.bug import (
     REPRODUCER,
     Bug,
@@ -27,6 +29,7 @@ from harness.values.bug import (
     HumanState,
     KeptReproducer,
     Likeness,
+    Occasion,
     reproducer_key,
 )
 from harness.values.errors import UsageError
@@ -60,6 +63,12 @@ def list_bugs(store: Store, *, clean_nights: int = CLEAN_NIGHTS) -> list[Bug]:
     stories = _chronicle(store).stories(clean_nights=clean_nights)
     signatures = store.signatures()
     issues = {repro.name: repro.issue for repro in list_repros()[0] if repro.issue}
+    # What only variants of a cell show is an answer about that cell, and no bug by itself.
+    stories = {
+        number: story
+        for number, story in stories.items()
+        if story.example.probe_of is None or records[number].changed is not None
+    }
     found = [_bug(records[number], story, signatures, issues) for number, story in stories.items()]
     alike = related(
         {
@@ -86,13 +95,18 @@ def list_held(store: Store, condition: Condition) -> list[HeldAt]:
     Raises:
         StorageError: the results cannot be read.
     """
-    return held_at(_results(store), condition)
+    return held_at(_results(store), condition, cache(known_versions))
 
 
-def _results(store: Store) -> Iterator[tuple[int, BugFacts, Row]]:
+def _results(store: Store) -> Iterator[tuple[Occasion, BugFacts, Row]]:
     for run in all_runs(store):
         for stored in store.run_bodies(run.id):
-            yield run.id, _decode(stored.row), _decode_row(stored.row)
+            yield _occasion(run), _decode(stored.row), _decode_row(stored.row)
+
+
+def _occasion(run: RunRecord) -> Occasion:
+    is_night = run.command.startswith("triage matrix run")
+    return Occasion(number=run.id, started=run.started, is_night=is_night)
 
 
 def _joined(records: Mapping[int, BugRecord]) -> dict[int, list[BugRecord]]:
@@ -249,14 +263,14 @@ def _no_such_bug(number: int, known: Sequence[int]) -> str:
 
 def _chronicle(store: Store) -> Chronicle:
     numbers, signatures = store.bug_numbers(), store.signatures()
-    chronicle = Chronicle()
+    chronicle = Chronicle(known=cache(known_versions))
     for run in all_runs(store):
         for stored in store.run_bodies(run.id):
             facts = _decode(stored.row)
             failed = facts.signature is not None and is_failure(facts.verdict)
             key = bug_key(facts, signatures.get(facts.signature or "")) if failed else None
             bug = numbers.get(key) if key else None
-            chronicle.add(run.id, facts, bug)
+            chronicle.add(_occasion(run), facts, bug)
     return chronicle
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from harness.bugs.held import HeldAt
+from harness.cells.spelling import show_command
 from harness.judging.conditions import Condition, spell
 from harness.store.history.bug_identity import signature_of
 from harness.tables.said import Block, GridColumn, SaidFacts, SaidGrid, SaidLine, Tone, say
-from harness.values.bug import AffectedRange, Bug, BugRecord, HumanState, MachineState
+from harness.values.bug import Bug, BugRecord, HumanState, MachineState
 from harness.values.workaround import KeptWorkaround
 
 __all__ = [
@@ -43,7 +44,7 @@ _TITLE = 70
 
 def command_of(bug: Bug) -> str:
     """The command that shows the example cell."""
-    return f"triage show {bug.example.short} --stage log"
+    return show_command(bug.example.short, "log")
 
 
 def bugs_document(bugs: Sequence[Bug]) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def bugs_said(bugs: Sequence[Bug]) -> list[Block]:
 
 
 def _line(bug: Bug) -> tuple[SaidLine, ...]:
-    where = "; ".join(filter(None, (_kernels(bug), *map(_short_range, bug.ranges))))
+    where = "; ".join(filter(None, (_kernels(bug), *(each.short for each in bug.ranges))))
     failure = f"{_failure(bug)}: {_cut(_title(bug))}"
     return (
         say(str(bug.record.number)),
@@ -164,7 +165,7 @@ def held_said(found: Sequence[HeldAt], condition: Condition) -> list[Block]:
     rows = []
     for each in found:
         lines = (f"{each.kernel} · {each.target}", each.numbers)
-        versions = [f"{known.tool}: {_range(known)}" for known in each.story.ranges]
+        versions = [f"{known.tool}: {known.words}" for known in each.story.ranges]
         cells = (
             f"{each.story.cells_now:,}/{each.story.cells:,}",
             each.story.example.short,
@@ -220,7 +221,7 @@ def _facts(bug: Bug) -> Iterator[tuple[str, str | SaidLine]]:
     yield "targets", ", ".join(bug.targets)
     yield "seen", f"first in run {bug.first_seen}, last in run {bug.last_seen}"
     for each in bug.ranges:
-        yield each.tool, _range(each)
+        yield each.tool, each.words
     if bug.issues:
         yield "issues", ", ".join(bug.issues)
     for other in bug.joined:
@@ -239,10 +240,9 @@ def _machine(bug: Bug) -> SaidLine:
     said = say(bug.machine.value, _TONES[bug.machine])
     if bug.machine in (MachineState.FIXED_CANDIDATE, MachineState.FIXED_VERIFIED):
         nights = "1 whole night" if bug.clean_nights == 1 else f"{bug.clean_nights} whole nights"
-        said += say(
-            f" ({nights} without it, at the newest versions; the original alone:"
-            " there is no minimised form)"
-        )
+        said += say(f" ({nights} without it, in all cells that had it, at their newest versions)")
+    elif bug.machine is MachineState.ABSENT:
+        said += say(" (it works with the newest versions that were tried; no whole night says so)")
     return said
 
 
@@ -284,20 +284,3 @@ def _kernels(bug: Bug) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _TITLE else f"{text[: _TITLE - 3]}..."
-
-
-def _short_range(each: AffectedRange) -> str:
-    if each.first_bad == each.last_bad and not (each.last_good or each.first_fixed):
-        return f"{each.tool} {each.first_bad}"
-    end = f"until {each.last_bad}" if each.first_fixed else "in the newest"
-    start = f"since {each.first_bad}" if each.last_good else "from the oldest"
-    return f"{each.tool} {start} {end}"
-
-
-def _range(each: AffectedRange) -> str:
-    good = f"Last good: {each.last_good}" if each.last_good else "Present in the oldest tested"
-    fixed = f"First fixed: {each.first_fixed}" if each.first_fixed else "In the newest tested"
-    words = f"First bad: {each.first_bad}. {good}. Last bad: {each.last_bad}. {fixed}."
-    if each.clean_between:
-        words += f" Without it between: {', '.join(each.clean_between)}."
-    return f"{words} Untestable between: {', '.join(each.untestable) or 'none'}."

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from harness.cells.spelling import (
+    SelectionOptions,
+    on_assembler,
+    on_compiler,
+    show_command,
+    spell_command,
+)
 from harness.values.row import Row
 from harness.values.toolchain import (
     PTXAS,
     TRITON,
     assembler_name,
-    assembler_words,
     compiler_name,
-    compiler_words,
     program_name,
 )
 from harness.values.verdict import Stage, VerdictKind
@@ -25,12 +30,11 @@ _SHOWN = {"ttir": "source", "glir": "source", "ttgir": "ttir", "llir": "ttgir", 
 
 def next_steps(
     rows: Sequence[Row],
-    selection: Sequence[str],
+    words: SelectionOptions,
     stages: Mapping[str, Sequence[str]] | None = None,
 ) -> list[tuple[str, str]]:
-    """Pairs of command and what it would tell; `selection` holds the options that chose the kernel.
+    """Pairs of command and what it would tell; `words` selected the rows.
 
-    `selection` leaves out `--triton`, `--ptxas` and `--config`, which the commands here vary.
     `stages` are those of compilers other than Triton, by their kind.
     """
     steps: dict[str, str] = {}
@@ -41,46 +45,47 @@ def next_steps(
     for row in order:
         kind = VerdictKind(row.verdict)
         if kind is not VerdictKind.OK:
-            for command, why in _steps_for(row, kind, selection, stages or {}):
+            for command, why in _steps_for(row, kind, words, stages or {}):
                 steps.setdefault(why, command)
     if any(row.suspect for row in rows):
-        check = shlex.join(["triage", "check", *selection])
-        steps["do its configs compute the same?"] = check
+        # Configs are held to one another: one that is chosen has none beside it.
+        every = replace(on_assembler(words, None, None), config="")
+        steps["do its configs compute the same?"] = spell_command("check", every)
     return [(command, why) for why, command in steps.items()]
 
 
 def _steps_for(
-    row: Row, kind: VerdictKind, selection: Sequence[str], stages: Mapping[str, Sequence[str]]
+    row: Row, kind: VerdictKind, words: SelectionOptions, stages: Mapping[str, Sequence[str]]
 ) -> list[tuple[str, str]]:
     if kind is VerdictKind.SICK:
         if row.instructions is None:
-            return [(_show(row, "meta"), "what it asks of the target")]
+            return [(show_command(row.short, "meta"), "what it asks of the target")]
         why = "where it spills (LDL, STL)" if row.spill_stores else "its instructions"
-        return [(_show(row, "sass"), why)]
+        return [(show_command(row.short, "sass"), why)]
     if kind in (VerdictKind.REJECTED, VerdictKind.UNSUPPORTED, VerdictKind.INFRA):
-        return [(_show(row, "log"), "all that the compiler said")]
+        return [(show_command(row.short, "log"), "all that the compiler said")]
     if kind is VerdictKind.OUT_OF_RESOURCES:
         stage = "meta" if row.compiler else "log"
-        return [(_show(row, stage), "what it asks of the target")]
+        return [(show_command(row.short, stage), "what it asks of the target")]
     if row.compiler and row.stage != Stage.CUBIN.value:
         title = compiler_name(row.compiler)
         # Nothing comes before the first stage: what was printed is all there is.
         shown = _stage_before(row, stages)
         why = "the IR before the stage at fault" if shown else f"everything that {title} printed"
-        newest = _compile(selection, *compiler_words(row.compiler, "latest"))
+        newest = on_assembler(on_compiler(words, row.compiler, "latest"), None, None)
         return [
-            (_show(row, shown or "log"), why),
-            (newest, f"does the newest {title} still do it?"),
+            (show_command(row.short, shown or "log"), why),
+            (spell_command("compile", newest), f"does the newest {title} still do it?"),
         ]
-    options = assembler_words(row.assembler, "latest")
+    newest = on_assembler(words, row.assembler, "latest")
     tool = assembler_name(row.assembler)
     code = program_name(row.program_sha256 is not None)
     if row.compiler:
-        options = [*compiler_words(row.compiler, row.compiler_version), *options]
-        options += ["--freeze-ptx"] if row.assembler == PTXAS else []
+        newest = on_compiler(newest, row.compiler, row.compiler_version)
+        newest = replace(newest, freeze_ptx=row.assembler == PTXAS)
     return [
-        (_show(row, "log"), f"everything that {tool} printed"),
-        (_compile(selection, *options), f"the same {code} on the newest {tool}"),
+        (show_command(row.short, "log"), f"everything that {tool} printed"),
+        (spell_command("compile", newest), f"the same {code} on the newest {tool}"),
     ]
 
 
@@ -91,11 +96,3 @@ def _stage_before(row: Row, stages: Mapping[str, Sequence[str]]) -> str | None:
     of_it = stages.get(row.compiler or "", ())
     at = of_it.index(row.stage) if row.stage in of_it else 0
     return of_it[at - 1] if at else None
-
-
-def _show(row: Row, stage: str) -> str:
-    return f"triage show {row.short} --stage {stage}"
-
-
-def _compile(selection: Sequence[str], *options: str) -> str:
-    return shlex.join(["triage", "compile", *selection, *options])

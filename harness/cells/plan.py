@@ -26,14 +26,18 @@ async def plan_launch(
 ) -> Plan:
     """The cells of one launch: one for each config that the filter lets through, and each ptxas.
 
-    `adapt` may give the launch other configs, or other sources, than the repro has.
+    `adapt` may give the launch other configs, or other sources, than the repro has. Warnings go to
+    the user at once.
 
     Raises:
         CaptureError: the launch cannot be captured, or never launches the kernel.
         InfrastructureError: this compiler, or a source, cannot be brought here.
     """
     end = front_end(compiler.kind)
-    return await end.plan(bench, selection, target, compiler, launch, adapt=adapt)
+    plan = await end.plan(bench, selection, target, compiler, launch, adapt=adapt)
+    for words in plan.warnings:
+        bench.warn(words)
+    return plan
 
 
 def stored_launch(

@@ -56,6 +56,7 @@ _GIB = 1 << 30
 class CompileOptions:
     """How to work: `timeout` is wall seconds for one compiler run, `memory` bytes for one.
 
+    `warn` hears what every command says to its user, and once is enough.
     Where other machines run tools, `here` are as many of the `jobs` as may be on this one; 0: all.
     """
 
@@ -65,6 +66,7 @@ class CompileOptions:
     memory: int = 0
     use_cache: bool = True
     command: str = "triage compile"
+    warn: Callable[[str], None] = lambda words: None  # noqa: ARG005
 
     @property
     def workers(self) -> int:
@@ -93,6 +95,7 @@ def open_bench(
         here=how.here,
         limits=how.limits,
         use_cache=how.use_cache,
+        warn=how.warn,
     )
 
 
@@ -297,7 +300,7 @@ async def plan_place(run: Run, place: CapturePlace) -> Plan:
 
 
 def _noted(run: Run, plan: Plan) -> Plan:
-    run.notes.extend(plan.notes)
+    run.notes.extend((*plan.notes, *plan.warnings))
     run.failures.extend(CaptureError(failure) for failure in plan.failures)
     run.configs.extend(plan.configs)
     return plan

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from harness.cells.spelling import SelectionOptions
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd, PlannedLaunch, Selection
 from harness.frontends.no_assembler import unassembled
@@ -48,23 +49,6 @@ _SPEC = re.compile(r"[=<>~!]=?|[0-9]")
 
 SUFFIX_SINCE = {"a": 90, "f": 100}
 """From which compute capability on ptxas knows a suffix (PTX ISA, `.target`)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectionOptions:
-    """The options as the user wrote them."""
-
-    kernel: str
-    sm: Sequence[str] = ()
-    triton: Sequence[str] = ()
-    ptxas: Sequence[str] = ()
-    launch: str | None = None
-    set: Sequence[str] = ()
-    config: str = ""
-    freeze_ptx: bool = False
-    compiler: Sequence[str] = ()
-    assembler: Sequence[str] = ()
-    formal: bool = False
 
 
 def select(options: SelectionOptions) -> Selection:
@@ -153,6 +137,7 @@ def _select(options: SelectionOptions, repro: Repro) -> list[Selection]:
             nvdisasm=None,
             is_compiler_named=bool(options.triton or options.compiler),
             formal=options.formal,
+            surroundings=tuple(options.surroundings),
         )
         for back in backs
     ]
@@ -202,7 +187,9 @@ def choose_targets(options: SelectionOptions, repro: Repro) -> tuple[Target, ...
             raise UsageError(f"{target}: the suffix {target.suffix} exists from sm_{since} on")
         if not repro.ptx and target.capability not in KNOWN_CAPABILITIES:
             known = ", ".join(str(capability) for capability in sorted(KNOWN_CAPABILITIES))
-            raise UsageError(f"{target}: no GPU with this capability is known; known are {known}")
+            raise UsageError(
+                f"{target}: no GPU of this compute capability is known; the known ones are {known}"
+            )
     return targets
 
 

@@ -10,6 +10,10 @@ Two runs of one matrix are compared by cell id. Rules:
   of the same tool, of the same night where there is one: kernel, launch, config and target being
   equal, what differs is the version's doing, and is said as `since`. A version that was only added
   later (its neighbour on the other side does the same) is no news: `new`.
+- A failure that ends in a kernel that is sick is no fix, but another trouble: `mutated`. One that
+  ends in a run that nothing was compared with says nothing of a wrong result.
+- A cell that the older run has and the newer one lacks is `missing`: a hole. One that the matrix
+  excludes by now is `excluded`, with its reason: nothing was lost.
 - A known failure that happens is quiet; one that stops happening is a fix; one that fails in
   another way is a regression. One that had not happened in the older run either is a `Surprise`.
 """
@@ -25,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import Version
 
 from harness.changes.steps import direction, metric_steps
-from harness.judging.answers import COULD_NOT_TELL, works
+from harness.judging.answers import COULD_NOT_TELL, VerdictAnswer, answer_of, works
 from harness.matrix.expectations import Expectations, happened
 from harness.packages.versions import parse_version
 from harness.values.change import Change, ChangeKind, Changes, Facts, Surprise
@@ -68,6 +72,7 @@ def compare(
     *,
     runs: tuple[int | None, int],
     expectations: Sequence[Expectation] = (),
+    excluded: Callable[[Facts], str | None] = lambda facts: None,  # noqa: ARG005
     earlier: Earlier = lambda cells: {},  # noqa: ARG005
 ) -> Changes:
     """Compare two runs, each in the order of its cell ids; both are read once, as streams.
@@ -75,7 +80,9 @@ def compare(
     Toolchains come last in a cell's id, so that the versions to compare lie beside each other, and
     no more than one config's cells are held at a time.
     """
-    comparison = _Comparison(expectations=Expectations(expectations), earlier=earlier)
+    comparison = _Comparison(
+        expectations=Expectations(expectations), excluded=excluded, earlier=earlier
+    )
     for before, after in _side_by_side(older, newer):
         comparison.add(before, after)
     return Changes(
@@ -117,6 +124,7 @@ def _advance(stream: Iterator[tuple[str, Iterator[Facts]]]) -> tuple[str, list[F
 @dataclass(slots=True, kw_only=True)
 class _Comparison:
     expectations: Expectations
+    excluded: Callable[[Facts], str | None]
     earlier: Earlier
     counts: Counter[ChangeKind] = field(default_factory=Counter)
     changes: list[Change] = field(default_factory=list)
@@ -130,11 +138,7 @@ class _Comparison:
         before = {facts.cell: facts for facts in older}
         after = {facts.cell: facts for facts in newer}
         found = [self._judge(before.get(cell), facts) for cell, facts in after.items()]
-        found += [
-            Change(kind=ChangeKind.MISSING, older=facts, newer=None)
-            for cell, facts in before.items()
-            if cell not in after
-        ]
+        found += [self._gone(facts) for cell, facts in before.items() if cell not in after]
         unknown = [change.facts.cell for change in found if _asks_history(change)]
         known = self.earlier(unknown) if unknown else {}
         for change in found:
@@ -151,6 +155,12 @@ class _Comparison:
             if change.kind in (ChangeKind.SAME_OK, ChangeKind.SAME_FAIL):
                 self._note(expectation, newer)
         return replace(change, expectation=expectation)
+
+    def _gone(self, older: Facts) -> Change:
+        """A cell that only the older run has: lost, unless the matrix leaves it out now."""
+        why = self.excluded(older)
+        kind = ChangeKind.MISSING if why is None else ChangeKind.EXCLUDED
+        return Change(kind=kind, older=older, newer=None, why=why)
 
     def _note(self, expectation: Expectation, newer: Facts) -> None:
         key = id(expectation), newer.verdict
@@ -203,12 +213,26 @@ def _classified(older: Facts | None, newer: Facts) -> Change:
     elif older.outcome == newer.outcome:
         kind = _unless_flaky(ChangeKind.SAME_FAIL, older, newer)
     elif _works(newer):
-        kind = _unless_flaky(ChangeKind.FIXED, older, newer)
+        kind = _unless_flaky(_ended(older, newer), older, newer)
     elif _works(older):
         kind = _unless_flaky(ChangeKind.REGRESSED, older, newer)
     else:
         kind = _unless_flaky(ChangeKind.MUTATED, older, newer)
     return Change(kind=kind, older=older, newer=newer)
+
+
+def _ended(older: Facts, newer: Facts) -> ChangeKind:
+    """What it is that a failure is gone: a fix only where the kernel is well."""
+    answer = answer_of(
+        VerdictKind(newer.verdict),
+        stage=newer.stage,
+        signature=newer.signature,
+        followed=older.signature,
+        followed_kind=VerdictKind(older.verdict),
+    )
+    if answer is not VerdictAnswer.OK:
+        return ChangeKind.UNTESTABLE
+    return ChangeKind.MUTATED if newer.verdict == VerdictKind.SICK.value else ChangeKind.FIXED
 
 
 def _measured(older: Facts, newer: Facts, *, health: bool = True) -> Change:
@@ -245,11 +269,14 @@ def _against(expectation: Expectation, older: Facts | None, newer: Facts) -> Cha
         return plain
     if older and older.outcome == newer.outcome:
         return plain
+    is_sick = newer.verdict == VerdictKind.SICK.value
     passes = newer.verdict == VerdictKind.OK.value or (
-        _works(newer) and not VerdictKind(expectation.verdict).compiles
+        _works(newer) and not is_sick and not VerdictKind(expectation.verdict).compiles
     )
     if passes and older and _works(older) and not happened(older, expectation):
         return plain
+    if is_sick and not VerdictKind(expectation.verdict).compiles:
+        return replace(plain, kind=ChangeKind.MUTATED)
     return replace(plain, kind=ChangeKind.FIXED if passes else ChangeKind.REGRESSED)
 
 
@@ -343,11 +370,9 @@ def _is_bundled(facts: Facts) -> bool:
 def _same_triton(one: Facts, other: Facts) -> bool:
     # A Triton bundles one ptxas for a target: on this axis it has no neighbours.
     bundled = _is_bundled(one) or _is_bundled(other)
-    return not bundled and (one.compiler, one.compiler_version, one.frozen) == (
-        other.compiler,
-        other.compiler_version,
-        other.frozen,
-    )
+    # Of raw PTX the id has a hash of the program in the compiler's place.
+    compilers = {each.cell.rsplit("/", 2)[-2] for each in (one, other)}
+    return not bundled and len(compilers) == 1 and one.frozen == other.frozen
 
 
 def _same_ptxas(one: Facts, other: Facts) -> bool:

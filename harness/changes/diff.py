@@ -6,49 +6,41 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from harness.changes.compare import UNTOLD, compare
+from harness.changes.purpose import purpose_of
+from harness.matrix.expectations import exclusion_of
 from harness.matrix.file import find_matrix_file, read_matrix
 from harness.store.store import RunRecord, Store
 from harness.values.change import Changes, Facts
 from harness.values.errors import EmptySelectionError, UsageError
-from harness.values.matrix import Expectation
+from harness.values.matrix import Matrix
 from harness.workarounds.expiry import broken, expired
 
 __all__ = [
     "all_runs",
     "choose_runs",
     "compare_runs",
-    "expectations_of",
     "find_run",
     "last_night",
+    "matrix_of",
     "previous_run",
 ]
 
 _LAST = re.compile(r"last(?:~(\d+))?")
-_SILENT_OPTIONS = {
-    "--jobs": True,
-    "--timeout": True,
-    "--memory": True,
-    "--max-time": True,
-    "--save": True,
-    "--no-cache": False,
-    "--json": False,
-    "--markdown": False,
-    "--strict-fixed": False,
-}
-"""Options that do not choose cells, and whether a value follows."""
-
 _decode = msgspec.json.Decoder(Facts).decode
 
 
 def compare_runs(
-    store: Store, older: int | None, newer: int, expectations: Sequence[Expectation] = ()
+    store: Store, older: int | None, newer: int, matrix: Matrix | None = None
 ) -> Changes:
     """Compare the results of two runs, cell by cell; `older` is None where there is none before.
+
+    The known failures and the exclusions are those of `matrix`.
 
     `harness.changes.words` prints the answer and makes its JSON. Both runs are read as
     streams: memory grows with what changed, not with what there is.
@@ -69,7 +61,8 @@ def compare_runs(
         _stream(store, older) if older is not None else (),
         _stream(store, newer),
         runs=(older, newer),
-        expectations=expectations,
+        expectations=matrix.expect if matrix else (),
+        excluded=partial(exclusion_of, matrix),
         earlier=earlier,
     )
     kept = store.workarounds()
@@ -105,7 +98,7 @@ def last_night(store: Store) -> tuple[RunRecord | None, RunRecord | None, Change
     older = previous_run(store, run.id)
     if older is None:
         return run, None, None
-    return run, older, compare_runs(store, older.id, run.id, expectations_of(run))
+    return run, older, compare_runs(store, older.id, run.id, matrix_of(run))
 
 
 def choose_runs(store: Store, words: Sequence[str]) -> tuple[RunRecord, RunRecord]:
@@ -160,8 +153,8 @@ def find_run(runs: Sequence[RunRecord], word: str) -> RunRecord:
     return found
 
 
-def expectations_of(run: RunRecord, file: Path | None = None) -> tuple[Expectation, ...]:
-    """The known failures of this matrix file, by default of the one that the run is of.
+def matrix_of(run: RunRecord, file: Path | None = None) -> Matrix | None:
+    """This matrix file, by default the one that the run is of.
 
     None for a run that is of no matrix, or of one that is not here any more.
 
@@ -169,16 +162,16 @@ def expectations_of(run: RunRecord, file: Path | None = None) -> tuple[Expectati
         ConfigurationError: the file makes no sense.
     """
     if file is not None:
-        return read_matrix(file).expect
+        return read_matrix(file)
     words = shlex.split(run.command)
     if words[1:2] != ["matrix"]:
-        return ()
+        return None
     named = _value_of("--matrix", words)
     try:
         file = Path(named) if named else find_matrix_file()
     except UsageError:
-        return ()
-    return read_matrix(file).expect if file.is_file() else ()
+        return None
+    return read_matrix(file) if file.is_file() else None
 
 
 def _value_of(option: str, words: Sequence[str]) -> str | None:
@@ -199,26 +192,13 @@ def _before(runs: Sequence[RunRecord], run: int, *, steps: int) -> RunRecord | N
     index = next((index for index, each in enumerate(runs) if each.id == run), None)
     if index is None:
         return None
-    purpose = _purpose(runs[index].command)
+    purpose = purpose_of(runs[index].command)
     alike = [
         each
         for each in runs[:index]
-        if each.finished is not None and _purpose(each.command) == purpose
+        if each.finished is not None and purpose_of(each.command) == purpose
     ]
     return alike[-steps] if steps <= len(alike) else None
-
-
-def _purpose(command: str) -> tuple[str, ...]:
-    """The words of a command that choose its cells."""
-    kept = []
-    words = iter(shlex.split(command))
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if name not in _SILENT_OPTIONS:
-            kept.append(word)
-        elif _SILENT_OPTIONS[name] and not equals:
-            next(words, None)
-    return tuple(kept)
 
 
 def _stream(store: Store, run: int) -> Iterator[Facts]:

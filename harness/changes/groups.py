@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from harness.cells.spelling import show_command
 from harness.tables.survivors import common_reason
 from harness.values.change import Change, ChangeKind, Facts, Severity
 from harness.values.kernel import Config
@@ -48,6 +49,8 @@ def _key(change: Change) -> tuple[object, ...]:
     issue = change.expectation.issue if change.expectation else None
     if change.kind is ChangeKind.MISSING:
         return (change.kind,)
+    if change.kind is ChangeKind.EXCLUDED:
+        return change.kind, change.why
     if change.kind is ChangeKind.NEW:
         return change.kind, _outcome(change.newer), change.since
     if change.steps:
@@ -87,6 +90,8 @@ def _what(changes: Sequence[Change]) -> str:
     newer = [change.newer for change in changes if change.newer]
     if first.kind is ChangeKind.MISSING:
         return f"was {_verdicts(older)}"
+    if first.kind is ChangeKind.EXCLUDED:
+        return f"since then, by the matrix ({first.why}); was {_verdicts(older)}"
     if first.kind is ChangeKind.NEW:
         return _said(newer)
     if first.kind is ChangeKind.FLAKY:
@@ -185,9 +190,7 @@ def _some(words: Sequence[str], what: str, shown: int = _SHOWN) -> str:
 
 def _command(change: Change) -> str:
     """How to look at the cell: what the compiler said, or the machine code it made."""
-    show = f"triage show {change.facts.short}"
-    if change.newer is None:
-        return show
-    if change.newer.verdict in _COMPILES:
-        return f"{show} --stage sass"
-    return f"{show} --stage log"
+    stage = None
+    if change.newer is not None:
+        stage = "sass" if change.newer.verdict in _COMPILES else "log"
+    return show_command(change.facts.short, stage)

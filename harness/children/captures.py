@@ -22,7 +22,7 @@ from harness.children.supervisor import Message, Supervisor, connect, redirect
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CaptureSession", "run_for_error", "serve_captures"]
+__all__ = ["CaptureSession", "last_line", "run_for_error", "serve_captures"]
 
 
 class CaptureSession:
@@ -100,12 +100,12 @@ def run_for_error(ask: Message, log: Path) -> dict[str, Any] | None:
             return None
         error = describe_error(raised, ask["file"])
         if isinstance(raised, SystemExit):
-            error["message"] += _last_line(log)
+            error["message"] += last_line(log)
         return error
     return None
 
 
-def _last_line(log: Path) -> str:
+def last_line(log: Path) -> str:
     """What a program says before it exits by itself (argparse does)."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.flush()
@@ -129,7 +129,7 @@ def serve_captures(
 
     def open_session(message: Message) -> None:
         body = session({**message, "socket": path})
-        supervisor.fork(message["id"], body, JobLimits(**message["limits"]))
+        supervisor.fork(message["id"], body, JobLimits.of(message))
 
     def compile_alone(message: Message) -> None:
         assert compile_file is not None
@@ -142,7 +142,7 @@ def serve_captures(
                 settle(str(folder))
             compile_file(message["capture"], folder)
 
-        supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
+        supervisor.fork(message["id"], body, JobLimits.of(message), streams)
 
     supervisor.handle("open", open_session)
     if compile_file:

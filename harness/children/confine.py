@@ -3,7 +3,8 @@
 Launch code is somebody else's program. Confined, it writes below the folders that it is given and
 nowhere else, opens no socket, and sends no signal to what runs outside. It may read what the user
 may read. Nothing here needs root: files and signals are Landlock's part (Linux 6.2, 6.12), sockets
-that of a seccomp filter.
+that of a seccomp filter. Landlock also keeps it from the memory of other processes, in
+`/proc/PID/mem`, and so from what they may do: without it, only those that hide are out of reach.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from harness.children.system_calls import DENIED, PRLIMIT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["confine", "settle"]
+__all__ = ["confine", "hide", "settle"]
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAPBSET_DROP = 24
+_PR_SET_DUMPABLE = 4
 _CAPSET, _CAPABILITIES_VERSION, _CAPABILITIES = 126, 0x20080522, 64
 # Root goes on reading what others may not, and loses all else that sets it apart.
 _KEPT_CAPABILITIES = (1, 2)  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
@@ -53,6 +55,14 @@ _X86_64, _OTHER_TABLE = 0xC000003E, 0x40000000
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050001  # EPERM
 
 
+def hide(*, from_others: bool = True) -> None:
+    """Keep the user's other processes from this one's memory and environment, until it executes.
+
+    Forks inherit that. Nor do debuggers and profilers of an ordinary user reach it any more.
+    """
+    _LIBC.prctl(_PR_SET_DUMPABLE, int(not from_others), 0, 0, 0)
+
+
 def confine(writable: Sequence[str]) -> list[str]:
     """Leave this process, which has one thread, only the folders `writable` to write in.
 
@@ -63,6 +73,9 @@ def confine(writable: Sequence[str]) -> list[str]:
     held = []
     with contextlib.suppress(OSError):
         held += _confine_files(writable)
+        if held:
+            # What is confined beside it has no way to it now, and what supervises it has one.
+            hide(from_others=False)
     if platform.machine() == "x86_64":  # elsewhere the calls have other numbers
         with contextlib.suppress(OSError):
             _drop_capabilities()

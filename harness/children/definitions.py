@@ -12,8 +12,10 @@ import ast
 import enum
 import inspect
 import math
+import symtable
 import sys
 import textwrap
+from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -198,20 +200,26 @@ class Definitions:
 def _free_names(code: str) -> list[list[str]]:
     """Names that are read and not local, as dotted paths, each once."""
     tree = ast.parse(code)
-    local = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    local |= {
-        node.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-    }
-    # A definition may name itself, in its annotations say.
-    local |= {getattr(node, "name", "") for node in tree.body}
+    # A default is read outside of the function, and a comprehension has names of its own: which
+    # name means what is Python's to say. A definition may name itself, in its annotations say.
+    own = {getattr(node, "name", "") for node in tree.body}
+    outer = set(_outer_names(symtable.symtable(code, "definition", "exec"))) - own
     found: dict[str, list[str]] = {}
     for node in ast.walk(tree):
         parts = _dotted(node)
-        if parts and parts[0] not in local:
+        if parts and parts[0] in outer:
             found.setdefault(".".join(parts), parts)
     return list(found.values())
+
+
+def _outer_names(table: symtable.SymbolTable) -> Iterator[str]:
+    """Names that a scope, or one inside it, reads from outside of the definition."""
+    is_top = table.get_type() == "module"
+    for symbol in table.get_symbols():
+        if symbol.is_referenced() and (symbol.is_global() or is_top):
+            yield symbol.get_name()
+    for child in table.get_children():
+        yield from _outer_names(child)
 
 
 def _dotted(node: ast.AST) -> list[str] | None:

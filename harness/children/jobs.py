@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Job", "JobLimits", "is_full", "open_pidfd"]
+__all__ = ["FILES", "Job", "JobLimits", "is_full", "open_pidfd", "written"]
+
+FILES = 8
+"""All files below the folders of a job may be as large as so many of the largest size."""
 
 
 @dataclass(frozen=True)
 class JobLimits:
     """Wall clock in seconds; resident memory and size of any written file in bytes.
 
-    The memory is that of the job and all its descendants, or of the job alone.
+    The memory is that of the job and all its descendants, or of the job alone. `folders` are those
+    that a confined job writes in: all files there together are limited, too.
     """
 
     timeout: float | None = None
     memory: int | None = None
     file_size: int | None = None
     with_descendants: bool = True
+    folders: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, message: dict[str, Any]) -> JobLimits:
+        """Those of a job that is asked for: with the folders that it may write in, or the one."""
+        own = [message["folder"]] if "folder" in message else message.get("writable")
+        return cls(**message["limits"], folders=tuple(own or ()))
 
 
 @dataclass
@@ -39,6 +51,7 @@ class Job:
     streams: Sequence[str]
     timed_out: bool = False
     over_memory: bool = False
+    over_disk: bool = False
     peak_memory: int = 0
 
 
@@ -60,3 +73,29 @@ def open_pidfd(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except OSError:
         return None
+
+
+def written(folders: Sequence[str], family: Sequence[int]) -> int:
+    """Bytes on disk below folders, and in files that these processes have open and deleted."""
+    found: dict[tuple[int, int], int] = {}
+    left = list(folders)
+    while left:
+        with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    _add(found, entry.stat(follow_symlinks=False))
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(entry.path)
+    for pid in family:
+        # Of another user's process, or one that hides, nothing is seen.
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    facts = entry.stat()
+                    if not facts.st_nlink and stat.S_ISREG(facts.st_mode):
+                        _add(found, facts)
+    return sum(found.values())
+
+
+def _add(found: dict[tuple[int, int], int], facts: os.stat_result) -> None:
+    found[facts.st_dev, facts.st_ino] = facts.st_blocks * 512

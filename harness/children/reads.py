@@ -184,7 +184,7 @@ class ReadsWatch:
             folders = tuple(os.path.abspath(str(each)) for each in searched)  # noqa: PTH100
             "".join((name, *folders)).encode()
         except Exception:  # noqa: BLE001 - a package may have any object for its path
-            self._unseen.add("a module path that is no list of folders")
+            self._unseen.add("a module path that is not a list of folders")
             return
         if path is None or any(self._is_input(f"{folder}/") for folder in folders):
             self._modules.setdefault(folders, set()).add(name)

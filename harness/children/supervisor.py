@@ -21,9 +21,9 @@ from dataclasses import replace
 from json import dumps, loads
 from typing import TYPE_CHECKING, Any
 
-from harness.children.confine import confine
+from harness.children.confine import confine, hide
 from harness.children.families import Families, resident
-from harness.children.jobs import Job, JobLimits, is_full, open_pidfd
+from harness.children.jobs import FILES, Job, JobLimits, is_full, open_pidfd, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -121,6 +121,7 @@ class Supervisor:
         self._pending = b""
         self._families_read = 0.0
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        hide()
 
     def handle(self, operation: str, handler: Callable[[Message], None]) -> None:
         """Answer messages of one more kind."""
@@ -238,7 +239,7 @@ class Supervisor:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(argv[0], argv, os.environ if env is None else env)  # noqa: S606 - no shell is meant
 
-        self.fork(message["id"], body, JobLimits(**message["limits"]), streams)
+        self.fork(message["id"], body, JobLimits.of(message), streams)
 
     def _kill_asked(self, message: Message) -> None:
         job = self._jobs.get(message["id"])
@@ -301,7 +302,7 @@ class Supervisor:
         if families:
             self._families_read = now
         for job in self._jobs.values():
-            if job.timed_out or job.over_memory:
+            if job.timed_out or job.over_memory or job.over_disk:
                 continue
             limits = job.limits
             if limits.timeout is not None and now - job.started > limits.timeout:
@@ -314,6 +315,11 @@ class Supervisor:
                 job.peak_memory = max(job.peak_memory, memory)
                 if memory > limits.memory:
                     job.over_memory = True
+                    self._kill(job)
+            if families and limits.folders and limits.file_size is not None:
+                family = [job.pid, *families.descendants(job.pid)]
+                if written(limits.folders, family) > limits.file_size * FILES:
+                    job.over_disk = True
                     self._kill(job)
 
     def _reap(self, job: Job) -> None:
@@ -343,7 +349,7 @@ class Supervisor:
                     # Not if it ended by itself just before.
                     "timed_out": job.timed_out and killed,
                     "over_memory": job.over_memory and killed,
-                    "flooded": code == -signal.SIGXFSZ or is_full(job),
+                    "flooded": code == -signal.SIGXFSZ or job.over_disk or is_full(job),
                     "wall": wall,
                     "cpu": usage.ru_utime + usage.ru_stime,
                     "peak_rss": max(usage.ru_maxrss * 1024, job.peak_memory),

@@ -22,14 +22,38 @@ _OWNERS_AND_MODES = {
     "setxattrat": 463,
     "removexattrat": 466,
 }
+_TIMES = {"utime": 132, "utimes": 235, "futimesat": 261, "utimensat": 280}
+# System V's and POSIX' objects outlive the process that makes them, and those of other programs
+# of the user are reached by number.
+_OBJECTS = {
+    "shmget": 29,
+    "shmat": 30,
+    "shmctl": 31,
+    "semget": 64,
+    "semop": 65,
+    "semctl": 66,
+    "semtimedop": 220,
+    "msgget": 68,
+    "msgsnd": 69,
+    "msgrcv": 70,
+    "msgctl": 71,
+    "mq_open": 240,
+    "mq_unlink": 241,
+}
+# Files that lie in memory, and count neither as that of a process nor as those of a folder.
+_MEMORY = {"memfd_create": 319, "memfd_secret": 447}
 _OTHER_PROCESSES = {
     "ptrace": 101,
     "process_vm_readv": 310,
     "process_vm_writev": 311,
+    "kcmp": 312,
+    "perf_event_open": 298,
+    "process_madvise": 440,
     "pidfd_getfd": 438,
 }
 _CREDENTIALS = {"add_key": 248, "request_key": 249, "keyctl": 250}
 # Root's own calls need no mention: confined, root has no right to them.
-DENIED = tuple({**_NETWORK, **_OWNERS_AND_MODES, **_OTHER_PROCESSES, **_CREDENTIALS}.values())
+_ALL = (_NETWORK, _OWNERS_AND_MODES, _TIMES, _OBJECTS, _MEMORY, _OTHER_PROCESSES, _CREDENTIALS)
+DENIED = tuple(number for calls in _ALL for number in calls.values())
 PRLIMIT = 302
 """Gets and sets limits of a process: of this one where the first argument is 0."""

@@ -1,4 +1,4 @@
-"""What options hold: times, sizes, other finite numbers, and words that are not empty.
+"""What options hold: times, sizes, other finite numbers, words that are not empty, and paths.
 
 Each type refuses in one line what it cannot take: exit code 2, before anything is done.
 """
@@ -6,19 +6,27 @@ Each type refuses in one line what it cannot take: exit code 2, before anything 
 from __future__ import annotations
 
 import math
+import os
 import re
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 
-__all__ = ["SECONDS", "FiniteRange", "Words", "once", "read_amount"]
+from harness.files.regular_files import open_regular
+
+__all__ = ["SECONDS", "FilePath", "FiniteRange", "Words", "once", "read_amount"]
 
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 """The units of a time."""
 
 # So many digits are finite as a float, and as bytes of a disk.
 _AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([A-Za-z]*)")
+_EMPTY = "it is empty; leave the option out, or say what is meant."
+# How Python holds a byte of a word that is not UTF-8.
+_HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def read_amount(text: str, units: Mapping[str, float]) -> float | None:
@@ -45,9 +53,15 @@ class FiniteRange(click.FloatRange):
 
 
 class Words(click.ParamType[str]):
-    """A text that is not empty: an empty one is most often a shell variable that is not set."""
+    """A text that is not empty: an empty one is most often a shell variable that is not set.
+
+    It is UTF-8, as results and JSON are; only names of files may be any bytes.
+    """
 
     name = "text"
+
+    def __init__(self, *, names_files: bool = False) -> None:
+        self.names_files = names_files
 
     def convert(  # noqa: D102 - click's
         self,
@@ -57,10 +71,38 @@ class Words(click.ParamType[str]):
     ) -> str:
         text = str(value)
         if not text.strip():
-            self.fail("it is empty; leave the option out, or say what is meant.", param, ctx)
+            self.fail(_EMPTY, param, ctx)
         if "\0" in text:
             self.fail(f"{text!r} holds a NUL character.", param, ctx)
+        if not self.names_files and _HALF_A_PAIR.search(text):
+            self.fail(f"{text[:80]!r} is not UTF-8.", param, ctx)
         return text
+
+
+class FilePath(click.Path):
+    """A path, which is not empty: that would be the working folder.
+
+    What is there under one that is `read` must be a regular file that can be opened: that is looked
+    at before any work is done. Whether it is missing, its reader says.
+    """
+
+    def __init__(self, *, read: bool = False, **how: Any) -> None:  # noqa: ANN401 - click's
+        super().__init__(path_type=Path, **how)
+        self._is_read = read
+
+    def convert(  # noqa: D102 - click's
+        self,
+        value: Any,  # noqa: ANN401 - click's signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Path:
+        if not str(value).strip():
+            self.fail(_EMPTY, param, ctx)
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if self._is_read and os.path.lexists(path):
+            with open_regular(path, sys.maxsize):
+                pass
+        return path
 
 
 def once(_context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:

@@ -42,6 +42,9 @@ def tell(error: BaseException | None) -> int:
 def _usage(error: click.ClickException) -> str:
     """As click shows it: how the command is used, and what is wrong."""
     said = error.format_message()
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(shown(said), err=True)
+        return said
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context:
         click.echo(shown(context.get_usage()), err=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from harness.cli.amounts import Words
+from harness.cli.amounts import FilePath, Words
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,13 +43,13 @@ def gpu_way_options(function: F) -> F:
         ),
         click.option(
             "--pack",
-            type=click.Path(dir_okay=False, path_type=Path),
+            type=FilePath(dir_okay=False),
             help="Write a program for a machine with a GPU; `python3 FILE --out RESULTS` there.",
         ),
         click.option(
             "--import",
             "results",
-            type=click.Path(path_type=Path),
+            type=FilePath(read=True),
             multiple=True,
             metavar="RESULTS",
             help="What such programs gave there. Repeatable.",

@@ -5,12 +5,16 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import NoReturn
 
 import click
 
 import harness
+from harness.changes.purpose import silence_with
 from harness.cli import streams
+from harness.cli.amounts import Words
+from harness.cli.pulse import beating
 from harness.values.errors import OutputError, TriageError
 from harness.values.toolchain import name_kinds_with
 
@@ -85,6 +89,8 @@ _COMMANDS = {
     ),
 }
 
+_WORDS = Words()
+
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 _EPILOG = """\b
@@ -107,17 +113,60 @@ class _LazyGroup(click.Group):
             return None
         command = importlib.import_module(found[0]).command
         assert isinstance(command, click.Command)
+        _type_texts(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            raise click.NoSuchCommand(error.command_name, None, _COMMANDS, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
+def _type_texts(command: click.Command) -> None:
+    """Have every text that has no type of its own be `Words`."""
+    for parameter in command.params:
+        if parameter.type is click.STRING:
+            parameter.type = _WORDS
+    for below in getattr(command, "commands", {}).values():
+        _type_texts(below)
+
+
 @click.command(cls=_LazyGroup, context_settings=CONTEXT, epilog=_EPILOG)
 @click.version_option(harness.__version__, prog_name="triage")
 def cli() -> None:
     """What each compiler did to a GPU kernel: Triton x ptxas x SM, without a GPU."""
+
+
+def _silent_options(words: Sequence[str]) -> dict[str, bool]:
+    """The options of a command that choose no cells, and whether a value follows each."""
+    from harness.cli.options import SilentOption  # noqa: PLC0415 - no help needs it
+
+    command: click.Command = cli
+    for word in words[1:]:
+        within = (
+            command.get_command(click.Context(command), word)
+            if isinstance(command, click.Group)
+            else None
+        )
+        if within is None:
+            break
+        command = within
+    return {
+        name: not option.is_flag
+        for option in command.params
+        if isinstance(option, SilentOption)
+        for name in option.opts
+    }
+
+
+silence_with(_silent_options)
 
 
 def main() -> NoReturn:
@@ -139,7 +188,8 @@ def _name_registered() -> None:
 
 def _run() -> int:
     try:
-        code = cli.main(standalone_mode=False)
+        with beating(" ".join([*sys.argv[1:2], "is at work"])):
+            code = cli.main(standalone_mode=False)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except OutputError:

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import click
 
+from harness.cli import completion
 from harness.cli.amounts import FiniteRange, Words, once
-from harness.processes.confinement import CONFINE, MODES, PASS_ENV, confinement_words, passed_names
+from harness.packages.versions import LATEST
+from harness.processes.confinement import (
+    CONFINE,
+    MODES,
+    PASS_ENV,
+    confinement_words,
+    is_variable,
+    passed_names,
+)
+from harness.values.errors import UsageError
+from harness.values.toolchain import BUNDLED, INSTALLED, PTXAS, TRITON
 
 __all__ = [
+    "SilentOption",
     "execution_options",
     "holds_option",
     "json_option",
@@ -24,7 +37,20 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+# Where the argument of a command is kept until `--kernel` is read.
+_GIVEN = f"{__name__}.given"
+
+
+class SilentOption(click.Option):
+    """An option on how to work, or what to print: it chooses no cells.
+
+    Runs whose commands differ in nothing else are runs of the same kind (`triage diff`).
+    """
+
+
+json_option = click.option(
+    "--json", "as_json", cls=SilentOption, is_flag=True, help="One JSON document on stdout."
+)
 
 while_option = click.option(
     "--while",
@@ -56,6 +82,7 @@ def _toolchain_options() -> tuple[Callable[[F], F], ...]:
             metavar="X",
             help="Triton version, specifier ('>=3.6'), `latest`, or `installed`. Repeatable. "
             "Default: the repro's, else installed.",
+            shell_complete=completion.versions(TRITON, LATEST, INSTALLED),
         ),
         click.option(
             "--compiler",
@@ -71,6 +98,7 @@ def _toolchain_options() -> tuple[Callable[[F], F], ...]:
             metavar="X",
             help="ptxas version, specifier ('>=13.1,<13.4'), `latest`, or `bundled` (the one that "
             "this Triton picks; the default). Repeatable.",
+            shell_complete=completion.versions(PTXAS, LATEST, BUNDLED),
         ),
         click.option(
             "--assembler",
@@ -89,18 +117,43 @@ def toolchain_options(function: F) -> F:
     return function
 
 
+def _kernel(
+    context: click.Context, option: click.Parameter, values: tuple[str, ...], *, is_required: bool
+) -> str | None:
+    """The kernel that `--kernel` or the argument names."""
+    named, given = once(context, option, values), context.meta.get(_GIVEN)
+    if named and given:
+        raise UsageError(f"{given} and --kernel {named}: which one is meant?")
+    if is_required and not (named or given or context.resilient_parsing):
+        raise UsageError(
+            f"name a kernel: `{context.command_path} FILE.py`, or --kernel NAME (`triage kernels` "
+            "lists them)"
+        )
+    return named or given
+
+
 def selection_options(function: F, *, kernel_required: bool = True) -> F:
-    """What to compile with what."""
+    """What to compile with what; the kernel is named by the argument or by `--kernel`."""
     options = (
+        click.argument(
+            "given",
+            type=Words(names_files=True),
+            required=False,
+            metavar="[KERNEL]",
+            expose_value=False,
+            is_eager=True,
+            callback=lambda context, _, value: context.meta.__setitem__(_GIVEN, value),
+            shell_complete=completion.kernels,
+        ),
         click.option(
             "--kernel",
-            type=Words(),
+            type=Words(names_files=True),
             multiple=True,
-            callback=once,
-            required=kernel_required,
+            callback=partial(_kernel, is_required=kernel_required),
             metavar="KERNEL",
             help="A repro's name or a pattern of names (see `triage kernels`), FILE.py, "
-            "FILE.py::NAME, or FILE.ptx.",
+            "FILE.py::NAME, or FILE.ptx; as the argument.",
+            shell_complete=completion.kernels,
         ),
         click.option(
             "--sm",
@@ -108,6 +161,7 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
             multiple=True,
             metavar="SM",
             help="GPU target: 90a, sm_100a, 100f ... Repeatable. Default: the repro's.",
+            shell_complete=completion.targets,
         ),
         *_toolchain_options(),
         click.option(
@@ -123,9 +177,9 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
         ),
         click.option(
             "--config",
-            default="",
             metavar="FILTER",
-            help='Only configs that match: "num_warps=4|8,maxnreg=none".',
+            help='Only configs that match: "num_warps=4|8,maxnreg=none"; "*=none": and have no '
+            "other value.",
         ),
         click.option(
             "--freeze-ptx",
@@ -143,6 +197,7 @@ def _confinement_options() -> tuple[Callable[[F], F], ...]:
     return (
         click.option(
             "--confine",
+            cls=SilentOption,
             type=click.Choice(MODES),
             envvar=CONFINE,
             default=MODES[0],
@@ -164,6 +219,7 @@ def _confinement_options() -> tuple[Callable[[F], F], ...]:
         click.option(
             "-v",
             "--verbose",
+            cls=SilentOption,
             is_flag=True,
             expose_value=False,
             callback=_say_confinement,
@@ -174,8 +230,8 @@ def _confinement_options() -> tuple[Callable[[F], F], ...]:
 
 def _pass_on(context: click.Context, parameter: click.Parameter, names: Sequence[str]) -> None:  # noqa: ARG001
     for name in names:
-        if not name or "=" in name or "," in name:
-            raise click.BadParameter(f"{name!r} is no name of a variable")
+        if not is_variable(name):
+            raise click.BadParameter(f"{name!r} is not the name of a variable")
     os.environ[PASS_ENV] = ",".join(sorted({*passed_names(), *names}))
 
 
@@ -188,6 +244,7 @@ def scheduler_option(words: str) -> Callable[[F], F]:
     """Other machines; `words` are what they are to do, as the help says it."""
     return click.option(
         "--scheduler",
+        cls=SilentOption,
         type=Words(),
         metavar="ADDRESS",
         help=f"{words} by the workers of a Dask scheduler (tcp://HOST:PORT), or by N workers in "
@@ -199,10 +256,14 @@ def execution_options(function: F) -> F:
     """How to work."""
     options = (
         click.option(
-            "--jobs", type=click.IntRange(1, 512), help="Compilers at once. Default: all cores."
+            "--jobs",
+            cls=SilentOption,
+            type=click.IntRange(1, 512),
+            help="Compilers at once. Default: all cores.",
         ),
         click.option(
             "--timeout",
+            cls=SilentOption,
             type=FiniteRange(1, 86400),
             default=300.0,
             show_default=True,
@@ -210,11 +271,14 @@ def execution_options(function: F) -> F:
         ),
         click.option(
             "--memory",
+            cls=SilentOption,
             type=FiniteRange(0.1, 4096),
             help="GiB for one compiler run, and for launch code. Default: 80 % of the machine, "
             "shared out.",
         ),
-        click.option("--no-cache", is_flag=True, help="Compile again what is stored."),
+        click.option(
+            "--no-cache", cls=SilentOption, is_flag=True, help="Compile again what is stored."
+        ),
         *_confinement_options(),
     )
     for option in reversed(options):

@@ -81,8 +81,13 @@ def print_said(blocks: Iterable[Block], *, whole_lines: bool = False) -> None:
 
 
 def print_remarks(lines: Iterable[str]) -> None:
-    """Lines on stderr that say who speaks, of any length."""
+    """Lines on stderr that say who speaks, of any length; a command says each of them once."""
+    context = click.get_current_context(silent=True)
+    said: set[str] = context.meta.setdefault(__name__, set()) if context else set()
     for line in lines:
+        if line in said:
+            continue
+        said.add(line)
         status_console().print(f"triage: {line}", soft_wrap=True)
 
 

@@ -12,9 +12,10 @@ import click
 
 from harness.cells.compile import CompileOptions
 from harness.cells.selection import SelectionOptions
-from harness.cli.output import command_line
+from harness.cli.output import command_line, print_remarks
 from harness.machines.dask_cluster import local_workers, open_machines
 from harness.machines.seam import MachinesGoneError
+from harness.processes.confinement import is_confined, passed_names
 from harness.processes.hub import Hub
 from harness.values.errors import InfrastructureError, UsageError
 
@@ -24,7 +25,7 @@ __all__ = [
     "hubs_of",
     "run_to_the_end",
     "selection_words",
-    "spelled",
+    "surroundings",
 ]
 
 T = TypeVar("T")
@@ -41,29 +42,17 @@ def selection_words(options: Mapping[str, Any]) -> SelectionOptions:
         assembler=options["assembler"],
         launch=options["launch"],
         set=options["overrides"],
-        config=options["config"],
+        config=options["config"] or "",
         freeze_ptx=options["freeze_ptx"],
         formal=options.get("formal", False),
+        surroundings=surroundings(),
     )
 
 
-def spelled(words: SelectionOptions) -> list[str]:
-    """The options that select the cells, as they are written on a command line."""
-    found = ["--kernel", words.kernel]
-    for name, values in (
-        ("--sm", words.sm),
-        ("--triton", words.triton),
-        ("--compiler", words.compiler),
-        ("--ptxas", words.ptxas),
-        ("--assembler", words.assembler),
-        ("--set", words.set),
-    ):
-        for value in values:
-            found += [name, value]
-    found += ["--launch", words.launch] if words.launch else []
-    found += ["--config", words.config] if words.config else []
-    found += ["--freeze-ptx"] if words.freeze_ptx else []
-    return found + (["--formal"] if words.formal else [])
+def surroundings() -> tuple[str, ...]:
+    """The options that decide what launch code sees, where they are not the defaults."""
+    passed = [word for name in sorted(passed_names()) for word in ("--pass-env", name)]
+    return (*passed, *([] if is_confined() else ["--confine", "off"]))
 
 
 def compile_options(options: Mapping[str, Any]) -> CompileOptions:
@@ -75,6 +64,7 @@ def compile_options(options: Mapping[str, Any]) -> CompileOptions:
         memory=int(memory * 2**30) if memory else 0,
         use_cache=not options["no_cache"],
         command=command_line(),
+        warn=lambda words: print_remarks([words]),
     )
 
 

@@ -22,7 +22,7 @@ from harness.store.store import Store
 from harness.toolchains.install import install_ptxas
 from harness.toolchains.installed import installed_versions
 from harness.values.row import Row
-from harness.values.toolchain import BUNDLED
+from harness.values.toolchain import BUNDLED, Assembler
 from harness.values.verdict import VerdictKind
 
 __all__ = ["lift_collapse", "study_collapse"]
@@ -139,9 +139,13 @@ async def _on_other_ptxas(
     bench: Workbench, home: PlannedCell, option: PtxasOption
 ) -> list[tuple[Evaluated, Evaluated]]:
     """The same PTX on the ptxas that are installed and know the option."""
-    versions = installed_versions("ptxas")
-    others = [install_ptxas(each) for each in versions if str(each) != home.ptxas.version]
-    knowing = [ptxas for ptxas in others if ptxas.origin != BUNDLED and option in options_of(ptxas)]
+
+    def find() -> list[Assembler]:
+        versions = installed_versions("ptxas")
+        others = (install_ptxas(each) for each in versions if str(each) != home.ptxas.version)
+        return [each for each in others if each.origin != BUNDLED and option in options_of(each)]
+
+    knowing = await asyncio.to_thread(find)
     return await _pairs(bench, [with_ptxas(home, ptxas) for ptxas in knowing], option)
 
 

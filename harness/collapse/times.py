@@ -86,7 +86,7 @@ def read_times(data: bytes) -> MeasuredTimes:
     """
     found = json.loads(data)
     if not isinstance(found, dict):
-        raise TypeError("it is no table of names")
+        raise TypeError("it is not a table of names")
     lines = found.pop("changes")
     changes = (
         TimedChange(

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "LARGEST_SIZES",
+    "MOST_THREADS",
     "Allocation",
     "Argument",
     "Budget",
@@ -40,8 +42,13 @@ __all__ = [
 
 Bytes = npt.NDArray[np.uint8]
 
-FaultKind = Literal["memory_fault", "hang", "trap"]
-RaceKind = Literal["write-write", "write-read", "read-write", "parted"]
+LARGEST_SIZES = {"block": (1024, 1024, 64), "grid": ((1 << 31) - 1, 65535, 65535)}
+"""The largest sizes that a launch may have on any GPU, along x, y, z."""
+MOST_THREADS = 1024
+"""So many threads a block may have."""
+
+FaultKind = Literal["memory_fault", "hang", "trap", "assertion"]
+RaceKind = Literal["write-write", "write-read", "read-write", "lanes", "parted"]
 RaceSpace = Literal["global", "shared", "local", "tensor_memory", "warp"]
 
 
@@ -190,10 +197,11 @@ class Race:
     """Two accesses to the same bytes that nothing orders; at least one of them writes.
 
     `kind` is `write-write`, `write-read` or `read-write`, in the order of `first` and `second` as
-    they ran; `parted` are threads of a warp that need not have met again since a branch. `formal`:
-    only the letter of the PTX ISA is broken, as where no proxy fence stands. `within_cta`: a read
-    and a write of global memory by two warps of one CTA, which change places with the order in
-    which warps run.
+    they ran; `lanes` are lanes of one store, which is `first` and `second`, that write unequal
+    values to one address; `parted` are threads of a warp that need not have met again since a
+    branch. `formal`: only the letter of the PTX ISA is broken, as where no proxy fence stands.
+    `within_cta`: a read and a write of global memory by two warps of one CTA, which change places
+    with the order in which warps run.
     """
 
     kind: RaceKind
@@ -207,7 +215,7 @@ class Race:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uninitialised:
-    """A read of bytes that nothing wrote; `count` threads did."""
+    """A read of bytes that nothing wrote, or of `lanes` that take no part; `count` threads did."""
 
     space: str
     place: Place
@@ -272,7 +280,8 @@ class Outcome:
     `allocations` are the buffers afterwards, in the order of the launch. `not_run` says why nothing
     was executed (then all else is empty): an opcode that is not known, by its whole name, for
     instance; `unknown` lists all of these. `executed` counts instructions of threads; `ctas` those
-    that ran, of `ctas_of` in the grid; `is_sample`: no more of them were meant to.
+    that ran, of `ctas_of` in the grid; `is_sample`: no more of them were meant to. `printed` is
+    what threads printed, message by message, as much as is kept.
     """
 
     allocations: tuple[Allocation, ...] = ()
@@ -286,3 +295,4 @@ class Outcome:
     is_sample: bool = False
     is_ordered: bool = False
     unknown: tuple[str, ...] = ()
+    printed: tuple[str, ...] = ()

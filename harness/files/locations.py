@@ -12,7 +12,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from harness.values.errors import StorageError
+from harness.values.errors import StorageError, UsageError
 
 __all__ = [
     "cache_dir",
@@ -26,6 +26,9 @@ __all__ = [
 
 _CACHE = "TRIAGE_CACHE_DIR"
 _HOME = "TRIAGE_HOME"
+_OFFLINE = "TRIAGE_OFFLINE"
+_YES = frozenset({"1", "true", "yes", "on"})
+_NO = frozenset({"", "0", "false", "no", "off"})
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -81,8 +84,15 @@ def _absolute(path: Path, variable: str) -> Path:
 
 
 def offline() -> bool:
-    """Whether `TRIAGE_OFFLINE` forbids the network."""
-    return os.environ.get("TRIAGE_OFFLINE", "").lower() not in {"", "0", "false", "no"}
+    """Whether `TRIAGE_OFFLINE` forbids the network.
+
+    Raises:
+        UsageError: it says neither yes nor no.
+    """
+    chosen = os.environ.get(_OFFLINE, "").lower()
+    if chosen not in _YES | _NO:
+        raise UsageError(f"{_OFFLINE}={chosen}: write 1 to stay off the network, or 0")
+    return chosen in _YES
 
 
 def create_folder(path: Path) -> Path:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from harness.files.locations import storage_error
+from harness.files.scratch import DRAFT, Scratch
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ def _replace(path: Path, write: Callable[[Path], None], *, overwrite: bool) -> N
     if path.exists() and not overwrite:
         # Before the work; once more, and for good, after it.
         raise FileExistsError
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".draft-") as folder:
-        draft = Path(folder) / "draft"
+    with Scratch(str(path.parent), prefix=DRAFT) as folder:
+        draft = folder / "draft"
         write(draft)
         if overwrite:
             if path.exists():

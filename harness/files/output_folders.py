@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.files.locations import create_folder, storage_error
+from harness.files.scratch import DRAFT, Scratch
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 __all__ = ["write_output_folder"]
 
@@ -34,15 +34,15 @@ def write_output_folder(
     _refuse(path, marker, option)
     create_folder(path.parent)
     try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".draft-") as beside:
-            draft = Path(beside) / "new"
+        with Scratch(str(path.parent), prefix=DRAFT) as beside:
+            draft = beside / "new"
             draft.mkdir()
             fill(draft)
             (draft / marker).write_bytes(b"")
             # Once more: it took a while.
             _refuse(path, marker, option)
             if path.exists():
-                path.rename(Path(beside) / "old")
+                path.rename(beside / "old")
             draft.rename(path)
     except OSError as error:
         raise storage_error(error, path, "write", option=option) from error

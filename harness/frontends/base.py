@@ -98,7 +98,8 @@ class Selection:
 
     None among `ptxas` is the one that each compiler bundles. `is_compiler_named`: the user named
     the compiler; else it is the repro's, or the installed one. `formal`: where cells are executed,
-    a race that breaks only the letter of the memory model counts too.
+    a race that breaks only the letter of the memory model counts too. `surroundings` are options
+    that decide what launch code sees, for commands that are printed.
     """
 
     repro: Repro
@@ -112,6 +113,7 @@ class Selection:
     notes: tuple[str, ...] = ()
     is_compiler_named: bool = False
     formal: bool = False
+    surroundings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,13 +149,15 @@ class Plan:
     """The cells of one launch on one target and compiler.
 
     `configs` are all that were captured, those too that the filter leaves out. `failures` say what
-    is missing because the launch code failed half-way. `session` names the capture's session, None
+    is missing because the launch code failed half-way, `warnings` what may make the cells others
+    than the user means; every command says them. `session` names the capture's session, None
     where there is none.
     """
 
     cells: tuple[PlannedCell, ...]
     configs: tuple[Config, ...] = ()
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     session: str | None = None
 

@@ -76,11 +76,11 @@ class CapturedFrontEnd:
     patches = False
 
     def environment(self, version: str) -> Environment:
-        """As the protocol has it."""
+        """See the protocol."""
         raise NotImplementedError
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
-        """As the protocol has it."""
+        """See the protocol."""
         raise NotImplementedError
 
     def bundled(self, compiler: Compiler) -> Path | None:
@@ -102,15 +102,15 @@ class CapturedFrontEnd:
         return {}
 
     def back_end(self, target: Target) -> BackEnd:  # noqa: ARG002
-        """As the protocol has it."""
+        """See the protocol."""
         return self.back_ends[0]
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
-        """As the protocol has it."""
+        """See the protocol."""
         raise UsageError(f"{path}: {self.title} kernels are captured from Python files ({kernel})")
 
     def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
-        """As the protocol has it."""
+        """See the protocol."""
         exact = exact_version(spec)
         if exact is not None and self._installed(exact):
             return [exact]
@@ -118,7 +118,7 @@ class CapturedFrontEnd:
         return select(there, spec, what=self.title, prereleases=prereleases)
 
     def installed(self) -> list[Compiler]:
-        """As the protocol has it."""
+        """See the protocol."""
         return [compiler_in(each) for each in environments_of(self.kind)]
 
     def _installed(self, version: Version | str) -> Compiler | None:
@@ -126,20 +126,20 @@ class CapturedFrontEnd:
         return next((each for each in self.installed() if each.version == str(version)), None)
 
     def install(self, version: Version | str) -> Compiler:
-        """As the protocol has it."""
+        """See the protocol."""
         return self._installed(version) or install_environment(self.environment(str(version)))
 
     def planned(self, version: Version | str) -> Compiler:
-        """As the protocol has it."""
+        """See the protocol."""
         return self._installed(version) or planned_environment(self.environment(str(version)))
 
     def default(self) -> Compiler:
-        """As the protocol has it."""
+        """See the protocol."""
         here = self.installed()
         return here[-1] if here else self.install(self.available()[-1])
 
     def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:
-        """As the protocol has it."""
+        """See the protocol."""
         return self.child.open_sessions(hub, timeout=timeout, memory=memory)
 
     async def plan(
@@ -152,7 +152,7 @@ class CapturedFrontEnd:
         *,
         adapt: Adapt | None = None,
     ) -> Plan:
-        """As the protocol has it."""
+        """See the protocol."""
         code, request = self._request(selection, target, compiler, launch, adapt)
         captured = await self.child.capture(bench, code, request, compiler)
         return self._cells(selection, target, launch, captured, is_own=adapt is None)
@@ -167,7 +167,7 @@ class CapturedFrontEnd:
         *,
         adapt: Adapt | None = None,
     ) -> Plan | None:
-        """As the protocol has it."""
+        """See the protocol."""
         if not (has_launch_code(selection.repro) and is_installed(compiler)):
             return None
         code, request = self._request(selection, target, compiler, launch, adapt)
@@ -184,7 +184,7 @@ class CapturedFrontEnd:
         *,
         ptxas: Assembler,
     ) -> Kept[Lowering]:
-        """As the protocol has it."""
+        """See the protocol."""
 
         async def finish(done: JobResult, alone: bool) -> tuple[Lowering, dict[str, str]]:  # noqa: FBT001
             lowering, artifacts = await self.finished(bench, launch, done, alone=alone)
@@ -201,30 +201,30 @@ class CapturedFrontEnd:
         record: LaunchFacts,
         ptxas: Assembler,
     ) -> str:
-        """As the protocol has it."""
+        """See the protocol."""
         asked = self.asked(ptxas)
         return self.child.lowering_key(launch, record, **self.lowered_with(), **asked)
 
     def identity(self, compiler: Compiler) -> object:
-        """As the protocol has it."""
+        """See the protocol."""
         return [compiler.identity, *self.lowered_with().values(), self.child.identity()]
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
-        """As the protocol has it."""
+        """See the protocol."""
         entry = lowering.value.metadata.get("entry")
         return read_stored(bench, ptx, entry=str(entry) if entry else None)
 
     def built_with(self, compiler: Compiler) -> str | None:  # noqa: ARG002
-        """As the protocol has it."""
+        """See the protocol."""
         return None
 
     def install_line(self, version: str) -> str:
-        """As the protocol has it."""
+        """See the protocol."""
         pins = (str(pin) for pin in self.environment(version).pins)
         return f"pip install {' '.join((*self.needs, *pins))}"
 
     def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:  # noqa: ARG002
-        """As the protocol has it."""
+        """See the protocol."""
         values = ", ".join(f"{name}={value!r}" for name, value in config.items)
         return f"{kernel}(..., {values})"
 

@@ -108,11 +108,11 @@ class FileFrontEnd:
     patches = False
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
-        """As the protocol has it."""
+        """See the protocol."""
         raise NotImplementedError
 
     def install(self, version: Version | str) -> Compiler:
-        """As the protocol has it."""
+        """See the protocol."""
         raise NotImplementedError
 
     def stored_plan(
@@ -129,32 +129,32 @@ class FileFrontEnd:
         raise NotImplementedError
 
     def back_end(self, target: Target) -> BackEnd:  # noqa: ARG002
-        """As the protocol has it."""
+        """See the protocol."""
         return self.back_ends[0]
 
     def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
-        """As the protocol has it."""
+        """See the protocol."""
         there = self.available(prereleases=prereleases)
         return select(there, spec, what=self.title, prereleases=prereleases)
 
     def installed(self) -> list[Compiler]:
-        """As the protocol has it."""
+        """See the protocol."""
         return [self.install(version) for version in self.available()]
 
     def planned(self, version: Version | str) -> Compiler:
-        """As the protocol has it."""
+        """See the protocol."""
         return self.install(version)
 
     def default(self) -> Compiler:
-        """As the protocol has it."""
+        """See the protocol."""
         return self.installed()[-1]
 
     def environment(self, version: str) -> Environment | None:  # noqa: ARG002
-        """As the protocol has it."""
+        """See the protocol."""
         return None
 
     def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:  # noqa: ARG002
-        """As the protocol has it."""
+        """See the protocol."""
         return _NoSessions()
 
     async def plan(
@@ -167,7 +167,7 @@ class FileFrontEnd:
         *,
         adapt: Adapt | None = None,
     ) -> Plan:
-        """As the protocol has it."""
+        """See the protocol."""
         plan = self.stored_plan(bench, selection, target, compiler, launch, adapt=adapt)
         assert plan is not None
         return plan
@@ -181,9 +181,9 @@ class FileFrontEnd:
         ptxas: Assembler,  # noqa: ARG002
         traps: bool,  # noqa: ARG002
     ) -> str | None:
-        """As the protocol has it."""
+        """See the protocol."""
         return None
 
     def built_with(self, compiler: Compiler) -> str | None:  # noqa: ARG002
-        """As the protocol has it."""
+        """See the protocol."""
         return None

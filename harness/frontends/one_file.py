@@ -90,7 +90,7 @@ def must_be(kind: type[N], node: ast.AST) -> N:
         TypeError: it is of another.
     """
     if not isinstance(node, kind):
-        raise TypeError(f"line {getattr(node, 'lineno', 1)} is no {kind.__name__}")
+        raise TypeError(f"line {getattr(node, 'lineno', 1)} is not a {kind.__name__}")
     return node
 
 

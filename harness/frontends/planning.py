@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from harness.values.toolchain import Assembler, Compiler, Tool
 
-__all__ = ["cells_of"]
+__all__ = ["cells_of", "raised_words"]
 
 
 def cells_of(
@@ -53,7 +53,7 @@ def cells_of(
     records = _wanted_records(repro, value, where, unpassed, compiler_name(compiler.kind))
     failures = []
     if value.error:
-        raised = _raised(repro, value.error)
+        raised = raised_words(repro, value.error)
         failures.append(f"{raised}, after the launches that are shown ({where})")
     tools = tuple(tool for tool in (selection.nvdisasm, nvdisasm) if tool)
     wanted = _Wanted(
@@ -64,9 +64,10 @@ def cells_of(
         configs=tuple(Config.of(record.config) for record in records),
         notes=(
             *_notes(value, records, where),
-            *([f"{where}: {unpassed}"] if unpassed else []),
             *(_miscounted(selection, target, compiler, launch, records) if is_own else []),
         ),
+        # Alike for each target and compiler, and said once.
+        warnings=(f"{repro.name}: {unpassed}",) if unpassed else (),
         failures=tuple(failures),
         session=captured.capture.key,
     )
@@ -94,7 +95,7 @@ def _wanted_records(
         return mine
     if value.error:
         said = f"; {unpassed}" if unpassed else ""
-        raise CaptureError(f"{_raised(repro, value.error)} ({where}){said}")
+        raise CaptureError(f"{raised_words(repro, value.error)} ({where}){said}")
     names = sorted({record.kernel for record in value.records})
     if names:
         raise CaptureError(
@@ -104,7 +105,8 @@ def _wanted_records(
     raise CaptureError(f"{repro.file}: no {title} kernel is launched ({where})")
 
 
-def _raised(repro: Repro, error: RaisedError) -> str:
+def raised_words(repro: Repro, error: RaisedError) -> str:
+    """What launch code raised, and at which line."""
     line = f":{error.line}" if error.line else ""
     said = [text.strip() for text in error.message.splitlines() if text.strip()] or [""]
     return f"{repro.file}{line}: the launch raised {error.type}: {said[0][:300]}"

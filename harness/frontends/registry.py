@@ -6,12 +6,13 @@ the kind and whose object is the front end.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 from importlib import metadata
 from typing import TYPE_CHECKING, cast
 
-from harness.values.errors import UsageError
+from harness.values.errors import TriageError, UsageError
 from harness.values.toolchain import NVCC, PTX, TRITON, name_kind
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ __all__ = [
     "front_end",
     "front_ends",
     "kinds",
+    "known_versions",
     "name_registered",
     "stages_of",
 ]
@@ -84,6 +86,22 @@ def back_end(kind: str, target: Target) -> BackEnd:
 def stages_of(kind: str) -> tuple[str, ...]:
     """The stages of a kind of compiler; none where its package is not installed any more."""
     return front_end(kind).stages if kind in kinds() else ()
+
+
+def known_versions(kind: str) -> tuple[str, ...]:
+    """The versions of a compiler or an assembler that exist, oldest first, as far as is known here.
+
+    The package index is not asked: what it said last counts.
+    """
+    from harness.packages.index import as_cached  # noqa: PLC0415 - what is planned needs no index
+
+    known: list[FrontEnd | BackEnd] = [front_end(kind)] if kind in kinds() else []
+    if not known:
+        every = (back for each in kinds() for back in front_end(each).back_ends)
+        known = [back for back in [next((b for b in every if b.kind == kind), None)] if back]
+    with as_cached(), contextlib.suppress(TriageError):
+        return tuple(str(version) for each in known for version in each.available())
+    return ()
 
 
 def name_registered() -> None:

@@ -15,8 +15,8 @@ from harness.emulator.values import Budget
 from harness.frontends.base import PlannedCell, Selection
 from harness.gpu.trip import REPEATS, KeptTrusted, Trip, TripCase, TripLaunch
 from harness.ptxas.flags import level_change
+from harness.runs.evidence import Trusted
 from harness.runs.jobs import RunTrial
-from harness.runs.judging import Trusted
 from harness.runs.raw_ptx import RawInputs, raw_launch
 from harness.store.store import Store
 from harness.values.cell import CellId

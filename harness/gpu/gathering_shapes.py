@@ -20,8 +20,8 @@ from harness.gpu.gathering import Gathering, add_cells
 from harness.gpu.patterns import pattern
 from harness.gpu.trip import TripLaunch
 from harness.ptxas.flags import level_change
-from harness.runs.arguments import tensors_of
 from harness.runs.launching import NotRunError, emulation_of
+from harness.runs.matching import tensors_of
 from harness.runs.numbers.noise import types_in
 from harness.values.errors import TriageError, UsageError
 from harness.values.run import Argument, Buffer, LaunchVariant

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.files.regular_files import open_regular
 from harness.gpu.device.contents import Contents, PackError
 from harness.gpu.packing import runner_files
 from harness.values.errors import UsageError
@@ -13,6 +14,7 @@ from harness.values.errors import UsageError
 __all__ = ["Inspected", "inspect_pack"]
 
 
+_LARGEST = 1 << 34
 _OURS = "that of this triage"
 _FOREIGN = "another version's, or a changed one: read it before you execute it"
 
@@ -33,10 +35,11 @@ def inspect_pack(path: Path) -> Inspected:
         UsageError: it is none, or damaged.
     """
     try:
-        pack = Contents(str(path))
-        code = pack.members()
-        for case in pack.cases:
-            pack.blob(case["cubin"])
+        with open_regular(path, _LARGEST) as file:
+            pack = Contents(str(path), file)
+            code = pack.members()
+            for case in pack.cases:
+                pack.blob(case["cubin"])
     except PackError as error:
         raise UsageError(str(error)) from error
     is_ours = code == runner_files()

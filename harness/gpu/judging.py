@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from harness.gpu.measured import GpuFacts, GpuRun, Measured
 from harness.gpu.referee import EMULATOR_WORDS, Referee
 from harness.judging.signature import RULE, template
-from harness.runs.judging import Judgement, Trusted
+from harness.runs.evidence import Trusted
+from harness.runs.judging import Judgement
 from harness.values.run import OutputFacts, RunVerdict
 from harness.values.verdict import Signature
 
@@ -308,7 +309,9 @@ def _not_run(reason: str, outputs: tuple[OutputFacts, ...] = ()) -> Judgement:
 
 def _number(value: float | None) -> str:
     """Integers in full: the last digit may be what differs."""
-    if value is not None and value.is_integer() and abs(value) < _WHOLE:
+    if value is None:
+        return "nothing"
+    if value.is_integer() and abs(value) < _WHOLE:
         return str(int(value))
     return f"{value:.6g}"
 

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from harness.gpu.judging import judge_end, signature_of
 from harness.gpu.measured import GpuFacts, GpuRun, Measured
-from harness.runs.arguments import tensors_of
 from harness.runs.jobs import JobBuffer
 from harness.runs.judging import Judgement
+from harness.runs.matching import tensors_of
 from harness.runs.numbers.comparing import compare
 from harness.runs.numbers.noise import tolerance_of
 from harness.runs.numbers.scalars import ELEMENTS

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.bench.bench import Workbench
+from harness.files.regular_files import open_regular
 from harness.gpu.answers import Answers, AnswersError, head_of, read_answers
 from harness.gpu.packing import manifest_bytes, write_pack
 from harness.gpu.trip import Trip
@@ -27,6 +28,7 @@ __all__ = ["Destination", "head_of_file", "place_of", "read_results", "travel"]
 _LIBRARY = "libcuda.so.1"
 _STARTING = 900.0
 _LARGEST_RESULTS = 1 << 34
+_LARGEST_HEAD = 1 << 20
 _LARGEST_LINE = 1 << 31
 _SAID = 300
 
@@ -125,11 +127,7 @@ def head_of_file(path: Path) -> str:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    try:
-        with path.open("rb") as file:
-            if not path.is_file():
-                raise UsageError(f"{path}: not a file")
-            while line := file.readline(_LARGEST_LINE):
-                yield line
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+    with open_regular(path, _LARGEST_RESULTS) as file:
+        yield file.readline(_LARGEST_HEAD)
+        while line := file.readline(_LARGEST_LINE):
+            yield line

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from harness.gpu.freedom import Freedom
 from harness.gpu.measured import Measured
-from harness.runs.judging import Judgement, RunEvidence, Trusted
+from harness.runs.evidence import RunEvidence, Trusted
+from harness.runs.judging import Judgement
 from harness.runs.numbers.comparing import Difference, as_tensor, compare, near
 from harness.values.run import Argument, OutputFacts
 

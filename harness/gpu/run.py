@@ -30,9 +30,10 @@ from harness.gpu.packing import manifest_bytes
 from harness.gpu.referee import Referee, Variant
 from harness.gpu.trip import Trip, TripCase, TripLaunch
 from harness.runs.emulating import Emulated, emulate
+from harness.runs.evidence import RunEvidence, Trusted
 from harness.runs.executing import Executed, keep_execution
 from harness.runs.jobs import JobBuffer
-from harness.runs.judging import Judgement, RunEvidence, Trusted, judge
+from harness.runs.judging import Judgement, judge
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.row import Row

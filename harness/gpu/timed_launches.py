@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from harness.bench.bench import Workbench
+from harness.bench.times import keep_times
 from harness.frontends.base import PlannedCell
 from harness.gpu.answers import Answers
 from harness.gpu.gathering import Gathering
@@ -142,6 +143,8 @@ def _timed(trip: Trip, answers: Answers, store: Store) -> dict[str, TimedLaunch]
         assert case.cubin is not None
         assert case.launch is not None
         found[case.cubin] = _one(case, trip.launches[case.launch], number, answers, store)
+    timed = [(case.compiled, found[case.cubin].time) for case in trip.carried if case.cubin]
+    keep_times(store, answers.gpu.name, [(row, time) for row, time in timed if time])
     return found
 
 

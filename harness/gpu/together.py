@@ -65,6 +65,6 @@ class Together(Generic[Q, A]):
                 if not answer.done():
                     answer.set_exception(error)
         finally:
-            # None waits for ever where the trip ended in another way.
+            # None keeps waiting where the trip ended in another way.
             for _, answer in asked:
                 answer.cancel()

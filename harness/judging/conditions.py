@@ -284,7 +284,7 @@ class _Parser:
         sign = self._take("a comparison")
         sign = "==" if sign == "=" else sign
         if sign not in _OPERATORS:
-            self._refuse(f"{sign!r} after {name} is no comparison; write = != < <= > or >=")
+            self._refuse(f"{sign!r} after {name} is not a comparison; write = != < <= > or >=")
         word = self._take("a value")
         value = self._word(name, sign, word) if name in _WORDS else self._number(name, word)
         return Comparison(field=name, operator=sign, value=value)
@@ -301,7 +301,7 @@ class _Parser:
             self._refuse(f"{name} is a word; compare it by = or !=")
         word = word[1:-1] if word[0] in "'\"" else word
         if word in ("(", ")") or sign == word:
-            self._refuse(f"{word!r} is no value for {name}")
+            self._refuse(f"{word!r} is not a value for {name}")
         known = _WORDS[name]
         if known is not None and word not in known:
             near = difflib.get_close_matches(word[:40], known, n=3, cutoff=0.4) or known

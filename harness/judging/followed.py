@@ -28,6 +28,7 @@ from harness.values.toolchain import EMULATOR
 from harness.values.verdict import Stage, VerdictKind
 
 __all__ = [
+    "PAIRING",
     "Followed",
     "Sickness",
     "follow",
@@ -40,6 +41,9 @@ __all__ = [
     "sickness_of",
     "toolchain_of",
 ]
+
+PAIRING = "pairing"
+"""Who is at fault where no component is, but the choice of versions."""
 
 _PTXAS_STAGES = (Stage.CUBIN.value, Stage.LAUNCH.value)
 _CRASHES = (VerdictKind.PTXAS_ICE, VerdictKind.COMPILER_CRASH)
@@ -92,6 +96,14 @@ class Followed:
         return self.stage not in _PTXAS_STAGES
 
     @property
+    def is_pairing(self) -> bool:
+        """Versions that do not go together: one does not know what the other writes or asks for.
+
+        No component is at fault, whichever of the two is exchanged.
+        """
+        return self.condition is None and self.kind is VerdictKind.UNSUPPORTED
+
+    @property
     def is_crash(self) -> bool:
         """A compiler fell over: no input may do that to it."""
         return self.condition is None and self.kind in _CRASHES
@@ -114,7 +126,7 @@ class Followed:
         return f"{spell(self.condition)}{f' ({self.why})' if self.why else ''}"
 
     def of(self, row: Row) -> VerdictAnswer:
-        """What a row says of it."""
+        """The answer of a row to what is followed."""
         return self.outcome(
             VerdictKind(row.verdict), row.stage, row.signature, row_fields(row), row.reason
         )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from harness.values.outcome import Assembly, Lowering
     from harness.values.target import Target
 
-__all__ = ["CellEvidence", "judge", "judge_ptxas"]
+__all__ = ["CellEvidence", "judge", "judge_fit", "judge_ptxas"]
 
 
 def judge_ptxas(evidence: CellEvidence) -> Verdict:
@@ -96,7 +96,7 @@ def judge(evidence: CellEvidence, thresholds: Thresholds = DEFAULT_THRESHOLDS) -
         return failed(VerdictKind.PASS_FAILURE, Stage.PTX, reason, message=said)
     if assembly is None:
         reason = (
-            f"{evidence.compiler} ended well and left no {evidence.code}"
+            f"{evidence.compiler} succeeded and left no {evidence.code}"
             if lowering
             else f"there is no {evidence.code}"
         )
@@ -107,7 +107,7 @@ def judge(evidence: CellEvidence, thresholds: Thresholds = DEFAULT_THRESHOLDS) -
         return evidence.judge_code(evidence)
     return (
         _judge_stub(evidence)
-        or _judge_fit(evidence)
+        or judge_fit(evidence)
         or _judge_health(evidence, thresholds)
         or Verdict(kind=VerdictKind.OK, reason="compiled" + _caveats(evidence))
     )
@@ -159,7 +159,8 @@ def _tmem_overflow(evidence: CellEvidence) -> str | None:
     )
 
 
-def _judge_fit(evidence: CellEvidence) -> Verdict | None:
+def judge_fit(evidence: CellEvidence) -> Verdict | None:
+    """The verdict on a kernel that needs more than a launch on its target may have."""
     needs, limits, target = evidence.resources, evidence.limits, evidence.target
     if limits is None:
         return None
@@ -202,13 +203,13 @@ def _judge_health(evidence: CellEvidence, thresholds: Thresholds) -> Verdict | N
     needs = evidence.resources
     complaints: list[tuple[str, str]] = []
     if needs.spills is not None and needs.spills >= thresholds.spill_bytes:
-        traffic = f"{needs.spill_stores:,} B stores and {needs.spill_loads:,} B loads a thread"
+        traffic = f"{needs.spill_stores:,} B stores and {needs.spill_loads:,} B loads per thread"
         at = "" if needs.n_regs is None else f" at {needs.n_regs} registers"
         callees = ", ".join(needs.spilling_callees)
         where = f", in functions that it calls among others ({callees})" if callees else ""
         complaints.append(("spills", f"spills {traffic}{at}{where}"))
     elif needs.stack is not None and needs.stack >= thresholds.stack_bytes:
-        complaints.append(("local memory", f"keeps {needs.stack:,} B a thread in local memory"))
+        complaints.append(("local memory", f"keeps {needs.stack:,} B per thread in local memory"))
     occupancy = evidence.occupancy
     if occupancy and occupancy.warps_per_sm < thresholds.warps:
         said = f"occupancy {occupancy.fraction:.1%}, limited by {occupancy.limiter}"

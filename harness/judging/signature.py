@@ -14,11 +14,12 @@ from harness.values.verdict import Signature, Stage, VerdictKind
 
 __all__ = ["RULE", "failing_pass", "make_signature", "template"]
 
-RULE = 2
+RULE = 3
 _MAX_MESSAGE = 4000
 _MAX_TEMPLATE = 600
 
-_FAILING_PASS = re.compile(r"Pipeline failed while executing \[[^\]`]{0,400}`([\w-]{1,200})`")
+_RUNNING_PASSES = re.compile(r"Pipeline failed while executing \[([^\]]{0,2000})")
+_PASS = re.compile(r"`([\w-]{1,200})`")
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BLANKS = re.compile(r"\s+")
@@ -27,7 +28,6 @@ _BLANKS = re.compile(r"\s+")
 _ASSERTION = re.compile(
     r"([\w.+-]{1,200}\.(?:cpp|cc|c|h|hpp|inc|td)):(?:\d+: .*?:)? Assertion [`'](.+?)(?:' failed|$)"
 )
-
 # No replacement holds a digit that its match did not, or is longer without losing one: folding
 # again and again comes to an end.
 _FOLDS: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -81,9 +81,13 @@ def _fold(text: str) -> str:
 
 
 def failing_pass(log: str) -> str | None:
-    """The pass that MLIR names in a failing pipeline, if it does."""
-    match = _FAILING_PASS.search(log)
-    return match[1] if match else None
+    """The pass that MLIR names in a failing pipeline, if it does.
+
+    Where a pass runs a pipeline of its own, MLIR names both, and the inner one last.
+    """
+    running = _RUNNING_PASSES.search(log)
+    names = _PASS.findall(running[1]) if running else []
+    return names[-1] if names else None
 
 
 def make_signature(

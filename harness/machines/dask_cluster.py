@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
 import secrets
 import warnings
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from harness.files.scratch import Scratch
 from harness.machines.seam import LostWorkersError, Machines
 from harness.values.errors import InfrastructureError, UsageError
 
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["local_workers", "open_machines"]
 
 _LOCAL = re.compile(r"local:([1-9]\d{0,2})")
-_ADDRESS = re.compile(r"(?:(?:tcp|tls|ws|wss)://)?(?:[\w.-]+|\[[0-9a-fA-F:.%]+\]):\d{1,5}")
+_ADDRESS = re.compile(r"(?:(?:tcp|tls|ws|wss)://)?(?:[\w.-]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})")
 _CONNECT_SECONDS = 10.0
+_ANSWER_SECONDS = 30.0
 _GOODBYE_SECONDS = 2.0
 # Threads of a process here load each compiler once, and do once what their tasks have in common; an
 # interpreter keeps a handful of compilers busy.
@@ -49,7 +52,8 @@ def local_workers(where: str) -> int | None:
     """
     if match := _LOCAL.fullmatch(where):
         return int(match[1])
-    if where.startswith("local:") or not _ADDRESS.fullmatch(where):
+    found = _ADDRESS.fullmatch(where)
+    if where.startswith("local:") or not found or not 0 < int(found[1]) < 1 << 16:
         raise UsageError(
             f"--scheduler {where[:80]}: write tcp://HOST:PORT, or local:N with N from 1 to 999"
         )
@@ -87,6 +91,7 @@ async def open_machines(where: str, *works: Callable[[bytes], bytes]) -> AsyncIt
         address: str | LocalCluster = where
         if count is not None:
             opened.enter_context(_preferences(works))
+            opened.enter_context(_folder())
             address = await opened.enter_async_context(_processes(count))
         client, threads = await _connected(address, where)
         opened.push_async_callback(client.close, timeout=_GOODBYE_SECONDS)
@@ -106,6 +111,24 @@ def _preferences(
         ["distributed", *dict.fromkeys(work.__module__ for work in works)]
     )
     return chosen
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[None]:
+    """Where Dask and multiprocessing keep files: if this process is killed, the next run sweeps."""
+    import multiprocessing  # noqa: PLC0415
+
+    import dask  # noqa: PLC0415
+
+    with Scratch() as folder, dask.config.set({"temporary-directory": str(folder)}):
+        # There is no public way to name it; children inherit it.
+        config = multiprocessing.current_process()._config  # type: ignore[attr-defined]  # noqa: SLF001
+        before = config.get("tempdir")
+        config["tempdir"] = str(folder)
+        try:
+            yield
+        finally:
+            config["tempdir"] = before
 
 
 def _processes(count: int) -> LocalCluster:
@@ -129,13 +152,26 @@ async def _connected(address: str | LocalCluster, where: str) -> tuple[Client, i
     from distributed import Client  # noqa: PLC0415
 
     client = Client(address, asynchronous=True, timeout=_CONNECT_SECONDS, set_as_default=False)
-    try:
+
+    async def greet() -> int:
         await client
-        return client, sum((await client.nthreads()).values())
-    except (OSError, TimeoutError) as error:
+        return sum((await client.nthreads()).values())
+
+    try:
+        # Its own timeout is that of the connection: something else may listen there, and be silent.
+        # What runs here answers, however busy this machine is.
+        seconds = _ANSWER_SECONDS if isinstance(address, str) else None
+        return client, await asyncio.wait_for(greet(), seconds)
+    except TypeError as error:
+        raise UsageError(f"--scheduler {where[:80]}: Dask is not set up for it: {error}") from error
+    except (OSError, asyncio.TimeoutError, ValueError) as error:
         raise InfrastructureError(
             f"no Dask scheduler answers at {where[:80]}; start one there, or use local:N"
         ) from error
+    finally:
+        if client.status != "running":
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(client.close(timeout=_GOODBYE_SECONDS), _GOODBYE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,9 @@ from harness.values.verdict import VerdictKind
 
 if TYPE_CHECKING:
     from harness.values.change import Facts
+    from harness.values.matrix import Matrix
 
-__all__ = ["Expectations", "happened"]
+__all__ = ["Expectations", "exclusion_of", "happened"]
 
 
 class Expectations:
@@ -51,24 +52,41 @@ class Expectations:
         toolchain = (*compiler, facts.assembler, facts.ptxas, facts.ptxas_origin)
         key = (facts.kernel, facts.launch, facts.target, *toolchain)
         if key not in self._candidates:
-            place = Coordinates(
-                cell=facts.cell,
-                kernel=facts.kernel,
-                launch=facts.launch,
-                config=Config(),
-                target=facts.target,
-                compiler=facts.compiler or PTX,
-                version=facts.compiler_version,
-                assembler=facts.assembler,
-                ptxas=facts.ptxas,
-                ptxas_origin=facts.ptxas_origin,
-            )
+            place = replace(_coordinates(facts), config=Config())
             self._candidates[key] = [
                 each
                 for each, coarse in self._coarse
                 if coarse.matches(place) and _is_of_run(each) == (facts.ptxas == EMULATOR)
             ]
         return self._candidates[key]
+
+
+def _coordinates(facts: Facts) -> Coordinates:
+    """A cell as selectors see it."""
+    return Coordinates(
+        cell=facts.cell,
+        kernel=facts.kernel,
+        launch=facts.launch,
+        config=Config.of(dict(facts.config)),
+        target=facts.target,
+        compiler=facts.compiler or PTX,
+        version=facts.compiler_version,
+        assembler=facts.assembler,
+        ptxas=facts.ptxas,
+        ptxas_origin=facts.ptxas_origin,
+    )
+
+
+def exclusion_of(matrix: Matrix | None, facts: Facts) -> str | None:
+    """Why the matrix leaves a cell out; None where it does not, or may include it all the same."""
+    if matrix is None:
+        return None
+    for extra in matrix.include:
+        targets = {str(target) for target in extra.targets} or {facts.target}
+        if facts.target in targets and fnmatchcase(facts.kernel, extra.kernel):
+            return None
+    cell = _coordinates(facts)
+    return next((each.reason for each in matrix.exclude if each.selector.matches(cell)), None)
 
 
 def _is_of_run(expectation: Expectation) -> bool:

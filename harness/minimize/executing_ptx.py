@@ -26,8 +26,9 @@ from harness.minimize.reduction.progress import Reducing
 from harness.minimize.reduction.result import Minimization, Uninteresting
 from harness.runs.emulating import Emulation, emulate
 from harness.runs.entry import read_entry
+from harness.runs.evidence import Trusted
 from harness.runs.executing import run_evidence
-from harness.runs.judging import Trusted, judge, schedule_words
+from harness.runs.judging import judge, schedule_words
 from harness.runs.launching import NotRunError, emulation_of
 from harness.runs.ptx_launch import LAUNCH_INPUTS, LaunchBuffer, PtxLaunch
 from harness.runs.raw_ptx import RawInputs, RawLaunch, raw_launch

@@ -203,6 +203,7 @@ async def minimize_level(
     if not fingerprint.shows(first):
         gives = f"{first.verdict.value}: {first.reason}"
         return Uninteresting(reason=f"the {level.name} alone does not reproduce it, but {gives}")
+    fingerprint = fingerprint.with_errors_of(at_hand.reactions.values())
     answers = at_hand.answers(fingerprint)
     guards = guards_of(answers, tool.version, keeps_refusals=True)
     interest = Interest(

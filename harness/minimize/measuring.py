@@ -132,32 +132,32 @@ class MeasuredCase:
         launch = replace(predicate.launch, tensors=predicate.given.tensors)
         files = launch_files(launch, [each.file for each in emulation.buffers], contents)
         folder = self.bench.hub.new_folder("candidates")
-        with Store.open(folder) as candidates:
-            for data in contents.values():
-                candidates.artifacts.put(data)
-            for trusted in predicate.given.trusted:
-                for sha256 in filter(None, trusted.buffers):
-                    candidates.artifacts.put(self.bench.store.artifacts.get(sha256))
-            predicate.bench = self.bench.apart(limits=None, afresh=False)
-            predicate.bench.store, predicate.bench.use_cache = candidates, True
-            found = await minimize_by(
-                reducing,
-                predicate,
-                text,
-                signature=row.run_signature,
-                by=f"{GPU}:{_tool(self.seen[0])}",
-                is_defined=True,
-                is_always=True,
-                terms={"launch": msgspec.to_builtins(launch), "held": self._held()},
-            )
-            if isinstance(found, Minimization):
-                headline = (
-                    f"{_tool(self.seen[0]).replace('-', ' ', 1).replace(',', ' ')} on "
-                    f"{found.target}: {predicate.same[found.text].run_reason}"
+        try:
+            with Store.open(folder) as candidates:
+                for data in contents.values():
+                    candidates.artifacts.put(data)
+                for trusted in predicate.given.trusted:
+                    for sha256 in filter(None, trusted.buffers):
+                        candidates.artifacts.put(self.bench.store.artifacts.get(sha256))
+                predicate.bench = self.bench.apart(limits=None, afresh=False)
+                predicate.bench.store, predicate.bench.use_cache = candidates, True
+                found = await minimize_by(
+                    reducing,
+                    predicate,
+                    text,
+                    signature=row.run_signature,
+                    by=f"{GPU}:{_tool(self.seen[0])}",
+                    is_defined=True,
+                    is_always=True,
+                    terms={"launch": msgspec.to_builtins(launch), "held": self._held()},
                 )
-                program = await predicate.program(found.text, headline)
-                files = {**files, **({PROGRAM: program.encode()} if program else {})}
-        self.bench.hub.drop_folder(folder)
+                if isinstance(found, Minimization):
+                    who = _tool(self.seen[0]).replace("-", " ", 1).replace(",", " ")
+                    headline = f"{who} on {found.target}: {predicate.same[found.text].run_reason}"
+                    program = await predicate.program(found.text, headline)
+                    files = {**files, **({PROGRAM: program.encode()} if program else {})}
+        finally:
+            self.bench.hub.drop_folder(folder)
         if isinstance(found, Uninteresting):
             return found
         written = MinimizedFolder(path=Path(found.path))

@@ -63,6 +63,7 @@ class Ahead:
             timeout=self.how.timeout,
             launch_timeout=self.how.timeout,
             memory=self.how.limits.memory if self.machines.are_here else self.how.memory,
+            launch_memory=self.how.memory,
             until=None,
             past=(),
             settled=(),

@@ -92,7 +92,7 @@ class Workshop:
         self._loop = asyncio.new_event_loop()
         self._lock = asyncio.Lock()
         self._hub: Hub | None = None
-        self._sessions: dict[float, OpenSessions] = {}
+        self._sessions: dict[tuple[float, int], OpenSessions] = {}
         self._common: CommonEvidence | None = None
         self._at_work = 0
         # As many as there are tasks: one that waits for what another makes leaves its own to it.
@@ -132,8 +132,10 @@ class Workshop:
     async def _work(
         self, hub: Hub, task: CaptureTask, places: Sequence[CapturePlace]
     ) -> CaptureAnswer:
-        timeout = task.launch_timeout
-        sessions = self._sessions.setdefault(timeout, OpenSessions(hub, timeout=timeout))
+        limits = task.launch_timeout, task.launch_memory
+        sessions = self._sessions.setdefault(
+            limits, OpenSessions(hub, timeout=limits[0], memory=limits[1])
+        )
         self._slots.release()
         try:
             return await _work(task, places, self._evidence(hub, task.run), sessions, self._slots)

@@ -97,7 +97,7 @@ class HandingOut:
             self._keep(CaptureAnswer.decode(answer), name)
 
     def _patience(self) -> float | None:
-        """Seconds to wait for an answer, None for ever.
+        """Seconds to wait for an answer, None without a limit.
 
         A machine that is there answers soon after the time is up; there may be none.
         """
@@ -134,6 +134,7 @@ class HandingOut:
             timeout=bench.limits.timeout,
             launch_timeout=self.launch_timeout,
             memory=self.memory,
+            launch_memory=0,
             until=self.until,
             past=tuple(_as_sent(each) for each in past if each.run != self.run.run),
             settled=tuple(each.cell for each in past if each.run == self.run.run),

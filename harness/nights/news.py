@@ -1,6 +1,7 @@
 """What of a night is worth a message: one for each change that matters, none where nothing does.
 
-What got worse matters, and what was mended; a hole says nothing, and what stayed is no news.
+What got worse matters, and what was fixed; a missing result says nothing, and what stayed the same
+is not news.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.bugs.words import bug_title
+from harness.cells.spelling import show_command
 from harness.changes.groups import group_changes
 from harness.store.store import RunRecord
 from harness.values.bug import Bug, HumanState
@@ -137,12 +139,7 @@ def drafts_of(run: RunRecord, bugs: Sequence[Bug]) -> list[Draft]:
 
 def draft_of(bug: Bug) -> Draft:
     """What results say of one bug, for the tracker of those who look after the matrix."""
-    ranges = [
-        f"- {each.tool}: first bad {each.first_bad}"
-        + (f", last good {each.last_good}" if each.last_good else ", in the oldest tested")
-        + (f", first fixed {each.first_fixed}" if each.first_fixed else ", in the newest tested")
-        for each in bug.ranges
-    ]
+    ranges = [f"- {each.tool}: {each.words}" for each in bug.ranges]
     example = bug.example
     # Indented, words of compilers and names of kernels are neither markup nor mentions of people.
     quoted = [
@@ -162,7 +159,7 @@ def draft_of(bug: Bug) -> Draft:
         "",
         "```sh",
         f"triage bugs show {bug.record.number}",
-        f"triage show {example.short} --stage log",
+        show_command(example.short, "log"),
         "```",
         "",
     ]

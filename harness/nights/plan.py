@@ -200,7 +200,7 @@ class _Planner:
         return self._words[kind]
 
     def _assembler_words(self, back: BackEnd, ptxas: list[str]) -> list[str]:
-        """As `_words_for`, of the assembler; `ptxas` where that is what it is."""
+        """The versions of ptxas as given; for another assembler as `_words_for`."""
         kind = back.kind
         if kind == PTXAS:
             return ptxas

@@ -191,7 +191,7 @@ async def run_matrix(
     # A part of a night lacks the cells of the others.
     if is_whole and (options.night is None or options.shard.of == 1):
         older = previous_run(store, run_id)
-        changes = compare_runs(store, older.id if older else None, run_id, matrix.expect)
+        changes = compare_runs(store, older.id if older else None, run_id, matrix)
     return MatrixReport(
         run=run_id,
         verdicts=verdicts,

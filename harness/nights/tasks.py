@@ -55,9 +55,9 @@ class CaptureTask:
     """The places that one capture serves, and how to work on their cells.
 
     `run` is the uid of the run that the results belong to. `timeout`s are in seconds, `memory` in
-    bytes (0: a share of the worker's), `until` in seconds since the epoch. `past` are the last
-    results of the cells, as far as they are known; those of the cells in `settled` are in this run
-    already.
+    bytes (0: a share of the worker's; of `launch_memory`, for launch code: most of it), `until` in
+    seconds since the epoch. `past` are the last results of the cells, as far as they are known;
+    those of the cells in `settled` are in this run already.
     """
 
     run: str
@@ -69,6 +69,7 @@ class CaptureTask:
     timeout: float
     launch_timeout: float
     memory: int
+    launch_memory: int
     until: float | None
     past: tuple[PastRow, ...]
     settled: tuple[str, ...]

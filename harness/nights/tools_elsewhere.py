@@ -136,7 +136,7 @@ class ToolsElsewhere(Hub):
         try:
             answer = ToolAnswer.decode(said)
         except (ValueError, zlib.error):
-            answer = ToolAnswer(host=self._machines.words, failure="what it answers is no answer")
+            answer = ToolAnswer(host=self._machines.words, failure="its answer cannot be read")
         if any(Path(name).name != name for name in answer.files):
             answer = ToolAnswer(host=answer.host, failure="it names files of other folders")
         if answer.end is None:

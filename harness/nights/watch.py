@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from harness.bugs.list import list_bugs, set_state
 from harness.changes.diff import last_night
+from harness.files.regular_files import read_regular
 from harness.nights.news import Draft, News, drafts_of, news_of
 from harness.store.store import Store
 from harness.values.bug import HumanState
@@ -22,7 +23,9 @@ __all__ = ["NightNews", "file_issues", "send", "watch"]
 _SENT = "watched.txt"
 """In the results folder: one line for each message that was taken by its receiver."""
 
+_LARGEST_SENT = 1 << 28
 _SECONDS = 30.0
+_API = "GITHUB_API_URL"
 _GITHUB = "https://api.github.com"
 _TOKENS = ("GH_TOKEN", "GITHUB_TOKEN")
 
@@ -46,7 +49,7 @@ def watch(store: Store) -> NightNews:
     """
     run, older, changes = last_night(store)
     if run is None:
-        raise EmptySelectionError("no run has finished: there is no night to tell of")
+        raise EmptySelectionError("no run has finished: there is no night to report")
     bugs = list_bugs(store)
     return NightNews(
         run=run.id,
@@ -66,13 +69,12 @@ def send(news: Sequence[News], url: str, home: Path) -> int:
         UsageError: that is no URL.
         InfrastructureError: the receiver cannot be reached, or does not take it.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError("--webhook: not a URL; write https://...")
+    _check(url, "--webhook")
     file = home / _SENT
     # Of the address only a hash is kept: who knows it may write there.
     receiver = hashlib.sha256(url.encode()).hexdigest()[:16]
-    sent = set(file.read_text().splitlines()) if file.is_file() else set()
+    known = read_regular(file, _LARGEST_SENT) if file.exists() else b""
+    sent = set(known.decode(errors="replace").splitlines())
     count = 0
     for each in news:
         note = f"{receiver} {each.key}"
@@ -100,6 +102,18 @@ def send(news: Sequence[News], url: str, home: Path) -> int:
     return count
 
 
+def _check(url: str, word: str) -> None:
+    """Refuse what is no address, before anything is sent; it is not printed: it may be secret."""
+    try:
+        url.encode()
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # brackets, or a port that is none
+        is_address = False
+    if not is_address:
+        raise UsageError(f"{word}: not a URL; write https://HOST[:PORT]/...")
+
+
 def file_issues(store: Store, drafts: Sequence[Draft], repository: str) -> dict[int, str]:
     """File each draft as an issue of a GitHub repository; its address by the bug's number.
 
@@ -113,7 +127,8 @@ def file_issues(store: Store, drafts: Sequence[Draft], repository: str) -> dict[
     token = next(filter(None, map(os.environ.get, _TOKENS)), None)
     if token is None:
         raise UsageError(f"--file needs a token that may write issues in {' or '.join(_TOKENS)}")
-    base = os.environ.get("GITHUB_API_URL", _GITHUB).rstrip("/")
+    base = os.environ.get(_API, _GITHUB).rstrip("/")
+    _check(base, _API)
     headers = {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json"}
     found: dict[int, str] = {}
     for draft in drafts:
@@ -136,6 +151,8 @@ def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:  # no
         done = requests.post(
             url, json=body, headers=headers, timeout=_SECONDS, allow_redirects=False
         )
+    except (requests.exceptions.InvalidURL, UnicodeError):
+        raise UsageError(f"{host!r} is not the name of a host") from None
     except (requests.RequestException, ValueError) as error:
         raise InfrastructureError(f"{host} cannot be reached: {type(error).__name__}") from None
     if not done.ok or done.is_redirect:

@@ -94,8 +94,10 @@ def estimate_words(estimate: Estimate) -> str:
     )
     if not estimate.uncaptured:
         return words
-    return (
+    words = (
         f"{words} Not captured yet: {estimate.uncaptured:,} launches, with {estimate.about:,} "
-        f"cells by the counts of their repros, before any of them are excluded; "
-        f"{estimate.uncounted:,} of them have no count."
+        f"cells by the counts of their repros, before any of them are excluded."
     )
+    if not estimate.uncounted:
+        return words
+    return f"{words} The repros of {estimate.uncounted:,} of these launches state no count."

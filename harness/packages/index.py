@@ -12,6 +12,7 @@ import hashlib
 import logging
 import sys
 import time
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -49,17 +50,19 @@ from harness.values.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import pypi_simple
     import requests
 
-__all__ = ["Release", "files", "pick_file", "sdist", "wheels"]
+__all__ = ["Release", "as_cached", "files", "pick_file", "sdist", "wheels"]
 
 _LOG = logging.getLogger(__name__)
 _TTL = 600.0
 
 _silent: set[str] = set()
+_CACHED_ONLY: ContextVar[bool] = ContextVar("cached_only", default=False)
 """Endpoints that did not answer this process: a stale listing is then used without asking again."""
 
 
@@ -115,6 +118,16 @@ class _Listing:
 
     fetched: float
     files: list[_File]
+
+
+@contextlib.contextmanager
+def as_cached() -> Iterator[None]:
+    """Within it the index is not asked, however old its last answer is."""
+    token = _CACHED_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _CACHED_ONLY.reset(token)
 
 
 def files(project: str) -> list[Release]:
@@ -202,9 +215,9 @@ def _listing(name: str) -> _Listing:
     cached = _read_listing(path)
     if cached is not None:
         fresh = 0 <= time.time() - cached.fetched < _TTL
-        if fresh or offline() or setting in _silent:
+        if fresh or offline() or setting in _silent or _CACHED_ONLY.get():
             return cached
-    elif offline():
+    elif offline() or _CACHED_ONLY.get():
         raise OfflineError(
             f"no listing of {name} is cached and TRIAGE_OFFLINE forbids asking the package index; "
             "unset TRIAGE_OFFLINE once"

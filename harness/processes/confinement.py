@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 
 import msgspec
 
@@ -20,6 +21,7 @@ __all__ = [
     "confinement_words",
     "held_parts",
     "is_confined",
+    "is_variable",
     "passed_names",
     "require_confinement",
 ]
@@ -30,11 +32,13 @@ MODES = ("auto", "require", "off")
 _PROBE_SECONDS = 60.0
 # What launch code does where a part does not hold.
 _ELSE = {
-    "files": "may write wherever you may",
+    "files": "may write wherever you may and, where this machine lets programs of one user trace "
+    "each other, into the memory of your other programs, and so use their network",
     "network": "has the network",
     "signals": "may end your other processes",
 }
 _NEEDED = ("files", "network")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def _mode() -> str:
@@ -54,9 +58,22 @@ def is_confined() -> bool:
 
 
 def passed_names() -> frozenset[str]:
-    """The variables that launch code gets beside those that everything gets."""
-    names = os.environ.get(PASS_ENV, "").split(",")
-    return frozenset(name.strip() for name in names if name.strip())
+    """The variables that launch code gets beside those that everything gets.
+
+    Raises:
+        UsageError: one of them cannot be the name of a variable.
+    """
+    listed = os.environ.get(PASS_ENV, "").split(",")
+    names = frozenset(name.strip() for name in listed if name.strip())
+    for name in sorted(names):
+        if not is_variable(name):
+            raise UsageError(f"{PASS_ENV}: {name!r} is not the name of a variable")
+    return names
+
+
+def is_variable(name: str) -> bool:
+    """Whether a shell can set a variable of this name."""
+    return _VARIABLE.fullmatch(name) is not None
 
 
 @functools.cache

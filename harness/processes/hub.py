@@ -25,8 +25,9 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 import harness
+from harness.children.confine import hide
+from harness.files.scratch import Scratch, scratch_disk
 from harness.processes.peers import JobEnd, Peer, PeerGoneError, is_lost
-from harness.processes.scratch import Scratch, scratch_disk
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 
@@ -186,6 +187,7 @@ def _run_once(message: Mapping[str, Any], streams: tuple[int, ...], timeout: flo
 
 
 def _start_supervisor(channel: int, streams: Sequence[int]) -> subprocess.Popen[bytes]:
+    hide()
     try:
         return subprocess.Popen(
             [*bare_python("supervisor"), str(channel)],
@@ -303,6 +305,8 @@ class Hub:
     async def _start(
         self, argv: Sequence[str], env: Mapping[str, str], log: Path
     ) -> asyncio.subprocess.Process:
+        # What it starts is not to read our environment, nor to write into our memory.
+        hide()
         with scratch_disk():
             output = log.open("wb")
         with output:

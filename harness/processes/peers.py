@@ -15,6 +15,8 @@ from harness.values.outcome import ProcessEnd
 __all__ = ["JobEnd", "Peer", "PeerGoneError", "is_lost"]
 
 _UNREAD_EVENTS = 8
+# A killed job is gone at once, unless the machine is in trouble.
+_DYING_SECONDS = 5.0
 _MortalT = TypeVar("_MortalT", bound="_Mortal")
 
 
@@ -94,13 +96,14 @@ class Peer:
     async def run(self, message: dict[str, Any]) -> tuple[ProcessEnd, str | None]:
         """Run one job to its end, with the reason why it could not start, if so.
 
-        A job that is no longer waited for is killed.
+        A job that is no longer waited for is killed, and is gone when this ends.
         """
         job, future = self.start(message)
         try:
-            answer = await future
+            answer = await asyncio.shield(future)
         except asyncio.CancelledError:
             self.kill(job)
+            await asyncio.wait({future}, timeout=_DYING_SECONDS)
             raise
         return answer.end, answer.start_error
 

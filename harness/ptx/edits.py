@@ -34,7 +34,7 @@ EDITS = (
         directive=".minnctapersm 1",
     ),
     PtxEdit(
-        words=".maxnreg 255", meaning="allows 255 registers a thread", directive=".maxnreg 255"
+        words=".maxnreg 255", meaning="allows 255 registers per thread", directive=".maxnreg 255"
     ),
     PtxEdit(
         words=f"{_NAME_PART} in the entry's name",

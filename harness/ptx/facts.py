@@ -348,7 +348,7 @@ def header_value(name: str, value: str) -> str:
     pattern = {"version": _VERSION, "target": _TARGET}[name]
     if not pattern.fullmatch(f".{name} {value}"):
         example = {"version": "8.8", "target": "sm_90a"}[name]
-        raise PtxError(f"{value[:40]!r} is no .{name}; write it like {example}")
+        raise PtxError(f"{value[:40]!r} is not a .{name}; write it like {example}")
     return value
 
 

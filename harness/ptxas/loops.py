@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from harness.ptx.dominators import dominators
 from harness.ptxas.sass import InstructionMix, instruction_mix
 
 __all__ = ["Loop", "loops_of"]
@@ -98,15 +99,14 @@ def _blocks(text: str) -> list[_Block]:
 
 def _natural_loops(blocks: list[_Block]) -> dict[int, set[int]]:
     """The blocks of each loop by the number of its header."""
-    order = _reverse_postorder(blocks)
-    place = {block: number for number, block in enumerate(order)}
-    before: dict[int, list[int]] = {block: [] for block in order}
-    for block in order:
+    dominator = dominators([block.after for block in blocks], 0)
+    place = {block: number for number, block in enumerate(dominator)}
+    before: dict[int, list[int]] = {block: [] for block in place}
+    for block in place:
         for after in blocks[block].after:
             before[after].append(block)
-    dominator = _dominators(order, place, before)
     loops: dict[int, set[int]] = {}
-    for tail in order:
+    for tail in place:
         for header in blocks[tail].after:
             # A block that is nothing but a branch to itself ends every function.
             if len(blocks[tail].code) > 1 or header != tail:
@@ -125,45 +125,6 @@ def _fill(body: set[int], tail: int, before: Mapping[int, list[int]]) -> None:
         if block not in body:
             body.add(block)
             waiting += before[block]
-
-
-def _reverse_postorder(blocks: list[_Block]) -> list[int]:
-    """Those that are reached from the first, each before what only follows it."""
-    seen, done = {0}, []
-    waiting = [(0, iter(blocks[0].after))]
-    while waiting:
-        block, after = waiting[-1]
-        following = next((each for each in after if each not in seen), None)
-        if following is None:
-            done.append(block)
-            waiting.pop()
-        else:
-            seen.add(following)
-            waiting.append((following, iter(blocks[following].after)))
-    return done[::-1]
-
-
-def _dominators(
-    order: list[int], place: Mapping[int, int], before: Mapping[int, list[int]]
-) -> dict[int, int]:
-    """The nearest block that every way to a block leads through (Cooper, Harvey, Kennedy 2001)."""
-    nearest = {order[0]: order[0]}
-    changed = True
-    while changed:
-        changed = False
-        for block in order[1:]:
-            known = [each for each in before[block] if each in nearest]
-            found = known[0]
-            for other in known[1:]:
-                while found != other:
-                    while place[found] > place[other]:
-                        found = nearest[found]
-                    while place[other] > place[found]:
-                        other = nearest[other]  # noqa: PLW2901 - both walk up until they meet
-            if nearest.get(block) != found:
-                nearest[block] = found
-                changed = True
-    return nearest
 
 
 def _loop(depth: int, blocks: list[_Block]) -> Loop:

@@ -40,7 +40,7 @@ class PtxasOption:
 
 
 _BLOCKS = "asks for {} per SM; ptxas aims at no higher occupancy, and may use more registers"
-_REGISTERS = "allows {} registers a thread, over what the PTX says of the block's size"
+_REGISTERS = "allows {} registers per thread, over what the PTX says of the block's size"
 _LEVEL = "optimises less (ptxas does {} by default)"
 
 # Likely ones first: what asks for nothing but more registers, then what optimises less.

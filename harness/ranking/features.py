@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,10 @@ from harness.values.limits import Limits
 from harness.values.row import Row
 
 __all__ = ["Features", "LoopFacts", "features_of"]
+
+
+_SHAPELESS = re.compile(r"UTC\w*MMA")
+"""Tensor instructions whose shape is in a descriptor: the code does not say how much they do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +96,8 @@ def features_of(
     if limits.multiprocessors is None:
         return None
     if row.n_regs is None or row.spill_stores is None or row.spill_loads is None:
+        return None
+    if any(_SHAPELESS.fullmatch(opcode) for loop in loops for opcode in loop.opcodes):
         return None
     per_sm = round(row.occupancy * limits.max_warps_per_sm / math.ceil(row.threads / 32))
     if per_sm < 1:

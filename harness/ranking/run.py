@@ -28,7 +28,7 @@ from harness.values.verdict import VerdictKind
 if TYPE_CHECKING:
     from harness.gpu.timed_launches import GpuWay, TimedLaunch
 
-__all__ = ["rank"]
+__all__ = ["features_of_cell", "rank"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +99,19 @@ async def _compiled(
                 for cell, each in zip(plan.cells, done, strict=True):
                     bench.store.put_result(run, record_of(each))
                     place = cell.cell.kernel, cell.cell.launch, str(cell.cell.target)
-                    features = _features(bench, cell, each)
+                    features = features_of_cell(bench, cell, each)
                     groups.setdefault(place, []).append((cell, each.row, features))
                 if plan.session:
                     await bench.sessions.close(plan.session)
     return [_Compiled(cells=tuple(cells)) for cells in groups.values()]
 
 
-def _features(bench: Workbench, cell: PlannedCell, done: Evaluated) -> Features | None:
-    """What a model takes, where the compilers say all of it."""
+def features_of_cell(bench: Workbench, cell: PlannedCell, done: Evaluated) -> Features | None:
+    """What a model takes of a compiled cell, where the compilers say all of it.
+
+    Raises:
+        StorageError: the machine code cannot be read from the store.
+    """
     inspection = bench.read("inspect", done.evidence.get("inspect", ""), Inspection)
     sass = inspection.artifacts.get("sass") if inspection else None
     if sass is None or cell.record is None or cell.limits is None:

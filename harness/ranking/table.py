@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from harness.ranking.result import RankedConfig, RankedLaunch, RankReport
+from harness.ranking.sureness import GOOD
 from harness.tables.said import (
     BLANK,
     Block,
@@ -21,7 +22,6 @@ from harness.values.row import SCHEMA
 
 __all__ = ["rank_document", "ranks_as_markdown", "ranks_said"]
 
-_GOOD = 0.8
 _REGRETS = ("first choice", "best of three")
 
 
@@ -130,7 +130,7 @@ def ranks_as_markdown(report: RankReport) -> str:
             f"| {'no' if each.doubt else 'yes'} |"
         )
     telling = [quality.spearman or 0.0 for each, quality in known if not each.doubt]
-    good = sum(rho >= _GOOD for rho in telling)
+    good = sum(rho >= GOOD for rho in telling)
     regrets = [quality.top_three for _, quality in known]
     claimed = [quality.top_three for each, quality in known if not each.doubt]
     said = (
@@ -141,7 +141,7 @@ def ranks_as_markdown(report: RankReport) -> str:
     if telling:
         said += (
             f" Of {len(telling)} launches of which it claims to tell the order, {good} have a "
-            f"Spearman correlation of {_GOOD} or more, the least is {min(telling):.2f}; the "
+            f"Spearman correlation of {GOOD} or more, the least is {min(telling):.2f}; the "
             f"best of the first three is there {statistics.median(claimed):.1%} slower at the "
             f"median, {max(claimed):.0%} at worst."
         )

@@ -46,25 +46,30 @@ class Bench:
     formal: bool = False
 
 
-async def compile_places(bench: Bench, places: Sequence[AttachedPlace]) -> dict[AttachedPlace, Row]:
-    """What each file does there; what could not be compiled, or not in time, is left out.
+async def compile_places(
+    bench: Bench, places: Sequence[AttachedPlace], untried: dict[AttachedPlace | str, str]
+) -> dict[AttachedPlace, Row]:
+    """What each file does there; what could not be compiled, or not in time, is in `untried`.
 
     The places that come first are compiled first.
     """
     started = time.monotonic()
     found: dict[AttachedPlace, Row] = {}
     for group in _groups(bench.case, places):
-        if time.monotonic() - started > bench.seconds:
-            break
-        try:
-            rows = await _compiled(bench, group)
-        except TriageError:
-            continue  # what cannot be tried is not known
-        found |= {
-            place: row
-            for place, row in rows.items()
-            if row.verdict != VerdictKind.INFRA.value and place in group
-        }
+        why = f"the {bench.seconds:.0f} s for all of them were over"
+        rows: dict[AttachedPlace, Row] = {}
+        if time.monotonic() - started <= bench.seconds:
+            try:
+                rows = await _compiled(bench, group)
+                why = "it is not compiled there"
+            except TriageError as error:
+                why = str(error)
+        for place in group:
+            row = rows.get(place)
+            if row and row.verdict != VerdictKind.INFRA.value:
+                found[place] = row
+            else:
+                untried[place] = row.reason if row else why
     return found
 
 

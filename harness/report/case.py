@@ -9,7 +9,7 @@ from harness.frontends.registry import front_end, kinds
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow
-from harness.report.dossier import Upstream
+from harness.report.dossier import Dossier, Upstream
 from harness.report.forms import REQUIRED
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import Config, ConfigFilter
@@ -17,7 +17,7 @@ from harness.values.row import Row
 from harness.values.toolchain import PTXAS, TRITON
 from harness.values.verdict import Stage, VerdictKind
 
-__all__ = ["check_upstream", "find_case", "only", "required_fields"]
+__all__ = ["check_blamed", "check_upstream", "find_case", "only", "required_fields"]
 
 
 def find_case(
@@ -89,6 +89,19 @@ def check_upstream(
         raise UsageError(
             f"--for triton: Triton has no part in it: {selection.repro.name} is PTX, and "
             f"ptxas {case.ptxas} fails on it; report it with --for nvidia"
+        )
+
+
+def check_blamed(d: Dossier, upstream: Upstream) -> None:
+    """Refuse a report to NVIDIA of what blame lays to the compiler that wrote the PTX.
+
+    Raises:
+        UsageError: it says to whom to report instead.
+    """
+    if upstream is Upstream.NVIDIA and d.is_compilers and not d.on_gpu and d.blame:
+        raise UsageError(
+            f"--for nvidia: {' '.join((d.blame.headline, *d.blame.reasons[:1]))} Report it with "
+            f"--for {_maintainers(d.case)}"
         )
 
 

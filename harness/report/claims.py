@@ -40,6 +40,9 @@ __all__ = [
 ]
 
 
+_NOT_TRIED = "it could not be tried here"
+
+
 class ClaimKind(str, Enum):
     """What a claim is about."""
 
@@ -78,7 +81,8 @@ class Claim:
     """One statement: `said` is the piece of the issue that makes it, `expected` what must come out.
 
     `place` is where an attached file is compiled, `file` names one whose bytes count, `cell` a
-    stored result.
+    stored result. `is_bound`: it says of one side of a boundary what the title rests on; where it
+    cannot be checked, the report is not ready.
     """
 
     kind: ClaimKind
@@ -87,6 +91,12 @@ class Claim:
     place: AttachedPlace | None = None
     file: str | None = None
     cell: str | None = None
+    is_bound: bool = False
+
+    @property
+    def subject(self) -> AttachedPlace | str:
+        """What it is about."""
+        return self.place or self.cell or self.file or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +153,7 @@ class ClaimsTrial:
     again; `runs` what was executed, by place or by cell; `files` the attached bytes. `instructions`
     counts those of the attached PTX, `unwritten` its registers that may be read before anything
     wrote them, `lines` those of functions in attached source. What could not be tried is not in
-    them.
+    them; `untried` says why not.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -154,19 +164,22 @@ class ClaimsTrial:
     lines: Mapping[str, int] = field(default_factory=dict)
     instructions: Mapping[str, int] = field(default_factory=dict)
     unwritten: Mapping[str, int] = field(default_factory=dict)
+    untried: Mapping[AttachedPlace | str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimsProof:
     """How many claims there are, how many could be checked, and what is false, in words.
 
-    `unchecked` are the sentences of which something could not be tried.
+    `unchecked` are the sentences of which something could not be tried, each with the reason;
+    `unproved` those of them that the title rests on.
     """
 
     claims: int
     checked: int
     false: tuple[str, ...]
-    unchecked: tuple[str, ...] = ()
+    unchecked: tuple[tuple[str, str], ...] = ()
+    unproved: tuple[str, ...] = ()
 
 
 def has_output(place: AttachedPlace | None, row: RunRow, facts: OutputFacts) -> Claim:
@@ -224,7 +237,8 @@ def prove(claims: Sequence[Claim], trial: ClaimsTrial, issue: str) -> ClaimsProo
     text = _plain(issue)
     distinct = list(dict.fromkeys(claims))
     checked = 0
-    unchecked: list[str] = []
+    unchecked: list[tuple[str, str]] = []
+    unproved: list[str] = []
     false: list[str] = []
     false += [
         f"{said!r} follows from the evidence, and the text does not say it"
@@ -234,7 +248,10 @@ def prove(claims: Sequence[Claim], trial: ClaimsTrial, issue: str) -> ClaimsProo
     for claim in distinct:
         found = [claim.expected] if claim.kind is ClaimKind.TEXT else list(_found(claim, trial))
         checked += bool(found)
-        unchecked += [] if found else [claim.said]
+        if not found:
+            why = f"{claim.subject}: {trial.untried.get(claim.subject, _NOT_TRIED)}"
+            unchecked.append((claim.said, why))
+            unproved += [f"{claim.said!r} could not be checked: {why}"] if claim.is_bound else []
         differences = (_differs(claim, each) for each in found)
         false += [f"{claim.said!r} is not so: {each}" for each in differences if each]
     return ClaimsProof(
@@ -242,6 +259,7 @@ def prove(claims: Sequence[Claim], trial: ClaimsTrial, issue: str) -> ClaimsProo
         checked=checked,
         false=tuple(dict.fromkeys(false)),
         unchecked=tuple(dict.fromkeys(unchecked)),
+        unproved=tuple(dict.fromkeys(unproved)),
     )
 
 

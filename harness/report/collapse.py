@@ -10,6 +10,7 @@ from harness.collapse.evidence import CollapseEvidence, Lift
 from harness.collapse.times import TIMES_FILE, read_times
 from harness.report.claims import Ledger, has_figures, has_times
 from harness.report.dossier import Dossier
+from harness.report.forms import named
 from harness.tables.templates import config_label, markdown_cell
 from harness.values.row import Row
 
@@ -24,7 +25,7 @@ def collapse_title(ledger: Ledger, d: Dossier) -> str | None:
     if found is None or found.directive is None or not found.directive.lifts:
         return None
     said = (
-        f"No .minnctapersm beside .reqntid: {d.function} gets {d.case.n_regs} of "
+        f"No .minnctapersm beside .reqntid: {named(d.function)} gets {d.case.n_regs} of "
         f"{found.directive.after.n_regs} registers on {d.case.target} and spills"
     )
     return ledger.say(said, has_figures(d.case), has_figures(found.directive.after))

@@ -9,20 +9,21 @@ from enum import Enum
 
 from harness.bisect.contrast import Contrast
 from harness.bisect.report import BisectReport
+from harness.blame.ground import Culprit
 from harness.blame.words import Blame
 from harness.collapse.evidence import CollapseEvidence
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed, follow, measured
 from harness.minimize.reduction.fingerprint import Answer
-from harness.minimize.reduction.result import Minimization
+from harness.minimize.reduction.result import Minimization, VersionLine
 from harness.report.claims import AttachedPlace
 from harness.tables.survivors import Survivors, survivors
 from harness.values.outcome import signal_name
 from harness.values.row import Row
 from harness.values.run import RunRow
 from harness.values.toolchain import GPU, assembler_name, compiler_name
-from harness.values.verdict import Signature, VerdictKind
+from harness.values.verdict import Signature, Stage, VerdictKind
 
 __all__ = [
     "Attachment",
@@ -151,8 +152,22 @@ class Dossier:
 
     @property
     def in_ptxas(self) -> bool:
-        """Whether it goes wrong in ptxas, not before."""
-        return self.on_gpu or follow(self.case, condition=self.condition).stage == "cubin"
+        """Whether it goes wrong in ptxas, not before, and not for what the compiler wrote."""
+        return self.on_gpu or (self.is_in_cubin and not self.is_compilers)
+
+    @property
+    def is_in_cubin(self) -> bool:
+        """Whether ptxas prints it, which says nothing of whose fault it is."""
+        return follow(self.case, condition=self.condition).stage == Stage.CUBIN.value
+
+    @property
+    def is_compilers(self) -> bool:
+        """Whether blame names the kernel's compiler.
+
+        Poor code has no one place: its history says which compiler it comes from.
+        """
+        blamed = self.blame is not None and self.blame.culprit is Culprit.TRITON
+        return blamed and self.kind is not VerdictKind.SICK
 
     @property
     def tool(self) -> str:
@@ -237,7 +252,7 @@ class Dossier:
         if found is None:
             return {}
         does = {
-            line.version: (self._outcome_there(line.version, line.minimized), line.minimized_words)
+            line.version: (self._outcome_there(line, line.minimized), line.minimized_words)
             for line in found.versions
             if line.minimized is not None and found.compiler == self.tool
         }
@@ -245,11 +260,10 @@ class Dossier:
             does[self.version] = (VerdictAnswer.SAME, "")
         return does
 
-    def _outcome_there(self, version: str, answer: Answer) -> VerdictAnswer:
+    def _outcome_there(self, line: VersionLine, answer: Answer) -> VerdictAnswer:
         """A reduction keeps refusals of what cannot do it; a history cannot tell there."""
-        row = self.history.rows.get(version) if self.history else None
-        is_untold = row is not None and VerdictKind(row.verdict).tells_nothing
-        is_refused = answer is Answer.OTHER and is_untold
+        kind = line.minimized_kind
+        is_refused = answer is Answer.OTHER and kind is not None and kind.tells_nothing
         return VerdictAnswer.UNTESTABLE if is_refused else _OUTCOMES[answer]
 
     @property

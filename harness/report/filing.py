@@ -35,6 +35,7 @@ from harness.report.gate import Defect
 from harness.report.run import inspect_dossier, run_script, script_defects, with_log
 from harness.store.store import Store
 from harness.values.run import RunRow
+from harness.values.toolchain import PTXAS
 
 __all__ = ["Filed", "Filing", "file_report"]
 
@@ -103,6 +104,11 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
         proof = prove(issue.claims, await _trial(dossier, filing, issue, inside), issue.text)
     defects += inspect_dossier(dossier, issue.text, filing.required)
     defects += [Defect(kind="claim", file="issue.md", words=words) for words in proof.false]
+    if dossier.case.assembler == PTXAS:
+        # Not all rows of other assemblers can be judged again: what rests on them is named.
+        defects += [
+            Defect(kind="unchecked", file="issue.md", words=each) for each in proof.unproved
+        ]
     return Filed(dossier=dossier, issue=issue, proof=proof, defects=tuple(defects))
 
 
@@ -138,6 +144,11 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
         does = "launching" if dossier.on_gpu else does
         filing.tell(f"{does} the attached files in {len(places)} ways")
     runs: dict[AttachedPlace | str, RunRow] = {}
+    untried: dict[AttachedPlace | str, str] = {
+        cell: "what it was judged from is not kept, or it is flaky"
+        for cell, row in stored.items()
+        if row is None
+    }
     home = inside.parent / "results"
     with Store.open(home) as store:
         bench = Bench(
@@ -172,7 +183,7 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
             runs |= {place: run for place, (_, run) in there.items()}
             runs |= {cell: run for cell, (_, run) in here.items()}
         else:
-            rows = await compile_places(bench, places)
+            rows = await compile_places(bench, places, untried)
     return ClaimsTrial(
         files=files,
         rows=rows,
@@ -182,6 +193,7 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
         instructions=_counted(files, ".ptx", count_instructions),
         unwritten=_counted(files, ".ptx", count_unwritten),
         lines=_lines(files, filing.selection),
+        untried=untried,
     )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from harness.report.dossier import Upstream
+from harness.tables.templates import markdown_code
 from harness.values.verdict import VerdictKind
 
-__all__ = ["REQUIRED", "expected_words", "observed_words"]
+__all__ = ["REQUIRED", "expected_words", "named", "observed_words"]
+
+_PLAIN_NAME = re.compile(r"(?!.*www\.)[\w.:-]+", re.ASCII)
 
 REQUIRED: Mapping[Upstream, Sequence[str]] = {
     Upstream.NVIDIA: (
@@ -31,7 +35,6 @@ REQUIRED: Mapping[Upstream, Sequence[str]] = {
         "Reproduce",
         "Observed",
         "Versions",
-        "Stage and pass",
         "Environment details",
     ),
     Upstream.PROJECT: (
@@ -76,10 +79,18 @@ _EXPECTED = {
 }
 _EXECUTED = {
     VerdictKind.WRONG_RESULT: "Expected: the same result, whatever the number of stages and warps.",
-    VerdictKind.RACE: "Expected: a barrier, a fence or a wait between the two accesses.",
+    VerdictKind.RACE: (
+        "Expected: a barrier, a fence or a wait between the two accesses; of lanes of one store, "
+        "that one lane stores, or all the same."
+    ),
 }
 _ELSE_EXECUTED = "Expected: PTX that stays within its buffers, and comes to an end with one result."
 _ELSE_EXPECTED = "Expected: code, or a message that names what is wrong with the input."
+
+
+def named(function: str) -> str:
+    """A kernel in a title; what could be markup, a link or a mention is code there."""
+    return function if _PLAIN_NAME.fullmatch(function) else markdown_code(function)
 
 
 def observed_words(kind: VerdictKind) -> str:

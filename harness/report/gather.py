@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -19,6 +18,8 @@ from harness.bisect.run import BisectOptions, bisect_versions
 from harness.blame.run import BlameOptions, find_blame
 from harness.blame.words import BlameReport
 from harness.cells.compile import CompileOptions, RunProgress, compile_selections
+from harness.cells.selection import SelectionOptions
+from harness.cells.spelling import spell_command
 from harness.collapse.evidence import CollapseEvidence
 from harness.collapse.facts import collapse_of
 from harness.collapse.lifting import study_collapse
@@ -29,7 +30,7 @@ from harness.judging.conditions import Condition, spell
 from harness.minimize.reduction.progress import MinimizeOptions, Watch
 from harness.minimize.reduction.result import Minimization, Uninteresting
 from harness.minimize.run import can_be_reduced, minimize
-from harness.report.case import check_upstream, find_case, only
+from harness.report.case import check_blamed, check_upstream, find_case, only
 from harness.report.dossier import Dossier, KnownWorkaround, Missing, Upstream
 from harness.report.facts import environment_of, log_of, origin_of, ptxas_facts, version_on_axis
 from harness.report.ways import options_that_work, way_of
@@ -72,7 +73,7 @@ class GatherOptions:
     reaches.
     """
 
-    words: tuple[str, ...]
+    words: SelectionOptions
     made_by: str
     upstream: Upstream
     signature: str | None = None
@@ -103,7 +104,8 @@ class _Gathering:
         asked = ["--while", spell(condition)] if condition and command != "workaround" else []
         asked += ["--run"] if self.options.run else []
         asked += ["--on", GPU] if self.options.on_gpu else []
-        line = shlex.join(["triage", *shlex.split(command), *self.options.words, *asked])
+        verb, *more = command.split()
+        line = spell_command(verb, self.options.words, *more, *asked)
         why = "left out by --quick"
         if not (slow and self.options.quick):
             self.tell(what)
@@ -156,11 +158,14 @@ async def gather(
     begun = replace(_begin(work, case, rows), executed=shown)
     if shown and shown.device:
         begun = replace(begun, environment=environment_of(case, shown.device))
+    blamed = await work.piece("whose fault it is", "blame", lambda: _blame(work, mine, case))
+    if blamed:
+        begun = replace(begun, blame=blamed.blame, tried=blamed.executed)
+    check_blamed(begun, options.upstream)
     dossier = await _histories(work, mine, begun)
     found = None
     if not selection.repro.ptx:
         found = await work.piece("workarounds", "workaround", lambda: _workarounds(work, every))
-    blamed = await work.piece("whose fault it is", "blame", lambda: _blame(work, mine, case))
     return replace(
         dossier,
         elsewhere=await _elsewhere(work, every, dossier),
@@ -168,8 +173,6 @@ async def gather(
         ways_from=case if work.options.run else found.baseline if found else None,
         patch=found.patch.diff if found and found.patch and found.patch.is_proved else None,
         collapse=await _collapse(work, every, case),
-        blame=blamed.blame if blamed else None,
-        tried=blamed.executed if blamed else (),
         minimized=await work.piece(
             "the smallest input", "minimize", lambda: _minimize(work, mine, dossier)
         )
@@ -221,9 +224,8 @@ def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
     selection, repro = work.selection, work.selection.repro
     record = next(each for each in work.store.find_cells(case.cell) if each.cell == case.cell)
     banner, package = ptxas_facts(selection, case)
-    verb = "run" if work.options.run else "compile"
     on = ["--on", GPU] if work.options.on_gpu else []
-    words = shlex.join(["triage", verb, *work.options.words, *on])
+    words = spell_command("run" if work.options.run else "compile", work.options.words, *on)
     return Dossier(
         case=case,
         signature=work.store.signatures().get(case.signature or ""),
@@ -344,7 +346,12 @@ async def _minimize(work: _Gathering, mine: Selection, dossier: Dossier) -> Mini
     case = dossier.case
     if work.options.on_gpu:
         mine = _guarded(mine, dossier)
+    # What blame lays to the compiler is reduced in its own language.
+    levels = front_end(mine.repro.front_end).levels
+    level = "source" if dossier.is_compilers and "source" in levels else "auto"
     folder = work.options.minimized(case)
+    if level == "source" and (folder / "original.ptx").exists():
+        folder = folder.with_name(f"{folder.name}-source")
     resume = (folder / "log.jsonl").exists()
     # Each step of one that is executed takes seconds: what was reduced before stays as it is.
     seconds = work.options.seconds
@@ -354,6 +361,7 @@ async def _minimize(work: _Gathering, mine: Selection, dossier: Dossier) -> Mini
         folder_of=lambda _: folder,
         resume=resume,
         condition=work.options.condition,
+        level="auto" if work.options.run else level,
         seconds=seconds,
         run=work.options.run,
         inputs=_inputs(mine) if work.options.on_gpu else None,
@@ -367,13 +375,10 @@ async def _minimize(work: _Gathering, mine: Selection, dossier: Dossier) -> Mini
 
 
 async def _workarounds(work: _Gathering, every: Selection) -> WorkaroundReport:
-    def silent(_said: str) -> None:
-        """As `_silent`."""
-
     options = WorkaroundOptions(at_most=5)
     if work.options.run:
         options = replace(options, run=True, budget=_SEARCH_EXECUTED)
-    return await find_workarounds(every, work.store, work.how, options, silent)
+    return await find_workarounds(every, work.store, work.how, options, lambda _: None)
 
 
 def _ways(
@@ -385,7 +390,7 @@ def _ways(
         ways = tuple(options_that_work(case, blamed.executed))
     if found and not ways and found.is_time_up:
         why = "the search was not at its end when its time was up"
-        words = shlex.join(["triage", "workaround", *work.options.words])
+        words = spell_command("workaround", work.options.words)
         work.missing.append(Missing(what="workarounds", why=why, command=words))
         return None
     return ways if found or ways else None

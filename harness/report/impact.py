@@ -9,11 +9,15 @@ from harness.report.claims import Ledger, gives, has_figures
 from harness.report.collapse import expected_of_collapse
 from harness.report.dossier import Dossier
 from harness.report.forms import expected_words
-from harness.tables.templates import config_label
+from harness.tables.templates import config_label, markdown_code
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
 __all__ = ["escaped", "expected_sentence", "impact_sentences", "ptx_ways"]
+
+
+# A cubin comes out: that it compiles is not what is expected.
+_IS_TOLD = (VerdictKind.TRAP_STUB, VerdictKind.OUT_OF_RESOURCES)
 
 
 def escaped(reason: str) -> str:
@@ -52,7 +56,26 @@ def expected_sentence(ledger: Ledger, d: Dossier) -> str:
         version, row = best
         said = f"Expected: what {d.tool} {version} gives: {row.reason}."
         return ledger.say(said, has_figures(row))
+    is_told = d.kind.is_of_run or d.kind.compiles or d.kind in _IS_TOLD
+    if not is_told and (said := _as_elsewhere(ledger, d)):
+        return said
     return expected_words(d.kind)
+
+
+def _as_elsewhere(ledger: Ledger, d: Dossier) -> str:
+    """What the nearest version of the compiler that works gives; empty where none is known."""
+    report = d.history
+    ended = report.finding.fix or report.finding.regression if report else None
+    if report is None or ended is None:
+        return ""
+    version = report.version(ended.after if report.finding.fix else ended.before)
+    row = report.rows.get(version)
+    if row is None or d.outcome(row) is not VerdictAnswer.OK:
+        return ""
+    claims = [has_figures(row)]
+    for place in d.places(version):
+        claims += gives(place, VerdictAnswer.OK)
+    return ledger.say(f"Expected: that it compiles, as with {d.tool} {version}.", *claims)
 
 
 def _best(d: Dossier) -> tuple[str, Row] | None:
@@ -112,28 +135,30 @@ def _newest(ledger: Ledger, d: Dossier) -> str:
                 VerdictAnswer.SAME: "is no better",
             }
         does = words.get(d.outcome(row), f"ends with {row.verdict}")
-        here = "" if len(d.rows) == 1 else f" (config `{config_label(d.case)}`)"
+        here = "" if len(d.rows) == 1 else f" (config {markdown_code(config_label(d.case))})"
         return ledger.say(f"{tool}, {does}{here}.", has_figures(row))
     works, fails = d.lifted(newest) or ([], [])
     claims = [has_figures(row) for row in (*works, *fails)]
     better = " to better code" if is_poor else ""
     if not fails:
-        number = f"all {len(works)}" if len(works) > 1 else "it"
-        return ledger.say(f"With {tool}, {number} compile{better}.", *claims)
+        does = f"all {len(works)} compile" if len(works) > 1 else "it compiles"
+        return ledger.say(f"With {tool}, {does}{better}.", *claims)
     reasons = "; ".join(dict.fromkeys(row.reason for row in fails[:3]))
     if not works:
         said = f"With {tool}, none of them compiles{better}: {escaped(reasons)}."
     else:
         said = (
-            f"With {tool}, {len(works)} of these {len(d.failing)} compile{better} and "
-            f"{len(fails)} do not: {escaped(reasons)}."
+            f"With {tool}, {len(works)} of these {len(d.failing)} "
+            f"{'compile' if len(works) > 1 else 'compiles'}{better} and {len(fails)} "
+            f"{'do' if len(fails) > 1 else 'does'} not: {escaped(reasons)}."
         )
     return ledger.say(said, *claims)
 
 
 def ptx_ways(ledger: Ledger, d: Dossier) -> list[str]:
     """What a user of PTX can change, as far as it was tried."""
-    works = d.flags.labels(VerdictAnswer.OK) if d.flags else []
+    labels = d.flags.labels(VerdictAnswer.OK) if d.flags else []
+    works = [label.removeprefix("with ") for label in labels]
     lines = [f"These flags of ptxas {d.case.ptxas} work: {', '.join(works)}."] if works else []
     rows = d.along_ptxas.rows if d.along_ptxas else {}
     good = [version for version, row in rows.items() if d.outcome(row) is VerdictAnswer.OK]

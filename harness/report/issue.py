@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from harness.bisect.contrast import Contrast
 from harness.bisect.report import BisectReport
 from harness.bisect.search import Boundary
-from harness.bisect.words import report_line, stage_lines
+from harness.bisect.words import bounds_line, report_line, stage_lines
 from harness.judging.answers import VerdictAnswer
 from harness.report.claims import (
     Claim,
@@ -22,31 +21,35 @@ from harness.report.claims import (
 )
 from harness.report.collapse import collapse_lines, collapse_title
 from harness.report.dossier import Attachment, Dossier, Upstream
-from harness.report.forms import observed_words
+from harness.report.forms import named, observed_words
 from harness.report.gate import without_folders
 from harness.report.impact import escaped, expected_sentence, impact_sentences, ptx_ways
 from harness.report.launched import (
     launched_expected,
     launched_words,
     level_words,
-    program_lines,
 )
-from harness.report.minimal import minimal_words
+from harness.report.minimal import by_hand, minimal_words
 from harness.report.picture import picture_lines
 from harness.report.shown import race_lines, schedule_sentence
 from harness.report.tables import (
     attachment_lines,
     config_lines,
     contrast_lines,
+    first_way,
     output_lines,
+    short_version_lines,
     version_lines,
     way_lines,
 )
-from harness.tables.templates import config_label, markdown_cell, render_template
+from harness.tables.templates import config_label, markdown_cell, markdown_code, render_template
+from harness.values.toolchain import assembler_name
 from harness.values.verdict import VerdictKind
 
 __all__ = ["render_report"]
 
+# What takes the place of a failure, in a title.
+_GONE = {VerdictKind.REJECTED.value: "rejected with a message"}
 # As much of a minimal input as one reads in an issue; more is in the bundle.
 _FITS = 6000
 
@@ -68,14 +71,14 @@ class View:
         if self.upstream is Upstream.PROJECT and d.kind is not VerdictKind.SICK:
             broken = sum(not VerdictKind(row.verdict).compiles for row in d.rows)
             return self.ledger.say(
-                f"{d.function} on {case.target}: {broken} of {len(d.rows)} configs do "
+                f"{named(d.function)} on {case.target}: {broken} of {len(d.rows)} configs do "
                 f"not work with {_compilers(d)}",
                 *rows,
             )
         if d.on_gpu:
-            said = f"{d.function} {launched_words(d.kind)} on {case.target}{self._since()}"
+            said = f"{named(d.function)} {launched_words(d.kind)} on {case.target}{self._since()}"
             return f"{case.tool}: {said}"
-        name = case.tool if d.in_ptxas else d.function
+        name = case.tool if d.in_ptxas else named(d.function)
         said = observed_words(d.kind)
         if d.in_ptxas:
             said = escaped(self.message.removeprefix(f"{d.tool} ").removesuffix(", saying nothing"))
@@ -84,7 +87,7 @@ class View:
         if self.upstream is Upstream.TRITON and (title := collapse_title(self.ledger, d)):
             return title
         if d.kind is VerdictKind.SICK:
-            name, said = f"{_compilers(d)}", f"{d.function} {said}"
+            name, said = f"{_compilers(d)}", f"{named(d.function)} {said}"
             return self.ledger.say(f"{name}: {said} on {case.target}{self._since()}", *rows)
         colon = ":" if d.in_ptxas else ""
         return f"{name}{colon} {said} on {case.target}{self._since()}"
@@ -117,6 +120,12 @@ class View:
             elif newest and (found := self.d.lifted(newest)) and found[1]:
                 number = f"{len(found[1])} of {len(self.d.failing)} failing configs"
                 parts.append(f"{number} still fail in {newest}")
+        gone = report.finding.vanishes if ended is None else None
+        if gone and gone.exact and report.is_clean_end(gone.after):
+            row = report.row(gone.after)
+            does = _GONE.get(row.verdict if row else "", "another failure")
+            said = f"{does} from {report.version(gone.after)} on"
+            parts.append(self.ledger.say(said, *self._at_boundary(report, gone)))
         if ended is None and newest and self.d.executed:
             row = report.rows[newest]
             if self.d.outcome(row) is VerdictAnswer.SAME:
@@ -136,11 +145,13 @@ class View:
         for index in (boundary.before, boundary.after):
             version = report.version(index)
             row = report.rows.get(version)
+            claims += [has_figures(row)] if row else []
             claims += [has_figures(each) for each in self.d.elsewhere.get(version, ())]
             for place in self.d.places(version):
                 if row:
                     claims += gives(place, self.d.outcome(row))
-        return claims or [Claim(kind=ClaimKind.TEXT)]
+        bound = [replace(claim, is_bound=True) for claim in dict.fromkeys(claims)]
+        return bound or [Claim(kind=ClaimKind.TEXT)]
 
     @property
     def observed(self) -> str:
@@ -151,7 +162,7 @@ class View:
         if d.on_gpu and d.executed:
             where, does = f", launched on {d.executed.device}", launched_words(d.kind)
         said = (
-            f"`{d.function}` for {case.target} with {_compilers(d)} {does}"
+            f"{markdown_code(d.function)} for {case.target} with {_compilers(d)} {does}"
             f"{where}: {escaped(_plainly(self.message))}."
         )
         return self.ledger.say(said, has_figures(case))
@@ -181,10 +192,12 @@ class View:
     def affected(self) -> str:
         """Who meets it."""
         case, origin = self.d.case, self.d.origin
-        source = f"{origin.package} {origin.version} (`{origin.module}`)" if origin else "this code"
+        source = "this code"
+        if origin:
+            source = f"{origin.package} {origin.version} ({markdown_code(origin.module)})"
         return (
             f"Users of {source} on {case.target} with {_compilers(self.d)}. Launch: "
-            f"`{case.launch}`. It was compiled, not run: no GPU took part."
+            f"{markdown_code(case.launch)}. It was compiled, not run: no GPU took part."
         )
 
     @property
@@ -195,8 +208,9 @@ class View:
             return "The input is PTX; `original.ptx` is the file as it was given, byte for byte."
         origin = f" ({d.origin.package} {d.origin.version})" if d.origin else ""
         return (
-            f"The input is PTX that {d.case.compiler_name} generates from `{d.function}`{origin} "
-            f"for {d.case.target}; `original.ptx` is that PTX without debug information."
+            f"The input is PTX that {d.case.compiler_name} generates from "
+            f"{markdown_code(d.function)}{origin} for {d.case.target}; `original.ptx` is that PTX "
+            "without debug information."
         )
 
     @property
@@ -228,28 +242,7 @@ class View:
     @property
     def by_hand(self) -> str:
         """The command that ptxas gets, or the one that gives the cell with this program."""
-        d, case = self.d, self.d.case
-        if d.on_gpu and (lines := program_lines(d)):
-            return lines
-        if d.in_ptxas and self.minimal_name in self.names and self.minimal_name.endswith(".ptx"):
-            package = f"{d.ptxas_package}=={case.ptxas}" if d.ptxas_package else ""
-            get = [f"pip install --target wheel {package}  # brings ptxas"] if package else []
-            flags = shlex.join(d.minimized.flags if d.minimized else case.ptxas_flags)
-            ptxas = "$(find wheel -name ptxas)" if package else "ptxas"
-            return "\n".join([*get, f"{ptxas} {flags} {self.minimal_name} -o kernel.cubin"])
-        if d.executed and d.minimized and d.minimized.run_command:
-            says = "what it computes"
-            if d.minimized.is_comparing:
-                says = "how far its results are from those with num_stages=1"
-            needs = f"pip install torch triton=={case.compiler_version}"
-            return f"{needs}\npython {self.minimal_name}  # prints {says}"
-        install = d.minimized.install if d.minimized else None
-        if self.minimal_name in self.names and install and install.program:
-            return "\n".join(install.lines_for(self.minimal_name, case.target))
-        if self.minimal_name in self.names and self.minimal_name.endswith(".py"):
-            typed = install.lines if install else []
-            return "\n".join([*typed, f"python {self.minimal_name}"])
-        return "" if self.has_script else d.shown_by
+        return by_hand(self.d, self.names, self.minimal_name)
 
     @property
     def minimal_name(self) -> str:
@@ -286,7 +279,9 @@ class View:
     def stage_lines(self) -> list[str]:
         """What lies between the two sides of a Triton boundary."""
         report = self.d.along_triton
-        return stage_lines(report, report.stages) if report and report.stages else []
+        lines = stage_lines(report, report.stages) if report and report.stages else []
+        is_ptxas = self.d.is_in_cubin
+        return [line for line in lines if is_ptxas or not line.startswith("Bundled ptxas")]
 
     @property
     def where_to_report(self) -> str:
@@ -302,14 +297,26 @@ class View:
 
     def history_words(self, report: BisectReport) -> str:
         """The line to paste."""
-        line = report_line(report)
+        return self._of_history(report, report_line(report))
+
+    def bound_words(self, report: BisectReport) -> str:
+        """Where it began and ended; what it rests on is in the line to paste."""
+        return self._of_history(report, bounds_line(report))
+
+    def _of_history(self, report: BisectReport, line: str) -> str:
         if len(self.d.rows) > 1:
-            line = f"Config `{config_label(self.d.case)}`: {line}"
+            line = f"Config {markdown_code(config_label(self.d.case))}: {line}"
         claims: list[Claim] = []
         for boundary in (report.finding.regression, report.finding.fix):
             if boundary:
                 claims += self._at_boundary(report, boundary)
         return self.ledger.say(line, *claims)
+
+    def is_shown(self, name: str) -> bool:
+        """Whether a part of the environment has a part in it: ptxas, only where it is involved."""
+        d = self.d
+        is_assembler = name.startswith(f"{assembler_name(d.case.assembler)} ")
+        return not is_assembler or d.is_in_cubin or d.kind is VerdictKind.SICK
 
     @property
     def output_lines(self) -> list[str]:
@@ -341,6 +348,10 @@ class View:
         """The table of every config."""
         return config_lines(self.ledger, self.d.rows)
 
+    def short_version_lines(self, report: BisectReport) -> list[str]:
+        """The versions that say something."""
+        return short_version_lines(self.ledger, self.d, report)
+
     def version_lines(self, report: BisectReport) -> list[str]:
         """The table of the history."""
         return version_lines(self.ledger, self.d, report)
@@ -352,6 +363,11 @@ class View:
     def contrast_lines(self, found: Contrast) -> list[str]:
         """What carries it."""
         return contrast_lines(self.ledger, self.d, found)
+
+    @property
+    def first_way(self) -> str:
+        """The best workaround."""
+        return first_way(self.ledger, self.d)
 
     @property
     def way_lines(self) -> list[str]:

@@ -62,7 +62,7 @@ def attach(
             files[found.shown_file] = (data, "the same with a launch: what is executed")
     if given:
         files["original.ptx"] = (given, "the input as it was given, byte for byte")
-    elif dossier.in_ptxas and (sha256 := _followed_ptx(dossier)):
+    elif (dossier.on_gpu or dossier.is_in_cubin) and (sha256 := _followed_ptx(dossier)):
         text = store.artifacts.get(sha256).decode(errors="replace")
         what = f"the PTX that {dossier.case.compiler_name} generates, without debug information"
         files["original.ptx"] = (without_debug(text).encode() + b"\n", what)
@@ -120,6 +120,14 @@ def inspect_dossier(dossier: Dossier, issue: str, required: tuple[str, ...]) -> 
     """What the text, the files and the pieces say: is it ready to be filed?"""
     files = {file.name: file.data for file in dossier.attachments}
     defects = inspect_report(issue, files, required=required, private=_private())
+    found = dossier.minimized
+    # What a compiler writes wrongly need not be right anywhere else.
+    if found and found.is_unheld and not dossier.is_compilers:
+        words = (
+            "no version accepts what it was reduced from, and no other target that was tried does: "
+            "it may be wrong in itself"
+        )
+        defects.append(Defect(kind="reduction", file=f"min{found.suffix}", words=words))
     return defects + [
         Defect(
             kind="missing",

@@ -18,7 +18,7 @@ def schedule_sentence(ledger: Ledger, d: Dossier) -> str:
     if shown is None:
         return ""
     place, row = shown
-    what = f"`{place.file}`" if place else f"`{d.function}`"
+    what = markdown_code(place.file if place else d.function)
     held = f", held to {row.reference}" if row.reference else ""
     several = "schedules" if "," in (row.schedule or "") else "schedule"
     wrong = "; no value is affected" if row.run is RunVerdict.RACE else "; it goes wrong"

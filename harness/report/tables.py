@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.bisect.contrast import Contrast
 from harness.bisect.report import BisectReport
@@ -20,7 +20,7 @@ from harness.report.claims import (
     has_output,
 )
 from harness.report.dossier import Dossier
-from harness.tables.templates import config_label, markdown_cell
+from harness.tables.templates import config_label, markdown_cell, markdown_code
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
@@ -28,12 +28,16 @@ __all__ = [
     "attachment_lines",
     "config_lines",
     "contrast_lines",
+    "first_way",
     "output_lines",
+    "short_version_lines",
     "version_lines",
     "way_lines",
 ]
 
 _Cell = tuple[str, tuple[Claim, ...]]
+_BLANK: _Cell = ("not tried", ())
+_TELLING = (VerdictAnswer.SAME, VerdictAnswer.OK, VerdictAnswer.OTHER)
 
 _CONTRASTS = (
     ("Fails in the same way", (VerdictAnswer.SAME,)),
@@ -61,6 +65,44 @@ def config_lines(ledger: Ledger, rows: Sequence[Row]) -> list[str]:
         said = _line([*words, *("" if n is None else f"{n:,}" for n in numbers)])
         lines.append(ledger.say(said, has_figures(row)))
     return lines
+
+
+def short_version_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> list[str]:
+    """The versions that say something, in as few words as there are; one column where all agree."""
+    given = _given(d, report)
+    names, columns = [given.header], [_outcomes(d, report.rows, given)]
+    if d.smallest and report is d.history:
+        small = _smallest(d)
+        names.append(small.header)
+        columns.append(replace(small, cells={v: small.cells.get(v, _BLANK) for v in given.cells}))
+    telling = [v for v, row in report.rows.items() if d.outcome(row) in _TELLING]
+    columns = [replace(x, cells={v: x.cells[v] for v in telling}) for x in columns]
+    words = [[x.cells[v][0] for v in telling] for x in columns]
+    if len(columns) > 1 and words[0] == words[1]:
+        one, other = columns
+        both = {v: (said, made + other.cells[v][1]) for v, (said, made) in one.cells.items()}
+        names, columns = [" and ".join(names)], [replace(one, cells=both)]
+    lines = [_line([tool_title(report.axis), *names]), _line(["---"] * (len(names) + 1))]
+    for versions, cells in _spans(telling, columns):
+        name = versions[0] if len(versions) == 1 else f"{versions[0]} - {versions[-1]}"
+        claims = [claim for one in cells for _, made in one for claim in made]
+        lines.append(ledger.say(_line([name, *(said for said, _ in cells[0])]), *claims))
+    return lines if telling else []
+
+
+def _outcomes(d: Dossier, rows: Mapping[str, Row], given: _Column) -> _Column:
+    """A column without what the issue has said already."""
+    works = "is right" if d.executed else "compiles"
+    short = {VerdictAnswer.SAME: "fails in the same way", VerdictAnswer.OK: works}
+    has_numbers = d.followed.condition is not None
+    cells = {}
+    for version, row in rows.items():
+        words, claims = given.cells[version]
+        outcome = d.outcome(row)
+        is_other = outcome is VerdictAnswer.OTHER
+        said = f"fails in another way ({row.verdict})" if is_other else short.get(outcome, words)
+        cells[version] = (words if has_numbers else markdown_cell(said), claims)
+    return replace(given, cells=cells)
 
 
 def version_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> list[str]:
@@ -91,7 +133,7 @@ def _given(d: Dossier, report: BisectReport) -> _Column:
     for version, reason in report.reasons.items():
         said = f"could not be determined: {reason}"
         cells.setdefault(version, (markdown_cell(said), (Claim(kind=ClaimKind.TEXT),)))
-    header = "`original.ptx`" if d.is_ptx else f"`{markdown_cell(d.function)}`"
+    header = "`original.ptx`" if d.is_ptx else _code_cell(d.function)
     if not d.is_ptx and len(d.rows) > 1:
         header += f", {markdown_cell(config_label(d.case))}"
     return _Column(header=header, cells=cells)
@@ -116,6 +158,8 @@ def _words(d: Dossier, row: Row) -> str:
     """A cell of the table of versions."""
     kind, outcome = VerdictKind(row.verdict), d.outcome(row)
     same = " (this failure)" if outcome is VerdictAnswer.SAME else ""
+    if same and row.reason == d.case.reason and not kind.compiles:
+        return markdown_cell(f"{row.verdict}, this failure")
     if d.condition and kind.compiles:
         same = " (holds)" if outcome is VerdictAnswer.SAME else ""
         numbers = measured(d.followed.fields, [row])
@@ -134,13 +178,12 @@ def _spans(
 
     Versions that no column knows are left out.
     """
-    blank: _Cell = ("not tried", ())
     names: list[str] = []
     rows: list[list[_Cell]] = []
     for version in versions:
         if not any(version in column.cells for column in columns):
             continue
-        cells = [column.cells.get(version, blank) for column in columns]
+        cells = [column.cells.get(version, _BLANK) for column in columns]
         if rows and [words for words, _ in cells] != [words for words, _ in rows[-1]]:
             yield names, rows
             names, rows = [], []
@@ -160,7 +203,12 @@ def contrast_lines(ledger: Ledger, d: Dossier, found: Contrast) -> list[str]:
             if (d.outcome(point.row) if point.row else point.outcome) in outcomes
         ]
         if points:
-            said = f"{words}: {', '.join(markdown_cell(point.label) for point in points)}."
+            is_other = VerdictAnswer.OTHER in outcomes
+            labels = [
+                f"{point.label} ({point.row.verdict})" if is_other and point.row else point.label
+                for point in points
+            ]
+            said = f"{words}: {', '.join(map(markdown_cell, labels))}."
             rows = [point.row for point in points if point.row]
             claims = [has_figures(row) for row in rows]
             for point in points:
@@ -204,6 +252,17 @@ def way_lines(ledger: Ledger, d: Dossier) -> list[str]:
     return lines
 
 
+def first_way(ledger: Ledger, d: Dossier) -> str:
+    """The best workaround, and how many there are; empty without one."""
+    for way in (d.ways or ())[:1]:
+        more = len(d.ways or ()) - 1
+        others = f" {more} more {'is' if more == 1 else 'are'} below." if more else ""
+        how = "compiled and executed on the emulator" if d.executed else "compiled, not run"
+        said = f"Workaround: {markdown_cell(way.change)} ({way.row.verdict}; {how}).{others}"
+        return ledger.say(said, has_figures(way.row))
+    return ""
+
+
 def attachment_lines(ledger: Ledger, d: Dossier) -> list[str]:
     """The attached files with their hashes."""
     lines = [_line(("file", "sha256", "")), _line(["---"] * 3)]
@@ -240,6 +299,10 @@ def _number(value: float | None, dtype: str) -> str:
     if value is None:
         return ""
     return f"{int(value)}" if dtype[:1] in "us" or "int" in dtype else f"{value:.6g}"
+
+
+def _code_cell(text: str) -> str:
+    return markdown_code(text).replace("|", "\\|")
 
 
 def _line(cells: Sequence[str]) -> str:

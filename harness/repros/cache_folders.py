@@ -145,7 +145,7 @@ def _read_entry(folder: Path, files: Mapping[str, Path], found: Leftovers) -> Im
     if not read:
         found.skipped.append(f"{folder / name}: nothing left to go on from")
         return None
-    # Triton writes the metadata last, a dump the cubin: with either, the compilation ended well.
+    # Triton writes the metadata last, a dump the cubin: with either, the compilation succeeded.
     ended = ".json" in files or ".cubin" in files
     last = next(suffix for suffix in reversed(_PIPELINE) if suffix in files)
     order = sorted(read, key=_PIPELINE.index, reverse=not ended)
@@ -210,7 +210,7 @@ def write_repro(kernel: ImportedKernel, into: Path, *, triton: str | None) -> tu
     folder = into / kernel.name
     is_new = not folder.exists()
     files = [f"kernel{suffix}" for suffix in kernel.files]
-    ended = f"failed after {kernel.failed_after}" if kernel.failed_after else "ended well"
+    ended = f"failed after {kernel.failed_after}" if kernel.failed_after else "succeeded"
     document: dict[str, Any] = {
         "kernel": kernel.kernel,
         "summary": f"imported from {_printable(kernel.origin)}: its compilation {ended}",

@@ -192,7 +192,7 @@ def _check_kernel(where: str, place: ReproFile | ReproKernel, *, is_python: bool
         said = f"{place.kernel!r} is not the name of a Python function"
         raise FieldError(f"{where}.kernel", said)
     if place.reference is not None and not place.reference.isidentifier():
-        raise FieldError(f"{where}.reference", f"{place.reference!r} is no function's name")
+        raise FieldError(f"{where}.reference", f"{place.reference!r} is not the name of a function")
     if place.configs is not None and place.configs < 1:
         raise FieldError(f"{where}.configs", "a launch has at least one config")
     if place.triton is not None and parse_version(place.triton) is None:

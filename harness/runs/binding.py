@@ -131,7 +131,7 @@ class _Binder:
         """Pass one argument of this type of the signature."""
         if isinstance(kind, Sequence) and not isinstance(kind, str):
             if argument.kind is not ArgumentKind.TUPLE or len(argument.items) != len(kind):
-                raise BindingError(f"{argument.name} is no tuple of {len(kind)}")
+                raise BindingError(f"{argument.name} is not a tuple of {len(kind)}")
             for item, inner in zip(argument.items, kind, strict=True):
                 self.take(item, inner)
             return
@@ -146,7 +146,9 @@ class _Binder:
 
     def _take_descriptor(self, argument: Argument) -> None:
         if argument.kind is not ArgumentKind.DESCRIPTOR:
-            raise BindingError(f"{argument.name} is no tensor descriptor, and the kernel takes one")
+            raise BindingError(
+                f"{argument.name} is not a tensor descriptor, and the kernel takes one"
+            )
         meta = self.maps.pop(0) if self.maps else None
         if isinstance(meta, Mapping):
             tensor_map = TensorMapArgument(tensor_map=_tensor_map(argument, meta))

@@ -13,9 +13,16 @@ from harness.frontends.base import PlannedCell
 from harness.frontends.registry import front_end
 from harness.judging.judge import judge as judge_compilation
 from harness.runs.emulating import Emulated, Emulation, emulate
+from harness.runs.evidence import RunEvidence
 from harness.runs.jobs import Ran, RunTrial
-from harness.runs.judging import Judgement, RunEvidence, judge
-from harness.runs.launching import NotRunError, effort_words, emulation_of
+from harness.runs.judging import Judgement, judge
+from harness.runs.launching import (
+    EmptyGridError,
+    NotRunError,
+    effort_words,
+    emulation_of,
+    why_refused,
+)
 from harness.runs.matching import find_variant
 from harness.runs.numbers.noise import types_in
 from harness.runs.references import Another, Found, References
@@ -43,7 +50,7 @@ class Execution:
     """How cells are executed; `tell` hears what is done next, in words.
 
     `follow`, where a value is to be followed, gets what was executed and how it is judged.
-    `lowering` is a bench of its own for the compiler, where it is to work afresh. `formal` is as in
+    `lowering` is a bench of its own for the compiler, where it compiles again. `formal` is as in
     `RunEvidence`.
     """
 
@@ -122,6 +129,8 @@ async def execute(
     try:
         given = _Given(inputs=inputs, record=like or cell.record, references=references)
         judgement = judge(await _evidence(how, cell, given, trail))
+    except EmptyGridError as error:
+        judgement = Judgement(verdict=RunVerdict.RAN, reason=str(error))
     except NotRunError as error:
         judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error))
     except InfrastructureError as error:
@@ -154,6 +163,8 @@ async def _evidence(how: Execution, cell: PlannedCell, given: _Given, trail: _Tr
     variant = given.variant()
     wanted = emulation_of(bench, trail.lowering, variant, how.trials, how.budget)
     ptx = bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
+    if refused := why_refused(ptx, trail.lowering.value, cell.cell.target, cell.limits):
+        raise NotRunError(refused)
     where = f"{cell.cell.kernel} [{cell.cell.config.label}] on {cell.cell.target}"
     how.tell(f"{where}: {effort_words(wanted, ptx)}")
     trail.emulated = await emulate(bench, wanted, lambda text: how.tell(f"{where}: {text}"))
@@ -165,6 +176,9 @@ async def _evidence(how: Execution, cell: PlannedCell, given: _Given, trail: _Tr
     evidence = run_evidence(
         bench.store.artifacts.get, variant, trail.runs, found, ptx, problem, formal=how.formal
     )
+    if judge(evidence).verdict in (RunVerdict.WRONG_RESULT, RunVerdict.RAN):
+        own = await given.references.own_interpreter(cell.compiler, cell.record, variant)
+        evidence = replace(evidence, trusted=(*evidence.trusted, own)) if own else evidence
     if how.follow:
         target, record = cell.cell.target, cell.record
 
@@ -210,7 +224,8 @@ def run_evidence(
 ) -> RunEvidence:
     """Runs of a launch and what they are compared with; `get` has a buffer's bytes by sha256."""
     before = tuple(each.sha256 for each in variant.buffers)
-    names = {*before, *(name for each in ran for name in each.buffers)}
+    asserted = [name for each in variant.asserted for name in each.buffers if name]
+    names = {*before, *(name for each in ran for name in each.buffers), *asserted}
     return RunEvidence(
         arguments=variant.arguments,
         before=before,
@@ -223,6 +238,7 @@ def run_evidence(
         unwritten=frozenset(n for n, each in enumerate(variant.buffers) if each.unwritten),
         problem=problem,
         formal=formal,
+        asserted=variant.asserted,
     )
 
 

@@ -44,10 +44,13 @@ def fault_identity(fault: Fault) -> str:
 
 
 def family(instruction: str) -> str:
-    """An instruction's name without types and widths: `ld.global`, `cp.async`, `tcgen05.mma`."""
+    """An instruction's name without types and widths: `ld.global`, `cp.async`, `tcgen05.mma`.
+
+    `.shared` is `.shared::cta` (PTX ISA, "State Spaces: .shared"), and is written so.
+    """
     words = instruction.split()
     opcode = words[1] if words[0].startswith("@") and len(words) > 1 else words[0]
-    return ".".join(opcode.rstrip(";").split(".")[:2])
+    return ".".join(opcode.rstrip(";").split(".")[:2]).replace(".shared::cta", ".shared")
 
 
 def race_words(race: Race) -> str:

@@ -124,6 +124,7 @@ class Ran:
     uninitialised: tuple[Uninitialised, ...] = ()
     not_run: str | None = None
     unknown: tuple[str, ...] = ()
+    printed: tuple[str, ...] = ()
     executed: int = 0
     ctas: int = 0
     ctas_of: int = 0

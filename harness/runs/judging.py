@@ -8,12 +8,12 @@ are listed, and change no verdict unless they are asked for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.emulator.values import Race, Schedule
 from harness.judging.signature import RULE, template
-from harness.runs.arguments import tensors_of
+from harness.runs.evidence import RunEvidence, Trusted
 from harness.runs.faults import (
     family,
     fault_identity,
@@ -25,71 +25,18 @@ from harness.runs.faults import (
 )
 from harness.runs.jobs import Ran
 from harness.runs.numbers.comparing import Difference, as_tensor, compare
-from harness.runs.numbers.noise import tolerance_of
-from harness.values.run import Argument, OutputFacts, RaceFacts, RunVerdict
+from harness.values.run import OutputFacts, RaceFacts, RunVerdict
 from harness.values.verdict import Signature
 
-__all__ = ["Judgement", "RunEvidence", "Trusted", "judge", "schedule_words"]
+__all__ = ["Judgement", "judge", "schedule_words"]
 
 _FAULTS = {
     "memory_fault": RunVerdict.MEMORY_FAULT,
     "hang": RunVerdict.HANG,
     "trap": RunVerdict.LAUNCH_FAILED,
+    "assertion": RunVerdict.LAUNCH_FAILED,
 }
 _STAGE = "run"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trusted:
-    """What the buffers must hold afterwards, and who says so; None: it says nothing of this one.
-
-    `is_final`: a person says so, and who computes something else is wrong. Of the others, which
-    come from compilers too, one that agrees is enough. `is_emulated`: of a large grid it has run
-    the same programs.
-    """
-
-    words: str
-    buffers: tuple[bytes | None, ...]
-    is_final: bool = False
-    is_emulated: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEvidence:
-    """Runs of one launch, the bytes of its buffers by sha256, and what they are held to.
-
-    `before` are the buffers at the start. `garbage` are runs that repeat one of `runs` with other
-    garbage. `trusted` is in the order of trust. `is_clean`: the reference does not depend on
-    garbage. `unwritten` are the numbers of buffers that the launch code only asked for. `types` are
-    those that the PTX computes with, besides those of the arguments. `formal`: a race that breaks
-    only the letter of the memory model is a race.
-    """
-
-    arguments: tuple[Argument, ...]
-    before: tuple[str, ...]
-    runs: tuple[Ran, ...]
-    contents: Mapping[str, bytes]
-    garbage: tuple[Ran, ...] = ()
-    trusted: tuple[Trusted, ...] = ()
-    is_clean: bool = True
-    types: frozenset[str] = frozenset()
-    unwritten: frozenset[int] = frozenset()
-    problem: str | None = None
-    formal: bool = False
-
-    @property
-    def tensors(self) -> list[Argument]:
-        """Each view of a buffer once, by the name of the first argument that is it."""
-        found: dict[object, Argument] = {}
-        for each in tensors_of(self.arguments):
-            key = (each.buffer, each.offset, each.shape, each.strides, each.dtype)
-            found.setdefault(key, each)
-        return list(found.values())
-
-    @property
-    def allowed(self) -> float:
-        """How far values may be apart."""
-        return tolerance_of({*self.types, *(each.dtype for each in self.tensors)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +99,10 @@ def _judge(evidence: RunEvidence) -> Judgement:
     races = race_facts(_races(evidence), is_alike=is_alike)
     if found.verdict.is_wrong:
         return replace(found, races=races)
+    for each in evidence.asserted:
+        if not each.holds and evidence.is_rounding(each):
+            said = f"the file's own assertion fails ({each.where}), by what rounding explains"
+            found = replace(found, reason=f"{found.reason}; {said}")
     serious = [
         race
         for race in _races(evidence)
@@ -203,17 +154,23 @@ def _results(evidence: RunEvidence) -> list[_Result]:
     return list(groups.values())
 
 
-def _compare(evidence: RunEvidence, buffers: Sequence[str], trusted: Trusted) -> _Compared:
-    outputs = tuple(_outputs(evidence, buffers, trusted))
+def _compare(
+    evidence: RunEvidence, buffers: Sequence[str], trusted: Trusted, allowed: float | None = None
+) -> _Compared:
+    outputs = tuple(_outputs(evidence, buffers, trusted, allowed))
     return _Compared(
         trusted=trusted, outputs=outputs, is_right=not any(each.differing for each in outputs)
     )
 
 
 def _outputs(
-    evidence: RunEvidence, buffers: Sequence[str], trusted: Trusted | None
+    evidence: RunEvidence,
+    buffers: Sequence[str],
+    trusted: Trusted | None,
+    allowed: float | None = None,
 ) -> Iterator[OutputFacts]:
     """Each tensor that was written, or had to be."""
+    allowed = evidence.allowed if allowed is None else allowed
     for tensor in evidence.tensors:
         before = as_tensor(tensor, evidence.contents[evidence.before[tensor.buffer]])
         after = as_tensor(tensor, evidence.contents[buffers[tensor.buffer]])
@@ -228,8 +185,14 @@ def _outputs(
             elements=after.size,
             sha256=hashlib.sha256(after.tobytes()).hexdigest(),
         )
-        is_told = must is not None
-        yield _measured(facts, compare(after, expected, evidence.allowed)) if is_told else facts
+        if must is None:
+            yield facts
+            continue
+        found = compare(after, expected, allowed)
+        if found.differing:
+            # That it is wrong is beyond doubt: then what no rounding explains is what differs.
+            found = compare(after, expected, min(allowed, evidence.rounding))
+        yield _measured(facts, found)
 
 
 def _measured(facts: OutputFacts, found: Difference) -> OutputFacts:
@@ -250,6 +213,9 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
     depends = _depends_on_garbage(evidence)
     if depends and not evidence.is_clean:
         return _uninitialised(evidence, depends)
+    refused = _refused(evidence, results)
+    if refused:
+        return refused
     wrong = [result for result in results if result.compared and not result.is_right]
     if wrong:
         return _wrong(results, wrong)
@@ -277,20 +243,56 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
     )
 
 
+def _refused(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement | None:
+    """What the launch code's own assertion refuses: values like those that it saw.
+
+    Not where what it compares is apart by what rounding explains: torch rounds otherwise on a CPU.
+    """
+    for each in evidence.asserted:
+        if each.holds or evidence.is_rounding(each):
+            continue
+        buffers = tuple(evidence.contents[name] if name else None for name in each.buffers)
+        seen = Trusted(words=f"the file's own assertion ({each.where})", buffers=buffers)
+        firsts = [one.runs[0].buffers for one in results]
+        compared = [_compare(evidence, one, seen, evidence.rounding) for one in firsts]
+        alike = [one for one in compared if one.is_right]
+        if not alike:
+            continue
+        names = " and ".join(each.kernels)
+        also = f"; which of {names} is wrong it does not say" if each.kernels[1:] else ""
+        covered = sorted(one.name for one in alike[0].outputs if one.differing is not None)
+        runs = [ran for result in results for ran in result.runs]
+        return Judgement(
+            verdict=RunVerdict.WRONG_RESULT,
+            reason=f"emulated: the file's own assertion fails: {each.where}: {each.message}{also}",
+            schedule=", ".join(schedule_words(ran.trial.schedule) for ran in runs),
+            reference=seen.words,
+            outputs=tuple(_outputs(evidence, runs[0].buffers, None)),
+            signature=_signature(
+                RunVerdict.WRONG_RESULT, f"refused by an assertion: {', '.join(covered)}"
+            ),
+        )
+    return None
+
+
 def _wrong(results: Sequence[_Result], wrong: Sequence[_Result]) -> Judgement:
     result = wrong[0]
     compared = result.compared[0]
     worst = max(compared.outputs, key=lambda each: each.differing or 0)
     schedules = [schedule_words(ran.trial.schedule) for each in wrong for ran in each.runs]
     right = [each for each in results if each not in wrong]
-    only = f" (only under {', '.join(schedules)})" if right else ""
+    under = ", ".join(schedule_words(ran.trial.schedule) for each in right for ran in each.runs)
+    only = f"only under {', '.join(schedules)}, right under {under}: " if right else ""
     names = sorted(each.name for each in compared.outputs if each.differing)
+    values = f"{worst.actual:.6g} in place of {worst.expected:.6g}"
+    if compared.trusted.is_pipelined:
+        values = f"{worst.actual:.6g} and {worst.expected:.6g}; which of them is right is not known"
     return Judgement(
         verdict=RunVerdict.WRONG_RESULT,
         reason=(
-            f"emulated: {worst.differing:,} of {worst.elements:,} elements of {worst.name} differ "
-            f"from {compared.trusted.words}, by up to {worst.max_abs:.3g}; first at {worst.where}: "
-            f"{worst.actual:.6g} in place of {worst.expected:.6g}{only}"
+            f"emulated: {only}{worst.differing:,} of {worst.elements:,} elements of {worst.name} "
+            f"differ from {compared.trusted.words}, by up to {worst.max_abs:.3g}; "
+            f"first at {worst.where}: {values}"
         ),
         schedule=", ".join(schedules),
         reference=compared.trusted.words,
@@ -324,22 +326,22 @@ def _same(schedule: Schedule) -> Schedule:
 def _uninitialised(evidence: RunEvidence, names: str) -> Judgement:
     runs = (*evidence.runs, *evidence.garbage)
     read = next((each for ran in runs for each in ran.uninitialised), None)
-    source = ""
+    source, what = "", "what nothing wrote"
     if read:
+        what = "what the PTX ISA leaves open" if read.space == "lanes" else what
         place = f" ({source_line(read.place)})" if read.place.source else ""
         source = f"; {read.what}, PTX line {read.place.ptx_line}: {read.place.instruction}{place}"
     outputs = tuple(_outputs(evidence, evidence.runs[0].buffers, None))
-    written = {each.name for each in outputs}
     empty = [
         each.name
         for each in evidence.tensors
-        if each.buffer in evidence.unwritten and each.name not in written
+        if each.buffer in evidence.unwritten and each.name not in {one.name for one in outputs}
     ]
     if empty:
         source += f"; the launch code only asks for the memory of {', '.join(empty)} (torch.empty)"
     return Judgement(
         verdict=RunVerdict.UNINITIALISED,
-        reason=f"emulated: {names} depends on what nothing wrote{source}",
+        reason=f"emulated: {names} depends on {what}{source}",
         schedule=schedule_words(evidence.garbage[0].trial.schedule),
         outputs=outputs,
         signature=_signature(

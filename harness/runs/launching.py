@@ -8,16 +8,28 @@ from dataclasses import replace
 
 from harness.bench.bench import Kept, Workbench
 from harness.emulator.values import Budget
+from harness.judging.judge import CellEvidence, judge_fit
 from harness.ptx.facts import PtxError, read_ptx
-from harness.runs.arguments import named_buffers
+from harness.ptxas.log import PtxasLog
+from harness.ptxas.resources import combine
 from harness.runs.binding import BindingError, bind, cluster_of
 from harness.runs.emulating import Emulation
 from harness.runs.entry import EntryError, read_entry
 from harness.runs.jobs import JobBuffer, Passed, RunTrial
+from harness.runs.matching import named_buffers
+from harness.values.limits import Limits
 from harness.values.outcome import Lowering
 from harness.values.run import LaunchVariant
+from harness.values.target import Target
 
-__all__ = ["NotRunError", "effort_words", "emulation_of", "emulation_of_text"]
+__all__ = [
+    "EmptyGridError",
+    "NotRunError",
+    "effort_words",
+    "emulation_of",
+    "emulation_of_text",
+    "why_refused",
+]
 
 _LANES = 32
 _LARGEST_BLOCK = 1024
@@ -25,6 +37,10 @@ _LARGEST_BLOCK = 1024
 
 class NotRunError(Exception):
     """A launch that cannot be executed, and why: a sentence for the user."""
+
+
+class EmptyGridError(NotRunError):
+    """A launch of no programs: Triton launches nothing, and nothing can go wrong."""
 
 
 def emulation_of(
@@ -66,8 +82,10 @@ def emulation_of_text(
     except (EntryError, BindingError) as error:
         raise NotRunError(f"arguments and PTX do not fit: {error}") from error
     x, y, z = (*variant.grid, 1, 1, 1)[:3]
-    if min(x, y, z) < 1:
-        raise NotRunError(f"the grid ({x}, {y}, {z}) has no programs")
+    if min(x, y, z) < 0:
+        raise NotRunError(f"the grid ({x}, {y}, {z}) cannot be launched")
+    if min(x, y, z) == 0:
+        raise EmptyGridError(f"the grid ({x}, {y}, {z}) has no programs: nothing is launched")
     cluster = cluster_of(metadata)
     names = named_buffers(variant.arguments, len(variant.buffers))
     scratch = (f"scratch memory {n}" for n in range(1, len(bound.scratch) + 1))
@@ -94,6 +112,29 @@ def emulation_of_text(
     )
 
 
+def why_refused(text: str, lowering: Lowering, target: Target, limits: Limits | None) -> str | None:
+    """Why the target would refuse this launch; None where it would not, as far as the PTX tells.
+
+    A kernel that was lowered to a trap is executed: that it traps is what there is to say of it.
+    """
+    try:
+        facts = read_ptx(text)
+    except PtxError:
+        return None
+    if facts.is_trap_stub:
+        return None
+    needs = combine(
+        entry=facts.entry,
+        log=PtxasLog(functions=(), messages=()),
+        cubin=None,
+        metadata=lowering.metadata,
+        ptx=facts,
+    )
+    evidence = CellEvidence(target=target, lowering=lowering, resources=needs, limits=limits)
+    verdict = judge_fit(evidence)
+    return f"{verdict.kind.value}: it {verdict.reason}" if verdict else None
+
+
 def effort_words(emulation: Emulation, ptx: str) -> str:
     """What is about to be executed: a loop makes it more, a branch less."""
     every, threads = math.prod(emulation.grid), math.prod(emulation.block)
@@ -105,7 +146,7 @@ def effort_words(emulation: Emulation, ptx: str) -> str:
     of = f" of {every:,}" if blocks < every else ""
     return (
         f"{blocks:,}{of} blocks of {threads:,} threads, {len(emulation.trials)} runs of about "
-        f"{once:,} instructions, loops apart"
+        f"{once:,} instructions each, loops counted once"
     )
 
 

@@ -1,14 +1,22 @@
-"""Which launch with values belongs to a captured one. Pure."""
+"""Launches by their arguments: which belongs to a captured one, and what memory it has. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from harness.values.kernel import Scalar
 from harness.values.outcome import LaunchFacts
-from harness.values.run import Inputs, LaunchVariant
+from harness.values.run import Argument, ArgumentKind, Inputs, LaunchVariant
 
-__all__ = ["find_variant", "records_like", "same_arguments", "seen_by_triton", "simpler_configs"]
+__all__ = [
+    "find_variant",
+    "named_buffers",
+    "records_like",
+    "same_arguments",
+    "seen_by_triton",
+    "simpler_configs",
+    "tensors_of",
+]
 
 # What of an argument cannot change the code.
 _HIDDEN = frozenset({"shape", "value"})
@@ -64,3 +72,20 @@ def records_like(
         if same and same_arguments(each.arguments, record.arguments):
             return each
     return None
+
+
+def tensors_of(arguments: Sequence[Argument]) -> Iterator[Argument]:
+    """All tensors and descriptors among arguments, those in tuples too."""
+    for argument in arguments:
+        if argument.kind is ArgumentKind.TUPLE:
+            yield from tensors_of(argument.items)
+        elif argument.kind in (ArgumentKind.TENSOR, ArgumentKind.DESCRIPTOR):
+            yield argument
+
+
+def named_buffers(arguments: Sequence[Argument], count: int) -> list[str]:
+    """A name for each buffer: that of the first argument that lies in it."""
+    names: dict[int, str] = {}
+    for argument in tensors_of(arguments):
+        names.setdefault(argument.buffer, argument.name)
+    return [names.get(number, f"buffer {number}") for number in range(count)]

@@ -16,8 +16,8 @@ import msgspec
 from harness.emulator.values import Budget
 from harness.runs.emulating import Emulation
 from harness.runs.entry import Entry
+from harness.runs.evidence import RunEvidence, Trusted
 from harness.runs.jobs import JobBuffer, Passed, Ran, RunTrial
-from harness.runs.judging import RunEvidence, Trusted
 from harness.values.errors import UsageError
 from harness.values.run import Argument
 

@@ -11,17 +11,28 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.emulator.values import LARGEST_SIZES, MOST_THREADS
 from harness.runs.entry import Entry, EntryParameter
 from harness.runs.numbers.scalars import ELEMENTS, pack_float, pack_integer
 from harness.values.errors import UsageError
 
-__all__ = ["BufferWords", "RawArgument", "assign", "pack_scalar", "read_buffer", "read_sizes"]
+__all__ = [
+    "LARGEST",
+    "BufferWords",
+    "RawArgument",
+    "assign",
+    "pack_scalar",
+    "read_buffer",
+    "read_sizes",
+]
 
 _BUFFER = re.compile(
     r"(?P<name>[\w$%.]+)=(?P<type>\w+)\[(?P<count>\d*)\](?::(?P<fill>.+))?", re.DOTALL
 )
 _POINTER_BYTES = 8
-_LARGEST = 1 << 28
+LARGEST = 1 << 28
+"""No buffer has more bytes."""
+
 _GUESSED_ELEMENTS = 4096
 
 
@@ -82,13 +93,13 @@ def read_buffer(text: str) -> BufferWords:
     count = int(found["count"]) if found["count"] else None
     if count is None and not fill.endswith(".npy"):
         raise UsageError(f"--buffer {text}: say how many elements, for example {found['type']}[64]")
-    if count is not None and count * ELEMENTS[found["type"]].itemsize > _LARGEST:
-        raise UsageError(f"--buffer {text}: more than {_LARGEST >> 20} MiB are too large")
+    if count is not None and count * ELEMENTS[found["type"]].itemsize > LARGEST:
+        raise UsageError(f"--buffer {text}: more than {LARGEST >> 20} MiB are too large")
     return BufferWords(name=found["name"], type=found["type"], count=count, fill=fill)
 
 
 def read_sizes(option: str, text: str) -> tuple[int, int, int]:
-    """Read `X[,Y[,Z]]`, each at least 1.
+    """Read `X[,Y[,Z]]` of a grid or a block, each at least 1 and at most what a driver takes.
 
     Raises:
         UsageError: it is none.
@@ -97,6 +108,14 @@ def read_sizes(option: str, text: str) -> tuple[int, int, int]:
     if not 1 <= len(words) <= 3 or not all(word.isdecimal() and int(word) for word in words):
         raise UsageError(f"{option} {text}: write X[,Y[,Z]], each at least 1, for example 4,2")
     x, y, z = (*map(int, words), 1, 1, 1)[:3]
+    what = option.lstrip("-")
+    if any(size > most for size, most in zip((x, y, z), LARGEST_SIZES[what], strict=True)):
+        largest = ",".join(map(str, LARGEST_SIZES[what]))
+        raise UsageError(f"{option} {text}: no GPU takes so large a {what}: at most {largest}")
+    if what == "block" and x * y * z > MOST_THREADS:
+        raise UsageError(
+            f"{option} {text}: {x * y * z:,} threads, and a block has at most {MOST_THREADS:,}"
+        )
     return x, y, z
 
 
@@ -159,7 +178,7 @@ def _argument(
 ) -> RawArgument:
     if buffer is not None and not _may_point(parameter):
         raise UsageError(
-            f"--buffer {buffer}: the parameter `{parameter.words}` is no pointer; use --scalar"
+            f"--buffer {buffer}: the parameter `{parameter.words}` is not a pointer; use --scalar"
         )
     return RawArgument(name=name, parameter=parameter, buffer=buffer, scalar=text)
 
@@ -198,7 +217,7 @@ def _guess(parameter: EntryParameter, ptx: str, threads: int) -> RawArgument:
     return RawArgument(
         name=parameter.name,
         parameter=parameter,
-        scalar=str(threads) if is_count else "1",
+        scalar=str(min(threads, (1 << (8 * parameter.size - 1)) - 1)) if is_count else "1",
         is_guess=True,
     )
 

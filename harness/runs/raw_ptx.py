@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,18 +19,21 @@ from harness.bench.bench import content_key
 from harness.cells.evaluate import Evaluated
 from harness.cells.run import CompileOptions, open_bench
 from harness.emulator.values import Budget, Null, Pointer, Scalar
-from harness.frontends.triton.ir_inputs import read_file
+from harness.files.regular_files import read_regular
+from harness.frontends.triton.ir_inputs import read_file, spelling
 from harness.processes.hub import Hub
 from harness.runs.emulating import Emulation, emulate
 from harness.runs.entry import Entry, EntryError, read_entry
+from harness.runs.evidence import RunEvidence, Trusted
 from harness.runs.executing import Executed, Follow, keep_execution
 from harness.runs.jobs import Given, JobBuffer, Passed, Ran, RunTrial
-from harness.runs.judging import RunEvidence, Trusted, judge
+from harness.runs.judging import judge
 from harness.runs.launching import effort_words
 from harness.runs.numbers.comparing import as_tensor
 from harness.runs.numbers.scalars import ELEMENTS
 from harness.runs.ptx_launch import PtxLaunch
 from harness.runs.raw_inputs import (
+    LARGEST,
     BufferWords,
     RawArgument,
     assign,
@@ -39,17 +43,17 @@ from harness.runs.raw_inputs import (
 )
 from harness.runs.rows import result_of, row_of
 from harness.store.store import Store
-from harness.values.cell import CellId
+from harness.values.cell import CellId, program_label
 from harness.values.errors import UsageError
 from harness.values.kernel import Config, PtxInputs, Repro
 from harness.values.run import Argument, ArgumentKind, RunRow
 from harness.values.target import Target
-from harness.values.toolchain import PTX
 
 __all__ = ["RawInputs", "RawLaunch", "RawReport", "inputs_of", "raw_launch", "run_ptx"]
 
 _SEED = 20_261_121
 _LANES = 32
+_LONGEST_HEAD = 1 << 16  # of an .npy file
 _EXTERN_SHARED = re.compile(r"\.extern\s+\.shared\b")
 _GUESSED_SHARED = 48 << 10
 """Bytes of dynamic shared memory that every GPU gives a block without being asked (CUDA C++
@@ -201,11 +205,11 @@ class RawLaunch:
         """The coordinates by which the run is named."""
         facts = read_file(self.path, entry)
         return CellId(
-            kernel=f"{self.path}::{entry}" if entry else str(self.path),
+            kernel=f"{spelling(self.path)}::{entry}" if entry else spelling(self.path),
             launch="ptx",
             config=Config(),
             target=facts.target or Target(capability=0),
-            compiler=PTX,
+            compiler=program_label(hashlib.sha256(facts.data).hexdigest()),
             ptxas="none",
         )
 
@@ -359,7 +363,7 @@ def _values(words: BufferWords, number: int, folder: Path) -> Array:
         return np.full(words.count, value).astype(kind)
     except (ValueError, OverflowError) as error:
         raise UsageError(
-            f"--buffer {words}: {words.fill!r} is no value of {words.type}, `random` or FILE.npy"
+            f"--buffer {words}: {words.fill!r} is not a value of {words.type}, `random` or FILE.npy"
         ) from error
 
 
@@ -375,10 +379,13 @@ def _random(kind: np.dtype[Any], count: int, number: int) -> Array:
 
 def _from_file(words: BufferWords, path: Path) -> Array:
     try:
-        values = np.load(path, allow_pickle=False).reshape(-1)
-    except (OSError, ValueError) as error:
+        data = io.BytesIO(read_regular(path, LARGEST + _LONGEST_HEAD))
+        values = np.load(data, allow_pickle=False).reshape(-1)
+    except (OSError, ValueError, EOFError, MemoryError) as error:
         raise UsageError(f"{words}: {path} cannot be read: {error}") from error
     kind = ELEMENTS[words.type]
+    if values.dtype.names:
+        raise UsageError(f"{words}: {path} holds records ({values.dtype}), not {words.type}")
     # numpy stores types that it does not know (bfloat16) as so many bytes.
     if values.dtype != kind and not (
         values.dtype.itemsize == kind.itemsize and values.dtype.kind in "Vu"

@@ -10,6 +10,7 @@ from harness.bench.bench import Kept, Workbench
 from harness.emulator.values import Budget, Schedule
 from harness.frontends.base import CapturedLaunch, LaunchCode
 from harness.frontends.triton.lower import capture, lower
+from harness.judging.judge_triton import judge_lowering
 from harness.runs.emulating import Emulated, emulate
 from harness.runs.jobs import RunTrial
 from harness.runs.launching import NotRunError, emulation_of
@@ -104,7 +105,10 @@ class RealValues:
                 continue
             buffers = ran.buffers[: len(variant.buffers)]
             return LaunchAnswer(
-                variant=number, buffers=buffers, values=f"emulated on {self.target}"
+                variant=number,
+                buffers=buffers,
+                values=f"emulated on {self.target}",
+                is_whole=not ran.is_sample,
             )
         self.tell(f"{launch.kernel} is interpreted, for its values: {why}")
         return LaunchAnswer(values=why)
@@ -158,9 +162,8 @@ async def lower_record(
     bundled = describe_ptxas(Path(captured.capture.value.ptxas), BUNDLED)
     lowering = await lower(bench, captured, record, ptxas=bundled)
     if lowering.value.error or not lowering.value.end.ok:
-        said = lowering.value.error.message if lowering.value.error else lowering.value.end.words
-        first = next(iter(said.strip().splitlines()), "")
-        raise NotRunError(f"Triton does not compile it: {first[:200]}")
+        found = judge_lowering(lowering.value)
+        raise NotRunError(f"it does not compile: {found.kind.value}, {found.reason[:300]}")
     return lowering
 
 

@@ -44,13 +44,15 @@ class LaunchAnswer:
     """What a launch leaves in its buffers (sha256, artifacts); None: interpret it.
 
     `variant` is the config to go on with; `values` says what computed them, or why nothing did.
-    A launch that does not end (`hangs`) is not interpreted either: that would not end.
+    A launch that does not end (`hangs`) is not interpreted either: that would not end. `is_whole`:
+    all of its programs were executed, to their end.
     """
 
     variant: int = 0
     buffers: tuple[str, ...] | None = None
     values: str = ""
     hangs: bool = False
+    is_whole: bool = False
 
 
 Compute = Callable[[LaunchInputs], Awaitable[LaunchAnswer]]
@@ -113,13 +115,15 @@ class _Recording:
                 end = await ended
             finally:
                 ended.cancel()
+                # Until the child is gone, the folder is in use.
+                await asyncio.wait({ended})
             self.bench.cpu_seconds += end.cpu
             return self._keep(key, folder, end)
         finally:
             self.bench.hub.drop_folder(folder)
 
     async def _answer(self, folder: Path, ended: asyncio.Future[ProcessEnd]) -> None:
-        """LaunchAnswer each launch in its turn, until the child ends."""
+        """Answer each launch in its turn, until the child ends."""
         number = 1
         while not ended.done():
             handed = folder / f"launch-{number}.json"
@@ -140,6 +144,7 @@ class _Recording:
                 "buffers": names,
                 "values": answer.values,
                 "hangs": answer.hangs,
+                "is_whole": answer.is_whole,
             }
             unfinished = folder / f"answer-{number}.tmp"
             unfinished.write_text(json.dumps(said))
@@ -161,6 +166,8 @@ class _Recording:
             for buffer in _buffers(launch):
                 self._put(folder, buffer)
                 names[buffer.sha256] = buffer.sha256
+            asserted = launch.variants[0].asserted if launch.variants else ()
+            names.update({name: name for each in asserted for name in each.buffers if name})
         if found.error:
             return Kept(value=found, key=key, artifacts={}, cached=False)
         return self.bench.keep("inputs", key, found, names)

@@ -1,6 +1,7 @@
 """What the buffers of a launch must hold afterwards, and who says so.
 
-First what the author of the repro says (`reference:`). Next, the kernel itself is the best judge of
+First what the author of the repro says (`reference:`), and values that the launch code's own
+assertions accept. Next, the kernel itself is the best judge of
 its configs: without pipelining, on a target without
 asynchronous engines, most of what compilers get wrong has no place to be; where other Tritons
 agree that it is wrong even so, they count. Next comes Triton's interpreter. What executes the
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,11 +23,11 @@ from harness.frontends.base import CapturedLaunch, LaunchCode
 from harness.frontends.triton.lower import capture
 from harness.ptx.facts import instructions_sha256
 from harness.runs.emulating import Emulated, Emulation, emulate
+from harness.runs.evidence import Trusted
 from harness.runs.jobs import RunTrial
-from harness.runs.judging import Trusted
-from harness.runs.launching import NotRunError, emulation_of
-from harness.runs.matching import records_like, seen_by_triton, simpler_configs
-from harness.runs.real_values import lower_record
+from harness.runs.launching import NotRunError, emulation_of, why_refused
+from harness.runs.matching import find_variant, records_like, seen_by_triton, simpler_configs
+from harness.runs.real_values import lower_record, recorded
 from harness.runs.referring import REFERENCE_FILE, NoReferenceError, refer
 from harness.values.errors import TriageError
 from harness.values.kernel import Repro, Scalar
@@ -37,6 +39,8 @@ from harness.values.toolchain import Compiler
 
 __all__ = ["Another", "Found", "References", "prevailing", "reference_of"]
 
+# Triton copies to shared memory in this way where it pipelines loads, and nowhere else.
+_COPIES = re.compile(r"\bcp\.async\.c[ag]\.")
 # As many Tritons tell more than one.
 _AGREEMENT = 2
 _SCHEDULE = Schedule(warps="lockstep", completion="early")
@@ -78,7 +82,7 @@ class References:
 
     `records` are the cells: all that they are compared with is captured together. `reference` is
     the repro's own: a file and a function of it. `others` are Tritons that are asked besides, the
-    newest first.
+    newest first. `interpreter` is the Triton that interpreted the inputs.
     """
 
     bench: Workbench
@@ -91,6 +95,7 @@ class References:
     tell: Callable[[str], None]
     sessions: set[str] = field(default_factory=set)
     others: Sequence[Compiler] = ()
+    interpreter: Compiler
     _captured: dict[tuple[Compiler, Target, str], CapturedLaunch | None] = field(
         default_factory=dict
     )
@@ -100,19 +105,49 @@ class References:
         self, target: Target, record: LaunchFacts, variant: LaunchVariant, ptx: str
     ) -> Found:
         """The references for one config of a launch on a target, which became this PTX."""
-        trusted = await self.author(variant)
+        trusted = [*await self.author(variant), *self._asserted(variant)]
         cell = _Cell(
             target=target, record=record, variant=variant, instructions=instructions_sha256(ptx)
         )
         own, is_clean = await self._plain(self.triton, cell)
         others = [(await self._plain(triton, cell))[0] for triton in self.others]
-        if found := prevailing(own, [each for each in others if each]):
+        found = prevailing(own, [each for each in others if each])
+        # What is pipelined as the cell is may be wrong as the cell is.
+        if found and not (found.is_pipelined and variant.interpreted):
             trusted.append(found)
         if variant.interpreted:
-            names = [each.sha256 for each in variant.interpreted]
-            buffers = tuple(map(self.bench.store.artifacts.get, names))
-            trusted.append(Trusted(words=f"the interpreter of {self.triton.name}", buffers=buffers))
+            trusted.append(self._interpretation(self.interpreter, variant))
         return Found(trusted=tuple(trusted), is_clean=is_clean)
+
+    def _interpretation(self, triton: Compiler, variant: LaunchVariant) -> Trusted:
+        names = [each.sha256 for each in variant.interpreted]
+        buffers = tuple(map(self.bench.store.artifacts.get, names))
+        return Trusted(words=f"the interpreter of {triton.name}", buffers=buffers)
+
+    async def own_interpreter(
+        self, triton: Compiler, record: LaunchFacts, variant: LaunchVariant
+    ) -> Trusted | None:
+        """What the interpreter of this Triton makes of the same inputs, if another's was asked.
+
+        An interpreter may be wrong, too; it is no judge of what other versions compute.
+        """
+        if triton == self.interpreter:
+            return None
+        place = (self.target,)
+        with contextlib.suppress(TriageError):
+            inputs = await recorded(
+                self.bench,
+                self.code,
+                triton,
+                [record.kernel],
+                place,
+                budget=self.budget,
+                tell=self.tell,
+            )
+            own = find_variant(inputs, record)
+            if own and own.interpreted and own.buffers == variant.buffers:
+                return self._interpretation(triton, own)
+        return None
 
     async def _plain(self, triton: Compiler, cell: _Cell) -> tuple[Trusted | None, bool]:
         """What the plainest config that comes to other instructions than the cell leaves.
@@ -120,15 +155,21 @@ class References:
         And whether no garbage shows in it.
         """
         for place, config in self._places(cell.target, cell.record, triton):
-            emulated = await self._emulated(triton, place, config, cell)
-            if emulated is None:
+            found = await self._emulated(triton, place, config, cell)
+            if found is None:
                 continue
+            emulated, is_pipelined = found
             first, second = emulated.runs
             if first.buffers != second.buffers:
                 return None, False
             buffers = tuple(map(self.bench.store.artifacts.get, first.buffers))
-            words = _words(place, config, cell.record, triton)
-            return Trusted(words=words, buffers=buffers, is_emulated=True), True
+            trusted = Trusted(
+                words=_words(place, config, cell.record, triton, is_pipelined=is_pipelined),
+                buffers=buffers,
+                is_emulated=True,
+                is_pipelined=is_pipelined,
+            )
+            return trusted, True
         return None, True
 
     async def beside(
@@ -160,6 +201,18 @@ class References:
             raise NotRunError(f"{another.words}: {error}") from error
         wanted = emulation_of(self.bench, lowering, variant, _TRIALS[:1], self.budget)
         return wanted, self.bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
+
+    def _asserted(self, variant: LaunchVariant) -> list[Trusted]:
+        """What the launch left that an assertion of the launch code accepts."""
+        get = self.bench.store.artifacts.get
+        return [
+            Trusted(
+                words=f"what the file's own assertion accepts ({each.where})",
+                buffers=tuple(get(name) if name else None for name in each.buffers),
+            )
+            for each in variant.asserted
+            if each.holds and any(each.buffers)
+        ]
 
     async def author(self, variant: LaunchVariant) -> list[Trusted]:
         """What the repro's own reference says, if it has one."""
@@ -200,10 +253,11 @@ class References:
         target: Target,
         config: dict[str, Scalar],
         cell: _Cell,
-    ) -> Emulated | None:
+    ) -> tuple[Emulated, bool] | None:
         """What a config leaves on a target, if it is no other name for what the cell executes.
 
-        None, too, where it cannot be compiled or executed there.
+        And whether its loads are pipelined all the same: a loop may have stages of its own
+        (`tl.range`). None, too, where it cannot be compiled or executed there.
         """
         captured = await self._capture(triton, target, cell.record.kernel)
         if captured is None:
@@ -215,14 +269,17 @@ class References:
             lowering = await lower_record(self.bench, captured, like)
             wanted = emulation_of(self.bench, lowering, cell.variant, _TRIALS, self.budget)
             ptx = self.bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
-            if instructions_sha256(ptx) == cell.instructions:
+            limits = limits_of(target.capability)
+            if instructions_sha256(ptx) == cell.instructions or (
+                target == cell.target and why_refused(ptx, lowering.value, target, limits)
+            ):
                 return None
             emulated = (await emulate(self.bench, wanted)).value
         except (NotRunError, TriageError):
             return None
         is_whole = len(emulated.runs) == len(_TRIALS)
         is_fine = not any(ran.not_run or ran.faults for ran in emulated.runs)
-        return emulated if is_whole and is_fine else None
+        return (emulated, bool(_COPIES.search(ptx))) if is_whole and is_fine else None
 
     async def _capture(
         self, triton: Compiler, target: Target, kernel: str
@@ -270,7 +327,10 @@ def prevailing(own: Trusted | None, others: Sequence[Trusted]) -> Trusted | None
     first, *more = most
     also = f", and bit for bit by {len(more)} more" if more else ""
     return Trusted(
-        words=f"{first.words}{also}", buffers=first.buffers, is_emulated=first.is_emulated
+        words=f"{first.words}{also}",
+        buffers=first.buffers,
+        is_emulated=first.is_emulated,
+        is_pipelined=first.is_pipelined,
     )
 
 
@@ -280,7 +340,12 @@ def reference_of(repro: Repro) -> tuple[Path, str] | None:
 
 
 def _words(
-    target: Target, config: Mapping[str, Scalar], record: LaunchFacts, triton: Compiler
+    target: Target,
+    config: Mapping[str, Scalar],
+    record: LaunchFacts,
+    triton: Compiler,
+    *,
+    is_pipelined: bool,
 ) -> str:
     """The config in what it has of its own."""
     own = [
@@ -288,4 +353,5 @@ def _words(
         for name, value in config.items()
         if name == "num_stages" or record.config.get(name) != value
     ]
-    return f"{', '.join(own)} on {target} with {triton.name}, emulated"
+    still = " (pipelined all the same)" if is_pipelined else ""
+    return f"{', '.join(own)}{still} on {target} with {triton.name}, emulated"

@@ -16,7 +16,7 @@ from harness.frontends.launch_code import capture_request
 from harness.frontends.triton.environment import child_environment
 from harness.processes.confinement import require_confinement
 from harness.processes.hub import scratch_disk
-from harness.runs.judging import Trusted
+from harness.runs.evidence import Trusted
 from harness.values.limits import Limits
 from harness.values.outcome import ProcessEnd, RaisedError
 from harness.values.run import LaunchVariant

@@ -31,9 +31,10 @@ def row_of(
     `triton` is the version that compiled it, None for raw PTX.
     """
     executed = [ran for ran in runs if not ran.not_run]
+    named = _named(cell)
     return RunRow(
-        cell=str(cell),
-        short=cell.short,
+        cell=str(named),
+        short=named.short,
         kernel=cell.kernel,
         launch=cell.launch,
         config=cell.config.as_dict(),
@@ -48,6 +49,7 @@ def row_of(
         schedule=judgement.schedule,
         outputs=judgement.outputs,
         races=judgement.races,
+        printed=next((ran.printed for ran in runs if ran.printed), ()),
         instructions_run=sum(ran.executed for ran in executed) or None,
         ctas_run=max((ran.ctas for ran in executed), default=None),
         ctas=max((ran.ctas_of for ran in executed), default=None),
@@ -71,7 +73,7 @@ def result_of(
     the kernel.
     """
     kind = VerdictKind.INFRA if is_infra else VerdictKind(row.run.value)
-    named = replace(cell, ptxas=EMULATOR)
+    named = _named(cell)
     return Row(
         cell=str(named),
         short=named.short,
@@ -93,6 +95,11 @@ def result_of(
         compiler=compiler.kind if compiler else None,
         compiler_version=compiler.version if compiler else None,
     )
+
+
+def _named(cell: CellId) -> CellId:
+    """The id of a run: it is kept by it, beside those of compiles."""
+    return replace(cell, ptxas=EMULATOR)
 
 
 def as_document(row: RunRow) -> dict[str, Any]:

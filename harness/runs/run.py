@@ -16,6 +16,7 @@ from harness.cells.selection import small_launch
 from harness.emulator.values import Budget
 from harness.frontends.base import LaunchCode, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.launch_code import fetch_launch_code
+from harness.frontends.planning import raised_words
 from harness.processes.hub import Hub
 from harness.runs.executing import Execution, Follow, execute, keep_execution
 from harness.runs.jobs import RunTrial
@@ -174,7 +175,7 @@ async def _place(
     code = fetch_launch_code(selection.repro, launch.spec, small.overrides)
     runs.tell(f"{selection.repro.name}: inputs ({small.label})")
     plan = await plan_launch(runs.bench, selection, target, triton, small)
-    runs.notes.extend(plan.notes)
+    runs.notes.extend((*plan.notes, *plan.warnings))
     references = References(
         bench=runs.bench,
         budget=runs.budget,
@@ -184,6 +185,7 @@ async def _place(
         records=[cell.record for cell in plan.cells if cell.record],
         reference=reference_of(selection.repro),
         tell=runs.tell,
+        interpreter=selection.compilers[0],
         others=sorted(
             (each for each in selection.compilers if each != triton),
             key=lambda each: Version(each.version),
@@ -192,6 +194,10 @@ async def _place(
     )
     try:
         inputs = await runs.inputs_of(selection, small, code, target, plan.cells)
+        for error in dict.fromkeys(each.error for each in inputs if each.error and each.launches):
+            said = raised_words(selection.repro, error)
+            where = f"{selection.repro.name}, launch {launch.label}, with values"
+            runs.notes.append(f"{said}, after the launches that are executed ({where})")
         how = Execution(
             bench=runs.bench,
             trials=runs.trials,

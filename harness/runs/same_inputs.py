@@ -17,9 +17,9 @@ from harness.emulator.values import Budget
 from harness.frontends.base import LaunchCode, PlannedCell, Selection
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end
+from harness.runs.evidence import Trusted
 from harness.runs.executing import Executed, Execution, execute
 from harness.runs.jobs import RunTrial
-from harness.runs.judging import Trusted
 from harness.runs.matching import find_variant
 from harness.runs.real_values import PLAIN_TARGET, recorded
 from harness.runs.references import Found, References, reference_of
@@ -201,4 +201,5 @@ class SameInputs:
             records=records,
             reference=reference_of(self.selection.repro),
             tell=self.tell,
+            interpreter=self.selection.compilers[0],
         )

@@ -23,6 +23,7 @@ _TONES = {
     RunVerdict.NOT_RUN: Tone.FAINT,
 }
 _RACES = 3
+_PRINTED = 20
 _SHOWN = 16
 _STEPS = 12
 
@@ -59,6 +60,16 @@ def _groups(rows: Sequence[RunRow]) -> list[Block]:
         said = say(verdict.value, _TONES.get(verdict, Tone.BAD)) + say(words)
         lines.append(Counted(len(found), said))
         lines += _race_lines(found[0])
+        lines += _printed_lines(found[0])
+    return lines
+
+
+def _printed_lines(row: RunRow) -> list[SaidLine]:
+    """What the kernel's threads printed."""
+    lines = [say(f"        printed: {each}", Tone.FAINT) for each in row.printed[:_PRINTED]]
+    if len(row.printed) > _PRINTED:
+        words = f"        and {len(row.printed) - _PRINTED} more lines (--json)"
+        lines.append(say(words, Tone.FAINT))
     return lines
 
 

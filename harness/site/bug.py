@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from harness.cells.spelling import spell_command, words_of
 from harness.packages.versions import toolchain_order, version_order
 from harness.site.overview import SEEN_LETTERS, SEEN_TONES, SEEN_WORDS
 from harness.site.squares import Square, SquareGrid, SquareLine
 from harness.values.bug import Bug, BugFacts, Seen
-from harness.values.kernel import Config
-from harness.values.launch_label import LaunchLabel
-from harness.values.toolchain import TRITON
 
 __all__ = ["BlameView", "blame_view", "upstream_links"]
 
@@ -153,15 +150,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _command(example: BugFacts) -> str:
-    words = ["triage", "blame", "--kernel", example.kernel, "--sm", example.target]
-    launch = LaunchLabel.parse(example.launch)
-    words += ["--launch", launch.name]
-    for each in launch.overrides:
-        words += ["--set", each]
-    words += ["--config", Config.of(dict(example.config)).label]
-    if example.compiler == TRITON and example.compiler_version:
-        words += ["--triton", example.compiler_version]
-    return shlex.join(words)
+    return spell_command("blame", words_of(example))
 
 
 def upstream_links(bug: Bug) -> list[tuple[str, str]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from harness.cells.spelling import SelectionOptions, spell_command
 from harness.ranking.result import KeptRank
 from harness.site.charts import RankChart, charts_of, rank_chart
 from harness.site.squares import MOST_SQUARES, Square, SquareGrid, config_grid, letters_of
@@ -67,6 +67,6 @@ def kernel_view(
             )
             for launch, found in shown
         ),
-        command=shlex.join(["triage", "history", "--kernel", kernel, "--sm", target]),
+        command=spell_command("history", SelectionOptions(kernel=kernel, sm=[target])),
         left_out=f"{gone:,} of {len(by_launch):,} launches; the rows have all." if gone else "",
     )

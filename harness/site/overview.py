@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from harness.judging.answers import COULD_NOT_TELL, is_failure, works
-from harness.packages.versions import version_order
 from harness.site.names import bug_page, kernel_page
 from harness.site.squares import ToolchainKey, toolchain_of_cell, toolchains_in_order
-from harness.values.bug import Bug, BugFacts, Seen
-from harness.values.toolchain import assembler_name, compiler_name
+from harness.values.bug import Bug, BugFacts, Seen, VersionMark
 from harness.values.verdict import VerdictKind
 
 __all__ = [
@@ -33,13 +31,20 @@ MOST_CELLS = 2_000
 
 _MOST_ENTRIES = 20_000
 _COULD_NOT_TELL = frozenset(kind.value for kind in COULD_NOT_TELL)
-SEEN_LETTERS = {Seen.HERE: "B", Seen.CLEAN: "G", Seen.OTHER: "X", Seen.UNTOLD: "?"}
-SEEN_TONES = {Seen.HERE: "bad", Seen.CLEAN: "good", Seen.OTHER: "poor", Seen.UNTOLD: "hole"}
+SEEN_LETTERS = {Seen.HERE: "B", Seen.CLEAN: "G", Seen.OTHER: "X", Seen.UNTOLD: "?", Seen.FLAKY: "F"}
+SEEN_TONES = {
+    Seen.HERE: "bad",
+    Seen.CLEAN: "good",
+    Seen.OTHER: "poor",
+    Seen.UNTOLD: "hole",
+    Seen.FLAKY: "bad",
+}
 SEEN_WORDS = {
     Seen.HERE: "has it",
     Seen.CLEAN: "works",
     Seen.OTHER: "fails in another way",
     Seen.UNTOLD: "cannot be determined",
+    Seen.FLAKY: "comes and goes",
 }
 
 
@@ -54,18 +59,14 @@ class SearchEntry:
 
 @dataclass(slots=True)
 class BugCells:
-    """The cells whose last result has a bug: how many, the first of them, and the life line.
+    """The cells whose last result has a bug: how many, and the first of them.
 
-    `seen` counts, for each tool and version, what the cells at the places of the bug say. `beside`
-    are all cells at one place that has it, that of which most are known, with where each is shown
-    and what it says.
+    `beside` are all cells at one place that has it, that of which most are known, with where each
+    is shown and what it says.
     """
 
     count: int = 0
     shown: list[tuple[BugFacts, str]] = field(default_factory=list)
-    seen: dict[str, dict[str, Counter[Seen]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(Counter))
-    )
     beside: list[tuple[BugFacts, str, Seen]] = field(default_factory=list)
 
 
@@ -82,9 +83,10 @@ class LifeMark:
 
 @dataclass(frozen=True, slots=True)
 class LifeLine:
-    """The versions of one tool, oldest first, and what they say of a bug."""
+    """The versions of one tool, oldest first, and what they say of a bug; `words` in sentences."""
 
     tool: str
+    words: str
     marks: tuple[LifeMark, ...]
 
 
@@ -151,7 +153,7 @@ class Overview:
     def _follow(
         self, cells: Sequence[tuple[BugFacts, int | None]], href_of: Callable[[str], str]
     ) -> None:
-        """What the cells at each place of a bug say of it, version by version, and side by side."""
+        """What the cells at each place of a bug say of it, side by side."""
         places: dict[str, set[int]] = defaultdict(set)
         for facts, bug in cells:
             if bug is not None:
@@ -161,11 +163,6 @@ class Overview:
             for number in places.get(facts.place, ()):
                 seen = Seen.HERE if bug == number else _seen(facts)
                 beside[number, facts.place].append((facts, href_of(facts.cell), seen))
-                by_tool = self.bugs[number].seen
-                if facts.ptxas:
-                    by_tool[assembler_name(facts.assembler)][facts.ptxas][seen] += 1
-                if facts.compiler_version:
-                    by_tool[compiler_name(facts.compiler)][facts.compiler_version][seen] += 1
         for (number, _), found in beside.items():
             if len(found) > len(self.bugs[number].beside):
                 self.bugs[number].beside = found
@@ -197,9 +194,9 @@ def _seen(facts: BugFacts) -> Seen:
     return Seen.CLEAN if works(VerdictKind(facts.verdict), facts.stage) else Seen.OTHER
 
 
-def life_lines(bug: Bug, seen: Mapping[str, Mapping[str, Counter[Seen]]]) -> list[LifeLine]:
-    """The life of a bug, a line a tool; the ends are those that `triage bugs` names."""
-    notes: dict[tuple[str, str], list[str]] = defaultdict(list)
+def life_lines(bug: Bug) -> list[LifeLine]:
+    """The life of a bug, a line a tool: the versions and ends of which `triage bugs` speaks."""
+    lines = []
     for each in bug.ranges:
         ends = {
             "last good": each.last_good,
@@ -207,26 +204,20 @@ def life_lines(bug: Bug, seen: Mapping[str, Mapping[str, Counter[Seen]]]) -> lis
             "last bad": each.last_bad,
             "first fixed": each.first_fixed,
         }
+        notes: dict[str, list[str]] = defaultdict(list)
         for words, version in ends.items():
             if version:
-                notes[each.tool, version].append(words)
-    return [
-        LifeLine(
-            tool,
-            tuple(
-                _mark(version, versions[version], notes[tool, version])
-                for version in sorted(versions, key=version_order)
-            ),
-        )
-        for tool, versions in seen.items()
-    ]
+                notes[version].append(words)
+        marks = tuple(_mark(mark, notes[mark.version]) for mark in each.marks)
+        lines.append(LifeLine(each.tool, each.words, marks))
+    return lines
 
 
-def _mark(version: str, counts: Counter[Seen], notes: Sequence[str]) -> LifeMark:
-    """A version has a bug if any cell says so; it works only if nothing says otherwise."""
-    order = (Seen.HERE, Seen.OTHER, Seen.CLEAN, Seen.UNTOLD)
-    worst = next(each for each in order if counts[each])
+def _mark(mark: VersionMark, notes: Sequence[str]) -> LifeMark:
     words = ", ".join(
-        f"{counts[each]:,} cells: {SEEN_WORDS[each]}" for each in order if counts[each]
+        f"{count:,} cell{'s' if count > 1 else ''}: {SEEN_WORDS[seen]}"
+        for seen, count in mark.counts.items()
     )
-    return LifeMark(version, SEEN_LETTERS[worst], SEEN_TONES[worst], words, ", ".join(notes))
+    return LifeMark(
+        mark.version, SEEN_LETTERS[mark.seen], SEEN_TONES[mark.seen], words, ", ".join(notes)
+    )

@@ -164,6 +164,7 @@ class _Writer:
             if facts.signature is not None and is_failure(facts.verdict):
                 key = bug_key(facts, signatures.get(facts.signature))
                 bug = numbers.get(key) if key else None
+                bug = bug if bug in {each.record.number for each in self.bugs} else None
             by_target[facts.target].append((facts, bug))
             if chosen.takes(facts):
                 self.addresses.pages.add(facts.cell)
@@ -337,7 +338,7 @@ class _Writer:
                     (kept, self._place_of(kept.proof.cell) if kept.proof else "")
                     for kept in workarounds_of(self.store, bug)
                 ],
-                life=life_lines(bug, held.seen),
+                life=life_lines(bug),
                 said=bug_said(bug),
                 cells=[
                     (facts, href, toolchain_of_cell(facts).label.replace("\n", ", "))

@@ -8,7 +8,7 @@ One folder (`home`) holds
   history never is.
 - `artifacts/`, the bytes that evidence names (`harness.store.files.artifacts`).
 
-Nothing of `sqlite3` is raised from here: what cannot be mended is a `StorageError`.
+Nothing of `sqlite3` is raised from here: what cannot be repaired is a `StorageError`.
 """
 
 from __future__ import annotations

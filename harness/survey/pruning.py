@@ -27,7 +27,7 @@ _NAME = "_drop_broken_configs"
 def pruning_of(one: TuningList) -> Pruning | None:
     """What leaves out the configs that fail; None where nothing fails.
 
-    It is written from what was compiled, and not compiled with the kernel itself.
+    It follows from the results of the compiled configs; the pruned kernel itself is not compiled.
     """
     if one.loss in (Loss.NONE, Loss.UNKNOWN):
         return None

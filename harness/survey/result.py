@@ -41,7 +41,8 @@ class Pruning:
 class PackageReport:
     """The tuning lists of a package, and what would save each; `None` where nothing is to be saved.
 
-    `elsewhere` are kernels that launches reach outside of the package.
+    `elsewhere` are kernels that launches reach outside of the package; `surroundings` are options
+    that decide what launch code sees.
     """
 
     reached: Reached
@@ -49,6 +50,7 @@ class PackageReport:
     lists: tuple[tuple[TuningList, Pruning | None], ...]
     functions: FunctionCount
     elsewhere: tuple[str, ...]
+    surroundings: tuple[str, ...] = ()
 
     @property
     def losing(self) -> tuple[tuple[TuningList, Pruning | None], ...]:

@@ -71,6 +71,7 @@ async def survey_package(
     lists = tuning_lists(compiled.rows, mine.records, mine.files)
     launched = {(one.file, one.kernel) for one in lists}
     return PackageReport(
+        surroundings=selections[0].surroundings,
         reached=reached,
         compiled=compiled,
         lists=tuple((one, pruning_of(one)) for one in lists),

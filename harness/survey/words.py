@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
+from harness.cells.spelling import spell_command, words_of
 from harness.survey.losses import Loss, TuningList
 from harness.survey.result import PackageReport, Pruning
 from harness.tables.said import BLANK, Block, GridColumn, SaidGrid, SaidLine, Tone, say
 from harness.tables.summary import plural
 from harness.tables.survivors import survivors
 from harness.values.row import SCHEMA
-from harness.values.toolchain import compiler_words
 
 __all__ = ["package_document", "package_said"]
 
@@ -25,7 +25,7 @@ def package_said(report: PackageReport) -> list[Block]:
     if any(one.lost or one.unknown for one, _ in report.lists):
         blocks += [_grid(report), BLANK]
     for one, pruning in report.losing:
-        blocks += [*_list_said(one, pruning), BLANK]
+        blocks += [*_list_said(one, pruning, report.surroundings), BLANK]
     some = [line for one, _ in report.lists if one.loss is Loss.SOME for line in _some_said(one)]
     if some:
         blocks += [say("Why lists lose some of their configs", Tone.HEAD), *some, BLANK]
@@ -81,7 +81,9 @@ def _cell(one: TuningList | None) -> SaidLine:
     return more if unknown == total else said + say(", ") + more
 
 
-def _list_said(one: TuningList, pruning: Pruning | None) -> list[Block]:
+def _list_said(
+    one: TuningList, pruning: Pruning | None, surroundings: tuple[str, ...]
+) -> list[Block]:
     """A list that loses much: why, and what leaves out what fails."""
     total = len(one.rows)
     how_much = f"all {total}" if one.loss is Loss.ALL else f"{len(one.lost)} of {total}"
@@ -93,7 +95,8 @@ def _list_said(one: TuningList, pruning: Pruning | None) -> list[Block]:
         return blocks
     if pruning.source is None:
         is_named = ".py@" not in one.name  # of a file, `--kernel` would take what is installed
-        command = f"; to look for one: {_workaround(one)}" if not one.works and is_named else ""
+        command = _workaround(one, surroundings) if not one.works and is_named else ""
+        command = f"; to look for one: {command}" if command else ""
         return [*blocks, say(f"  No pruning function: {pruning.why_none}{command}")]
     blocks.append(
         say(f'  prune_configs_by={{"early_config_prune": ...}} with this keeps {pruning.keeps}:')
@@ -117,13 +120,9 @@ def _reasons(one: TuningList) -> list[str]:
     ]
 
 
-def _workaround(one: TuningList) -> str:
-    row = one.rows[0]
-    words = ["triage", "workaround", "--kernel", one.name, "--sm", one.target]
-    words += ["--launch", row.launch.partition(":")[0].partition("#")[0]]
-    if row.compiler and row.compiler_version:
-        words += compiler_words(row.compiler, row.compiler_version)
-    return shlex.join(words)
+def _workaround(one: TuningList, surroundings: tuple[str, ...]) -> str:
+    words = replace(words_of(one.rows[0]), kernel=one.name, config="", surroundings=surroundings)
+    return spell_command("workaround", words)
 
 
 def _counts(report: PackageReport) -> list[str]:

@@ -78,7 +78,7 @@ def charts_over(
             lambda each: each.n_regs,
             limits.max_registers_per_thread if limits else None,
         ),
-        ("spills", "bytes a thread, stores and loads", _spills, None),
+        ("spills", "bytes per thread, stores and loads", _spills, None),
         (
             "shared memory",
             "bytes a block",

@@ -131,18 +131,28 @@ def common_reason(rows: Sequence[Reasoned]) -> str:
     skeletons = {_NUMBER.sub("#", reason) for reason in reasons}
     if len(skeletons) > 1:
         # Sick in more than one way: what all have is said, `triage show` has the rest.
-        parts = [reason.split("; ") for reason in reasons]
-        shared = {_NUMBER.sub("#", part) for part in parts[0]}
-        for found in parts:
-            shared &= {_NUMBER.sub("#", part) for part in found}
+        parts = [_by_skeleton(reason) for reason in reasons]
+        first, *others = parts
+        # What one says twice and another once cannot be matched.
+        shared = [
+            skeleton
+            for skeleton, said in first.items()
+            if all(len(found.get(skeleton, ())) == len(said) for found in others)
+        ]
         if not shared:
             return f"{reasons[0]} (others: {reasons[1]})"
-        reasons = [
-            "; ".join(part for part in found if _NUMBER.sub("#", part) in shared) for found in parts
-        ]
+        reasons = ["; ".join(each for one in shared for each in found[one]) for found in parts]
     numbers = list(zip(*(_NUMBER.findall(reason) for reason in reasons), strict=True))
     spans = iter([_span(found) for found in numbers])
     return _NUMBER.sub(lambda _: next(spans), reasons[0])
+
+
+def _by_skeleton(reason: str) -> dict[str, list[str]]:
+    """The parts of a reason, in order, by what they say without their numbers."""
+    found: dict[str, list[str]] = {}
+    for part in reason.split("; "):
+        found.setdefault(_NUMBER.sub("#", part), []).append(part)
+    return found
 
 
 def _span(words: Sequence[str]) -> str:

@@ -18,7 +18,15 @@ from harness.values.row import Row
 __all__ = ["config_label", "markdown_cell", "markdown_code", "render_template"]
 
 _TICKS = re.compile(r"`+")
-_LONG = 4000
+_LONG = 2500
+_LINE = 600
+# The line by which a compiler says what went wrong, the most telling kind first.
+_TELLING = (
+    re.compile(r"Assertion [`']|LLVM ERROR|UNREACHABLE executed"),
+    re.compile(r"(?<!Python )\b(?:error|fatal) *: "),
+)
+# What PTX's debug sections hold, where a compiler prints all of its PTX.
+_DEBUG_BYTES = re.compile(r"^\s*\.b(?:8|32|64) .*\n", re.MULTILINE)
 
 
 def render_template(name: str, **values: Any) -> str:  # noqa: ANN401 - what a template takes
@@ -77,9 +85,19 @@ def _fence(text: str) -> str:
 
 
 def _tail(text: str) -> str:
-    """The end of a long text, which is where compilers say what went wrong."""
-    text = text.strip()
-    return text if len(text) <= _LONG else f"[...]\n{text[-_LONG:].partition(chr(10))[2]}"
+    """The end of a long text, and the line that says what went wrong where it comes before that."""
+    text = _DEBUG_BYTES.sub("", text.strip())
+    if len(text) <= _LONG:
+        return text
+    end = f"[...]\n{text[-_LONG:].partition(chr(10))[2]}"
+    lines = text.splitlines()
+    found = (line for telling in _TELLING for line in lines if telling.search(line))
+    first = next(found, "")
+    if first in end:
+        return end
+    if len(first) > _LINE:
+        first = f"{first[: _LINE // 2]} [...] {first[-_LINE // 2 :]}"
+    return f"[...]\n{first}\n{end}"
 
 
 def config_label(row: Row) -> str:

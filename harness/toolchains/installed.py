@@ -89,7 +89,7 @@ def require_installed(name: str) -> None:
     """Complain where nothing of that name can be verified; what is installed may be damaged.
 
     Raises:
-        UsageError: it is not installed, is for another Python only, or is no toolchain's name.
+        UsageError: it is not installed, is for another Python only, or is not a toolchain's name.
     """
     if name in list_damaged():
         return
@@ -142,7 +142,7 @@ def _parts_of(name: str) -> tuple[str, str, str]:
             return match[1], match[2], match[3] or ""
     except InvalidVersion:
         pass
-    raise UsageError(f"{name!r} is no toolchain's name; write it like ptxas-13.1.115")
+    raise UsageError(f"{name!r} is not the name of a toolchain; write it like ptxas-13.1.115")
 
 
 def _kinds() -> set[str]:

@@ -18,8 +18,10 @@ __all__ = [
     "KeptReproducer",
     "Likeness",
     "MachineState",
+    "Occasion",
     "Seen",
     "Sighting",
+    "VersionMark",
     "reproducer_key",
 ]
 
@@ -43,9 +45,10 @@ class MachineState(str, Enum):
 
     `new`: one run has seen it, once. `confirmed`: the last run to see it was the one that
     reproduced it. `present`: seen before that too. `mutated`: fails in another way. `absent`: works
-    where the last runs looked, which was not everywhere. `fixed-candidate`: a whole night found it
-    nowhere; `fixed-verified`: so many nights in a row. `regressed`: seen again after that. `flaky`:
-    comes and goes within one run. `untestable`: cannot be determined any more.
+    with the newest versions that were tried, in some cells or outside a night. `fixed-candidate`: a
+    whole night (a run of a matrix) found it nowhere; `fixed-verified`: so many nights in a row.
+    `regressed`: seen again after that, where it was gone. `flaky`: comes and goes within one run.
+    `untestable`: cannot be determined any more.
     """
 
     NEW = "new"
@@ -93,17 +96,28 @@ class BugRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Occasion:
+    """A run, as bugs see it; `started` is in seconds. A run of a whole matrix is a night."""
+
+    number: int
+    started: float = 0.0
+    is_night: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
     """What one result says of one bug, at a place that ever had it.
 
     Cells of one `line` differ in the version of one tool only; `version` is that one. `compiled`
-    says how often the compilers were run for it: 0 where it was read from the store.
+    says how often the compilers were run for it: 0 where it was read from the store. One that does
+    not `count` is of a variant that was not asked for: other flags, another target.
     """
 
     line: tuple[str, ...]
     version: str
     seen: Seen
     compiled: int
+    counts: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,15 +127,29 @@ class BugFacts(Facts):
     code: str | None = None
     cached: bool = False
     ptx_body_sha256: str | None = None
+    probe_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionMark:
+    """What the last results with one version say of a bug; `counts` are the cells that say what."""
+
+    version: str
+    seen: Seen
+    counts: Mapping[Seen, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AffectedRange:
-    """The versions of one tool that have a bug, in all places taken together.
+    """The versions of one tool that have a bug, in all places taken together (last results count).
 
-    None where no tested version is beyond it: it was in the oldest, or is in the newest.
-    `clean_between` lie between the first and the last bad one; `untestable` gave no answer, and
-    lie between the last good and the first fixed one.
+    `first_bad` begins, `last_bad` ends the stretch of failures that the newest one belongs to, as
+    far as versions were tried; `last_good` and `first_fixed` are None where no version works
+    before, or after it. The change is at any of the `candidates`. `clean_between` lie between the
+    oldest and the newest bad one; `untestable` gave no answer and `not_tried` were not tried, and
+    both lie between the last good and the first bad one, or the last bad and the first fixed one.
+    `words` says so in the sentences of a bisection, `short` in a list; `marks` are the versions
+    that were tried, oldest first.
     """
 
     tool: str
@@ -131,6 +159,12 @@ class AffectedRange:
     first_fixed: str | None
     clean_between: tuple[str, ...] = ()
     untestable: tuple[str, ...] = ()
+    first_bad_candidates: tuple[str, ...] = ()
+    first_fixed_candidates: tuple[str, ...] = ()
+    not_tried: tuple[str, ...] = ()
+    words: str = ""
+    short: str = ""
+    marks: tuple[VersionMark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ class ChangeKind(str, Enum):
     UNTESTABLE = "untestable"
     INFRA = "infra"
     MISSING = "missing"
+    EXCLUDED = "excluded"
     NEW = "new"
     SAME_OK = "same-ok"
     SAME_FAIL = "same-fail"
@@ -138,7 +139,7 @@ class Facts:
 
     @property
     def spills(self) -> int | None:
-        """Stores and loads together, in bytes a thread."""
+        """Stores and loads together, in bytes per thread."""
         if self.spill_stores is None or self.spill_loads is None:
             return None
         return self.spill_stores + self.spill_loads
@@ -164,6 +165,7 @@ class MetricStep:
 class Change:
     """One cell that is not what it was; one side is None where there was (or is) nothing.
 
+    `why` is the reason that the matrix gives for a cell that it excludes now.
     `since` names the toolchain version that a new cell is compared across
     (`ptxas 13.1.80 after 13.0.88`); `older` is then the cell of the version before. One that does
     the same as there is `new` all the same.
@@ -175,6 +177,7 @@ class Change:
     steps: tuple[MetricStep, ...] = ()
     since: str | None = None
     expectation: Expectation | None = None
+    why: str | None = None
 
     @property
     def facts(self) -> Facts:

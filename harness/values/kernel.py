@@ -29,6 +29,7 @@ __all__ = [
 Scalar = bool | int | float | str
 
 _WORD = re.compile(r"[\w.:+/@-]+")
+_OTHERS = "*"
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|.', re.DOTALL)
 
 
@@ -71,8 +72,8 @@ class LaunchParameter:
             raise UsageError(f"--set {self.name}: the file itself fixes it to {self.default}")
         if not self.settable:
             raise UsageError(
-                f"--set {self.name}: its default {self.default} is no number, text or truth value, "
-                "so that it cannot be set here; write a launch function of your own"
+                f"--set {self.name}: its default {self.default} is not a number, a text or a truth "
+                "value, so it cannot be set here; write a launch function of your own"
             )
         kind = type(self.default)
         try:
@@ -261,8 +262,8 @@ def _is_json(text: str) -> bool:
 class ConfigFilter:
     """`num_warps=4,maxnreg=none`: the configs that have all of these values.
 
-    `none` matches an unset value; `1|2` either of two. A text in double quotes, as `Config.label`
-    spells it, may hold commas and bars.
+    `none` matches an unset value; `1|2` either of two; `*` stands for each name that the filter
+    does not have. A text in double quotes, as `Config.label` spells it, may hold commas and bars.
     """
 
     wanted: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -294,7 +295,11 @@ class ConfigFilter:
     def matches(self, config: Config) -> bool:
         """Whether this config has all the values."""
         values = {name: _readings(value) for name, value in config.items}
-        return all(values.get(name, {"none"}) & set(allowed) for name, allowed in self.wanted)
+        wanted = dict(self.wanted)
+        others = set(wanted.pop(_OTHERS, ()))
+        if others and not all(values[name] & others for name in values.keys() - wanted.keys()):
+            return False
+        return all(values.get(name, {"none"}) & set(allowed) for name, allowed in wanted.items())
 
 
 def _split(text: str, mark: str) -> list[str]:

@@ -34,7 +34,8 @@ class Row:
     `assembler` is the kind of the assembler, whose version is `ptxas` whatever its kind; it is
     `none`, and `ptxas` and `ptxas_origin` are None, where nothing assembles. `program_sha256` is
     what it was given, where that is no PTX. `time_ms` is how long it took on a GPU, where it was
-    timed: a noisy number, unlike all others here.
+    timed: a noisy number, unlike all others here. `probe_of` is the cell whose failure was followed
+    to this one, a variant on another target or with other flags; None for what was selected.
     """
 
     cell: str
@@ -84,6 +85,7 @@ class Row:
     assembler: str = PTXAS
     program_sha256: str | None = None
     time_ms: TimeMs | None = None
+    probe_of: str | None = None
 
     def __post_init__(self) -> None:
         """Of Triton, `triton` decides: rows that were written before name no other compiler."""

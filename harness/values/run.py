@@ -13,6 +13,7 @@ from harness.values.timing import TimeMs
 __all__ = [
     "Argument",
     "ArgumentKind",
+    "Assertion",
     "Buffer",
     "Inputs",
     "LaunchInputs",
@@ -106,11 +107,30 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Assertion:
+    """What the launch code asserts (`where`: FILE:LINE) of the values that a launch left.
+
+    `buffers` (sha256) are those that it sees, None for the others; `kernels` are all of which it
+    sees values. Of one that does not hold, `message` is what was raised, and `relative` how far the
+    compared tensors are apart, against their scale; None where that is not known.
+    """
+
+    where: str
+    holds: bool
+    buffers: tuple[str | None, ...]
+    kernels: tuple[str, ...]
+    message: str = ""
+    relative: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchVariant:
     """A launch with one config: what the kernel gets, and the grid in programs.
 
     `described` is what Triton specialises on, as `LaunchFacts.arguments` has it. `interpreted` are
     the buffers after Triton's interpreter ran it, where it did; `error` says why it could not.
+    `asserted` is what the launch code asserts of what the launch left, whichever config it went on
+    with.
     """
 
     config: dict[str, Scalar]
@@ -120,6 +140,7 @@ class LaunchVariant:
     described: list[dict[str, object]]
     interpreted: tuple[Buffer, ...] = ()
     error: str = ""
+    asserted: tuple[Assertion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,8 +248,9 @@ class RunRow:
     `reference` says what it was compared with, `schedule` under which ones it went wrong, else all
     that were run. `seconds` is wall time of executing it, `ptx_sha256` that of what was executed.
     `time_ms` is that of a kernel that was timed, `time_samples` (milliseconds) and `sm_mhz` (the
-    clock beside them) are what it follows from, in their order. `sanitizers` is what the tools of
-    compute-sanitizer say of a cubin that was launched under them.
+    clock beside them) are what it follows from, in their order. `printed` is what threads printed
+    in the first run in which they did. `sanitizers` is what the tools of compute-sanitizer say of a
+    cubin that was launched under them.
     """
 
     cell: str
@@ -248,6 +270,7 @@ class RunRow:
     schedule: str | None = None
     outputs: tuple[OutputFacts, ...] = ()
     races: tuple[RaceFacts, ...] = ()
+    printed: tuple[str, ...] = ()
     instructions_run: int | None = None
     ctas_run: int | None = None
     ctas: int | None = None

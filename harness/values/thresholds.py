@@ -11,7 +11,7 @@ __all__ = ["DEFAULT_THRESHOLDS", "Thresholds"]
 class Thresholds:
     """Spills are stores plus loads, stack is local memory; both in bytes per thread.
 
-    1 KiB of spill traffic a thread is a kibibyte a thread of extra L1 traffic on every pass over
+    1 KiB of spill traffic per thread is so much extra L1 traffic of each thread on every pass over
     the code; below it, what kernels spill is noise beside their loads (measured on an H200: the
     best config of the project's first kernel spills 1.6 KiB, the collapsed one 94 KiB and is 36x
     slower). Below `warps` resident on an SM, nothing hides a latency. `worse`: so many times the

@@ -99,17 +99,22 @@ def program_name(is_other: bool) -> str:  # noqa: FBT001
 
 
 def assembler_words(kind: str, version: str) -> list[str]:
-    """The option that names this version on the command line; none where nothing assembles."""
+    """The option that names this version, or specifier; none where nothing assembles."""
     if kind == NO_ASSEMBLER:
         return []
-    return ["--ptxas", version] if kind == PTXAS else ["--assembler", f"{kind}=={version}"]
+    return ["--ptxas", version] if kind == PTXAS else ["--assembler", _named(kind, version)]
 
 
 def compiler_words(kind: str | None, version: str | None) -> list[str]:
-    """The option that names this version on the command line; none for raw PTX."""
+    """The option that names this version, or specifier; none for raw PTX."""
     if kind in (None, PTX) or version is None:
         return []
-    return ["--triton", version] if kind == TRITON else ["--compiler", f"{kind}=={version}"]
+    return ["--triton", version] if kind == TRITON else ["--compiler", _named(kind, version)]
+
+
+def _named(kind: str, version: str) -> str:
+    """A kind with one version, or with a specifier as it is (`>=1.0`)."""
+    return f"{kind}{version}" if version[:1] in "<>=!~" else f"{kind}=={version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -102,6 +103,10 @@ for _name in ("capture", "ttir", "ttgir", "llir", "ptx", "cubin", "launch", "run
     setattr(Stage, _name.upper(), Stage(_name))
 
 
+_ASSERTIONS_SINCE = 3
+_ASSERTION = re.compile(r"[\w.+-]+: Assertion `")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
     """The fingerprint of a failure; equal keys are the same bug.
@@ -118,8 +123,15 @@ class Signature:
 
     @property
     def key(self) -> str:
-        """Twelve hex digits; the rule's version is not part of it."""
-        parts = [self.stage, self.kind, self.failing_pass, self.code, self.template]
+        """Twelve hex digits; the rule's version is not part of it.
+
+        An assertion is the same whether it ended the process, or MLIR recovered from it and says
+        that a pass failed: only then a pass is named (rule 3).
+        """
+        how: list[str | None] = [self.kind, self.failing_pass]
+        if self.rule >= _ASSERTIONS_SINCE and _ASSERTION.match(self.template):
+            how = [None, None]
+        parts = [self.stage, *how, self.code, self.template]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 

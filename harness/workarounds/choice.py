@@ -75,9 +75,9 @@ def choose(
 ) -> list[Tried]:
     """The settings worth showing, best first: what is better than the best that is `listed`.
 
-    That one is shown too where it is not what the user has. Of those that change the same things
-    the best one; and nothing for which a nearer setting, that changes only a part of the same
-    things, does as well.
+    That one is shown too where it is not what the user has, and so is first aid. Of those that
+    change the same things the best one; and nothing for which a nearer setting, that changes only a
+    part of the same things, does as well.
     """
     pairs = sorted(tried, key=lambda pair: rank_key(origin, *pair))
     home = next(pair for pair in pairs if pair[0].key == origin.setting.key)
@@ -85,6 +85,8 @@ def choose(
     best: dict[_Names, Tried] = {}
     for pair in pairs:
         is_better = survivor is None or is_gain(origin, pair, survivor)
+        # Spills are not time, and a user may not have the tuner choose.
+        is_better = is_better or is_first_aid(origin, *pair)
         is_survivor = survivor is not None and pair[0].key == survivor[0].key
         if not VerdictKind(pair[1].verdict).compiles or not (is_better or is_survivor):
             continue

@@ -72,7 +72,12 @@ def judge_timed(
             notes.append(f"{each.change}: not shown: {ratio:.2f} times as slow on {after.device}")
         else:
             kept.append(_with_time(each, before, after))
-    kept.sort(key=lambda each: each.row.time_ms.median if each.row.time_ms else float("inf"))
+    kept.sort(
+        key=lambda each: (
+            not each.is_for_today,
+            each.row.time_ms.median if each.row.time_ms else float("inf"),
+        )
+    )
     if before is not None:
         today = replace(today, time_ms=before.time)
     return today, kept, notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from harness.bench.bench import TimeIsUpError, Workbench
+from harness.bench.bench import TimeIsUpError, Workbench, until
 from harness.frontends.base import LaunchCode
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end
@@ -56,9 +56,8 @@ class Judge:
         key = (launch, tiles)
         if key not in self._known:
             try:
-                self._known[key] = await (
-                    self._operation(setting, launch) if launch else self._tile(setting)
-                )
+                asked = self._operation(setting, launch) if launch else self._tile(setting)
+                self._known[key] = await until(self.trials.end, asked)
             except TimeIsUpError:
                 self._known[key] = _not_checked("the time was up (--budget)")
             except TriageError as error:

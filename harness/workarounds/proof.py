@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.bench.bench import TimeIsUpError
+from harness.bench.bench import TimeIsUpError, until
 from harness.cells.evaluate import evaluate
 from harness.cells.plan import plan_launch
 from harness.frontends.base import LaunchCode, Plan
@@ -46,7 +46,7 @@ async def prove_patch(
     """
     folder = trials.bench.hub.new_folder("patched") / "tree"
     try:
-        plan = await _captured(trials, file, patched, folder)
+        plan = await until(trials.end, _captured(trials, file, patched, folder))
         if plan is None:
             return _unproved("the kernel's file lies outside of the launch's sources")
         if plan.failures:
@@ -54,7 +54,8 @@ async def prove_patch(
         if not _is_from(plan, folder):
             return _unproved("the launch imports the kernel's file from elsewhere")
         # Not for the history: it is another kernel that has the same cells.
-        done = await asyncio.gather(*(evaluate(trials.bench, cell) for cell in plan.cells))
+        every = asyncio.gather(*(evaluate(trials.bench, cell) for cell in plan.cells))
+        done = await until(trials.end, every)
     except TimeIsUpError:
         return _unproved("the time is up (--budget)")
     except CaptureError as error:

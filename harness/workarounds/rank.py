@@ -1,6 +1,7 @@
-"""Which of two compilations of one kernel is likely to run faster, from what a compiler tells.
+"""Which of two compilations of one kernel is worth a look, from figures that need no disassembly.
 
-Nothing here has been run. The order of criteria, and why:
+These choose where the search goes on and what is shown; the order of what is shown is that of
+`harness.workarounds.expected`. Nothing here has been run. The order of criteria, and why:
 
 1. The verdict: healthy, then sick, then what does not work at all.
 2. Spill traffic: bytes that ptxas says a thread stores and loads, times the threads of a block,

@@ -7,9 +7,17 @@ from enum import Enum
 
 from harness.values.row import Row
 from harness.workarounds.guard import Guard
-from harness.workarounds.settings import Setting, SettingStep
+from harness.workarounds.settings import Setting, SettingKind, SettingStep
 
-__all__ = ["Candidate", "Equivalence", "Numerics", "Patch", "Speedup", "WorkaroundReport"]
+__all__ = [
+    "Candidate",
+    "Equivalence",
+    "ExpectedSpeed",
+    "Numerics",
+    "Patch",
+    "Speedup",
+    "WorkaroundReport",
+]
 
 
 class Equivalence(str, Enum):
@@ -51,6 +59,22 @@ class Speedup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedSpeed:
+    """A candidate is expected to be so many `times` as fast as today's config.
+
+    The truth lies between `least` and `most` with a probability of 90 %. `device` measured the
+    cubins before; else it is what the model of `triage rank` says. `not_apart` are the changes of
+    its list that may be faster or slower than it: that cannot be determined.
+    """
+
+    times: float
+    least: float
+    most: float
+    device: str | None = None
+    not_apart: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A setting that is better, compiled again from nothing (`row`).
 
@@ -66,6 +90,15 @@ class Candidate:
     numerics: Numerics
     paste: tuple[str, ...]
     speedup: Speedup | None = None
+    expected: ExpectedSpeed | None = None
+
+    @property
+    def is_for_today(self) -> bool:
+        """Whether a user has it without a change of any source."""
+        return all(
+            step.kind.keeps_source or (step.kind is SettingKind.CONFIG and self.is_listed)
+            for step in self.steps
+        )
 
     @property
     def change(self) -> str:

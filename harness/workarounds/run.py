@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from harness.bench.bench import TimeIsUpError, Workbench
+from harness.bench.bench import TimeIsUpError, Workbench, until
 from harness.bisect.axes import plan_cells
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
 from harness.cells.run import CompileOptions, open_bench, record_of
@@ -18,18 +18,14 @@ from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import follow
 from harness.processes.hub import Hub
 from harness.store.store import Store
-from harness.values.errors import (
-    EmptySelectionError,
-    InfrastructureError,
-    TriageError,
-    UsageError,
-)
+from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError, UsageError
 from harness.values.kernel import Scalar
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR
 from harness.values.verdict import VerdictKind
 from harness.workarounds.choice import Tried, best_of, choose, is_gain, rank_key
 from harness.workarounds.executed import EXECUTED_KINDS, Executions, emulated_numerics
+from harness.workarounds.expected import in_order_of_time
 from harness.workarounds.keeping import keep
 from harness.workarounds.measured import measure_candidates
 from harness.workarounds.numerics import Judge
@@ -51,8 +47,7 @@ _SEARCH, _REFINE, _PROVE, _ASK = 0.56, 0.61, 0.74, 0.83
 # What takes a compiler so many times as long as the slowest of the list is not waited for; what is
 # quick may take some seconds.
 _PATIENCE, _LEAST_PATIENCE = 2.0, 15.0
-# A patch that is not compiled is worth little: that may take a little longer than was asked.
-_GRACE = 1.2
+_Begun: TypeAlias = "tuple[Trials, list[Attempt], Plan]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +92,8 @@ async def find_workarounds(
         how_it_is: Evaluate = evaluate
         if options.run:
             how_it_is = Executions(bench=bench, selection=selection, tell=tell).evaluate
-        trials, listed, plan = await _begin(bench, selection, run, how_it_is, tell)
+        begun = _begin(bench, selection, run, how_it_is, tell)
+        trials, listed, plan = await _in_time(begun, started, options.budget)
         rows = [each.row for each in listed]
         home = trials.done[trials.origin.setting.key]
         notes = list(plan.notes)
@@ -168,7 +164,7 @@ async def _patch(
     """The patch of the kernel's file, in the time that is left."""
     from harness.workarounds.patch import Times, make_patch  # noqa: PLC0415 - libcst: 0.3 s
 
-    limits = Times(ask=started + _ASK * options.budget, end=started + _GRACE * options.budget)
+    limits = Times(ask=started + _ASK * options.budget, end=started + options.budget)
     on_tritons = SettingKind.TRITON in options.kinds
     return await make_patch(trials, plan, candidates, survivor, limits, on_tritons=on_tritons)
 
@@ -182,13 +178,24 @@ def _kinds(options: WorkaroundOptions) -> tuple[SettingKind, ...]:
 # --- where the search begins --------------------------------------------------------------------
 
 
+async def _in_time(begun: Awaitable[_Begun], started: float, budget: float) -> _Begun:
+    """The beginning; it ends with the budget, as does all that comes after it."""
+    try:
+        found = await until(started + budget, begun)
+    except TimeIsUpError:
+        said = f"{budget:.0f} s (--budget) are over, and your configs are not compiled yet"
+        raise InfrastructureError(said) from None
+    found[0].end = started + budget
+    return found
+
+
 async def _begin(
     bench: Workbench,
     selection: Selection,
     run: int,
     how_it_is: Evaluate,
     tell: Callable[[str], None],
-) -> tuple[Trials, list[Attempt], Plan]:
+) -> _Begun:
     """The configs that were selected, compiled; the first that is in trouble is the origin."""
     plan = await plan_cells(bench, selection, None)
     kernels = {cell.cell.kernel for cell in plan.cells}
@@ -340,7 +347,7 @@ async def _proved(
     home = trials.done[trials.origin.setting.key]
     own = {each.setting.config for each in listed}
     notes: list[str] = []
-    candidates: list[Candidate] = []
+    candidates: list[tuple[Candidate, Attempt]] = []
     proofs: list[Attempt | str] = []
     # The best first: where time is short, it is not the best that stays without a proof.
     for at in range(0, len(chosen), trials.bench.jobs):
@@ -368,19 +375,18 @@ async def _proved(
             notes.append(f"{words}: computes something else: {numerics.reason}")
             continue
         steps = trials.steps(each.setting)
-        candidates.append(
-            Candidate(
-                setting=each.setting,
-                steps=steps,
-                row=proof.row,
-                is_listed=each.setting.config in own,
-                explanation=explained(trials, proof),
-                numerics=numerics,
-                paste=paste_lines(steps, proof),
-            )
+        candidate = Candidate(
+            setting=each.setting,
+            steps=steps,
+            row=proof.row,
+            is_listed=each.setting.config in own,
+            explanation=explained(trials, proof),
+            numerics=numerics,
+            paste=paste_lines(steps, proof),
         )
-    candidates.sort(key=lambda one: rank_key(trials.origin, one.setting, one.row))
-    return candidates, notes
+        candidates.append((candidate, proof))
+    candidates.sort(key=lambda one: rank_key(trials.origin, one[0].setting, one[0].row))
+    return in_order_of_time(trials.bench, home, candidates), notes
 
 
 async def _prove(trials: Trials, each: Attempt) -> Attempt | str:

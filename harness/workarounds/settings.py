@@ -63,6 +63,11 @@ class SettingKind(str, Enum):
         """Whether a user has it by environment variables, without a change of any source."""
         return self in (SettingKind.FLAGS, SettingKind.PTXAS)
 
+    @property
+    def keeps_source(self) -> bool:
+        """Whether a user has it without a change of any source: another compiler is installed."""
+        return self.is_environment or self is SettingKind.TRITON
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:

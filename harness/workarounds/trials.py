@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from harness.bench.bench import TimeIsUpError, Workbench
+from harness.bench.bench import TimeIsUpError, Workbench, until
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate, flagged, with_flags
 from harness.cells.plan import plan_launch
 from harness.cells.run import record_of
@@ -71,7 +71,8 @@ class Trials:
     """What was tried so far; `home` is the cell at the origin.
 
     `refused` says why a setting could not be made into a cell, or was given up. `tell` hears what
-    is tried. `patience` is how many seconds one compiler run of a trial may take.
+    is tried. `patience` is how many seconds one compiler run of a trial may take;
+    at `end` (by `time.monotonic`) what is under way is ended.
     `how_it_is` compiles a cell, or executes it.
     """
 
@@ -85,6 +86,7 @@ class Trials:
     done: dict[object, Attempt] = field(default_factory=dict)
     refused: dict[object, str] = field(default_factory=dict)
     patience: float = math.inf
+    end: float = math.inf
     is_time_up: bool = False
     _turns: asyncio.Semaphore = field(init=False)
 
@@ -120,7 +122,7 @@ class Trials:
         """Compile those that were not tried yet, first ones first; all that came to an end.
 
         What the store knows comes first. Nothing is started any more when the time is up, and what
-        was started goes on to its end.
+        was started goes on until `end`.
         """
         wanted = list({each.key: each for each in settings}.values())
         new = [
@@ -137,7 +139,7 @@ class Trials:
     ) -> None:
         """Settings that one capture serves."""
         try:
-            cells, session = await self.cells(triton, launch, settings)
+            cells, session = await until(self.end, self.cells(triton, launch, settings))
         except TimeIsUpError:
             self.is_time_up = True
             return
@@ -188,7 +190,7 @@ class Trials:
             bench = self.bench.apart(limits=limits, afresh=afresh)
             bench.deadline = None
             try:
-                return await self.how_it_is(bench, cell)
+                return await until(self.end, self.how_it_is(bench, cell))
             finally:
                 self.bench.cpu_seconds += bench.cpu_seconds
 

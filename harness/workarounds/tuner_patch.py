@@ -46,7 +46,7 @@ def find_tuner(text: str, kernel: str) -> Tuner:
     try:
         module = cst.parse_module(text)
     except (cst.ParserSyntaxError, cst.CSTValidationError, ValueError) as error:
-        raise PatchError(f"it is no Python that can be read: {_first_line(error)}") from error
+        raise PatchError(f"it cannot be read as Python: {_first_line(error)}") from error
     if module.code != text:
         raise PatchError("it cannot be read and written again unchanged")
     # As in Python, the last definition of a name counts.

@@ -201,7 +201,8 @@ LOGS = [
     '{"type": "answer"}\n', _ASKED[:-5], _ASKED.replace("ptxas", "nosuch") + "\n",
     _ASKED + "\n", _ASKED + "\nx\n", _ASKED + "\n{}\n", _ASKED + "\n" + "[" * 100_000 + "\n",
     _ASKED + '\n{"type": "answer", "version": 1}\n', "\x1b[31m\n", "\u202e\n", "\x00" * 100,
-    _ASKED.replace("asked", "\x1b"),
+    _ASKED.replace("asked", "\x1b"), _ASKED.replace("{", '{"schema": 99, ', 1) + "\n",
+    _ASKED.replace("{", '{"schema": "1", ', 1) + "\n",
 ]  # fmt: skip
 LEFTOVERS: list[tuple[str, str | bytes]] = [
     ("k.ptx", "prose"), ("k.ptx", b"\xff" * 100), ("k.ttir", "prose"), ("k.ttgir", ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import socket
 import stat
@@ -9,7 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import click
 from bad_input_cases import Case
+from bad_input_options import commands
+
+from harness.cli.amounts import FilePath, Words
 
 __all__ = ["file_cases"]
 
@@ -78,8 +83,86 @@ NAMES = {
 _SHELL_NAMES = {"k.ptx": "{}.ptx", "k.ttir": "{}.ttir", "k.py": "{}.py"}
 
 
+# Options for what is written; every other path is read.
+_WRITTEN = frozenset({"--save", "--dump", "--pack", "--out", "--patch", "--into"})
+_PTX = """\
+.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 x) { ret; }
+"""
+# What has to stand beside an option, by the command and the option.
+_BESIDE: dict[str, tuple[str, ...]] = {
+    "run --buffer": ("k.ptx",),
+    "run --expect": ("k.ptx", "--buffer", "x=f32[4]"),
+    "report --kernel": ("--for", "nvidia"),
+    "report ": ("--for", "nvidia"),
+}
+# Those that a toolchain or results come before, or that are folders: `_merge_cases` has those.
+_LATE = frozenset({"minimize --buffer", "minimize --expect", "matrix merge ", "import "})
+# Their size is looked at when they are read: a toolchain, or what is asked besides, comes before.
+_READ_LATE = ("package", "minimize --inputs", "report --measured", "workaround --", "rank --import",
+              "diff", "run --import", "run --inputs")  # fmt: skip
+# Texts that hold the name of a file.
+_NAMING = {"--buffer": "x=f32[4]:{}.npy", "--expect": "x={}.npy"}
+# What stands in the place of a file, and must be neither waited for nor read without end.
+_STRANGE = ("a pipe", "a socket", "endless", "a loop", "sparse", "a folder")
+
+
+def _readers() -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """What reads a file: an id, its words, and the name of that file; off the commands."""
+    for path, command in commands():
+        where = " ".join(path)
+        for each in command.params:
+            name = each.opts[0] if isinstance(each, click.Option) else ""
+            files: tuple[str, ...] = ()
+            if f"{where} {name}" in _LATE:
+                continue
+            if isinstance(each.type, FilePath) and name not in _WRITTEN:
+                files = ("f",)
+            elif isinstance(each.type, Words) and each.type.names_files:
+                files = ("f.npy",) if name in _NAMING else ("f.ptx", "f.py", "f.ttir", "f.cu")
+            for file in files:
+                words: tuple[str, ...] = (name, _NAMING.get(name, "{}").format(Path(file).stem))
+                if name not in _NAMING:
+                    words = (name, file) if name else (file,)
+                beside = _BESIDE.get(f"{where} {name}", ())
+                yield f"{where} {name or each.name} {file}", (*path, *beside, *words), file
+
+
+def _strange_cases() -> Iterator[Case]:
+    for id_, words, file in _readers():
+        for hazard in _STRANGE:
+            put, _ = HAZARDS[hazard]
+
+            def prepare(
+                folder: Path, put: Callable[[Path], object] = put, file: str = file
+            ) -> None:
+                (folder / "k.ptx").write_text(_PTX)
+                put(folder / file)
+
+            if hazard != "sparse" or not id_.startswith(_READ_LATE):
+                yield Case(
+                    id=f"{id_} is {hazard}",
+                    words=words,
+                    code=2,
+                    says=file,
+                    # A run says before what it guessed.
+                    lines=None if "--expect" in words else 1,
+                    prepare=prepare,
+                )
+
+
 def file_cases() -> Iterator[Case]:
     """All of this module."""
+    yield from _strange_cases()
+    for what, put, said in (
+        ("a bomb", _bomb, "not read"),
+        ("no archive", lambda path: path.write_text("x"), "d.xz"),
+        ("cut", lambda path: path.write_bytes(lzma.compress(b"x" * 99)[:-9]), "d.xz"),
+    ):
+        yield Case(id=f"rank --again of {what}", words=("rank", "--again", "d.xz"), code=2,
+                   says=said, prepare=_at(put, "d.xz"), memory=3 << 30)  # fmt: skip
     yield from _read_cases()
     yield from _name_cases()
     yield from _merge_cases()
@@ -98,6 +181,13 @@ def _read_cases() -> Iterator[Case]:
                 prepare=_at(put, file),
                 plain=hazard == "unreadable",
             )
+
+
+def _bomb(path: Path) -> None:
+    """A few kB that are 400 MB once they are unpacked."""
+    packer = lzma.LZMACompressor(preset=0)
+    block = bytes(1 << 24)
+    path.write_bytes(b"".join([*(packer.compress(block) for _ in range(25)), packer.flush()]))
 
 
 def _name_cases() -> Iterator[Case]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -93,6 +94,15 @@ def _variable_cases() -> Iterator[Case]:
                 env={variable: value},
                 prepare=lambda folder: (folder / "file").touch(),
             )
+    for value in ("maybe", "2", "\x1b[31m"):
+        yield Case(id=f"TRIAGE_OFFLINE={value!r}", words=("toolchain", "install", "ptxas-9.9.9"),
+                   code=2, says="TRIAGE_OFFLINE", env={"TRIAGE_OFFLINE": value})  # fmt: skip
+    for name in ("-", "1x", "a b", "a=b", "\x1b[31m", "é"):
+        passed = ("--kernel", "none.ptx", "--pass-env", name)
+        yield Case(id=f"--pass-env {name!r}", words=("compile", *passed), code=2,
+                   says="not the name of a variable")  # fmt: skip
+        yield Case(id=f"TRIAGE_PASS_ENV={name!r}", words=("compile", *passed[:3], "A"), code=2,
+                   says="not the name of a variable", env={"TRIAGE_PASS_ENV": name})  # fmt: skip
     for columns in ("²", "-1", "0", "9" * 30, "abc", "", "1", "٣"):
         yield Case(id=f"COLUMNS={columns[:9]}", words=("bugs",), code=0, lines=0, store=True,
                    env={"COLUMNS": columns})  # fmt: skip
@@ -134,6 +144,11 @@ def _unwritable(home: Path) -> None:
         path.chmod(0o555 if path.is_dir() else 0o444)
 
 
+def _socket(path: Path) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as made:
+        made.bind(os.path.relpath(path))
+
+
 def _instead(put: Damage, name: str = DATABASE) -> Damage:
     """Something else in the place of a file or folder of the results."""
 
@@ -169,6 +184,9 @@ DAMAGES: dict[str, tuple[Damage, dict[str, int], str]] = {
     "a folder": (_instead(Path.mkdir), UNUSABLE, "not a file"),
     "a pipe": (_instead(os.mkfifo), UNUSABLE, "not a file"),
     "a device": (_instead(lambda path: path.symlink_to("/dev/zero")), UNUSABLE, "not a file"),
+    "locked by a pipe": (_instead(os.mkfifo, "triage.lock"), UNUSABLE, "not a file"),
+    "locked by a socket": (_instead(_socket, "triage.lock"), UNUSABLE, "triage.lock"),
+    "locked by a folder": (_instead(Path.mkdir, "triage.lock"), UNUSABLE, "triage.lock"),
     "artifacts that are a file": (_instead(Path.touch, "artifacts"), UNUSABLE, "artifacts"),
 }
 
@@ -220,7 +238,7 @@ def _word_cases() -> Iterator[Case]:
         (("export", "--format", "csv", "--run", big), 2),
         (("export", "--format", "csv", "--run", "\x1b"), 2),
         (("export", "--format", "csv", "--run", "1", "--all"), 2),
-        (("show", ""), 3), (("show", "\x1b[31m"), 3), (("show", "num_warps"), 2),
+        (("show", ""), 2), (("show", "\x1b[31m"), 3), (("show", "num_warps"), 2),
         (("show", "num_warps=4", "--stage", "sass"), 3), (("show", "\u202e", "--stage", "ptx"), 3),
         (("history", "--kernel", "nosuch"), 2), (("history", "--kernel", "\x1b[31m"), 2),
         (("history", "--kernel", "scan_fwd", "--sm", "100z"), 2),
@@ -239,19 +257,47 @@ def _word_cases() -> Iterator[Case]:
         (("minimize", "a.ptx", "--while", "n_regs<1", "--script", "true"), 2),
         (("bisect", "--resume", "x", "--kernel", "y"), 2),
         (("blame", "--kernel", "none.ptx", "--sm", "90a", "--sm", "100a"), 2),
-        (("cache", "--older-than", "nan"), 2), (("matrix",), 2), (("matrix", "merge"), 2),
-        (("matrix", "nosuch"), 2), (("toolchain",), 2), (("import",), 2), (("import", "\x1b"), 2),
+        (("cache", "--older-than", "nan"), 2), (("matrix", "merge"), 2),
+        (("matrix", "nosuch"), 2), (("import",), 2), (("import", "\x1b"), 2),
     ):  # fmt: skip
         yield Case(id=" ".join(words)[:60], words=words, code=code, store=True)
         if code == 2 and words[0] == "compile":
             yield Case(id=" ".join(words)[:60] + " --json", words=(*words, "--json"), code=2,
                        out='"exit_code": 2', store=True)  # fmt: skip
+    for group in ("matrix", "toolchain"):
+        # Its help, and no complaint.
+        yield Case(id=group, words=(group,), code=2, lines=0, store=True)
     for words in (
         ("minimize", "none.ptx", "--script", "--json"),
         ("bisect", "--kernel", "none.ptx", "--script", "x --json"),
         ("compile", "--kernel", "--json"),
     ):
         yield Case(id=" ".join(words), words=words, code=2)
+    yield from _address_cases()
+
+
+def _address_cases() -> Iterator[Case]:
+    for index, url in enumerate((
+        "http://[::1/", "https://[", "x", "//host/x", "ftp://h/", "http://", "http://h:0/",
+        "http://h:99999/", "http://h:-1/", "http://h:x/", "http:///x", "\x1b[31m", "javascript:x",
+        "http://h:²/", "file:///etc/passwd",
+    )):  # fmt: skip
+        for env in ({}, {"TRIAGE_WEBHOOK": url}):
+            words = ("watch",) if env else ("watch", "--webhook", url)
+            yield Case(id=f"watch {index} {'by variable' if env else ''}", words=words, code=2,
+                       says="--webhook: not a URL", env=env, store=True)  # fmt: skip
+    yield Case(id="watch and an empty variable", words=("watch",), code=2, says="TRIAGE_WEBHOOK",
+               env={"TRIAGE_WEBHOOK": ""}, store=True)  # fmt: skip
+    for index, address in enumerate((
+        "tcp://h:0", "tcp://h:65536", "tcp://h:99999", "tcp://h", "tcp://:1", "udp://h:1", "h:²",
+        "tcp://h:1/x", "local:-1", "local:1.5", "tcp://[::1:1", "\x1b[31m:1",
+    )):  # fmt: skip
+        for verb in (("bisect",), ("minimize", "k.ptx"), ("matrix", "run")):
+            words = (*verb, "--scheduler", address)
+            if verb[0] == "bisect":
+                words = (*words, "--kernel", "k.ptx")
+            yield Case(id=f"{verb[0]} --scheduler ADDRESS {index}", words=words, code=2,
+                       says="--scheduler")  # fmt: skip
 
 
 def _toolchain_cases() -> Iterator[Case]:

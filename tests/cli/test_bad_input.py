@@ -35,7 +35,7 @@ def refused(triage: Triage, *words: str, code: int) -> str:
         (["--kernel", "?"], 2, "triage kernels"),
         (["--kernel", "no_such.py::k", *SM], 2, "no such file"),
         (["--kernel", "mamba3_siso_bwd_dqkv", "--sm", "100z"], 2, "'100z' is not a GPU target"),
-        (["--kernel", SMALL, "--sm", "42", "--triton", "installed"], 2, "known are"),
+        (["--kernel", SMALL, "--sm", "42", "--triton", "installed"], 2, "the known ones are"),
         (["--kernel", SMALL], 2, "--sm is missing"),
         (["--kernel", SMALL, "--sm", "80a", "--triton", "installed"], 2, "exists from sm_90 on"),
         (["--kernel", SMALL, *SM, "--freeze-ptx"], 2, "name them with --ptxas"),

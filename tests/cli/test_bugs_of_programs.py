@@ -62,6 +62,11 @@ USES = (
     "ld.local.u32 r, [d];\nst.local.u32 [d+8], r;",
     "atom.add.u32 r, [d], 1;",
 )
+WELL = """\
+.version 8.6
+.target sm_100a
+.visible .entry k0() { ret; }
+"""
 PROGRAMS = {
     **{
         f"ice{count}.ptx": ICE.format(remainders="rem.u32 r0, r0, r2;\n" * count)
@@ -98,3 +103,43 @@ def test_seven_programs_in_two_stores_are_seven_bugs(triage: Triage) -> None:
     assert triage("bugs", "join", str(first), str(second), *words).returncode == 0
     assert f"joined with bug {first}: one fix for both" in triage("bugs", "show", str(first)).stdout
     assert len(msgspec.json.decode(triage("bugs", "--json").stdout)["bugs"]) == 6
+
+
+def test_files_of_one_name_in_two_folders_are_two_programs(triage: Triage) -> None:
+    texts = {"one": ICE.format(remainders="rem.u32 r0, r0, r2;\n" * 4), "two": WELL}
+    cells = []
+    for name, text in texts.items():
+        folder = triage.folder / name
+        folder.mkdir()
+        (folder / "kernel.ptx").write_text(text)
+        home = str(folder / "results")
+        part = replace(triage, folder=folder, env={**triage.env, "TRIAGE_HOME": home})
+        code = 1 if name == "one" else 0
+        (row,) = part.compile("--kernel", "kernel.ptx", *PTXAS, code=code)["cells"]
+        cells.append(row["cell"])
+        assert row["kernel"] == "kernel.ptx"
+    assert triage("matrix", "merge", "one/results", "two/results").returncode == 0
+    assert len(set(cells)) == 2
+    changes = msgspec.json.decode(triage("diff", "1", "2", "--json").stdout)["counts"]
+    assert {kind: n for kind, n in changes.items() if n} == {"missing": 1, "new": 1}
+    [bug] = msgspec.json.decode(triage("bugs", "--json").stdout)["bugs"]
+    assert (bug["machine"], bug["cells"]) == ("new", 1)
+    assert "13.1.115" in triage("history", "--kernel", "kernel.ptx").stdout
+
+
+def test_what_is_tried_on_other_targets_is_no_bug_of_its_own(triage: Triage) -> None:
+    (triage.folder / "kernel.ptx").write_text(PROGRAMS["ice4.ptx"])
+    for axis in ("target", "flag"):
+        done = triage("bisect", "--kernel", "kernel.ptx", "--axis", axis, *PTXAS)
+        assert done.returncode in (0, 1), done.stderr
+        [bug] = msgspec.json.decode(triage("bugs", "--json").stdout)["bugs"]
+        assert bug["code"] == "C7907"
+        assert bug["machine"] in ("new", "confirmed", "present")
+    export = triage("export", "--all", "--format", "jsonl").stdout.splitlines()
+    tried = [row for row in map(msgspec.json.decode, export) if row["probe_of"]]
+    # Other targets do not know what it uses: that is no bug of ptxas.
+    assert "ptxas_error" in {row["verdict"] for row in tried}
+    [along] = bug["ranges"]
+    assert [mark["version"] for mark in along["marks"]] == ["13.1.115"]
+    pages = triage("site", "--out", "pages")
+    assert pages.returncode == 0, pages.stderr

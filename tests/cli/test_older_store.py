@@ -60,6 +60,8 @@ def test_bugs_are_those_of_then(older: Triage) -> None:
     for old, new in zip(then["bugs"], now["bugs"], strict=True):
         example = old.pop("example"), new.pop("example")
         assert {name: example[1][name] for name in example[0]} == example[0]
+        for known, found in zip(old.pop("ranges"), new["ranges"], strict=True):
+            assert {name: found[name] for name in known} == known
         assert {name: new[name] for name in old} == old
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
+import click
 import pytest
+from conftest import Triage
 
 # Each takes from 0.1 s to 2 s to import.
 HEAVY = {"distributed", "libcst", "numpy", "requests", "torch", "triton"}
@@ -40,3 +43,47 @@ def test_a_command_loads_what_is_heavy_only_where_it_needs_it(command: str) -> N
 
 def test_what_executes_loads_numpy() -> None:
     assert "numpy" in loaded("run")
+
+
+def groups(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
+    """The words of each command that has commands, and needs one of them."""
+    if not isinstance(command, click.Group):
+        return
+    if not command.invoke_without_command:
+        yield path
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from groups(found, *path, name)
+
+
+def every_group() -> list[tuple[str, ...]]:
+    from harness.cli.main import cli
+
+    return list(groups(cli))
+
+
+@pytest.mark.parametrize("words", every_group(), ids=lambda words: " ".join(["triage", *words]))
+def test_a_group_without_a_command_prints_its_help(triage: Triage, words: tuple[str, ...]) -> None:
+    bare, asked = triage(*words), triage(*words, "--help")
+    assert bare.returncode == 2
+    assert bare.stdout == ""
+    assert bare.stderr == asked.stdout
+
+
+def test_the_command_itself_is_a_group() -> None:
+    assert () in every_group()
+    assert ("matrix",) in every_group()
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(("compil",), "compile"), (("bisekt",), "bisect"), (("matrix", "rum"), "run")],
+)
+def test_a_mistyped_command_gets_a_suggestion(
+    triage: Triage, words: tuple[str, ...], meant: str
+) -> None:
+    done = triage(*words)
+    assert done.returncode == 2
+    assert f"No such command '{words[-1]}'. Did you mean '{meant}'?" in done.stderr

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 from acted_front_end import Acted, Stage
+from acted_line import BAD, NEW, OLD, Line
+from packaging.version import Version
 
-from harness.frontends import registry
+from harness.blame import pairs
+from harness.frontends import ptxas_back_end, registry
+from harness.minimize.reduction import references
 from harness.store.store import Store
+from harness.toolchains import install
 from harness.values.toolchain import name_kind
 
 
@@ -30,3 +35,13 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     with Store.open(tmp_path / "results") as store:
         yield Stage(folder=tmp_path, store=store, acted=acted)
     registry.front_end.cache_clear()
+
+
+@pytest.fixture
+def line(stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
+    stage.ptxas(OLD, BAD, NEW)
+    versions = [(Version(each), f"ptxas-{each}") for each in (OLD, BAD, NEW)]
+    for module in (install, pairs, ptxas_back_end, references):
+        monkeypatch.setattr(module, "available_ptxas", lambda **_: versions)
+    stage.acted.versions = ("1.0", "1.1", "2.0")
+    return Line(stage, capsys, monkeypatch)

@@ -48,16 +48,15 @@ class Device:
             self._cuda.cuGetErrorString(status, ctypes.byref(text))
             raise DriverError(f"{name}: {status} {(text.value or b'').decode()}")
 
-    def module(self, ptx: str) -> ctypes.c_void_p:
-        """Compile PTX with the compiler of the driver."""
+    def module(self, code: str | bytes) -> ctypes.c_void_p:
+        """Load a cubin, or PTX that the driver compiles."""
+        image = code if isinstance(code, bytes) else code.encode() + b"\0"
         log = ctypes.create_string_buffer(_LOG_BYTES)
         options = (ctypes.c_int * 2)(_ERROR_LOG, _ERROR_SIZE)
         values = (ctypes.c_void_p * 2)(ctypes.addressof(log), _LOG_BYTES)
         handle = ctypes.c_void_p()
         try:
-            self._call(
-                "cuModuleLoadDataEx", ctypes.byref(handle), ptx.encode() + b"\0", 2, options, values
-            )
+            self._call("cuModuleLoadDataEx", ctypes.byref(handle), image, 2, options, values)
         except DriverError as error:
             raise DriverError(f"{error}\n{log.value.decode()}") from error
         return handle

@@ -138,7 +138,7 @@ def test_what_would_tell_can_be_run_as_it_is(module_triage: Triage) -> None:
     assert (found["blame"], found["ground"]) == ("cannot_tell", "no_triton")
     wider, log = (shlex.split(line) for line in found["would_tell"])
     assert wider[:2] == ["triage", "blame"]
-    assert wider[-4:] == ["--signature", found["signature"], "--triton", "3.6.0"]
+    assert wider[-4:] == ["--triton", "3.6.0", "--signature", found["signature"]]
     done = module_triage(*log[1:])
     assert done.returncode == 0
     assert "TritonGPUAccelerateMatmul" in done.stdout

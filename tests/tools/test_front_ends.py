@@ -132,7 +132,7 @@ def test_report(toy: Triage) -> None:
     assert done.returncode == 0, done.stderr + done.stdout
     assert "Ready to be filed" in done.stdout
     issue = (toy.folder / "report" / "issue.md").read_text()
-    assert "with Toy 1.1 and ptxas 12.9.86" in issue
+    assert "with Toy 1.1" in issue
     assert "Triton" not in issue
     done = toy("report", *ONE, "--for", "triton", "--out", "other")
     assert done.returncode == 2

@@ -19,6 +19,7 @@ BODIES = {
     "import os; os.abort()": "ended its process",
     "import os; os._exit(3)": "ended its process",
     "import os; os.kill(os.getpid(), 9)": "ended its process",
+    "import sys; sys.stderr.close(); sys.exit('gone')": "raised SystemExit: gone",
     "while True: pass": "30 s",
     "print('x' * (1 << 24), flush=True); raise ValueError('no')": "ValueError: no",
 }

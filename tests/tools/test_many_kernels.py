@@ -71,7 +71,7 @@ def test_a_pattern_compiles_all_and_ends_in_one_summary(pair: Triage) -> None:
     assert lines[6].startswith("1 rejected on sm_90a [own_refused]: ")
     assert "too wide for me" in lines[5]
     assert lines[-1].startswith(
-        "triage compile --kernel own_refused --sm 80 --sm 90a # each config of it"
+        "triage compile --kernel own_refused --sm 80 --sm 90a --confine off # each config of it"
     )
     # One capture a target served both kernels.
     assert (pair.folder / "repros" / "pair" / "captures").read_text() == "xx"

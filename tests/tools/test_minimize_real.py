@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from conftest import Triage
 
+from harness.ptxas.log import parse_ptxas_log
 from harness.toolchains.install import install_ptxas
 
 pytestmark = pytest.mark.tools
@@ -41,6 +42,29 @@ CRASH = """\
 REFUSED = CRASH.replace(
     "add.s32 %r4, %r3, ((-9223372036854775807 - 1) / -1);", "tanh.approx.bf16x2 %r4, %r3;"
 )
+# Only the form with `.shared::cta` is there for sm_120a, and this ptxas does not say how.
+GATHER = """\
+.version 8.7
+.target sm_120a
+.address_size 64
+
+.visible .entry gather(.param .u64 gather_param_0, .param .u64 gather_param_1)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<10>;
+    .reg .b64 %rd<6>;
+    ld.param.u64 %rd1, [gather_param_0];
+    ld.param.u64 %rd2, [gather_param_1];
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, 1024;
+    mov.u32 %r3, 0;
+    add.s32 %r4, %r1, 1;
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 cp.async.bulk.tensor.2d.tile::gather4.shared::cluster.global.mbarrier::complete_tx::bytes
+        [%r2], [%rd2, {%r1, %r3, %r4, %r3, %r4}], [%r3];
+    ret;
+}
+"""
 MAIN = ["--kernel", "mamba3_siso_bwd_dqkv", "--sm", "100a", "--triton", "3.6.0"]
 CHUNK_32 = [*MAIN, "--set", "chunk_size=32", "--ptxas", "13.1.115"]
 CHUNK_32 += ["--config", "num_warps=8,num_stages=1,maxnreg=none"]
@@ -84,6 +108,25 @@ def test_an_error_of_ptxas_keeps_its_own_words(triage: Triage) -> None:
     assert (found["instructions"], found["verdict"]) == (1, "ptxas_error")
     log = ends(Path(triage.folder, found["path"], "min.ptx"), "13.1.115", "--gpu-name=sm_80")
     assert "Feature 'tanh.bf16x2' requires .target sm_90" in log.stderr
+
+
+def test_what_no_version_accepts_stays_valid_for_another_target(triage: Triage) -> None:
+    """No ptxas has it for sm_120a, so only what another target takes says what is valid PTX."""
+    (triage.folder / "gather.ptx").write_text(GATHER)
+    install_ptxas("13.1.115")
+    offline = Triage(triage.folder, {**triage.env, "TRIAGE_OFFLINE": "1"})
+    found = minimize(offline, "gather.ptx", "--ptxas", "13.1.115")
+    assert (found["instructions"], found["verdict"]) == (1, "ptxas_error")
+    least = triage.folder / found["path"] / "min.ptx"
+    before = ends(triage.folder / "gather.ptx", "13.1.115", "--gpu-name=sm_120a")
+    after = ends(least, "13.1.115", "--gpu-name=sm_120a")
+    assert {each.text for each in parse_ptxas_log(after.stderr).errors} == {
+        each.text for each in parse_ptxas_log(before.stderr).errors
+    }
+    asked = found["fingerprint"]
+    assert (asked["accepted_by"], asked["accepted_for"] is None) == ([], False)
+    least.write_text(least.read_text().replace("sm_120a", asked["accepted_for"]))
+    assert ends(least, "13.1.115", f"--gpu-name={asked['accepted_for']}").returncode == 0
 
 
 def test_numbers_of_a_success(triage: Triage) -> None:

@@ -246,7 +246,7 @@ def test_inputs_that_do_not_fit_are_one_clear_line(triage: Triage) -> None:
     (triage.folder / "bad.json").write_text("{}")
     for words, said in (
         (["--inputs", "bad.json"], "no launch of `triage minimize --run`"),
-        (["--inputs", "none.json"], "No such file"),
+        (["--inputs", "none.json"], "no such file"),
         (["--inputs", "bad.json", "--grid", "1"], "--inputs and --grid"),
     ):
         done = triage("run", "case.ptx", *words)

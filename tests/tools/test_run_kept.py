@@ -41,7 +41,9 @@ def documents(triage: Triage, *words: str, code: int = 0) -> Any:
     return msgspec.json.decode(done.stdout)
 
 
-def test_a_fault_is_a_bug_with_a_history_and_a_fix_is_seen(triage: Triage) -> None:
+def test_a_fault_is_a_bug_with_a_history_and_an_edited_file_is_another_program(
+    triage: Triage,
+) -> None:
     code, row = run(triage, 8)
     assert (code, row["run"]) == (1, "memory_fault")
     assert run(triage, 8) == (code, row)
@@ -55,5 +57,7 @@ def test_a_fault_is_a_bug_with_a_history_and_a_fix_is_seen(triage: Triage) -> No
     assert (cell["verdict"], cell["ptxas"]) == ("memory_fault", "emulator")
     assert run(triage, 4)[1]["run"] == "ran"
     [bug] = documents(triage, "bugs")["bugs"]
-    assert bug["machine"] == "fixed-candidate"
-    assert documents(triage, "diff", code=0)["counts"]["fixed"] == 1
+    # One run is no night: it is not seen any more, and that is all.
+    assert bug["machine"] == "absent"
+    counts = documents(triage, "diff", code=4)["counts"]
+    assert (counts["missing"], counts["new"]) == (1, 1)

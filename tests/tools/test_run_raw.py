@@ -197,6 +197,13 @@ def test_what_is_left_out_is_guessed_aloud(triage: Triage) -> None:
         assert f"guessed: {guess}" in done.stderr
 
 
+def test_eight_bit_floats_come_out_as_bits(triage: Triage) -> None:
+    words = ["--buffer", "out=float8_e5m2[64]:1.5", "--buffer", "x=u32[64]", "--scalar", "n=4"]
+    run(triage, PTX, *words, "--dump", "after", code=0)
+    out = np.load(triage.folder / "after" / "out.npy")
+    assert (out.dtype, out[:2].tolist(), out[63]) == (np.uint8, [5, 0], 0x3E)
+
+
 def test_bfloat16_goes_in_and_comes_out_as_bits(triage: Triage) -> None:
     words = ["--buffer", "out=bf16[64]:1.5", "--buffer", "x=u32[64]", "--scalar", "n=8"]
     run(triage, PTX, *words, "--dump", "after", code=0)
@@ -213,21 +220,35 @@ def test_bfloat16_goes_in_and_comes_out_as_bits(triage: Triage) -> None:
     ("words", "said"),
     [
         (["none.ptx"], "none.ptx"),
-        (["case.py"], "not a file of PTX"),
+        (["case.py"], "case.py"),
         (["case.ptx", "--buffer", "out=u32"], "write NAME=DTYPE[N]"),
         (["case.ptx", "--scalar", "n=1.5"], "no number that fits"),
-        (["case.ptx", "--buffer", "x=u32[4]:no.npy"], "no.npy cannot be read"),
+        (["case.ptx", "--buffer", "x=u32[4]:no.npy"], "no.npy: no such file"),
         (["case.ptx", "--grid", "0"], "each at least 1"),
         (["case.ptx", "--kernel", "x"], "which one is meant"),
         (["case.ptx", "--schedules", "backwards"], "WARPS/COMPLETION"),
         (["required.ptx", "--block", "64"], "wants blocks of 128,1,1 (.reqntid)"),
         (["case.ptx", "--expect", "y=y.npy"], "no buffer has this name"),
         (["--kernel", "case.py", "--grid", "1"], "--grid is for a file of PTX"),
+        (["case.ptx", "--buffer", "x=u32[]:empty.npy"], "empty.npy cannot be read"),
+        (["case.ptx", "--buffer", "x=u32[]:huge.npy"], "huge.npy cannot be read"),
+        (["case.ptx", "--buffer", "x=f32[]:records.npy"], "records.npy holds records"),
+        (["case.ptx", "--sm", "90a"], "--sm does not apply"),
+        (["case.ptx", "--triton", "3.6.0"], "--triton does not apply"),
+        (["case.ptx", "--compiler", "triton==3.6.0"], "--compiler does not apply"),
+        (["case.ptx", "--launch", "x"], "--launch does not apply"),
+        (["case.ptx", "--set", "n=3"], "--set does not apply"),
+        (["case.ptx", "--config", "num_warps=4"], "--config does not apply"),
         ([], "name a kernel"),
     ],
 )
 def test_bad_words_are_one_line(triage: Triage, words: list[str], said: str) -> None:
     (triage.folder / "case.ptx").write_text(PTX)
+    (triage.folder / "empty.npy").write_bytes(b"")
+    np.save(triage.folder / "records.npy", np.zeros(4, [("a", "f4")]))
+    head = b"{'descr': '<u4', 'fortran_order': False, 'shape': (10000000000000,), }".ljust(117)
+    start = b"\x93NUMPY\x01\x00" + (len(head) + 1).to_bytes(2, "little")
+    (triage.folder / "huge.npy").write_bytes(start + head + b"\n")
     required = PTX.replace("k_param_2)", "k_param_2)\n.reqntid 128")
     (triage.folder / "required.ptx").write_text(required)
     done = triage("run", *words)
@@ -290,3 +311,14 @@ def test_a_formal_race_is_a_note_and_a_verdict_where_it_is_asked_for(triage: Tri
     done = triage("bisect", "--kernel", "case.ptx", "--formal", "--on", "gpu")
     assert done.returncode == 2
     assert "--formal is about races, which the emulator sees" in done.stderr
+
+
+def test_a_pattern_executes_each_file_of_ptx(triage: Triage) -> None:
+    done = triage("run", "--kernel", "fold_s*", "--json")
+    assert done.returncode == 0, done.stderr
+    found = msgspec.json.decode(done.stdout)["runs"]
+    assert len(found) == 4
+    assert {row["run"] for row in found} == {"ran"}
+    refused = triage("run", "--kernel", "fold_s*", "--dump", "out")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "--dump is for one file of PTX" in refused.stderr

@@ -96,3 +96,56 @@ def test_what_does_not_compile_is_not_run(module_triage: Triage) -> None:
     rows = run(module_triage, "--kernel", "verdict_rejected", "--sm", "80", code=4)
     assert [row["run"] for row in rows] == ["not_run"]
     assert "does not compile: rejected" in rows[0]["run_reason"]
+
+
+def test_a_tensor_of_eight_bit_floats_is_compared(module_triage: Triage) -> None:
+    words = ["--kernel", str(HERE / "kernels" / "element_types.py"), "--set", "name=float8_e5m2"]
+    [row] = run(module_triage, *words, *ON, code=0)
+    assert (row["run"], row["outputs"][0]["dtype"]) == ("right", "float8_e5m2")
+
+
+def test_what_the_target_would_not_launch_is_not_executed(module_triage: Triage) -> None:
+    words = ["--kernel", str(HERE / "kernels" / "too_large.py"), "--sm", "90a"]
+    rows = run(module_triage, *words, "--triton", "3.6.0", code=4)
+    assert {row["config"]["num_stages"]: row["run"] for row in rows} == {2: "right", 6: "not_run"}
+    refused = next(row for row in rows if row["run"] == "not_run")
+    cells = module_triage.compile(*words, "--triton", "3.6.0", code=1)["cells"]
+    judged = next(cell for cell in cells if cell["config"]["num_stages"] == 6)
+    # As the compile of the same cell says.
+    assert judged["verdict"] == "out_of_resources"
+    assert refused["run_reason"] == f"out_of_resources: it {judged['reason']}"
+    assert refused["instructions_run"] is None
+
+
+def test_an_empty_grid_launches_nothing_and_a_run_is_found_by_its_name(
+    module_triage: Triage,
+) -> None:
+    kernel = str(HERE / "kernels" / "idle.py")
+    done = module_triage("run", "--kernel", f"{kernel}::fill", *ON, "--json")
+    assert done.returncode == 0, done.stderr
+    [row] = msgspec.json.decode(done.stdout)["runs"]
+    says = "the grid (0, 1, 1) has no programs: nothing is launched"
+    assert (row["run"], row["run_reason"]) == ("ran", says)
+    # Beside it, the cause of what does not compile.
+    assert "misshapen is interpreted, for its values: it does not compile: rejected" in done.stderr
+    assert "Cannot make_shape_compatible: incompatible dimensions" in done.stderr
+    for name in (row["cell"], row["short"]):
+        shown = module_triage("show", name)
+        assert shown.returncode == 0, shown.stderr
+        assert says in shown.stdout
+
+
+def test_a_loop_with_stages_of_its_own_is_held_to_the_interpreter_of_its_triton(
+    module_triage: Triage,
+) -> None:
+    """The interpreter of 3.6 is made to be wrong, as that of one version was."""
+    words = ["--kernel", str(HERE / "kernels" / "staged.py"), "--sm", "80"]
+    both = ["--triton", "3.6.0", "--triton", "installed"]
+    rows = run(module_triage, *words, *both, code=1)
+    found = {row["triton"]: (row["run"], row["reference"]) for row in rows}
+    newest = max(found)
+    assert found == {
+        "3.6.0": ("wrong_result", "the interpreter of Triton 3.6.0"),
+        # num_stages=1 is pipelined all the same, and says nothing; 3.6.0 convicts no other.
+        newest: ("right", f"the interpreter of Triton {newest}"),
+    }

@@ -283,6 +283,19 @@ def test_the_main_kernel(module_triage: Triage) -> None:
     )
     assert any("a smaller tile, chunk_size" in line for line in by_chunk["evidence"]["explanation"])
     assert by_chunk["evidence"]["numerics"] in ("interpreted", "not checked")
+    # Today's answer needs no source and optimises as before; both options are kept.
+    lists = [each["evidence"]["list"] for each in found["candidates"]]
+    assert lists == sorted(lists, reverse=True)
+    options = [
+        step["after"]
+        for each in found["candidates"]
+        for step in each["change"]
+        if step["kind"] == "flags" and each["evidence"]["list"] == "today"
+    ]
+    assert options[0] == found["candidates"][0]["change"][0]["after"]
+    assert options.index("-O1") > 0
+    best = next(each for each in found["candidates"] if each["evidence"]["list"] == "best")
+    assert best["verdict"] == "ok"
     registers = next(
         each
         for each in found["candidates"]

@@ -75,3 +75,33 @@ def test_a_bulk_load_of_what_a_bulk_store_has_not_yet_written(triage: Triage) ->
     done = triage("minimize", *words, "--run", "--budget", "1", "--out", "least")
     assert done.returncode == 0, done.stderr
     assert (triage.folder / "least" / "kernel.py").exists()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Triton 3.9 has no wheel for Python 3.10")
+def test_lanes_of_a_warp_store_unequal_partial_results(triage: Triage) -> None:
+    """As triton-lang/triton#11614 has it: one lane stores up to 3.7.1, all of them since 3.8.0."""
+    place = ["--kernel", "one_pass_variance", "--sm", "90a"]
+    versions = [word for each in ("3.7.1", "3.8.0", "3.9.0") for word in ("--triton", each)]
+    done = triage("run", *place, *versions, "--json")
+    assert done.returncode == 1, done.stderr
+    rows = sorted(json.loads(done.stdout)["runs"], key=lambda row: row["triton"])
+    assert [row["run"] for row in rows] == ["right", "race", "race"]
+    assert rows[1]["run_signature"] == rows[2]["run_signature"]
+    for row in rows[1:]:
+        assert {race["kind"] for race in row["races"] if not race["formal"]} == {"lanes"}
+    place += ["--triton", "3.8.0", "--run"]
+    done = triage("bisect", *place, "--axis", "triton", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["last_good"], found["first_bad"]) == ("3.7.1", "3.8.0")
+    assert found["first_fixed"] is None
+    done = triage("minimize", *place, "--budget", "60s", "--out", "least")
+    assert done.returncode == 0, done.stderr
+    assert "tl.reduce(" in (triage.folder / "least" / "kernel.py").read_text()
+    words = ["--for", "triton", "--minimized", "least", "--out", "report"]
+    done = triage("report", *place, *words, timeout=1500)
+    assert (
+        "in one instruction, and either may stay there"
+        in (triage.folder / "report" / "issue.md").read_text()
+    )

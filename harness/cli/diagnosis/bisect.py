@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
@@ -22,7 +21,8 @@ from harness.bisect.run import BisectOptions, bisect_versions
 from harness.bisect.words import bisect_document, bisection_said, tool_title
 from harness.cells.run import CompileOptions
 from harness.cells.selection import SelectionOptions, select
-from harness.cli.amounts import Words
+from harness.cells.spelling import spell_command
+from harness.cli.amounts import FilePath, Words
 from harness.cli.diagnosis.bisect_commands import compile_command, follow_command
 from harness.cli.gpu_way import executed_on, formal_option, is_executed
 from harness.cli.main import CONTEXT
@@ -43,6 +43,7 @@ from harness.cli.running import (
     compile_options,
     run_to_the_end,
     selection_words,
+    surroundings,
 )
 from harness.files.locations import home_dir
 from harness.frontends.base import Selection
@@ -147,13 +148,13 @@ _ASKED = (
 )
 @click.option(
     "--resume",
-    type=click.Path(readable=False, path_type=Path),
+    type=FilePath(read=True),
     metavar="LOG",
     help="Go on with a log.",
 )
 @click.option(
     "--replay",
-    type=click.Path(readable=False, path_type=Path),
+    type=FilePath(read=True),
     metavar="LOG",
     help="Print again what a log says.",
 )
@@ -177,7 +178,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     elif options["resume"]:
         _search(BisectLog.read(options["resume"]), options)
     elif not options["kernel"]:
-        raise UsageError("--kernel is missing: name a kernel (see `triage kernels`) or a file")
+        raise UsageError("name a kernel: `triage bisect FILE.py`, or --kernel NAME")
     elif options["axis"] in CONTRAST_AXES:
         _contrast(options)
     else:
@@ -314,7 +315,8 @@ def _tell(
     status = status_console()
     if report.trouble:
         status.print(f"triage: stopped: {report.trouble}", soft_wrap=True, markup=False)
-        status.print(f"triage bisect --resume {log.path} goes on", soft_wrap=True, markup=False)
+        again = spell_command("bisect", None, "--resume", str(log.path), *surroundings())
+        status.print(f"{again} goes on", soft_wrap=True, markup=False)
     if options["as_json"]:
         print_json({**bisect_document(report), "log": str(log.path)})
     else:
@@ -345,12 +347,11 @@ def _print(
     if report.boundary and selection:
         console.print("Reproduce:")
         for index in (report.boundary.before, report.boundary.after):
-            line = compile_command(report, selection, report.version(index), words.config)
+            line = compile_command(report, selection, report.version(index), words)
             console.print(f"  {line}", soft_wrap=True, markup=False)
     for row in [] if script else report.other_failures:
         console.print(f"Also seen: {_other(report, row)}", soft_wrap=True, markup=False)
-        line = shlex.join(follow_command(report, row, words))
-        console.print(f"  {line}", soft_wrap=True, markup=False)
+        console.print(f"  {follow_command(report, row, words)}", soft_wrap=True, markup=False)
     if report.others:
         console.print(f"{len(report.others)} other configs were not followed (--config names one)")
 

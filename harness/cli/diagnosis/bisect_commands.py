@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 
 from harness.bisect.axes import VERSION_AXES
 from harness.bisect.report import BisectReport
 from harness.cells.selection import SelectionOptions
-from harness.cli.running import spelled
+from harness.cells.spelling import on_assembler, on_compiler, only, spell_command
 from harness.frontends.base import Selection
-from harness.values.kernel import Config
+from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
-from harness.values.toolchain import (
-    EMULATOR,
-    GPU,
-    PTXAS,
-    RELEASE,
-    assembler_words,
-    compiler_words,
-)
+from harness.values.toolchain import EMULATOR, GPU, PTXAS, RELEASE
 
 __all__ = ["compile_command", "follow_command"]
 
 
-def follow_command(report: BisectReport, row: Row, words: SelectionOptions) -> list[str]:
+def follow_command(report: BisectReport, row: Row, words: SelectionOptions) -> str:
     """The command that follows another failure: the same question, started where that one is."""
-    config = _filter(report.config, report.others) if report.config and report.others else ""
-    asked = replace(words, config=config or words.config)
+    asked = replace(words, config=_config(report, words))
     if report.along_assembler:
-        asked = replace(asked, ptxas=(), assembler=())
+        # The axis gives every version the same PTX as it is.
+        asked = on_assembler(asked, None, None)
     elif report.axis != RELEASE:
-        asked = replace(asked, triton=(), compiler=())
-    version = report.version_of(row) or ""
-    run = ["--run"] if row.ptxas == EMULATOR else []
-    return ["triage", "bisect", *spelled(asked), *run, "--axis", _axis(report), "--bad", version]
+        asked = on_compiler(asked, None, None)
+    more = ["--axis", _axis(report), "--bad", report.version_of(row) or ""]
+    return spell_command("bisect", asked, *_executed(report), *more)
 
 
 def _axis(report: BisectReport) -> str:
@@ -44,45 +35,44 @@ def _axis(report: BisectReport) -> str:
     return "assembler" if report.along_assembler else "compiler"
 
 
-def compile_command(report: BisectReport, selection: Selection, version: str, chosen: str) -> str:
+def _executed(report: BisectReport) -> list[str]:
+    """The options with which versions were executed, and where."""
+    rows = report.rows.values()
+    if any(row.cell.rpartition("/")[2].startswith(f"{GPU}:") for row in rows):
+        return ["--run", "--on", GPU]
+    return ["--run"] if any(row.ptxas == EMULATOR for row in rows) else []
+
+
+def _config(report: BisectReport, words: SelectionOptions) -> str:
+    if not (report.config and report.others):
+        return words.config
+    beside = [ConfigFilter.parse(each) for each in report.others if each != Config().label]
+    return only(report.config, [name for each in beside for name, _ in each.wanted])
+
+
+def compile_command(
+    report: BisectReport, selection: Selection, version: str, words: SelectionOptions
+) -> str:
     """The command that compiles, or runs, what a version was tried with."""
-    is_run = any(row.ptxas == EMULATOR for row in report.rows.values())
-    on_gpu = any(row.cell.rpartition("/")[2].startswith(f"{GPU}:") for row in report.rows.values())
-    verb = "run" if is_run or on_gpu else "compile"
-    words = ["triage", verb, "--kernel", _name(report, selection, version)]
-    words += ["--on", GPU] if on_gpu else []
-    words += ["--sm", str(selection.targets[0])]
+    row, executed = report.rows.get(version), _executed(report)
+    is_release = report.axis == RELEASE
     launch = selection.launches[0]
-    if not selection.repro.ptx and launch.spec != selection.repro.launches[0]:
-        words += ["--launch", launch.spec.name]
-    for name, value in launch.overrides.items():
-        words += ["--set", f"{name}={value}"]
-    config = _filter(report.config, report.others) if report.config and report.others else chosen
-    if config:
-        words += ["--config", config]
-    words += ["--formal"] if selection.formal else []
-    if not report.along_assembler:
-        compiler = selection.compilers[0]
-        is_release = report.axis == RELEASE
-        words += compiler_words(compiler.kind, compiler.version if is_release else version)
-        tool = selection.ptxas[0]
-        words += assembler_words(tool.kind, tool.version) if tool else []
+    asked = replace(
+        words,
+        # In the release of a version, where those are followed.
+        kernel=row.kernel if is_release and row else selection.repro.name,
+        sm=[str(selection.targets[0])],
+        launch=None if launch.spec == selection.repro.launches[0] else launch.spec.name,
+        config=_config(report, words),
+    )
+    compiler, tool = selection.compilers[0], selection.ptxas[0]
+    if report.along_assembler:
+        asked = on_compiler(asked, compiler.kind, compiler.version)
+        asked = on_assembler(asked, report.axis, version)
+        is_lowered = bool(asked.triton or asked.compiler)
+        asked = replace(asked, freeze_ptx=is_lowered and report.axis == PTXAS)
     else:
-        own = compiler_words(selection.compilers[0].kind, selection.compilers[0].version)
-        words += [*own, *assembler_words(report.axis, version)]
-        if own and report.axis == PTXAS:
-            words.append("--freeze-ptx")
-    return shlex.join(words)
-
-
-def _name(report: BisectReport, selection: Selection, version: str) -> str:
-    """The kernel as `--kernel` takes it, in the release of a version where those are followed."""
-    row = report.rows.get(version)
-    return row.kernel if report.axis == RELEASE and row else selection.repro.name
-
-
-def _filter(config: Config, others: tuple[str, ...]) -> str:
-    """The `--config` that means this one only: what others have and it has not is `none`."""
-    names = dict.fromkeys(part.partition("=")[0] for label in others for part in label.split(","))
-    unset = [f"{name}=none" for name in names if name not in config.as_dict() and name != "default"]
-    return ",".join([*([config.label] if config.items else []), *unset])
+        asked = on_compiler(asked, compiler.kind, compiler.version if is_release else version)
+        asked = on_assembler(asked, tool.kind if tool else None, tool.version if tool else None)
+    where = executed[1:]
+    return spell_command("run" if executed else "compile", asked, *where)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,13 @@ from harness.blame.run import BlameOptions, find_blame
 from harness.blame.table import blame_document, blame_said
 from harness.blame.words import BlameReport, Wanted
 from harness.cells.selection import SelectionOptions, select
+from harness.cells.spelling import (
+    on_assembler,
+    on_compiler,
+    only,
+    show_command,
+    spell_command,
+)
 from harness.cli.gpu_way import executed_on, formal_option, is_executed, is_on_gpu
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
@@ -32,8 +39,6 @@ from harness.values.toolchain import (
     GPU,
     PTXAS,
     TRITON,
-    assembler_words,
-    compiler_words,
 )
 from harness.values.verdict import VerdictKind
 
@@ -168,42 +173,43 @@ def _would_tell(
     case, wanted = report.case, report.blame.wanted
     if wanted is None:
         return
-    again = list(_words(report, selection, words))
-    place = compiler_words(case.compiler, case.compiler_version)
+    again = _case(report, words, selection)
+    bare = on_assembler(on_compiler(again, None, None), None, None)
+    placed = on_compiler(bare, case.compiler, case.compiler_version)
     is_named = case.ptxas_origin not in (BUNDLED, EMULATOR)
-    pinned = [*place, *(assembler_words(case.assembler, case.ptxas or "") if is_named else [])]
-    meant = ["triage", "blame", *again, *_meant(report, asked)]
+    pinned = on_compiler(again, case.compiler, case.compiler_version)
+    pinned = on_assembler(pinned, case.assembler, case.ptxas if is_named else None)
+    meant = _meant(report, asked)
     if max(len(selection.compilers), len(selection.ptxas)) > 1:
         # The user chose the grid; the one that is chosen otherwise may tell more.
-        yield shlex.join([*meant, *pinned])
+        yield spell_command("blame", pinned, *meant)
     match wanted:
         case Wanted.OTHER_TRITONS:
-            kind = case.compiler
-            others = ["--compiler", f"{kind}>=0"] if kind != TRITON else ["--triton", ">=3.2"]
-            yield shlex.join([*meant, *others])
+            oldest = ">=3.2" if case.compiler == TRITON else ">=0"
+            yield spell_command("blame", on_compiler(bare, case.compiler, oldest), *meant)
         case Wanted.OTHER_PTXAS:
-            every = ["--ptxas", ">=12"] if case.assembler == PTXAS else []
-            yield shlex.join([*meant, *place, *every])
+            every = ">=12" if case.assembler == PTXAS else None
+            yield spell_command("blame", on_assembler(placed, PTXAS, every), *meant)
         case Wanted.SOURCE:
             yield "triage blame --kernel FILE.py::KERNEL  # the source that the PTX is from"
         case Wanted.MORE_ROOM:
             more = ["--timeout", "3600"] if case.verdict == _TIMEOUT else ["--memory", "64"]
-            yield shlex.join(["triage", "blame", *again, *pinned, *more])
+            yield spell_command("blame", pinned, *meant, *more)
         case Wanted.REDUCTION:
             condition = report.grid.focus.condition
             kept = ["--while", spell(condition)] if condition else []
-            yield shlex.join(["triage", "minimize", *again, *pinned, *kept])
+            yield spell_command("minimize", pinned, *kept)
         case Wanted.WORKAROUND:
-            yield shlex.join(["triage", "workaround", *again, *pinned])
+            yield spell_command("workaround", pinned)
         case Wanted.CHECK:
-            kernel = again[: again.index("--sm")]
-            yield shlex.join(["triage", "check", *kernel, *place])
+            # Configs are held to one another: one that is chosen has none beside it.
+            yield spell_command("check", replace(placed, config=""))
         case Wanted.AGAIN:
-            yield shlex.join([*meant, *pinned, "--no-cache"])
+            yield spell_command("blame", pinned, *meant, "--no-cache")
         case Wanted.LOG:
-            yield shlex.join(["triage", "show", case.short, "--stage", "log"])
+            yield show_command(case.short, "log")
         case Wanted.IR:
-            yield shlex.join(["triage", "show", case.short, "--stage", "ttir"])
+            yield show_command(case.short, "ttir")
 
 
 def _meant(report: BlameReport, asked: str | None) -> list[str]:
@@ -220,20 +226,13 @@ def _signature(report: BlameReport) -> list[str]:
     return ["--signature", report.case.signature] if report.case.signature else []
 
 
-def _words(report: BlameReport, selection: Selection, words: SelectionOptions) -> Iterator[str]:
-    """The options that mean this one config, without those that name a toolchain."""
+def _case(report: BlameReport, words: SelectionOptions, selection: Selection) -> SelectionOptions:
+    """What selects this one config, on the toolchains that were asked about."""
     cell, kernel = report.cell, words.kernel
     _, among, name = cell.kernel.rpartition("::")
     if among and "::" not in kernel:
         kernel += f"::{name}"
-    yield from ("--kernel", kernel, "--sm", str(selection.targets[0]))
-    if words.launch:
-        yield from ("--launch", words.launch)
-    for override in words.set:
-        yield from ("--set", override)
     beside = [other.config.as_dict() for other in report.others if other.kernel == cell.kernel]
-    # What others have and it has not is `none`.
-    unset = {key for config in beside for key in config} - cell.config.as_dict().keys()
-    only = [cell.config.label, *(f"{key}=none" for key in sorted(unset))]
-    if beside or words.config:
-        yield from ("--config", ",".join(only) if beside else words.config)
+    names = sorted({name for config in beside for name in config})
+    config = only(cell.config, names) if beside else words.config
+    return replace(words, kernel=kernel, sm=[str(selection.targets[0])], config=config)

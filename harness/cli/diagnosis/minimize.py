@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cells.selection import select
-from harness.cli.amounts import SECONDS, Words, read_amount
+from harness.cli.amounts import SECONDS, FilePath, Words, read_amount
 from harness.cli.gpu_way import executed_on, formal_option, is_executed
 from harness.cli.kernels.ptx_inputs import (
     PTX_INPUTS,
@@ -96,7 +96,6 @@ class _Budget(click.ParamType[tuple[str, float]]):
 
 
 @click.command("minimize", context_settings=CONTEXT, epilog=_EPILOG)
-@click.argument("file", required=False)
 @partial(selection_options, kernel_required=False)
 @click.option(
     "--while",
@@ -135,12 +134,13 @@ class _Budget(click.ParamType[tuple[str, float]]):
     type=_Budget(),
     multiple=True,
     metavar="TIME|TESTS",
-    help="When to stop: 10m, 90s, or 1500 tests. Give both to stop at the first.",
+    help="When to stop: 10m, 90s, or 1500 tests, with what was spent before --resume. Give both to "
+    "stop at the first.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FilePath(file_okay=False),
     help="The folder to write. Default: minimized/KERNEL-CELL.",
 )
 @click.option("--resume", is_flag=True, help="Go on from what the folder holds.")
@@ -152,7 +152,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
 
     Takes the first config that fails. A candidate must fail with the same signature, and be
     accepted by the nearest older and newer versions that accept the original: so that what is left
-    shows the same bug and not another one. FILE is short for --kernel FILE.
+    shows the same bug and not another one.
     """
     _check(options)
     words = selection_words(options)
@@ -208,12 +208,8 @@ async def _minimized(
 
 
 def _check(options: dict[str, Any]) -> None:
-    file = options.pop("file")
-    if file and options["kernel"]:
-        raise UsageError(f"{file} and --kernel {options['kernel']}: which one is meant?")
-    options["kernel"] = options["kernel"] or file
     if not options["kernel"]:
-        raise UsageError("what is to be reduced? give FILE.ptx, or --kernel")
+        raise UsageError("what is to be reduced? give FILE, or --kernel")
     if options["condition"] and options["script"]:
         raise UsageError("--while and --script: which one is meant?")
     if options["opt_level"] is not None or options["runner"] is not None:
@@ -299,4 +295,5 @@ def _print(found: Minimization) -> None:
         f"\n{MinimizedFolder(path=Path(found.path), suffix=found.suffix).best}", soft_wrap=True
     )
     if found.ending is not Ending.FINISHED:
-        console.print("The same command with --resume goes on from there.", soft_wrap=True)
+        more = " and a larger --budget" if found.ending is Ending.BUDGET else ""
+        console.print(f"The same command with --resume{more} goes on from there.", soft_wrap=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,13 +13,16 @@ import click
 
 from harness.bugs.list import find_bug, list_bugs
 from harness.cells.selection import SelectionOptions, select
+from harness.cells.spelling import spell_command, words_of
+from harness.cli.amounts import FilePath
 from harness.cli.gpu_way import executed_on, formal_option, is_executed, is_on_gpu
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options, while_option
 from harness.cli.output import print_json, print_line, results_console, status_console
 from harness.cli.progress.preparing import preparing
+from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
-from harness.cli.running import compile_options, run_to_the_end, selection_words, spelled
+from harness.cli.running import compile_options, run_to_the_end, selection_words, surroundings
 from harness.files.locations import create_folder
 from harness.files.whole_folders import write_atomically
 from harness.frontends.base import Selection
@@ -39,7 +41,6 @@ from harness.report.picture import PICTURE, draw_history
 from harness.report.run import attach
 from harness.store.store import Store
 from harness.values.errors import UsageError
-from harness.values.launch_label import LaunchLabel
 from harness.values.row import Row
 from harness.values.toolchain import GPU, TRITON
 
@@ -94,7 +95,7 @@ def _upstream(options: Mapping[str, Any]) -> Upstream:
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FilePath(file_okay=False),
     help="Folder for issue.md, history.svg and bundle.tar.gz. Default: reports/KERNEL-CELL.",
 )
 @click.option(
@@ -106,7 +107,7 @@ def _upstream(options: Mapping[str, Any]) -> Upstream:
 @formal_option
 @click.option(
     "--measured",
-    type=click.Path(path_type=Path),
+    type=FilePath(read=True),
     metavar="RESULTS",
     help="Of registers that collapse: what a pack of `triage workaround --pack` gave on a GPU.",
 )
@@ -114,7 +115,7 @@ def _upstream(options: Mapping[str, Any]) -> Upstream:
 @while_option
 @click.option(
     "--minimized",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FilePath(file_okay=False),
     metavar="DIR",
     help="Folder of `triage minimize`. Default: minimized/KERNEL-CELL, created if it is missing.",
 )
@@ -177,28 +178,8 @@ def _words(options: dict[str, Any], store: Store) -> SelectionOptions:
     if options["bug"] is None:
         return selection_words(options)
     example = find_bug(list_bugs(store), options["bug"]).example
-    record = next(each for each in store.find_cells(example.cell) if each.cell == example.cell)
-    row: dict[str, Any] = json.loads(record.row)
-    options["signature"] = options["signature"] or row["signature"]
-    launch = LaunchLabel.parse(str(row["launch"]))
-    is_bundled = row["ptxas_origin"] == "bundled"
-    return SelectionOptions(
-        kernel=str(row["kernel"]),
-        sm=[str(row["target"])],
-        triton=[str(row["triton"])] if row["triton"] else [],
-        compiler=_compiler_of(row),
-        ptxas=[] if is_bundled else [str(row["ptxas"])],
-        launch=launch.name,
-        set=list(launch.overrides),
-        config=",".join(f"{name}={value}" for name, value in row["config"].items()),
-        freeze_ptx=bool(row["frozen"]),
-    )
-
-
-def _compiler_of(row: Mapping[str, Any]) -> list[str]:
-    """What `--compiler` says of a row of another compiler than Triton."""
-    kind = row.get("compiler")
-    return [f"{kind}=={row['compiler_version']}"] if kind not in (None, TRITON) else []
+    options["signature"] = options["signature"] or example.signature
+    return replace(words_of(example), surroundings=surroundings())
 
 
 def _one(selection: Selection) -> Selection:
@@ -228,8 +209,8 @@ def _gathered(
     asked_for += ["--run"] if options["run"] else []
     asked_for += ["--on", GPU] if options["on"] == GPU else []
     asked = GatherOptions(
-        words=tuple(spelled(words)),
-        made_by=shlex.join(["triage", "report", *spelled(public), *asked_for]),
+        words=words,
+        made_by=spell_command("report", public, *asked_for),
         upstream=_upstream(options),
         signature=options["signature"],
         condition=condition,
@@ -240,23 +221,14 @@ def _gathered(
         minimized=lambda row: options["minimized"] or Path("minimized") / _slug(row),
     )
     how = compile_options(options)
-    dossier = run_to_the_end(gather(selection, store, how, asked, _teller()))
+    with narrating(status_console(), "report: compiling", who="report: ") as tell:
+        dossier = run_to_the_end(gather(selection, store, how, asked, tell))
     if times and dossier.collapse is None:
         raise UsageError(f"--measured {results.name}: no registers collapse in this config")
     dossier = replace(dossier, times=times)
     scripts = folder_files(dossier.minimized, command=asked.made_by) if dossier.minimized else {}
     given = selection.repro.ptx.read_bytes() if selection.repro.ptx else b""
     return attach(dossier, store, scripts, given, draw_history(dossier, asked.upstream))
-
-
-def _teller() -> Callable[[str], None]:
-    """Says on stderr what is being done."""
-    status = status_console()
-
-    def tell(what: str) -> None:
-        status.print(f"report: {what}", soft_wrap=True, markup=False)
-
-    return tell
 
 
 def _slug(row: Row) -> str:
@@ -269,18 +241,19 @@ def _filed(
     """Write what is to be filed, and hold it to the gate."""
     upstream, kind = _upstream(options), options["kind"]
     create_folder(out.absolute())
-    filing = Filing(
-        render=partial(render_report, upstream=upstream),
-        required=tuple(required_fields(upstream, dossier.case.compiler)),
-        bundle=out / "bundle.tar.gz",
-        folder=out.name or "report",
-        selection=selection,
-        store=store,
-        how=compile_options(options),
-        tell=_teller(),
-        runner=options["runner"],
-    )
-    filed = run_to_the_end(file_report(dossier, filing))
+    with narrating(status_console(), "report: checking", who="report: ") as tell:
+        filing = Filing(
+            render=partial(render_report, upstream=upstream),
+            required=tuple(required_fields(upstream, dossier.case.compiler)),
+            bundle=out / "bundle.tar.gz",
+            folder=out.name or "report",
+            selection=selection,
+            store=store,
+            how=compile_options(options),
+            tell=tell,
+            runner=options["runner"],
+        )
+        filed = run_to_the_end(file_report(dossier, filing))
     write_atomically(out / "issue.md", filed.issue.text.encode())
     if picture := _picture(filed):
         write_atomically(out / PICTURE, picture)
@@ -311,9 +284,9 @@ def _say(filed: Filed, out: Path) -> None:
         console.print(f"{out / PICTURE}  ({does})", soft_wrap=True, markup=False)
     proof = filed.proof
     said = f"{proof.checked} of its {proof.claims} statements were checked"
-    for sentence in proof.unchecked:
-        words = " ".join(sentence.split())
-        console.print(f"  not checked: {words[:_SHOWN]}", soft_wrap=True, markup=False)
+    for sentence, why in proof.unchecked:
+        words = " ".join(sentence.split())[:_SHOWN]
+        console.print(f"  not checked: {words} ({why})", soft_wrap=True, markup=False)
     if not filed.defects:
         console.print(f"Ready to be filed: {said}, and all of these are true.")
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cells.selection import select
-from harness.cli.amounts import SECONDS, read_amount
+from harness.cli.amounts import SECONDS, FilePath, read_amount
 from harness.cli.gpu_way import gpu_way, gpu_way_options
 from harness.cli.main import CONTEXT
 from harness.cli.options import (
@@ -19,6 +19,7 @@ from harness.cli.options import (
 )
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.preparing import preparing
+from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
 from harness.cli.running import (
     check_scheduler,
@@ -79,7 +80,7 @@ a toolchain that is not available."""
 )
 @click.option(
     "--patch",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FilePath(dir_okay=False),
     metavar="FILE",
     help="Write the patch of the kernel's file here.",
 )
@@ -101,8 +102,9 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     """Find what can be done today where a config fails, spills or is a stub.
 
     Tries other configs, parameters of the launch, ptxas' flags, other ptxas and Tritons, and what
-    helps of these together; ranks by what is known without running; compiles what it shows again
-    from nothing; says what is known of the numerics; and ends with something to paste.
+    helps of these together. Two lists: what helps today without touching the source, and the
+    best there is; each by the time that the model of `triage rank` expects, or a GPU measured. All
+    of it is compiled again from nothing; what is known of the numerics is said, and what to paste.
     """
     asked = WorkaroundOptions(
         budget=_budget(options["budget"]),
@@ -117,12 +119,8 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     _check_folder(options["patch"])
     selection = _selected(options)
     status = status_console()
-
-    def tell(said: str) -> None:
-        status.print(said[:160], soft_wrap=True, markup=False)
-
     how = compile_options(options)
-    with open_results() as store:
+    with open_results() as store, narrating(status, "looking for what helps", who="") as tell:
         if options["results"]:
             report = import_workarounds(options["results"], selection, store)
         else:

@@ -15,6 +15,7 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.preparing import preparing
+from harness.cli.progress.steps import working
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.values.check import Agreement, CheckRow
@@ -45,7 +46,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     if not options["sm"]:
         # One will do: a target has no part in it but for what pruning functions ask of it.
         selections = tuple(replace(each, targets=each.targets[:1]) for each in selections)
-    with open_results() as store, status.status("interpreting"):
+    with open_results() as store, working(status, "interpreting"):
         how = compile_options(options)
         report = run_to_the_end(check_selections(selections, store, how))
     print_remarks((*report.notes, *report.failures))

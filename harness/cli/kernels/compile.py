@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,8 +12,10 @@ from harness.cells.document import CompileReport, compile_document
 from harness.cells.next_steps import next_steps
 from harness.cells.save import save_cells
 from harness.cells.selection import SelectionOptions, select_all
+from harness.cells.spelling import spell_command
+from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
-from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.options import SilentOption, execution_options, json_option, selection_options
 from harness.cli.output import (
     print_json,
     print_remarks,
@@ -53,10 +53,17 @@ Exit code 0: every config compiles. 1: some do not work. 4: some could not be de
 @execution_options
 @click.option(
     "--save",
-    type=click.Path(file_okay=False, path_type=Path),
+    cls=SilentOption,
+    type=FilePath(file_okay=False),
     help="Write every artifact of every cell below this folder.",
 )
-@click.option("--markdown", "as_markdown", is_flag=True, help="Tables as Markdown on stdout.")
+@click.option(
+    "--markdown",
+    "as_markdown",
+    cls=SilentOption,
+    is_flag=True,
+    help="Tables as Markdown on stdout.",
+)
 @json_option
 def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
     """Compile every config of a kernel and report the result of each.
@@ -109,7 +116,7 @@ def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> Non
         print_said(rows_said(report.rows, console.width))
         kinds = {row.compiler for row in report.rows if row.compiler}
         stages = {kind: stages_of(kind) for kind in kinds}
-        steps = next_steps(report.rows, _kernel_options(words), stages)
+        steps = next_steps(report.rows, words, stages)
     if steps:
         print_said([say("Next:", Tone.HEAD)])
         for command, why in steps:
@@ -128,16 +135,5 @@ def _first_look(report: CompileReport, words: SelectionOptions) -> list[tuple[st
     worst = max(kinds, key=lambda kernel: kinds[kernel])
     if not any(kinds[worst]):
         return []
-    options = _kernel_options(replace(words, kernel=worst))
-    return [(shlex.join(["triage", "compile", *options]), "each config of it, from the store")]
-
-
-def _kernel_options(words: SelectionOptions) -> list[str]:
-    options = ["--kernel", words.kernel]
-    for sm in words.sm:
-        options += ["--sm", sm]
-    if words.launch:
-        options += ["--launch", words.launch]
-    for override in words.set:
-        options += ["--set", override]
-    return options
+    command = spell_command("compile", replace(words, kernel=worst))
+    return [(command, "each config of it, from the store")]

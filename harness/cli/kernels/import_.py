@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from packaging.version import Version
 
+from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, print_remarks, results_console
@@ -33,10 +34,10 @@ def _version(_context: click.Context, option: click.Parameter, text: str | None)
 
 
 @click.command("import", context_settings=CONTEXT, epilog=_EPILOG)
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=FilePath())
 @click.option(
     "--into",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FilePath(file_okay=False),
     default=Path("repros"),
     show_default=True,
     help="Where the repros go.",
@@ -78,7 +79,7 @@ def command(*, folder: Path, into: Path, triton: str | None, as_json: bool) -> N
         return
     console = results_console()
     for each in imported:
-        state = f"failed after {each['failed_after']}" if each["failed_after"] else "ended well"
+        state = f"failed after {each['failed_after']}" if each["failed_after"] else "succeeded"
         known = "" if each["new"] else ", is there already"
         console.print(f"{each['name']}: {state}{known}", soft_wrap=True)
     failed = [each for each in imported if each["failed_after"]]

@@ -7,14 +7,14 @@ from typing import Any
 import click
 
 from harness.cells.selection import SelectionOptions, select_repros
-from harness.cli.amounts import Words
+from harness.cli.amounts import FilePath, Words
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, toolchain_options
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.cells import show_progress
 from harness.cli.progress.preparing import preparing
 from harness.cli.results import open_results
-from harness.cli.running import compile_options, run_to_the_end
+from harness.cli.running import compile_options, run_to_the_end, surroundings
 from harness.survey.reaching import reach
 from harness.survey.result import PackageReport
 from harness.survey.run import survey_package
@@ -46,7 +46,7 @@ and no --launch is given. 4: some launches or configs could not be determined.""
 @click.option(
     "--launch",
     "files",
-    type=Words(),
+    type=FilePath(read=True),
     multiple=True,
     metavar="FILE",
     help="A Python file that launches kernels of the package too: its launch() function, or the "
@@ -65,7 +65,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     """
     status = status_console()
     with preparing(status):
-        reached = reach(options["package"], options["files"])
+        reached = reach(options["package"], [str(file) for file in options["files"]])
         selections = select_repros(_words(options), reached.launches)
     how = compile_options(options)
     with open_results() as store, show_progress(status) as progress:
@@ -86,6 +86,7 @@ def _words(options: dict[str, Any]) -> SelectionOptions:
         compiler=options["compiler"],
         ptxas=options["ptxas"],
         assembler=options["assembler"],
+        surroundings=surroundings(),
     )
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from harness.cli.amounts import Words
+from harness.cli.amounts import FilePath, Words
+from harness.files.regular_files import read_regular
 from harness.values.errors import UsageError
 from harness.values.kernel import PtxInputs, Repro
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["PTX_INPUTS", "inputs_of_repro", "named_inputs", "ptx_options", "refuse_ptx_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_LARGEST_LAUNCH = 1 << 28
 
 PTX_INPUTS = {
     "buffers": "--buffer",
@@ -37,7 +40,7 @@ def ptx_options(function: F) -> F:
         click.option(
             "--buffer",
             "buffers",
-            type=Words(),
+            type=Words(names_files=True),
             multiple=True,
             metavar="NAME=DTYPE[N][:FILL]",
             help="PTX: a buffer, zeros unless filled with a value, `random` or FILE.npy. "
@@ -54,7 +57,7 @@ def ptx_options(function: F) -> F:
         click.option(
             "--expect",
             "expected",
-            type=Words(),
+            type=Words(names_files=True),
             multiple=True,
             metavar="NAME=FILE.npy",
             help="PTX: what a buffer must hold after the run. Repeatable.",
@@ -66,7 +69,7 @@ def ptx_options(function: F) -> F:
         ),
         click.option(
             "--inputs",
-            type=click.Path(dir_okay=False, path_type=Path),
+            type=FilePath(read=True),
             metavar="FILE.json",
             help="PTX: all of this, as `triage minimize --run` writes it.",
         ),
@@ -143,11 +146,8 @@ def _launched(options: Mapping[str, Any]) -> RawInputs:
     besides = [word for name, word in PTX_INPUTS.items() if name != "inputs" and options[name]]
     if besides:
         raise UsageError(f"--inputs and {besides[0]}: which one is meant?")
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"--inputs {path}: {error.strerror or error}") from error
-    return RawInputs(launch=read_launch(data, str(path)), folder=path.parent)
+    launch = read_launch(read_regular(path, _LARGEST_LAUNCH), str(path))
+    return RawInputs(launch=launch, folder=path.parent)
 
 
 def _named(option: str, text: str, example: str) -> tuple[str, str]:

@@ -10,13 +10,16 @@ from typing import Any
 import click
 
 from harness.cells.selection import select_all
+from harness.cli.amounts import FilePath
 from harness.cli.gpu_way import gpu_way, gpu_way_options
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_remarks, print_said, print_text, status_console
 from harness.cli.progress.preparing import preparing
+from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.files.regular_files import read_regular
 from harness.ranking.again import MeasuredError, rank_again
 from harness.ranking.result import RankReport
 from harness.ranking.run import rank
@@ -24,6 +27,8 @@ from harness.ranking.table import rank_document, ranks_as_markdown, ranks_said
 from harness.values.errors import UsageError
 
 __all__ = ["command"]
+
+_LARGEST = 1 << 28
 
 _EPILOG = """\b
 Example:
@@ -44,7 +49,7 @@ that cannot be reached."""
 @click.option(
     "--again",
     "documents",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FilePath(read=True),
     multiple=True,
     metavar="FILE",
     help="Order what `--measure --json` wrote before (.xz, too). Repeatable.",
@@ -64,15 +69,15 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         _show(_again(options["documents"]), options)
         return
     if not options["kernel"]:
-        raise UsageError("name a kernel with --kernel")
+        raise UsageError("name a kernel: `triage rank FILE.py`, or --kernel NAME")
     way = gpu_way({**options, "on": options["on"] or ("gpu" if options["measure"] else None)})
     if way and not options["measure"]:
         raise UsageError("a GPU is named: it is for --measure")
     with preparing(status_console()):
         selections = select_all(selection_words(options))
     how = compile_options(options)
-    with open_results() as store:
-        report = run_to_the_end(rank(selections, store, how, way, lambda s: print_remarks([s])))
+    with open_results() as store, narrating(status_console(), "compiling") as tell:
+        report = run_to_the_end(rank(selections, store, how, way, tell))
     print_remarks(report.notes)
     _show(report, options)
 
@@ -80,15 +85,27 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
 def _again(paths: Sequence[Path]) -> RankReport:
     texts = []
     for path in paths:
-        try:
-            data = path.read_bytes()
-            texts.append(lzma.decompress(data) if path.suffix == ".xz" else data)
-        except (OSError, lzma.LZMAError) as error:
-            raise UsageError(f"--again {path}: {error}") from error
+        data = read_regular(path, _LARGEST)
+        if path.suffix == ".xz":
+            data = _unpacked(data, path)
+        texts.append(data)
     try:
         return rank_again(texts)
     except MeasuredError as error:
         raise UsageError(f"--again: no document of `triage rank --json`: {error}") from error
+
+
+def _unpacked(data: bytes, path: Path) -> bytes:
+    archive = lzma.LZMADecompressor()
+    try:
+        text = archive.decompress(data, _LARGEST + 1)
+    except lzma.LZMAError as error:
+        raise UsageError(f"--again {path}: {error}") from error
+    if len(text) > _LARGEST:
+        raise UsageError(f"--again {path}: more than {_LARGEST:,} bytes: it is not read")
+    if not archive.eof:
+        raise UsageError(f"--again {path}: it is cut off")
+    return text
 
 
 def _show(report: RankReport, options: dict[str, Any]) -> None:

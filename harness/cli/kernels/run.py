@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from harness.cells.selection import select_all
-from harness.cli.amounts import Words
+from harness.cli.amounts import FilePath, Words
 from harness.cli.kernels.ptx_inputs import (
     inputs_of_repro,
     named_inputs,
@@ -24,6 +24,7 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.preparing import preparing
+from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.emulator.values import Budget
@@ -43,6 +44,16 @@ from harness.values.run import RunRow, RunVerdict
 __all__ = ["command"]
 
 _PTX = ".ptx"
+# What chooses among launches, configs and compilers: a file of PTX has none.
+_OF_KERNELS = {
+    "sm": "--sm",
+    "triton": "--triton",
+    "compiler": "--compiler",
+    "launch": "--launch",
+    "overrides": "--set",
+    "config": "--config",
+    "freeze_ptx": "--freeze-ptx",
+}
 _EPILOG = """\b
 Example:
   triage run --kernel mamba2_chunk_scan_fwd --sm 80 --config num_warps=4
@@ -55,7 +66,6 @@ Exit code 0: all that was run is right. 1: something is wrong. 4: something coul
 
 
 @click.command("run", context_settings=CONTEXT, epilog=_EPILOG)
-@click.argument("file", required=False, metavar="[FILE.ptx[::ENTRY]]")
 @lambda function: selection_options(function, kernel_required=False)
 @click.option(
     "--schedules",
@@ -102,13 +112,13 @@ Exit code 0: all that was run is right. 1: something is wrong. 4: something coul
 @ptx_options
 @click.option(
     "--dump",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FilePath(file_okay=False),
     help="PTX: write each buffer after the run as NAME.npy below this folder.",
 )
 @gpu_options
 @execution_options
 @json_option
-def command(file: str | None, **options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
     """Execute what was compiled, on small real inputs, and say what came out.
 
     Every cell is lowered to PTX, and the PTX is executed by an emulator under the PTX ISA's rules,
@@ -119,38 +129,38 @@ def command(file: str | None, **options: Any) -> None:  # noqa: ANN401 - click's
     A file of PTX is executed on inputs that you name; what you leave out is guessed, and said.
     """
     if options["inspect"] or options["results"]:
-        raise click.exceptions.Exit(look_at_pack(file, options))
+        raise click.exceptions.Exit(look_at_pack(options))
     trials = trials_of(read_schedules(options["schedules"]), races=options["races"])
-    name = file or options["kernel"]
+    name = options["kernel"]
     if not name:
-        raise UsageError("name a kernel with --kernel, or a file: triage run FILE.ptx")
-    if file and options["kernel"]:
-        raise UsageError(f"{file} and --kernel {options['kernel']}: which one is meant?")
+        raise UsageError("name a kernel: `triage run FILE.ptx`, or --kernel NAME")
     budget = Budget(max_instructions=options["budget"])
     if options["programs"]:
         budget = replace(budget, max_ctas=options["programs"])
     path, _, entry = name.partition("::")
-    repro = None if file or path.endswith((_PTX, ".py")) else _ptx_repro(name)
+    repros = [] if path.endswith((_PTX, ".py")) else _ptx_repros(name)
     if is_for_gpu(options):
         given = partial(inputs_of_repro, options)
         code = run_on_gpu(name, given, options, trials, budget)
     elif path.endswith(_PTX):
-        inputs = named_inputs(options, Path())
-        code = _run_file(Path(path), entry or None, inputs, options, trials, budget)
-    elif repro and repro.ptx:
-        inputs = inputs_of_repro(options, repro)
-        code = _run_file(repro.ptx, repro.kernel, inputs, options, trials, budget)
-    elif file:
-        raise UsageError(f"{file}: not a file of PTX; name a kernel with --kernel")
+        file = (Path(path), entry or None, named_inputs(options, Path()))
+        code = _run_files([file], options, trials, budget)
+    elif repros:
+        files = [
+            (repro.ptx, repro.kernel, inputs_of_repro(options, repro))
+            for repro in repros
+            if repro.ptx
+        ]
+        code = _run_files(files, options, trials, budget)
     else:
         code = _run_kernels(options, trials, budget)
     raise click.exceptions.Exit(code)
 
 
-def _ptx_repro(name: str) -> Repro | None:
-    """The repro of this name, if it is of raw PTX."""
+def _ptx_repros(name: str) -> list[Repro]:
+    """The repros of this name or pattern, if all of them are of raw PTX."""
     found = find_kernels(name)
-    return found[0] if len(found) == 1 and found[0].ptx else None
+    return found if all(repro.ptx for repro in found) else []
 
 
 def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...], budget: Budget) -> int:
@@ -162,7 +172,7 @@ def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...], budget: 
     status = status_console()
     with preparing(status):
         selections = select_all(selection_words(options))
-    with open_results() as store:
+    with open_results() as store, narrating(status_console(), "executing") as tell:
         report = run_to_the_end(
             run_selections(
                 selections,
@@ -170,7 +180,7 @@ def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...], budget: 
                 compile_options(options),
                 trials,
                 budget,
-                _remark,
+                tell,
                 follow=_follow(options),
             )
         )
@@ -184,20 +194,23 @@ def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...], budget: 
     return _exit_code(report.rows, has_failures=bool(report.failures))
 
 
-def _run_file(
-    path: Path,
-    entry: str | None,
-    inputs: RawInputs,
+def _run_files(
+    files: Sequence[tuple[Path, str | None, RawInputs]],
     options: dict[str, Any],
     trials: tuple[RunTrial, ...],
     budget: Budget,
 ) -> int:
     if options["beside"]:
         raise UsageError("--beside is for kernels: a file of PTX has no other configs")
-    with open_results() as store:
-        how = compile_options(options)
-        report = run_to_the_end(
-            run_ptx(
+    if options["dump"] and len(files) > 1:
+        raise UsageError(f"--dump is for one file of PTX, {options['kernel']} names {len(files)}")
+    for name, word in _OF_KERNELS.items():
+        if options[name]:
+            raise UsageError(f"{files[0][0]}: {word} does not apply: PTX is executed as it is")
+    how, reports = compile_options(options), []
+    with open_results() as store, narrating(status_console(), "executing") as tell:
+        for path, entry, inputs in files:
+            found = run_ptx(
                 path,
                 entry,
                 inputs,
@@ -205,20 +218,23 @@ def _run_file(
                 how,
                 trials,
                 budget,
-                _remark,
+                tell,
                 follow=_follow(options),
                 formal=options["formal"],
             )
-        )
+            reports.append(run_to_the_end(found))
     if options["dump"]:
-        _dump(report, options["dump"])
+        _dump(reports[0], options["dump"])
+    rows = [report.row for report in reports]
     if options["as_json"]:
-        print_json(runs_document([report.row], notes=report.notes, failures=()))
+        notes = [note for report in reports for note in report.notes]
+        print_json(runs_document(rows, notes=notes, failures=()))
     else:
-        print_said(runs_said([report.row]))
-        print_said(values_said(report.before, report.after))
-        print_said(traces_said([report.row]))
-    return _exit_code([report.row], has_failures=False)
+        print_said(runs_said(rows))
+        if len(reports) == 1:
+            print_said(values_said(reports[0].before, reports[0].after))
+        print_said(traces_said(rows))
+    return _exit_code(rows, has_failures=False)
 
 
 def _follow(options: dict[str, Any]) -> Follow | None:
@@ -234,16 +250,13 @@ def _follow(options: dict[str, Any]) -> Follow | None:
     return partial(follow_value, element=options["trace"])
 
 
-def _remark(text: str) -> None:
-    print_remarks([text])
-
-
 def _dump(report: RawReport, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, values in report.after.items():
             # What numpy does not know by itself (bfloat16, float8) is kept as its bits.
-            bits = values.view(f"u{values.itemsize}") if values.dtype.kind == "V" else values
+            is_known = values.dtype.isbuiltin == 1
+            bits = values if is_known else values.view(f"u{values.itemsize}")
             np.save(folder / f"{name}.npy", bits, allow_pickle=False)
     except OSError as error:
         raise UsageError(f"--dump {folder}: {error.strerror or error}") from error

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from harness.cells.selection import select_all
-from harness.cli.amounts import FiniteRange, Words
+from harness.cli.amounts import FilePath, FiniteRange, Words
 from harness.cli.output import print_json, print_line, print_remarks, print_said, status_console
 from harness.cli.progress.preparing import preparing
+from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.emulator.values import Budget
@@ -63,19 +63,19 @@ def gpu_options(function: F) -> F:
         ),
         click.option(
             "--pack",
-            type=click.Path(dir_okay=False, path_type=Path),
+            type=FilePath(dir_okay=False),
             help="GPU: write a program for another machine; `python3 FILE --out RESULTS` there.",
         ),
         click.option(
             "--import",
             "results",
-            type=click.Path(path_type=Path),
+            type=FilePath(read=True),
             metavar="RESULTS",
             help="GPU: judge what a pack gave on another machine.",
         ),
         click.option(
             "--inspect",
-            type=click.Path(path_type=Path),
+            type=FilePath(read=True),
             metavar="PACK",
             help="GPU: say what a pack holds; nothing of it is run.",
         ),
@@ -145,14 +145,14 @@ def _levels(text: str | None) -> tuple[int, ...] | None:
     return tuple(dict.fromkeys(found))
 
 
-def look_at_pack(file: str | None, options: Mapping[str, Any]) -> int:
+def look_at_pack(options: Mapping[str, Any]) -> int:
     """`--inspect` and `--import`: what is there already; the exit code.
 
     Raises:
         UsageError: a kernel is named as well, or the file is not what it should be.
     """
     word = "--inspect" if options["inspect"] else "--import"
-    if file or options["kernel"] or (options["inspect"] and options["results"]):
+    if options["kernel"] or (options["inspect"] and options["results"]):
         raise UsageError(f"{word} takes its kernels from the file: name nothing else")
     if options["inspect"]:
         found = inspect_pack(options["inspect"])
@@ -162,9 +162,9 @@ def look_at_pack(file: str | None, options: Mapping[str, Any]) -> int:
             for line in found.lines:
                 print_line(line)
         return 0 if found.is_ours else 1
-    with open_results() as store:
+    with open_results() as store, narrating(status_console(), "reading results") as tell:
         how = compile_options(options)
-        report = run_to_the_end(import_results(options["results"], store, how, _tell))
+        report = run_to_the_end(import_results(options["results"], store, how, tell))
     return _show(report, options)
 
 
@@ -197,12 +197,12 @@ def run_on_gpu(
         sanitize=options["sanitize"],
     )
     how = compile_options(options)
-    with open_results() as store:
+    with open_results() as store, narrating(status_console(), "compiling for a GPU") as tell:
         if place is None:
-            trip = run_to_the_end(pack_for_gpu(question, options["pack"], store, how, _tell))
+            trip = run_to_the_end(pack_for_gpu(question, options["pack"], store, how, tell))
             _say_packed(options, len(trip.carried))
             return 0
-        report = run_to_the_end(ask_gpu(question, place, store, how, _tell))
+        report = run_to_the_end(ask_gpu(question, place, store, how, tell))
     return _show(report, options)
 
 
@@ -218,10 +218,6 @@ def _say_packed(options: Mapping[str, Any], cubins: int) -> None:
         return
     for line in lines:
         print_line(line)
-
-
-def _tell(text: str) -> None:
-    print_remarks([text])
 
 
 def _show(report: GpuReport, options: Mapping[str, Any]) -> int:

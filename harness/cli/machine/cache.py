@@ -18,19 +18,23 @@ Example:
   triage cache --trim 2GB"""
 
 _UNITS = {
-    prefix + unit: 10**power
-    for prefix, power in {"": 0, "K": 3, "M": 6, "G": 9, "T": 12}.items()
-    for unit in ("", "B", "IB")
+    "": 1,
+    "B": 1,
+    **{
+        prefix + unit: step**power
+        for power, prefix in enumerate("KMGT", start=1)
+        for unit, step in (("", 1000), ("B", 1000), ("IB", 1024))
+    },
 }
 
 
 def _size(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
-    """`500MB`, `2G`, or a number of bytes."""
+    """`500MB`, `2G`, `2GiB` (2 * 1024**3), or a number of bytes."""
     if value is None:
         return None
     size = read_amount(value.upper(), _UNITS)
     if size is None:
-        raise click.BadParameter(f"{value!r} is not a size; write for example 500MB or 2GB")
+        raise click.BadParameter(f"{value!r} is not a size; write for example 500MB or 2GiB")
     return int(size)
 
 

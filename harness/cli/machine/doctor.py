@@ -7,7 +7,8 @@ import click
 from harness.cli.machine.doctor_checks import Check, examine
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
-from harness.cli.output import print_json, print_said
+from harness.cli.output import print_json, print_said, status_console
+from harness.cli.progress.steps import working
 from harness.tables.said import SaidLine, Tone, say
 
 __all__ = ["command"]
@@ -27,7 +28,8 @@ _MARKS = {
 @json_option
 def command(*, as_json: bool) -> None:
     """Say what works on this machine, and what to do about what does not."""
-    checks = examine()
+    with working(status_console(), "looking at this machine"):
+        checks = examine()
     if as_json:
         print_json({"schema": 1, "checks": checks})
     else:

@@ -10,6 +10,7 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, print_line, print_note, print_said, status_console
 from harness.cli.progress.preparing import preparing
+from harness.cli.progress.steps import working
 from harness.files.locations import cache_dir
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd
@@ -173,7 +174,8 @@ def verify_command(names: tuple[str, ...]) -> None:
     failures = 0
     for name in wanted:
         try:
-            verify(name)
+            with working(status_console(), f"verifying {name}"):
+                verify(name)
         except TriageError as error:
             failures += 1
             print_note(str(error))

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from harness.changes.diff import choose_runs, compare_runs, expectations_of
+from harness.changes.diff import choose_runs, compare_runs, matrix_of
 from harness.changes.words import changes_document, changes_said
+from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, print_said, status_console
@@ -32,9 +33,10 @@ cell whose own runs disagree. 4: something known could not be determined. 5: onl
 @click.option("--all", "show_all", is_flag=True, help="Also differences too small to matter.")
 @click.option(
     "--matrix",
-    type=click.Path(path_type=Path, readable=False),
+    type=FilePath(read=True),
     metavar="FILE",
-    help="Whose known failures are quiet. Default: those of the matrix that was run.",
+    help="Whose known failures are quiet, and whose exclusions are no loss. Default: the matrix "
+    "that was run.",
 )
 @click.option("--strict-fixed", is_flag=True, help="Exit with 5 where something was fixed.")
 @json_option
@@ -56,7 +58,7 @@ def command(
         raise UsageError(f"{len(runs)} runs are given; two can be compared")
     with read_results() as store:
         older, newer = choose_runs(store, runs)
-        changes = compare_runs(store, older.id, newer.id, expectations_of(newer, matrix))
+        changes = compare_runs(store, older.id, newer.id, matrix_of(newer, matrix))
     for run in (older, newer):
         if run.finished is None:
             status_console().print(

@@ -9,8 +9,10 @@ from pathlib import Path
 import click
 
 from harness.changes.diff import all_runs, find_run
+from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
 from harness.cli.output import print_bytes, status_console
+from harness.cli.progress.steps import working
 from harness.cli.results import read_results
 from harness.cli.streams import reader_is_gone
 from harness.history.export import export_file, export_stream
@@ -37,7 +39,7 @@ people read. Parquet needs pyarrow: pip install 'kernel-triage[parquet]'."""
 @click.option("--all", "every", is_flag=True, help="All runs, the oldest first.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     metavar="FILE",
     help="Default: stdout, for the formats that are text.",
 )
@@ -56,7 +58,8 @@ def command(*, form: str, run: str | None, every: bool, out: Path | None, force:
         if out is None:
             _print(store, runs, form)
             return
-        export_file(store, runs, form, out, overwrite=force)
+        with working(status_console(), f"writing {len(runs)} runs to {out}"):
+            export_file(store, runs, form, out, overwrite=force)
     status_console().print(f"written to {out}", soft_wrap=True)
 
 

@@ -39,7 +39,7 @@ each cell. In the sparklines a version is a character; x did not compile, · is 
     metavar="KERNEL",
     help="A kernel with results, or a pattern.",
 )
-@click.option("--config", default="", metavar="FILTER", help='"num_warps=4|8,maxnreg=none".')
+@click.option("--config", metavar="FILTER", help='"num_warps=4|8,maxnreg=none".')
 @click.option("--sm", multiple=True, metavar="SM", help="GPU target: 90a, sm_100a. Repeatable.")
 @click.option("--launch", metavar="NAME", help="Launch function, or a pattern of them.")
 @click.option(
@@ -70,7 +70,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
                 assembler=options["assembler"],
                 launch=options["launch"],
                 set=options["overrides"],
-                config=options["config"],
+                config=options["config"] or "",
             ),
         )
     if options["as_json"]:

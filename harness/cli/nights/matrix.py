@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
 from harness.cells.run import CompileOptions, RunProgress
 from harness.changes.words import changes_said
-from harness.cli.amounts import SECONDS, Words, read_amount
+from harness.cli.amounts import SECONDS, FilePath, Words, read_amount
 from harness.cli.gpu_way import executed_on, is_on_gpu
 from harness.cli.main import CONTEXT
 from harness.cli.nights.matrix_merge import merge
-from harness.cli.options import json_option, package_version_option, scheduler_option
+from harness.cli.options import SilentOption, json_option, package_version_option, scheduler_option
 from harness.cli.output import (
     command_line,
     print_json,
@@ -76,7 +75,9 @@ def _seconds(
         return None
     seconds = read_amount(text, SECONDS)
     if not seconds:
-        raise click.BadParameter(f"{text!r} is no duration; write 90s, 30m or 2h", param=parameter)
+        raise click.BadParameter(
+            f"{text!r} is not a duration; write 90s, 30m or 2h", param=parameter
+        )
     return seconds
 
 
@@ -92,7 +93,7 @@ command.add_command(merge)
 @click.option(
     "--matrix",
     "file",
-    type=click.Path(readable=False, path_type=Path),
+    type=FilePath(read=True),
     help="The matrix file. Default: ./matrix.yaml, else the one that comes with triage.",
 )
 @click.option(
@@ -113,16 +114,26 @@ command.add_command(merge)
     metavar="NAME",
     help="Shards with the same name are one run, once they are merged (`triage matrix merge`).",
 )
-@click.option("--jobs", type=click.IntRange(1, 512), help="Compilers at once. Default: all cores.")
+@click.option(
+    "--jobs",
+    cls=SilentOption,
+    type=click.IntRange(1, 512),
+    help="Compilers at once. Default: all cores.",
+)
 @scheduler_option("Have captures and their cells worked on")
 @click.option(
     "--max-time",
+    cls=SilentOption,
     callback=_seconds,
     metavar="TIME",
     help="Begin nothing new after this long (90s, 30m, 2h); the rest is left for the next run.",
 )
 @click.option(
-    "--list", "as_list", is_flag=True, help="Only list the cells, and why others are not."
+    "--list",
+    "as_list",
+    cls=SilentOption,
+    is_flag=True,
+    help="Only list the cells, and why others are not.",
 )
 @click.option(
     "--run",
@@ -130,9 +141,11 @@ command.add_command(merge)
     help="Execute the cells on the emulator too, on small inputs, as `triage run` does.",
 )
 @executed_on("On a GPU their cubins are launched.")
-@click.option("--dry-run", is_flag=True, help="Only say how much there is to do.")
-@click.option("--no-cache", is_flag=True, help="Compile again what is stored.")
-@click.option("--strict-fixed", is_flag=True, help="Exit with 5 where something was fixed.")
+@click.option("--dry-run", cls=SilentOption, is_flag=True, help="Only say how much there is to do.")
+@click.option("--no-cache", cls=SilentOption, is_flag=True, help="Compile again what is stored.")
+@click.option(
+    "--strict-fixed", cls=SilentOption, is_flag=True, help="Exit with 5 where something was fixed."
+)
 @json_option
 def run(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
     """Run every cell of the matrix; cells whose result cannot have changed need no work.

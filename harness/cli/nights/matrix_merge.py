@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
+from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
-from harness.cli.output import print_json, print_remarks, results_console
+from harness.cli.output import print_json, print_remarks, results_console, status_console
+from harness.cli.progress.steps import working
 from harness.cli.results import open_results
 from harness.nights.merge import merge_stores
 
@@ -29,7 +31,7 @@ the others were taken over."""
     nargs=-1,
     required=True,
     metavar="DIR...",
-    type=click.Path(readable=False, path_type=Path),
+    type=FilePath(readable=False),
 )
 @json_option
 def merge(folders: tuple[Path, ...], *, as_json: bool) -> None:
@@ -38,7 +40,7 @@ def merge(folders: tuple[Path, ...], *, as_json: bool) -> None:
     DIR is a results folder or a triage.db in it. What is here already is left, in whatever order
     and however often they are merged. Shards of one night (`--night`) become one run.
     """
-    with open_results() as store:
+    with open_results() as store, working(status_console(), f"merging {len(folders)} folders"):
         report = merge_stores(store, folders)
     print_remarks(report.refused)
     if as_json:

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import click
 
+from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
 from harness.cli.nights.serve import serve
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console, status_console
+from harness.cli.progress.steps import working
+from harness.cli.pulse import doing
 from harness.cli.results import read_results
 from harness.site.run import write_site
 from harness.values.errors import UsageError
@@ -30,7 +33,7 @@ wrote is replaced; any other that is not empty is refused."""
 @click.command("site", context_settings=CONTEXT, epilog=_EPILOG)
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, readable=False),
+    type=FilePath(readable=False),
     default=Path("site"),
     show_default=True,
     metavar="DIR",
@@ -55,7 +58,7 @@ def command(*, out: Path, cell_pages: int, serves: bool, port: int | None, as_js
         raise UsageError("--serve and --json: one document ends, and serving does not")
     if port is not None and not serves:
         raise UsageError("--port is of --serve")
-    with read_results() as store, status_console().status("writing pages"):
+    with read_results() as store, working(status_console(), "writing pages"):
         report = write_site(store, out, cell_pages=cell_pages)
     if as_json:
         print_json({"schema": 1, **asdict(report), "path": str(out)})
@@ -72,6 +75,7 @@ def command(*, out: Path, cell_pages: int, serves: bool, port: int | None, as_js
             soft_wrap=True,
         )
     if serves:
-        serve(out, port or 0)
+        with doing(lambda: ""):
+            serve(out, port or 0)
         return
     results_console().print(f"open {out / 'index.html'}", soft_wrap=True)

@@ -29,6 +29,7 @@ webhook may be in TRIAGE_WEBHOOK instead. With --github, an issue is drafted for
 is untriaged; only --file files it, with the token in GH_TOKEN or GITHUB_TOKEN.
 Exit code 3: no run has finished. 4: the receiver could not be reached, or refused."""
 
+_WEBHOOK = "TRIAGE_WEBHOOK"
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 
 
@@ -39,7 +40,10 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 @json_option
 def command(*, webhook: str | None, github: str | None, files: bool, as_json: bool) -> None:
     """Tell people what the last night changed: one message for each change that matters."""
-    webhook = webhook or os.environ.get("TRIAGE_WEBHOOK") or None
+    if webhook is None:
+        webhook = os.environ.get(_WEBHOOK)
+        if webhook is not None and not webhook.strip():
+            raise UsageError(f"{_WEBHOOK} is empty; unset it, or give it an address")
     if files and github is None:
         raise UsageError("--file files the issues of --github OWNER/REPO")
     if github is not None and not _REPOSITORY.fullmatch(github):

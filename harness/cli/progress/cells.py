@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -19,11 +18,10 @@ from rich.progress import (
 )
 
 from harness.cells.compile import RunProgress
+from harness.cli.pulse import doing
 from harness.values.row import Row
 
 __all__ = ["show_progress"]
-
-_PLAIN_SECONDS = 15.0
 
 
 @contextlib.contextmanager
@@ -33,7 +31,7 @@ def show_progress(console: Console) -> Iterator[RunProgress]:
         with _bar(console) as progress:
             yield progress
     else:
-        with _plain(console) as progress:
+        with _plain() as progress:
             yield progress
 
 
@@ -67,25 +65,25 @@ def _bar(console: Console) -> Iterator[RunProgress]:
 
 
 @contextlib.contextmanager
-def _plain(console: Console) -> Iterator[RunProgress]:
-    """A line now and then, and a last one where any was printed: it says that all are done."""
-    state = {"planned": 0, "done": 0, "printed": 0}
-    last = time.monotonic()
+def _plain() -> Iterator[RunProgress]:
+    """How many are done, for lines every so often."""
+    planned = done = 0
+    capturing = "capturing"
 
-    def say() -> None:
-        state["printed"] = state["done"]
-        console.print(f"{state['done']} of {state['planned']} cells done")
+    def words() -> str:
+        return f"{done} of {planned} cells done" if planned else capturing
 
-    def planned(cells: int) -> None:
-        state["planned"] += cells
+    def capture(what: str) -> None:
+        nonlocal capturing
+        capturing = f"capturing with {what}"
 
-    def done(row: Row) -> None:  # noqa: ARG001 - the counts say enough
-        nonlocal last
-        state["done"] += 1
-        if time.monotonic() - last > _PLAIN_SECONDS:
-            last = time.monotonic()
-            say()
+    def plan(cells: int) -> None:
+        nonlocal planned
+        planned += cells
 
-    yield RunProgress(planned=planned, done=done)
-    if 0 < state["printed"] < state["done"]:
-        say()
+    def finish(row: Row) -> None:  # noqa: ARG001 - the counts say enough
+        nonlocal done
+        done += 1
+
+    with doing(words):
+        yield RunProgress(capturing=capture, planned=plan, done=finish)

@@ -15,12 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.cells.run import RunProgress
+from harness.cli.pulse import doing
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
 __all__ = ["show_matrix_progress"]
 
-_PLAIN_SECONDS = 30.0
 _SHOWN_FAILURES = 6
 _REASON_WIDTH = 80
 
@@ -106,17 +106,5 @@ def show_matrix_progress(console: Console) -> Iterator[RunProgress]:
         with Live(_View(state), console=console, transient=True, refresh_per_second=4):
             yield state.progress
     else:
-        yield _plain(console, state)
-
-
-def _plain(console: Console, state: _State) -> RunProgress:
-    last = time.monotonic()
-
-    def done(row: Row) -> None:
-        nonlocal last
-        state.finish(row)
-        if time.monotonic() - last > _PLAIN_SECONDS:
-            last = time.monotonic()
-            console.print(state.words, soft_wrap=True)
-
-    return RunProgress(planned=state.plan, done=done, work=state.work)
+        with doing(lambda: state.words):
+            yield state.progress

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from harness.cli.pulse import doing
 from harness.minimize.reduction.progress import ReductionStep, Watch
 from harness.minimize.reduction.result import Size
 from harness.minimize.reduction.words import MEASURES
 
 __all__ = ["watch_reduction"]
 
-_PLAIN_SECONDS = 15.0
 _FRAMES = 8
 
 
@@ -29,7 +29,8 @@ def watch_reduction(console: Console) -> Iterator[Watch]:
 
     if not console.is_terminal:
         plain = _Plain(console)
-        yield Watch(tell=tell, began=plain.began, step=plain.step)
+        with doing(plain.words):
+            yield Watch(tell=tell, stage=plain.stage, began=plain.began, step=plain.step)
         return
     view = _View()
     with Live(
@@ -80,25 +81,32 @@ class _View:
 
 
 class _Plain:
-    """A line every so often, where there is no terminal."""
+    """What is known where there is no terminal: said every so often."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._told = time.monotonic()
         self._level = ""
+        self._stage = "looking for the failure, and for the versions that accept"
+        self._last: ReductionStep | None = None
+
+    def stage(self, words: str) -> None:
+        self._stage = words
 
     def began(self, name: str, level: str, size: Size) -> None:
         self._level = level
         self._console.print(f"{name}: {_extent(size, level)}, {size.bytes:,} bytes", soft_wrap=True)
 
     def step(self, step: ReductionStep) -> None:
-        if time.monotonic() - self._told < _PLAIN_SECONDS:
-            return
-        self._told = time.monotonic()
-        self._console.print(
-            f"{_extent(step.best, self._level)}, {step.best.bytes:,} bytes left; "
-            f"{step.tests:,} tests, {step.accepted:,} accepted",
-            soft_wrap=True,
+        self._last, self._stage = step, ""
+
+    def words(self) -> str:
+        step = self._last
+        if step is None:
+            return self._stage
+        stage = f"{self._stage}; " if self._stage else ""
+        return (
+            f"{stage}{_extent(step.best, self._level)}, {step.best.bytes:,} bytes left; "
+            f"{step.tests:,} tests, {step.accepted:,} accepted"
         )
 
 

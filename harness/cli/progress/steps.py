@@ -1,4 +1,4 @@
-"""What is being tried, as one line on a terminal; elsewhere nothing until the answer."""
+"""What is being done: one line that is redrawn on a terminal, a line every so often elsewhere."""
 
 from __future__ import annotations
 
@@ -7,7 +7,38 @@ from collections.abc import Callable, Iterator
 
 from rich.console import Console
 
-__all__ = ["show_steps"]
+from harness.cli.pulse import doing
+
+__all__ = ["narrating", "show_steps", "working"]
+
+
+@contextlib.contextmanager
+def working(console: Console, words: str) -> Iterator[Callable[[str], None]]:
+    """Show what is done while the block lasts: `words`, or what the caller says next."""
+    now = words
+
+    with console.status(words) as status, doing(lambda: now):
+
+        def tell(said: str) -> None:
+            nonlocal now
+            now = said
+            status.update(said[:100])
+
+        yield tell
+
+
+@contextlib.contextmanager
+def narrating(
+    console: Console, words: str, *, who: str = "triage: "
+) -> Iterator[Callable[[str], None]]:
+    """As `working`; each step is a line that stays, too."""
+    with working(console, words) as show:
+
+        def tell(said: str) -> None:
+            console.print(f"{who}{said}", soft_wrap=True)
+            show(said)
+
+        yield tell
 
 
 @contextlib.contextmanager
@@ -18,14 +49,11 @@ def show_steps(console: Console) -> Iterator[Callable[[str, str], None]]:
     """
     done = 0
 
-    with console.status("capturing") as status:
+    with working(console, "capturing") as show:
 
         def tell(name: str, said: str) -> None:
             nonlocal done
-            if not said:
-                status.update(f"{done} tried; {name}: compiling")
-                return
-            done += 1
-            status.update(f"{done} tried; {name}: {said[:100]}")
+            done += bool(said)
+            show(f"{done} tried; {name}: {said or 'compiling'}")
 
         yield tell

@@ -20,7 +20,7 @@ from harness.emulator.state.frame import Frame
 from harness.emulator.state.semantics import Semantics, semantics_of
 from harness.emulator.values import Place
 
-__all__ = ["combine"]
+__all__ = ["apply_to_memory", "combine"]
 
 _TITLE = "Parallel Synchronization and Communication Instructions"
 _SEM = "{sem:relaxed|acquire|release|acq_rel}"
@@ -54,7 +54,8 @@ _VECTORS = (
 )
 _EXCHANGES = (
     "{op:exch}%s.{type:b32|b64}",
-    "{op:cas}.{type:b16|b32|b64}",
+    "{op:exch}%s.{type:b128}",
+    "{op:cas}.{type:b16|b32|b64|b128}",
     "{op:cas}%s.{type:b32|b64}",
 )
 
@@ -79,6 +80,14 @@ def combine(operation: str, kind: str) -> Change:
     return partial(arithmetic.extremum, kind, largest=operation == "max")
 
 
+def _are_equal(a: Array, b: Array) -> Array:
+    """Bit by bit: 16 bytes are kept as a complex number."""
+    if a.dtype.itemsize < 16:
+        return np.equal(a, b)
+    halves = [np.ascontiguousarray(each)[..., None].view(np.uint64) for each in (a, b)]
+    return np.asarray(np.equal(*halves).all(axis=-1))
+
+
 def _wrapped_up(old: Array, b: Array) -> Array:
     return np.where(old >= b, old.dtype.type(0), old + old.dtype.type(1))
 
@@ -89,7 +98,7 @@ def _wrapped_down(old: Array, b: Array) -> Array:
 
 _BITS: dict[str, Change] = {
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-    "exch": lambda _, b: b, "cas": lambda old, b, c: np.where(old == b, c, old),
+    "exch": lambda _, b: b, "cas": lambda old, b, c: np.where(_are_equal(old, b), c, old),
     "inc": _wrapped_up, "dec": _wrapped_down,
 }  # fmt: skip
 
@@ -123,7 +132,9 @@ def _made(line: Binder, *, has_result: bool) -> Step:
         at = address(registers)
         for number in range(len(operands[0])):
             values = [_all(frame, each[number], registers) for each in operands]
-            old = _apply(registers, space, at + number * size, size, change, values, place, how)
+            old = apply_to_memory(
+                registers, space, at + number * size, size, change, values, place, how
+            )
             if targets:
                 slot, convert = targets[number]
                 frame.write(slot, old if convert is None else convert(old))
@@ -135,13 +146,13 @@ def _all(frame: Frame, reader: Reader, registers: Registers) -> Array:
     return frame.full(reader(registers))
 
 
-def _apply(
+def apply_to_memory(
     registers: Registers, space: str, address: Array, size: int, change: Change,
     values: list[Array], place: Place, how: Semantics,
 ) -> Array:  # fmt: skip
     """Change memory for every active thread; what was there before, for all threads."""
     frame: Frame = registers[0]
-    before = np.zeros(frame.shape, dtype=f"u{size}")
+    before = np.zeros(frame.shape, dtype="c16" if size == 16 else f"u{size}")
     for memory, index, active in locate(
         frame, space, address, size, "an atomic operation", registers[MASK]
     ):

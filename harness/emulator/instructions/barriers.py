@@ -148,8 +148,9 @@ def _thread_fence(line: Binder) -> Step:
 
 
 @opcode(
-    "fence.{sem:acquire|release}.sync_restrict::{space:shared::cluster|shared::cta}.{scope:cluster}",
-    "fence.mbarrier_init.release.cluster", "fence.proxy.alias",
+    "fence?{proxy:proxy.async::generic}.acquire.sync_restrict::shared::cluster.cluster",
+    "fence?{proxy:proxy.async::generic}.release.sync_restrict::shared::cta.cluster",
+    "fence.mbarrier_init.release.cluster", "fence.proxy.alias", "membar.proxy.alias",
     f"fence.proxy.tensormap::generic.{{sem:release}}.{{scope:{_SCOPE}}}",
     f"fence.proxy.tensormap::generic.{{sem:acquire}}.{{scope:{_SCOPE}}}",
     section=f"{_TITLE}: membar, fence", pure=True,
@@ -161,7 +162,9 @@ def _fence(line: Binder) -> Step:
 
 
 @opcode(
-    "fence.proxy.async", "fence.proxy.async.{space:global|shared::cta|shared::cluster}",
+    "fence.proxy.async", "membar.proxy.async",
+    "fence.proxy.async.{space:global|shared::cta|shared::cluster}",
+    "membar.proxy.async.{space:global|shared::cta|shared::cluster}",
     section=f"{_TITLE}: membar, fence",
 )  # fmt: skip
 def _proxy_fence(line: Binder) -> Step:

@@ -8,6 +8,7 @@ from harness.emulator.instructions import (
     atomics,
     barriers,
     bulk,
+    calls,
     carry,
     comparisons,
     conversions,
@@ -22,6 +23,7 @@ from harness.emulator.instructions import (
     tensor_cores,
     tensor_maps,
     tensor_moves,
+    video,
     warpgroups,
     warps,
 )
@@ -32,5 +34,5 @@ CHAPTERS: tuple[ModuleType, ...] = (
     integers, carry, floats, logic, comparisons,
     conversions, loads, copies, barriers, warps, matrix,
     mbarriers, warpgroups, tensor_cores, tensor_moves, atomics, bulk, tensor_copies,
-    tensor_maps,
+    tensor_maps, video, calls,
 )  # fmt: skip

@@ -23,14 +23,42 @@ _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
     "ge": np.greater_equal, "lo": np.less, "ls": np.less_equal, "hi": np.greater,
     "hs": np.greater_equal,
 }  # fmt: skip
-_ORDERS = "eq|ne|lt|le|gt|ge"
+_JOIN: dict[str, Callable[[Array, Array], Array]] = {
+    "and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor,
+}  # fmt: skip
 _UNORDERED = "equ|neu|ltu|leu|gtu|geu|num|nan"
+_EACH = f"eq|ne|lt|le|gt|ge|{_UNORDERED}"
+_BOOL = "?{bool:and|or|xor}"
+_ORDERS = (
+    f"{{order:eq|ne}}{_BOOL}%s.{{type:b16|b32|b64}}",
+    f"{{order:eq|ne|lt|le|gt|ge}}{_BOOL}%s.{{type:{_INTEGERS}}}",
+    f"{{order:lo|ls|hi|hs}}{_BOOL}%s.{{type:u16|u32|u64}}",
+    f"{{order:{_EACH}}}{_BOOL}?{{ftz:ftz}}%s.{{type:f16|f32}}",
+    f"{{order:{_EACH}}}{_BOOL}%s.{{type:bf16|f64}}",
+)
+_PAIRS = (
+    f"{{order:{_EACH}}}{_BOOL}?{{ftz:ftz}}%s.{{type:f16x2}}",
+    f"{{order:{_EACH}}}{_BOOL}%s.{{type:bf16x2}}",
+)
 
 
-def _comparison(order: str, kind: str) -> Callable[[Array, Array], Array]:
-    is_float = kind in ("f16", "bf16", "f32", "f64")
-    if not is_float:
+def _comparison(line: Binder) -> Callable[[Array, Array], Array]:
+    """What compares two arrays of the type that the line says; of a packed type, of its parts."""
+    order, kind = line.parts["order"], line.parts["type"].removesuffix("x2")
+    if kind not in ("f16", "bf16", "f32", "f64"):
         return _COMPARE[order]
+    compare = _of_floats(order)
+    if not line.parts.get("ftz"):
+        return compare
+    tiny = np.finfo(DTYPES[kind]).tiny
+
+    def flushed(a: Array) -> Array:
+        return np.where(np.abs(a) < tiny, a.dtype.type(0), a)
+
+    return lambda a, b: compare(flushed(a), flushed(b))
+
+
+def _of_floats(order: str) -> Callable[[Array, Array], Array]:
     if order == "num":
         return lambda a, b: ~(np.isnan(a) | np.isnan(b))
     if order == "nan":
@@ -44,115 +72,100 @@ def _comparison(order: str, kind: str) -> Callable[[Array, Array], Array]:
     return _COMPARE[order]
 
 
-def _flushing(function: Callable[..., Array]) -> Callable[..., Array]:
-    tiny = np.finfo(np.float32).tiny
-
-    def flushed(a: Array) -> Array:
-        return np.where(np.abs(a) < tiny, a.dtype.type(0), a)
-
-    return lambda a, b: function(flushed(a), flushed(b))
-
-
-_SETP_TYPES = (
-    f"{{order:{_ORDERS}}}?{{bool:and|or|xor}}.{{type:b16|b32|b64|{_INTEGERS}}}",
-    "{order:lo|ls|hi|hs}?{bool:and|or|xor}.{type:u16|u32|u64}",
-    f"{{order:{_ORDERS}|{_UNORDERED}}}?{{bool:and|or|xor}}?{{ftz:ftz}}.{{type:{_FLOATS}}}",
-)
-
-
-@opcode(*(f"setp.{each}" for each in _SETP_TYPES), section=f"{_CHOICE}: setp", pure=True)
+@opcode(*(f"setp.{each % ''}" for each in _ORDERS), section=f"{_CHOICE}: setp", pure=True)
 def _set_predicate(line: Binder) -> Step:
-    kind = line.parts["type"]
-    compare = _comparison(line.parts["order"], kind)
-    if line.parts.get("ftz"):
-        compare = _flushing(compare)
-    both = [each.strip() for each in line.operand(0).split("|")]
-    slots = [line.target(each, "pred")[0] for each in both]
-    left, right = line.read(1, kind), line.read(2, kind)
-    join = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
+    kind, compare = line.parts["type"], _comparison(line)
+    slots = [line.target(each.strip(), "pred")[0] for each in line.operand(0).split("|")]
     if not line.parts["bool"] and len(slots) == 1:
         return line.computed(compare, [kind, kind], "pred")
-    combine = join.get(line.parts["bool"])
+    left, right = line.read(1, kind), line.read(2, kind)
+
+    def both(registers: Registers) -> list[Array]:
+        holds = compare(left(registers), right(registers))
+        return [holds, ~holds]
+
+    return _joined(line, slots, both)
+
+
+@opcode(
+    *(f"setp.{each % ''}" for each in _PAIRS),
+    section=f"{_CHOICE}: setp (half precision)", pure=True,
+)  # fmt: skip
+def _set_predicates(line: Binder) -> Step:
+    compare = _comparison(line)
+    slots = [line.target(each.strip(), "pred")[0] for each in line.operand(0).split("|")]
+    left, right = line.read(1, "b32"), line.read(2, "b32")
+
+    def each(registers: Registers) -> list[Array]:
+        holds = compare(*_halves(line, left(registers), right(registers)))
+        return [holds[..., 0], holds[..., 1]]
+
+    return _joined(line, slots, each)
+
+
+def _joined(line: Binder, slots: list[int], values: Callable[[Registers], list[Array]]) -> Step:
+    """Predicates, each joined with the last operand where the opcode has a boolean operation."""
+    combine = _JOIN.get(line.parts["bool"])
     other = line.read(3, "pred") if combine else None
 
     # A result may be an operand too: read it before anything is written.
     def run(registers: Registers) -> None:
         third = other(registers) if other else None
-        holds = compare(left(registers), right(registers))
-        for slot, value in zip(slots, (holds, ~holds), strict=False):
+        for slot, value in zip(slots, values(registers), strict=False):
             registers[slot] = value if third is None or combine is None else combine(value, third)
 
     return Step(run, tuple(slots), is_pure=True)
 
 
+def _halves(line: Binder, *registers: Array) -> list[Array]:
+    """The two parts of packed registers, in one more dimension."""
+    half = DTYPES[line.parts["type"].removesuffix("x2")]
+    return [
+        np.ascontiguousarray(each)[..., None].view(half) for each in np.broadcast_arrays(*registers)
+    ]
+
+
 @opcode(
-    *(
-        f"set.{each.replace('.{type:', '.{result:u32|s32|f32}.{type:')}"
-        for each in _SETP_TYPES
-    ),
+    *(f"set.{each % '.{result:u16|s16|u32|s32|f16|bf16|f32}'}" for each in _ORDERS),
     section=f"{_CHOICE}: set", pure=True,
 )  # fmt: skip
 def _set(line: Binder) -> Step:
-    kind, result = line.parts["type"], line.parts["result"]
-    compare = _comparison(line.parts["order"], kind)
-    if line.parts.get("ftz"):
-        compare = _flushing(compare)
-    dtype = DTYPES[result]
-    yes = dtype.type(1.0) if result == "f32" else np.array(0xFFFF_FFFF, np.uint32).view(dtype)
-    join = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
-    combine = join.get(line.parts["bool"])
+    kind, result, compare = line.parts["type"], line.parts["result"], _comparison(line)
+    yes, no = _truths(result)
 
-    def plain(a: Array, b: Array) -> Array:
-        return np.where(compare(a, b), yes, dtype.type(0))
+    def function(a: Array, b: Array, *third: Array) -> Array:
+        holds = compare(a, b)
+        return np.where(_JOIN[line.parts["bool"]](holds, *third) if third else holds, yes, no)
 
-    def joined(a: Array, b: Array, c: Array) -> Array:
-        assert combine is not None
-        return np.where(combine(compare(a, b), c), yes, dtype.type(0))
-
-    if combine:
-        return line.computed(joined, [kind, kind, "pred"], result)
-    return line.computed(plain, [kind, kind], result)
+    return line.computed(function, [kind, kind, *_also(line)], result)
 
 
 @opcode(
-    f"set.{{order:{_ORDERS}|{_UNORDERED}}}?{{ftz:ftz}}"
-    ".{result:f16|bf16|u16|s16|u32|s32}.{type:f16|bf16}",
+    *(f"set.{each % '.{result:u32|s32|f16x2|bf16x2}'}" for each in _PAIRS),
     section=f"{_CHOICE}: set (half precision)", pure=True,
 )  # fmt: skip
-def _set_half(line: Binder) -> Step:
-    kind, result = line.parts["type"], line.parts["result"]
-    compare = _comparison(line.parts["order"], kind)
+def _set_pair(line: Binder) -> Step:
+    compare, result = _comparison(line), line.parts["result"]
+    yes, no = _truths(result.removesuffix("x2") if "x2" in result else "u16")
+
+    def function(a: Array, b: Array, *third: Array) -> Array:
+        holds = compare(*_halves(line, a, b))
+        if third:
+            holds = _JOIN[line.parts["bool"]](holds, third[0][..., None])
+        return np.where(holds, yes, no).view(np.uint32)[..., 0]
+
+    return line.computed(function, ["b32", "b32", *_also(line)], "b32")
+
+
+def _also(line: Binder) -> list[str]:
+    return ["pred"] if line.parts["bool"] else []
+
+
+def _truths(result: str) -> tuple[Array, Array]:
+    """What stands for true and for false: 1.0, or all bits, and 0."""
     dtype = DTYPES[result]
-    yes = dtype.type(1) if "f" in result else (~np.zeros((), f"u{dtype.itemsize}")).view(dtype)
-    return line.computed(
-        lambda a, b: np.where(compare(a, b), yes, dtype.type(0)), [kind, kind], result
-    )
-
-
-@opcode(
-    f"setp.{{order:{_ORDERS}|{_UNORDERED}}}?{{bool:and|or|xor}}?{{ftz:ftz}}.{{type:f16x2|bf16x2}}",
-    section=f"{_CHOICE}: setp (half precision)", pure=True,
-)  # fmt: skip
-def _set_predicates(line: Binder) -> Step:
-    kind = line.parts["type"]
-    half = DTYPES[kind.removesuffix("x2")]
-    compare = _comparison(line.parts["order"], kind.removesuffix("x2"))
-    slots = [line.target(each.strip(), "pred")[0] for each in line.operand(0).split("|")]
-    left, right = line.read(1, kind), line.read(2, kind)
-    join = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
-    combine = join.get(line.parts["bool"])
-    other = line.read(3, "pred") if combine else None
-
-    def run(registers: Registers) -> None:
-        third = other(registers) if other else None
-        a, b = np.broadcast_arrays(left(registers), right(registers))
-        halves = [np.ascontiguousarray(each)[..., None].view(half) for each in (a, b)]
-        holds = compare(*halves)
-        for number, slot in enumerate(slots):
-            value = holds[..., number]
-            registers[slot] = value if combine is None or third is None else combine(value, third)
-
-    return Step(run, tuple(slots), is_pure=True)
+    ones = np.array(-1 % (1 << (8 * dtype.itemsize)), f"u{dtype.itemsize}").view(dtype)
+    return (np.array(1, dtype) if "f" in result else ones), np.array(0, dtype)
 
 
 @opcode(f"selp.{{type:b16|b32|b64|{_INTEGERS}|f32|f64}}", section=f"{_CHOICE}: selp", pure=True)

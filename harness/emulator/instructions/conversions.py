@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator.numbers.conversion import convert, pack_integers
+from harness.emulator.numbers.conversion import convert, convert_randomly, pack_integers
 from harness.emulator.program.binder import Binder
 from harness.emulator.program.steps import Registers, Step
 from harness.emulator.program.table import opcode
@@ -39,7 +39,7 @@ def _convert(line: Binder) -> Step:
     to, source = line.parts["to"], line.parts["source"]
     if {to, source} <= set(_INTEGERS.split("|")) and not line.parts.get("sat"):
         return _between_integers(line, to, source)
-    if (to, source) == ("f32", "bf16") and not line.parts.get("sat"):
+    if (to, source) == ("f32", "bf16") and not (line.parts.get("sat") or line.parts.get("ftz")):
         return line.computed(_widen, ["b16"], "b32")
     options: dict[str, Any] = {"rounding": line.parts.get("rounding") or None}
     options.update(
@@ -100,7 +100,8 @@ def _pair_of_two(line: Binder) -> Step:
 
 
 @opcode(
-    f"cvt.{{rounding:rn}}.{{satfinite:satfinite}}?{{relu:relu}}.{{to:{_EIGHTS}}}.{{source:f16x2}}",
+    f"cvt.{{rounding:rn}}.{{satfinite:satfinite}}?{{relu:relu}}"
+    f".{{to:{_EIGHTS}|{_SIXES}|e2m1x2}}.{{source:{_PAIRS}}}",
     f"cvt.{{rounding:rn}}?{{relu:relu}}.{{to:{_PAIRS}}}.{{source:{_EIGHTS}|{_SIXES}|e2m1x2}}",
     "cvt.{rounding:rn}.{to:bf16x2}.{source:ue8m0x2}",
     "cvt.{rounding:rz|rp}?{satfinite:satfinite}.{to:ue8m0x2}.{source:bf16x2}",
@@ -124,6 +125,26 @@ def _pair_of_pair(line: Binder) -> Step:
         return answer
 
     return line.computed(run, [kinds[source]], kinds[to])
+
+
+@opcode(
+    f"cvt.rs?{{relu:relu}}?{{satfinite:satfinite}}.{{to:{_PAIRS}}}.{{source:f32}}",
+    section=f"{_TITLE}: cvt", pure=True,
+)  # fmt: skip
+def _pair_by_chance(line: Binder) -> Step:
+    """`cvt.rs.to.f32 d, a, b, rbits`: the upper random bits are for a, the lower ones for b."""
+    to = line.parts["to"].removesuffix("x2")
+    options = {name: True for name in ("satfinite", "relu") if line.parts.get(name)}
+
+    def run(a: Array, b: Array, random: Array) -> Array:
+        parts = [
+            convert_randomly(each, to, random >> np.uint32(shift), **options).astype(np.uint32)
+            for each, shift in ((a, 16), (b, 0))
+        ]
+        answer: Array = (parts[0] << np.uint32(16)) | parts[1]
+        return answer
+
+    return line.computed(run, ["b32"] * 3, "b32")
 
 
 def _element(line: Binder, to: str, source: str) -> partial[Array]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness.emulator.numbers import arithmetic
-from harness.emulator.numbers.approximate import approximate, approximate_divide
+from harness.emulator.numbers.approximate import approximate, approximate_divide, inverse_root
 from harness.emulator.numbers.arithmetic import packed
 from harness.emulator.numbers.formats import to_float32
 from harness.emulator.program.binder import Binder
@@ -73,7 +73,11 @@ _TERNARIES = [
     "fma.{rounding:rn}?{ftz:ftz}?{sat:sat}.{type:f16|f16x2}",
     "fma.{rounding:rn}?{ftz:ftz}.{relu:relu}.{type:f16|f16x2}",
     "fma.{rounding:rn}?{relu:relu}.{type:bf16|bf16x2}",
+    "fma.{rounding:rn}.{oob:oob}?{sat:sat}?{relu:relu}.{type:f16|f16x2}",
+    "fma.{rounding:rn}.{oob:oob}?{relu:relu}.{type:bf16|bf16x2}",
 ]
+# The NaN that tensor copies put where there is nothing (an H200 does; of f16 and bf16 alike).
+_OUT_OF_BOUNDS = np.uint16(0x7FF7)
 
 
 @opcode(*_BINARIES, *_TERNARIES, section=f"{_TITLE}: add, sub, mul, fma, mad", pure=True)
@@ -83,7 +87,14 @@ def _arithmetic(line: Binder) -> Step:
     count = 3 if base in ("fma", "mad") else 2
     if kind == "f32" and count == 2 and options == {"rounding": "rn"}:
         return line.computed(_quick(base), ["b32", "b32"], "b32")
-    return _elementwise(line, partial(_BINARY[base]), kind, count, options)
+    function = _within_bounds if line.parts.get("oob") else _BINARY[base]
+    return _elementwise(line, partial(function), kind, count, options)
+
+
+def _within_bounds(name: str, a: Array, b: Array, c: Array, **options: Any) -> Array:  # noqa: ANN401
+    """`fma.oob`: zero where a factor is what lies out of bounds."""
+    lost = (a == _OUT_OF_BOUNDS) | (b == _OUT_OF_BOUNDS)
+    return np.where(lost, np.uint16(0), arithmetic.fma(name, a, b, c, **options))
 
 
 def _options(line: Binder) -> dict[str, Any]:
@@ -137,16 +148,25 @@ def _mixed(line: Binder) -> Step:
         f"{base}?{{ftz:ftz}}?{{nan:NaN}}.{{xorsign:xorsign}}.abs.{{type:f32}}"
         for base in ("min", "max")
     ),
+    *(f"{base}?{{ftz:ftz}}?{{nan:NaN}}.{{three:abs}}.{{type:f32}}" for base in ("min", "max")),
     *(f"{base}.{{type:f64}}" for base in ("min", "max")),
     section=f"{_TITLE}: min, max", pure=True,
 )  # fmt: skip
 def _extremum(line: Binder) -> Step:
     base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
-    if bool(line.parts.get("xorsign")) != (".abs." in line.line.opcode):
+    count, is_abs = line.count - 1, bool(line.parts.get("three"))
+    if not is_abs and bool(line.parts.get("xorsign")) != (".abs." in line.line.opcode):
         raise line.refuse("has only one of .xorsign and .abs")
     options: dict[str, Any] = {"largest": base == "max"}
     options.update({n: True for n in ("ftz", "nan", "xorsign") if line.parts.get(n)})
-    count = line.count - 1
+    if is_abs and count == 3:
+        magnitude = np.uint32(0x7FFF_FFFF)
+        return line.computed(
+            lambda *found: arithmetic.extremum(
+                "f32", *(each & magnitude for each in found), **options
+            ),
+            ["b32"] * 3, "b32",
+        )  # fmt: skip
     if count == 2 and kind == "f32" and len(options) == 1:
         return line.computed(_quick_extremum(is_max=base == "max"), ["b32", "b32"], "b32")
     if count not in (2, 3):
@@ -206,11 +226,12 @@ def _test(line: Binder) -> Step:
     kind, what = line.parts["type"], line.parts["what"]
 
     def function(a: Array) -> Array:
-        tiny = np.abs(a) < np.finfo(a.dtype).tiny
+        # Zeros are normal numbers here.
+        tiny = (np.abs(a) < np.finfo(a.dtype).tiny) & (a != 0)
         answers = {
             "finite": np.isfinite(a), "infinite": np.isinf(a), "number": ~np.isnan(a),
             "notanumber": np.isnan(a), "normal": np.isfinite(a) & ~tiny,
-            "subnormal": tiny & (a != 0),
+            "subnormal": tiny,
         }  # fmt: skip
         answer: Array = answers[what]
         return answer
@@ -264,10 +285,12 @@ def _reciprocal(line: Binder) -> Step:
     ),
     "tanh.approx.{type:f32|f16|f16x2|bf16|bf16x2}",
     "ex2.approx.{type:f16|f16x2}", "ex2.approx.{ftz:ftz}.{type:bf16|bf16x2}",
-    "rcp.approx.{ftz:ftz}.{type:f64}", "rsqrt.approx.{ftz:ftz}.{type:f64}",
+    "rcp.approx.{ftz:ftz}.{type:f64}", "rsqrt.approx?{ftz:ftz}.{type:f64}",
     section=f"{_TITLE}: rcp, sqrt, rsqrt, sin, cos, lg2, ex2, tanh", pure=True,
 )  # fmt: skip
 def _approximately(line: Binder) -> Step:
     base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
+    if kind == "f64" and not line.parts["ftz"]:
+        return line.computed(inverse_root, ["b64"], "b64")
     options = {"ftz": True} if line.parts.get("ftz") and kind != "f64" else {}
     return _elementwise(line, partial(approximate, base), kind, 1, options)

@@ -156,10 +156,16 @@ def _multiply_24(line: Binder) -> Step:
     return line.computed(partial(_product_24, half), [kind, kind], kind)
 
 
-@opcode("mad24.{half:lo|hi}.{type:u32|s32}", section=f"{_TITLE}: mad24", pure=True)
+@opcode(
+    "mad24.{half:lo|hi}.{type:u32|s32}", "mad24.{half:hi}.{sat:sat}.{type:s32}",
+    section=f"{_TITLE}: mad24", pure=True,
+)  # fmt: skip
 def _multiply_add_24(line: Binder) -> Step:
     kind, half = line.parts["type"], line.parts["half"]
-    return line.computed(lambda a, b, c: _product_24(half, a, b) + c, [kind, kind, kind], kind)
+    total = _add_saturated if line.parts.get("sat") else np.add
+    return line.computed(
+        lambda a, b, c: total(_product_24(half, a, b), c), [kind, kind, kind], kind
+    )
 
 
 def _product_24(half: str, a: Array, b: Array) -> Array:

@@ -75,7 +75,7 @@ def _invalidate(line: Binder) -> Step:
 
 def signal(
     registers: Registers, space: str, address: Array, arrivals: Array | int, expected: Array | int,
-    done: Array | int,
+    done: Array | int, drops: Array | int | None = None,
 ) -> Array:  # fmt: skip
     """Let each active thread change its object; states before, for every thread."""
     frame: Frame = registers[0]
@@ -83,7 +83,7 @@ def signal(
     chosen = index[mask]
     amounts = [
         np.broadcast_to(np.asarray(each, dtype=np.int64), frame.shape)[mask]
-        for each in (arrivals, expected, done)
+        for each in (arrivals, expected, done, *(() if drops is None else (drops,)))
     ]
     states = np.zeros(frame.shape, dtype=np.uint64)
     states[mask] = arrive(memory, chosen, *amounts)
@@ -118,8 +118,7 @@ def complete_bytes(frame: Frame, rows: Array, index: Array, count: int, column: 
     section=f"{_TITLE}.arrive",
 )  # fmt: skip
 def _arrive(line: Binder) -> Step:
-    if line.parts["what"] == "arrive_drop":
-        raise line.refuse("is mbarrier.arrive_drop, which is not known")
+    leaves = line.parts["what"] == "arrive_drop"
     # The state comes first, unless the object is in another CTA's memory.
     first = 0 if line.operand(0).startswith("[") else 1
     slot = line.target(line.operand(0), "b64")[0] if first else None
@@ -131,7 +130,8 @@ def _arrive(line: Binder) -> Step:
         frame: Frame = registers[0]
         number = 1 if amount is None else amount(registers).astype(np.int64)
         arrivals, expected = (1, number) if has_bytes else (number, 0)
-        states = signal(registers, space, address(registers), arrivals, expected, 0)
+        drops = arrivals if leaves else None
+        states = signal(registers, space, address(registers), arrivals, expected, 0, drops)
         if slot is not None:
             frame.write(slot, states)
 

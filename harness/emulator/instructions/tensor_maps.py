@@ -107,7 +107,15 @@ def _map_address(line: Binder) -> Step:
         frame: Frame = registers[0]
         window = 0 if is_shared else frame.batch.windows["shared"]
         offset = (address(registers) - window) & _RANK
-        mapped = (offset | (rank(registers).astype(np.int64) + 1 << CLUSTER_SHIFT)) + window
+        ranks = rank(registers).astype(np.int64)
+        beyond = frame.full(ranks >= frame.batch.geometry.cluster_size) & frame.active()
+        if beyond.any():
+            raise Trouble(
+                "memory_fault",
+                f"mapa to rank {int(frame.full(ranks)[beyond][0])} of a cluster of"
+                f" {frame.batch.geometry.cluster_size}: there is no such CTA",
+            )
+        mapped = (offset | (ranks + 1 << CLUSTER_SHIFT)) + window
         value = mapped.astype(np.uint32 if kind == "u32" else np.uint64)
         registers[slot] = value if convert is None else convert(value)
 

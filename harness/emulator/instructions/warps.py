@@ -12,15 +12,17 @@ from functools import partial
 import numpy as np
 
 from harness.emulator.program.binder import Binder
-from harness.emulator.program.steps import WARP, Registers, Step
+from harness.emulator.program.steps import MASK, WARP, Registers, Step
 from harness.emulator.program.table import opcode
 from harness.emulator.program.types import DTYPES, Array
 from harness.emulator.state.frame import Frame
+from harness.emulator.values import Place
 
 __all__ = ["warps_of"]
 
 _TITLE = "Parallel Synchronization and Communication Instructions"
 _LANES = np.arange(WARP, dtype=np.int64)
+_ALL = 0xFFFF_FFFF
 _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
 
 
@@ -51,7 +53,7 @@ def _shuffle(line: Binder) -> Step:
     slot, _ = line.target(both[0], "b32")
     flag = line.target(both[1], "pred")[0] if len(both) > 1 else None
     value, amount, limits = (line.read(number, "b32") for number in (1, 2, 3))
-    line.meeting = line.read(4, "b32")
+    line.meeting = members = line.read(4, "b32")
     fixed = [line.constant(number) for number in (2, 3)]
     writes = (slot,) if flag is None else (slot, flag)
     simple = None
@@ -69,11 +71,29 @@ def _shuffle(line: Binder) -> Step:
                 mode, warps_of(frame, amount(registers)), warps_of(frame, limits(registers))
             )
             taken = np.take_along_axis(values, np.broadcast_to(lanes, values.shape), axis=2)
+        taken = _defined(frame, taken, lanes, members(registers), line.line.place)
         frame.write(slot, taken.reshape(frame.shape))
         if flag is not None:
             frame.write(flag, _spread(frame, inside))
 
     return Step(run, writes, is_pure=False)
+
+
+def _defined(frame: Frame, taken: Array, lanes: Array, members: Array, place: Place) -> Array:
+    """What lanes take from others; garbage where the other one is not among the members.
+
+    PTX ISA, "shfl.sync": what a thread has that is inactive or not in `membermask` is undefined.
+    """
+    if frame.registers[MASK] is None and (members == _ALL).all():
+        return taken
+    live = warps_of(frame, members) & _bits(warps_of(frame, frame.active()))
+    asked = np.broadcast_to(lanes, taken.shape).astype(np.uint32)
+    open_ = (live >> asked & 1 == 0) & warps_of(frame, frame.active())
+    if not open_.any():
+        return taken
+    frame.batch.note_open(open_, asked, place)
+    garbage = np.random.default_rng((frame.batch.schedule.garbage, 55))
+    return np.where(open_, garbage.integers(0, 1 << 32, taken.shape, np.uint32), taken)
 
 
 def _source_lanes(mode: str, amount: Array, limits: Array) -> tuple[Array, Array]:

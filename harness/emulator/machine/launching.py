@@ -6,6 +6,7 @@ asynchronous completions (`Schedule`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from harness.emulator.instructions.catalogue import CHAPTERS
+from harness.emulator.machine.bounds import as_declared
 from harness.emulator.machine.layout import Arena, parameter_memory, place_symbols, thread_registers
 from harness.emulator.machine.running import Fallen, run_batch
 from harness.emulator.program.decoding import Program, decode
@@ -55,6 +57,7 @@ def run(
     assert CHAPTERS
     try:
         program = decode(launch.ptx, launch.entry)
+        launch = as_declared(launch, program.listing.directives)
         asked = (schedule or Schedule(), limits or Budget(), check or Checks())
         if recording is not None:
             machine = _Machine(launch, program, *asked)
@@ -66,6 +69,8 @@ def run(
             return found or _Machine(launch, program, *asked).run(heard)
     except NotExecutable as reason:
         return Outcome(not_run=str(reason), unknown=reason.unknown)
+    except Exception as error:  # noqa: BLE001 - whatever it holds, it is not the end of the command
+        return Outcome(not_run=f"the emulator cannot execute this PTX: {error!r}")
 
 
 def _abreast(
@@ -79,8 +84,8 @@ def _abreast(
     goes wrong, or where the program depends on more than memory and barriers: None.
     """
     history = _history(launch.ptx, launch.entry)
-    ctas = int(np.prod(launch.grid))
-    is_worth_it = ctas <= _FEW_CTAS and int(np.prod(launch.block)) > WARP
+    ctas = math.prod(launch.grid)
+    is_worth_it = ctas <= _FEW_CTAS and math.prod(launch.block) > WARP
     is_worth_it = is_worth_it and launch.cluster == (1, 1, 1)
     wants = schedule.warps != "lockstep" and schedule.completion != "random"
     if history.is_unordered or not (program.is_plain and is_worth_it and wants):
@@ -129,7 +134,6 @@ class _Machine:
         self._watched = self._watch(Races(ends=ends_at_race)) if check.races else None
         self._recording: Recording | None = None
         self._executed = 0
-        self._refuse_geometry()
         self._refuse_size()
 
     def record(self, recording: Recording) -> None:
@@ -159,20 +163,9 @@ class _Machine:
                 f"one CTA needs {self._one_cta():,} bytes, the limit is {self._limits.max_memory:,}"
             )
 
-    def _refuse_geometry(self) -> None:
-        sizes = (*self._launch.grid, *self._launch.block, *self._launch.cluster)
-        if min(sizes) < 1 or self._geometry.threads > 1024:
-            raise NotExecutable(
-                f"cannot launch blocks of {self._launch.block} in a grid of {self._launch.grid}"
-            )
-        if any(g % c for g, c in zip(self._launch.grid, self._launch.cluster, strict=True)):
-            raise NotExecutable(
-                f"the grid {self._launch.grid} is no multiple of the cluster {self._launch.cluster}"
-            )
-
     def run(self, heard: Callable[[int], None]) -> Outcome:
         """Run all batches, or those until the first fault."""
-        total = int(np.prod(self._launch.grid))
+        total = math.prod(self._launch.grid)
         ran = 0
         faults: list[Fault] = []
         for coordinates in self._batches():
@@ -197,6 +190,7 @@ class _Machine:
             faults=tuple(faults),
             races=self._watched.races.all() if self._watched else (),
             uninitialised=self._findings.uninitialised(),
+            printed=self._findings.printed(),
             executed=self._executed,
             ctas=ran,
             ctas_of=total,
@@ -205,22 +199,15 @@ class _Machine:
 
     def _batches(self) -> Iterator[Array]:
         """Coordinates of the CTAs that run together: whole clusters, as many as memory allows."""
-        x, y, z = self._launch.grid
-        cx, cy, cz = self._launch.cluster
-        order = np.arange(x * y * z)
-        places = np.stack([order % x, order // x % y, order // (x * y)], axis=1)
-        if self._geometry.cluster_size > 1:
-            # Cluster by cluster, and in a cluster by rank.
-            cluster = places // (cx, cy, cz)
-            rank = places % (cx, cy, cz)
-            keys = (rank[:, 0], rank[:, 1], rank[:, 2], cluster[:, 0], cluster[:, 1], cluster[:, 2])
-            places = places[np.lexsort(keys)]
-        size = self._geometry.cluster_size
-        if len(places) > self._limits.max_ctas:
-            clusters = places.reshape(-1, size, 3)
-            many = max(1, self._limits.max_ctas // size)
-            chosen = np.linspace(0, len(clusters) - 1, many).round().astype(np.int64)
-            places = clusters[np.unique(chosen)].reshape(-1, 3)
+        grid, cluster, size = self._launch.grid, self._launch.cluster, self._geometry.cluster_size
+        across = tuple(count // one for count, one in zip(grid, cluster, strict=True))
+        chosen = np.arange(min(math.prod(across), max(1, self._limits.max_ctas // size)))
+        if math.prod(grid) > self._limits.max_ctas:
+            spread = np.linspace(0, math.prod(across) - 1, len(chosen)).round()
+            chosen = np.unique(spread.astype(np.int64))
+        # Cluster by cluster, and in a cluster by rank.
+        clusters, ranks = _along(chosen, across), _along(np.arange(size), cluster)
+        places = (clusters[:, None] * cluster + ranks).reshape(-1, 3)
         step = max(size, self._room() // size * size)
         for first in range(0, len(places), step):
             yield places[first : first + step]
@@ -264,7 +251,7 @@ class _Machine:
         batch.frames = [Frame(batch, first, width, end) for first in range(0, lanes, width)]
         batch.barriers.frames = batch.frames
         for frame in batch.frames:
-            registers: Registers = self._program.initial(self._schedule.garbage)
+            registers: Registers = self._program.initial(self._schedule.garbage, first, width)
             registers[0], registers[1] = frame, None
             place_symbols(registers, self._program, self._arena, self._launch)
             thread_registers(registers, self._program.slots, frame, self._launch)
@@ -296,6 +283,12 @@ class _Machine:
         if self._check.validity:
             memory.track(np.zeros(threads * size, dtype=np.bool_))
         return memory
+
+
+def _along(numbers: Array, sizes: tuple[int, ...]) -> Array:
+    """Numbers (n,) as places (n, 3), x fastest."""
+    x, y, _ = sizes
+    return np.stack([numbers % x, numbers // x % y, numbers // (x * y)], axis=1)
 
 
 def _garbage(size: int, schedule: Schedule) -> Array:

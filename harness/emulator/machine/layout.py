@@ -7,11 +7,12 @@ import numpy as np
 from harness.emulator.engines.tensor_maps import MAP_BYTES, TileMap
 from harness.emulator.program.binder import Slots
 from harness.emulator.program.decoding import Program
-from harness.emulator.program.listing import EntryListing
+from harness.emulator.program.lines import EntryListing
 from harness.emulator.program.refusal import NotExecutable
-from harness.emulator.program.regions import Region
+from harness.emulator.program.regions import SHARED_BASE, Region
 from harness.emulator.program.steps import WARP, Registers
 from harness.emulator.program.types import CANONICAL, Array
+from harness.emulator.program.variables import MOST_BYTES
 from harness.emulator.state.frame import Frame
 from harness.emulator.state.memory import GLOBAL_BASE, Memory
 from harness.emulator.values import (
@@ -48,6 +49,8 @@ class Arena:
             at = -(-at // align) * align
             self.regions.append(Region(name, at, at + size))
             at += size + _GUARD
+        if at - sum(len(each.data) for each in launch.allocations) > MOST_BYTES:
+            raise NotExecutable(f"variables that take {at:,} bytes: at most {MOST_BYTES:,} are run")
         total = -(-(at + _GUARD) // 32) * 32
         random = np.random.default_rng((garbage, 99))
         data = np.resize(random.integers(0, 256, 4096, dtype=np.uint8), total)
@@ -69,7 +72,7 @@ class Arena:
             written[region.start : region.end] = True
         for variable, region in zip(variables, self.regions[count:], strict=False):
             for offset, name, addend in variable.relocations:
-                address = self.addresses.get(name, 0) + addend
+                address = self.addresses.get(name, listing.functions.get(name, 0)) + addend
                 spot = region.start + offset
                 data[spot : spot + 8] = np.frombuffer(address.to_bytes(8, "little"), dtype=np.uint8)
         self.map_regions = self.regions[count + len(variables) :]
@@ -163,8 +166,8 @@ def place_symbols(registers: Registers, program: Program, arena: Arena, launch: 
         places.setdefault(each.name, at)
         at += each.size
     places.update(arena.addresses)
-    for name, slot in program.slots.symbols.items():
-        registers[slot] = np.array([[places[name]]], dtype=np.uint64)
+    for (name, addend), slot in program.slots.symbols.items():
+        registers[slot] = np.array([[(places[name] + addend) % (1 << 64)]], dtype=np.uint64)
 
 
 def thread_registers(registers: Registers, slots: Slots, frame: Frame, launch: Launch) -> None:
@@ -183,7 +186,8 @@ def thread_registers(registers: Registers, slots: Slots, frame: Frame, launch: L
         "%cluster_ctarank": rank[:, None], "%cluster_nctarank": geometry.cluster_size,
         "%is_explicit_cluster": int(geometry.cluster_size > 1),
         "%dynamic_smem_size": launch.dynamic_shared, "%total_smem_size": launch.dynamic_shared,
-        "%aggr_smem_size": launch.dynamic_shared,
+        "%aggr_smem_size": launch.dynamic_shared, "%reserved_smem_offset_end": SHARED_BASE,
+        "%reserved_smem_offset_cap": SHARED_BASE,
         "%lanemask_eq": 1 << lane, "%lanemask_lt": (1 << lane) - 1,
         "%lanemask_le": (2 << lane) - 1, "%lanemask_gt": ~((2 << lane) - 1),
         "%lanemask_ge": ~((1 << lane) - 1),

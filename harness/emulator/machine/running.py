@@ -17,6 +17,7 @@ from harness.emulator.program.refusal import NotExecutable
 from harness.emulator.program.steps import MASK, WARP
 from harness.emulator.program.types import Array
 from harness.emulator.state.batch import Batch
+from harness.emulator.state.findings import Unordered
 from harness.emulator.state.frame import Frame, Parting
 from harness.emulator.state.memory import Trouble
 from harness.emulator.values import Fault, FaultKind, Schedule
@@ -177,11 +178,13 @@ class _Runner:
                     place=trouble.place or section.places[number],
                 )
             ) from None
-        except (ValueError, IndexError, KeyError) as error:
+        except (NotExecutable, Unordered, MemoryError):
+            raise
+        except Exception as error:
             # What the engines do not know, or what is wrong with this emulator: no verdict.
             at = section.places[number]
             raise NotExecutable(
-                f"PTX line {at.ptx_line}: {at.instruction} cannot be executed: {error}"
+                f"PTX line {at.ptx_line}: {at.instruction} cannot be executed: {error!r}"
             ) from error
         for one in frame.holds[held:]:
             one.place = section.places[number]
@@ -266,5 +269,5 @@ class _Runner:
 
 
 _KINDS: dict[str, FaultKind] = {
-    "memory_fault": "memory_fault", "hang": "hang", "trap": "trap",
+    "memory_fault": "memory_fault", "hang": "hang", "trap": "trap", "assertion": "assertion",
 }  # fmt: skip

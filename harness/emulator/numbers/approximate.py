@@ -18,7 +18,7 @@ from harness.emulator.numbers.formats import Bits, Float64, from_float64, to_flo
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["BANDS", "Band", "approximate", "approximate_divide"]
+__all__ = ["BANDS", "Band", "approximate", "approximate_divide", "inverse_root"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +103,12 @@ def _upper_half(function: str, a: Bits) -> Bits:
             _FUNCTIONS[function](to_float64(flush(a & upper, "f64"), "f64")), "f64"
         )
     return flush(result & upper, "f64")
+
+
+def inverse_root(a: Bits) -> Bits:
+    """`rsqrt.approx.f64`, within 2^-52 or so of the value; subnormal numbers count."""
+    with np.errstate(all="ignore"):
+        return from_float64(_root(to_float64(a, "f64")), "f64")
 
 
 def approximate_divide(a: Bits, b: Bits, *, full: bool, ftz: bool = False) -> Bits:

@@ -263,5 +263,5 @@ def pack_integers(a: Bits, b: Bits, c: Bits | None, *, to: str, source: str = "s
     )
     packed = (first << width) | second
     if c is not None:
-        packed |= c.astype(np.int64) << (2 * width)
+        packed = packed | (c.astype(np.int64) << (2 * width))
     return (packed & 0xFFFF_FFFF).astype(np.uint32)

@@ -8,30 +8,28 @@ computed once.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 import numpy as np
 
-from harness.emulator.program.listing import EntryListing, PtxLine
+from harness.emulator.program.lines import EntryListing, PtxLine
 from harness.emulator.program.refusal import NotExecutable
 from harness.emulator.program.steps import MASK, Reader, Registers, Run, Step, merge
 from harness.emulator.program.types import BITS, CANONICAL, DTYPES, Array, cast, is_signed
+from harness.ptx.constants import constant, float_bits, integer
 from harness.ptx.instruction import split_operands
 
 __all__ = ["CLOCKS", "Binder", "Slots"]
 
-_NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)[uU]?\Z")
-_FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}\Z|0[dD][0-9a-fA-F]{16}\Z")
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
-_ADDRESS = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*(-?\s*\w+)|(-\s*\w+))?\s*\]\Z")
+_ADDRESS = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*([^\[\]]+)|(-[^\[\]]+))?\]\Z")
+_SYMBOL = re.compile(r"([A-Za-z_$%][\w$]*)\s*([+-].+)?\Z")
 _SPECIAL = re.compile(
     r"%(?:(?:tid|ntid|ctaid|nctaid|clusterid|nclusterid|cluster_ctaid|cluster_nctaid)\.[xyz]"
     r"|laneid|warpid|nwarpid|smid|nsmid|gridid|is_explicit_cluster|cluster_ctarank"
     r"|cluster_nctarank|lanemask_(?:eq|le|lt|ge|gt)|clock|clock_hi|clock64|globaltimer"
     r"|globaltimer_lo|globaltimer_hi|dynamic_smem_size|total_smem_size|aggr_smem_size"
-    r"|current_graph_exec|envreg[0-9]+|pm[0-9]+)\Z"
+    r"|current_graph_exec|envreg[0-9]+|pm[0-9]+(?:_64)?|reserved_smem_offset_(?:begin|end|cap|[01]))\Z"
 )
 # Special registers that are not the same whenever they are read.
 CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
@@ -48,7 +46,7 @@ class Slots:
         self.bits: dict[int, int] = {}
         self.constants: dict[int, Array] = {}
         self.special: dict[str, int] = {}
-        self.symbols: dict[str, int] = {}
+        self.symbols: dict[tuple[str, int], int] = {}
         # Registers that `wgmma` writes, and others that are written at a wait.
         self.accumulators: set[int] = set()
         self.late: set[int] = set()
@@ -85,20 +83,19 @@ class Slots:
 
     def special_register(self, name: str) -> int:
         """The slot of a special register; its width is the manual's."""
-        bits = 64 if name in ("%clock64", "%globaltimer", "%current_graph_exec") else 32
-        if name == "%gridid":
-            bits = 64
+        wide = ("%clock64", "%globaltimer", "%current_graph_exec", "%gridid")
+        bits = 64 if name in wide or name.endswith("_64") else 32
         if name == "%is_explicit_cluster":
             bits = 1
         if name not in self.special:
             self.special[name] = self._new(bits)
         return self.special[name]
 
-    def symbol(self, name: str) -> int:
-        """The slot of the address of a variable in its own space, 64 bits."""
-        if name not in self.symbols:
-            self.symbols[name] = self._new(64)
-        return self.symbols[name]
+    def symbol(self, name: str, addend: int = 0) -> int:
+        """The slot of the address of a variable in its own space, 64 bits, and so many bytes on."""
+        if (name, addend) not in self.symbols:
+            self.symbols[name, addend] = self._new(64)
+        return self.symbols[name, addend]
 
     def condition_code(self) -> int:
         """The slot of the carry of extended-precision arithmetic."""
@@ -176,10 +173,7 @@ class Binder:
 
     def constant(self, number: int) -> int | None:
         """The value of an operand that is an integer; None where there is no such operand."""
-        if number >= self.count:
-            return None
-        text = self.operand(number)
-        return int(text.rstrip("uU"), 0) if _NUMBER.match(text) else None
+        return integer(self.operand(number)) if number < self.count else None
 
     def pending(self, number: int) -> int:
         """How many groups may be pending: the operand of an instruction that waits.
@@ -197,20 +191,18 @@ class Binder:
         if self.is_register(text):
             self.touched.add(self.slots.register(text))
             return self.slots.register(text)
-        if text == "WARP_SZ":
-            return self.slots.constant(32, BITS[kind])
         if _SPECIAL.match(text):
             return self.slots.special_register(text)
         bits = _immediate(text, kind)
         if bits is not None:
             return self.slots.constant(bits, BITS[kind])
-        name, _, addend = text.partition("+")
-        if name.strip() in self.slots.variables or name.strip() in self.slots.parameters:
-            if addend:
-                raise self.refuse("adds to a symbol outside an address")
-            return self.slots.symbol(name.strip())
-        if text.startswith("("):
-            raise self.refuse(f"has the constant expression {text}, which is not evaluated")
+        if text in self.slots.listing.functions:
+            return self.slots.constant(self.slots.listing.functions[text], BITS[kind])
+        found = _SYMBOL.match(text)
+        if found and (found[1] in self.slots.variables or found[1] in self.slots.parameters):
+            addend = integer(found[2] or "0")
+            if addend is not None:
+                return self.slots.symbol(found[1], addend)
         raise self.refuse(f"has the operand {text}, which is not declared")
 
     def source(self, text: str, kind: str) -> Reader:
@@ -229,6 +221,8 @@ class Binder:
             return itemgetter(slot)
         if bits == 1 or BITS[kind] == 1:
             raise self.refuse(f"uses {text} both as a predicate and as a number")
+        if 128 in (bits, BITS[kind]):
+            raise self.refuse(f"uses {text}, which has {bits} bits, as a .{kind}")
         if bits == BITS[kind]:
             return lambda registers: registers[slot].view(dtype)
         return lambda registers: cast(registers[slot], dtype)
@@ -249,7 +243,7 @@ class Binder:
             return slot, None
         if BITS[kind] == bits:
             return slot, lambda value: value.view(canonical)
-        if bits == 1 or BITS[kind] == 1 or BITS[kind] > bits:
+        if bits in (1, 128) or BITS[kind] == 1 or BITS[kind] > bits:
             raise self.refuse(f"writes a .{kind} to {text}, which has {bits} bits")
         signed = DTYPES[f"{'s' if is_signed(kind) else 'u'}{BITS[kind]}"]
         return slot, lambda value: cast(value.view(signed), canonical)
@@ -284,10 +278,12 @@ class Binder:
         if not found:
             raise self.refuse(f"has the address {text}, which cannot be read")
         base, plus, minus = found.groups()
-        offset = _wrapped(int((plus or minus or "0").replace(" ", "").rstrip("uU"), 0))
-        if _NUMBER.match(base):
-            number = _wrapped(int(base.rstrip("uU"), 0) + offset)
-            value = np.array([[number]], dtype=np.int64)
+        addend, fixed = integer(plus or minus or "0"), integer(base)
+        if addend is None:
+            raise self.refuse(f"has the address {text}, which cannot be read")
+        offset = _wrapped(addend)
+        if fixed is not None:
+            value = np.array([[_wrapped(fixed + offset)]], dtype=np.int64)
             return lambda _: value
         slot = self.slot_of(base, "b64")
         if self.slots.bits[slot] == 64:
@@ -316,24 +312,18 @@ def _wrapped(number: int) -> int:
 
 
 def _immediate(text: str, kind: str) -> int | None:
-    """The bits of a number written in the PTX, for a type; None if it is none."""
-    if _FLOAT.match(text):
-        bits = int(f"0x{text[2:]}", 0)
-        if kind == "f32" and text[1] in "dD":
-            wide = struct.unpack("<d", struct.pack("<Q", bits))[0]
-            return int(np.float32(wide).view(np.uint32))
-        if kind == "f64" and text[1] in "fF":
-            narrow = struct.unpack("<f", struct.pack("<I", bits))[0]
-            return int(np.float64(narrow).view(np.uint64))
-        return bits
-    if _NUMBER.match(text) and not (kind in ("f32", "f64") and not text.lower().startswith("0x")):
-        return int(text.rstrip("uU"), 0)
-    if kind in ("f32", "f64") and _DECIMAL.match(text):
-        dtype = DTYPES[kind]
-        return int.from_bytes(np.array([float(text)]).astype(dtype).tobytes(), "little")
+    """The bits of a constant written in the PTX, for a type; None if it is none."""
+    if exact := float_bits(text):
+        bits, width = exact
+        if width == BITS[kind] or kind not in ("f32", "f64"):
+            return bits
     if kind == "pred" and text in ("true", "false"):
         return int(text == "true")
-    return None
+    value = constant(text)
+    if isinstance(value, float) or (value is not None and kind in ("f32", "f64")):
+        wide = np.array([value]).astype("f4" if BITS[kind] == 32 else "f8")
+        return int.from_bytes(wide.tobytes(), "little")
+    return value if kind != "pred" or value is None else int(value != 0)
 
 
 def _clock(name: str, kind: str) -> Reader:

@@ -8,23 +8,25 @@ from functools import lru_cache
 
 import numpy as np
 
-from harness.emulator.program.binder import CLOCKS, Binder, Slots
+from harness.emulator.program.binder import Binder, Slots
 from harness.emulator.program.flow import Block, read_flow
-from harness.emulator.program.listing import EntryListing, PtxLine, read_listing
+from harness.emulator.program.lines import EntryListing, PtxLine
+from harness.emulator.program.listing import read_listing
 from harness.emulator.program.meeting import meeting_points
 from harness.emulator.program.refusal import NotExecutable
 from harness.emulator.program.regions import SHARED_BASE, Region, laid_out
 from harness.emulator.program.steps import MASK, Reader, Registers, Run, Step, merge
-from harness.emulator.program.table import find_row
+from harness.emulator.program.table import find_row, in_order
+from harness.emulator.program.traits import grain, is_plain
 from harness.emulator.program.types import CANONICAL, Array
-from harness.emulator.program.variables import SIZES, Variable
-from harness.emulator.values import Place
+from harness.emulator.program.variables import Variable
+from harness.emulator.values import MOST_THREADS, Place
 
 __all__ = ["Program", "Section", "decode"]
 
 _FREE_EVERY = 8
-_WIDEST = 16
-_ENGINES = ("cp", "mbarrier", "tcgen05", "multimem", "tensormap")
+# So many values for registers that nothing wrote; the next register begins so many further on.
+_GARBAGE, _APART = 1 << 16, 1031
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,15 @@ class Program:
     global_grain: int
     is_plain: bool
 
-    def initial(self, garbage: int) -> list[Array]:
-        """Every slot: constants, and something arbitrary in registers that nothing wrote."""
+    def initial(self, garbage: int, first: int, lanes: int) -> list[Array]:
+        """Every slot: constants, and something arbitrary in registers that nothing wrote.
+
+        With an even number of garbage all registers of a width are equal, in all threads; with an
+        odd one each register has a value of its own in each thread, from the thread `first` on. So
+        a result that depends on two of them shows too: whether they are equal, or their difference.
+        """
+        if garbage % 2:
+            return self._uneven(garbage, first, lanes)
         random = np.random.default_rng(garbage)
         fill: dict[int, Array] = {}
         for bits in (1, 8, 16, 32, 64):
@@ -94,6 +103,23 @@ class Program:
             registers[slot] = value
         return registers
 
+    def _uneven(self, garbage: int, first: int, lanes: int) -> list[Array]:
+        fill, registers = _garbage(garbage), list[Array]()
+        for slot in range(self.slots.count):
+            at = (slot * _APART + first) % _GARBAGE
+            registers.append(fill[self.slots.bits.get(slot, 32)][None, at : at + lanes])
+        for slot, value in self.slots.constants.items():
+            registers[slot] = value
+        return registers
+
+
+@lru_cache(maxsize=4)
+def _garbage(seed: int) -> dict[int, Array]:
+    """Arbitrary values of each width: of `_GARBAGE` registers, and more for the other threads."""
+    raw = np.random.default_rng(seed).integers(0, 256, 16 * (_GARBAGE + MOST_THREADS), np.uint8)
+    fill = {bits: raw.view(dtype) for bits, dtype in CANONICAL.items() if bits > 1}
+    return fill | {1: raw % 2 == 1}
+
 
 @lru_cache(maxsize=4)
 def decode(ptx: str, entry: str | None) -> Program:
@@ -102,6 +128,7 @@ def decode(ptx: str, entry: str | None) -> Program:
     A program does not change while it runs: the schedules of one launch share it.
     """
     listing = read_listing(ptx, entry)
+    listing.lines = [_in_order(line) for line in listing.lines]
     blocks = read_flow(listing, _is_wait)
     unknown = sorted(
         {line.opcode for block in blocks for line in block.lines if not find_row(line.opcode)}
@@ -126,55 +153,14 @@ def decode(ptx: str, entry: str | None) -> Program:
     local, local_end = _placed(listing, "local", 0)
     return Program(
         listing, slots, sections, tuple(shared), shared_end, dynamic, tuple(local), local_end, live,
-        _grain(blocks, "global"), _grain(blocks, "shared"),
-        all(_is_plain(line) for block in blocks for line in block.lines),
+        grain(blocks, "global"), grain(blocks, "shared"),
+        all(is_plain(line) for block in blocks for line in block.lines),
     )  # fmt: skip
 
 
-# What may make the order of warps matter though every access is ordered.
-_STRONG = frozenset(("volatile", "mmio", "relaxed", "acquire", "release", "async"))
-_NOT_PLAIN = frozenset(("atom", "red", "multimem", "tensormap", "activemask", "membar", "mapa"))
-_PLAIN_MBARRIER = ("init", "inval", "arrive", "try_wait")
-
-
-def _is_plain(line: PtxLine) -> bool:
-    base, *rest = [word.split("::")[0] for word in line.opcode.split(".")]
-    among = set(rest)
-    if base in _NOT_PLAIN or any(each in CLOCKS for each in line.operands):
-        return False
-    if base in ("bar", "barrier"):
-        return "warp" in among or (rest[0] in ("sync", "cta") and len(line.operands) == 1)
-    plain = {
-        "ld": not _STRONG & among, "st": not _STRONG & among,
-        "fence": "proxy" in among or "mbarrier_init" in among,
-        "cp": not {"bulk", "reduce", "mbarrier"} & among,
-        "mbarrier": rest[:1] and rest[0] in _PLAIN_MBARRIER and "cluster" not in among,
-        "tcgen05": "cta_group::2" not in line.opcode and "multicast" not in among,
-    }  # fmt: skip
-    return bool(plain.get(base, True))
-
-
-def _grain(blocks: Sequence[Block], besides: str) -> int:
-    """The smallest access to what may not be in that space; no access is cut by its multiples."""
-    sizes = [_WIDEST]
-    for block in blocks:
-        sizes += (_size(line, besides) for line in block.lines)
-    return min(sizes)
-
-
-def _size(line: PtxLine, besides: str) -> int:
-    """How many bytes a thread accesses at once, `_WIDEST` if none."""
-    words = [word.split("::")[0] for word in line.opcode.split(".")]
-    if words[0] in ("ld", "st", "atom", "red"):
-        if {besides, "param"} & set(words):
-            return _WIDEST
-        many = next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
-        return min(_WIDEST, many * SIZES.get(words[-1], 4))
-    if words[:2] == ["cp", "async"] and words[2] in ("ca", "cg"):
-        return {"4": 4, "8": 8}.get(line.operands[2].strip(), _WIDEST)
-    if words[0] in ("ldmatrix", "stmatrix", "wgmma", "fence"):
-        return _WIDEST
-    return 4 if words[0] in _ENGINES or {"shared", "global"} & set(words) else _WIDEST
+def _in_order(line: PtxLine) -> PtxLine:
+    opcode = in_order(line.opcode)
+    return line if opcode == line.opcode else replace(line, opcode=opcode)
 
 
 def _is_wait(name: str) -> bool:
@@ -211,7 +197,12 @@ def _draft(slots: Slots, block: Block) -> _Draft:
         assert found is not None
         row, parts = found
         binder = Binder(slots, line, parts)
-        step = binder.guarded(row.make(binder))
+        try:
+            step = binder.guarded(row.make(binder))
+        except (NotExecutable, MemoryError):
+            raise
+        except Exception as error:
+            raise binder.refuse(f"cannot be decoded: {error!r}") from error
         if row.meets:
             meeting = binder.meeting or _everyone
         steps.append(step)

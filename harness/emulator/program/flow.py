@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from harness.emulator.program.listing import EntryListing, PtxLine
+from harness.emulator.program.lines import EntryListing, PtxLine
 from harness.emulator.program.refusal import NotExecutable
 
 __all__ = ["Block", "read_flow"]
@@ -81,6 +81,9 @@ def _cut(listing: EntryListing, is_wait: Callable[[str], bool]) -> tuple[list[Bl
 def _mentioned(listing: EntryListing) -> Iterable[str]:
     for line in listing.lines:
         base = line.opcode.split(".", 1)[0]
+        if len(line.operands) < {"bra": 1, "brx": 2}.get(base, 0):
+            where = f"PTX line {line.place.ptx_line}: {line.place.instruction}"
+            raise NotExecutable(f"{where} does not say where to go")
         if base == "bra":
             yield line.operands[0]
         elif base == "brx":

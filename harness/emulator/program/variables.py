@@ -9,9 +9,14 @@ import re
 import struct
 from dataclasses import dataclass, replace
 
+from harness.emulator.program.refusal import NotExecutable
+from harness.ptx.constants import constant, float_bits, integer
 from harness.ptx.instruction import split_operands
 
-__all__ = ["SIZES", "Variable", "read_variable"]
+__all__ = ["MOST_BYTES", "SIZES", "Variable", "read_variable"]
+
+MOST_BYTES = 1 << 30
+"""So many bytes the variables of a module may take."""
 
 # Bytes of one element of each fundamental type.
 SIZES = {
@@ -63,7 +68,7 @@ def read_variable(text: str) -> Variable | None:
     space, kind, align, vector, words = "", "", 0, 1, []
     for word, number in _WORD.findall(found["front"]):
         words.append(word)
-        if word == "align":
+        if word == "align" and number:
             # Of a pointer parameter, `.ptr .align` is what it points to.
             align = align if "ptr" in words else int(number)
         elif word in _SPACES:
@@ -78,9 +83,14 @@ def read_variable(text: str) -> Variable | None:
     counts = re.findall(r"\[([^\]]*)\]", found["counts"])
     count = vector
     for each in counts:
-        count *= int(each, 0) if each.strip() else 0
+        many = integer(each) if each.strip() else 0
+        if many is None or many < 0:
+            raise NotExecutable(f"the size [{each.strip()}] of {found['name']} cannot be read")
+        count *= many
     data, relocations = _initial(found["init"], kind, width)
     size = count * width
+    if space in ("global", "const") and size > MOST_BYTES:
+        raise NotExecutable(f"{found['name']} has {size:,} bytes: at most {MOST_BYTES:,} are run")
     if data is not None:
         size = max(size, len(data))
         data = data.ljust(size, b"\0")
@@ -102,16 +112,18 @@ def _initial(
             data += initial_bytes(piece, kind, width)
         except ValueError:
             name, _, addend = piece.replace("generic(", "").replace(")", "").partition("+")
-            relocations.append((len(data), name.strip(), int(addend or "0", 0)))
+            relocations.append((len(data), name.strip(), integer(addend or "0") or 0))
             data += bytes(width)
     return bytes(data), tuple(relocations)
 
 
 def initial_bytes(text: str, kind: str, width: int) -> bytes:
     """A number as little-endian bytes; ValueError if it is none."""
-    one = text.strip()
-    if one[:2].lower() in ("0f", "0d") and kind.startswith("f"):
-        return int(f"0x{one[2:]}", 0).to_bytes(width, "little")
-    if kind in ("f32", "f64") and not one.lower().startswith("0x"):
-        return struct.pack("<f" if kind == "f32" else "<d", float(one))
-    return (int(one.rstrip("uU"), 0) % (1 << (8 * width))).to_bytes(width, "little")
+    exact, value = float_bits(text.strip()), constant(text.strip())
+    if value is None:
+        raise ValueError(text)
+    if exact and (exact[1] == 8 * width or kind.startswith("b")):
+        return (exact[0] % (1 << (8 * width))).to_bytes(width, "little")
+    if isinstance(value, float) or kind in ("f32", "f64"):
+        return struct.pack("<f" if width == 4 else "<d", value)
+    return (value % (1 << (8 * width))).to_bytes(width, "little")

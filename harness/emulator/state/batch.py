@@ -11,7 +11,7 @@ from harness.emulator.program.types import Array
 from harness.emulator.state.asynchrony import Asynchrony
 from harness.emulator.state.barriers import Barriers
 from harness.emulator.state.frame import Frame
-from harness.emulator.state.memory import Memory
+from harness.emulator.state.memory import Memory, Trouble
 from harness.emulator.state.recording import Recording
 from harness.emulator.state.tensor_memories import TensorMemories
 from harness.emulator.state.watching import RaceWatch, Watched
@@ -25,6 +25,7 @@ WINDOWS = {
     "param": 0x3000_0000_0000,
 }  # fmt: skip
 _WINDOW_BITS = 40
+_MOST_MESSAGES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,19 @@ class Findings:
 
     unwritten: dict[tuple[str, Place], int] = field(default_factory=dict)
     words: dict[tuple[str, Place], str] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    dropped: int = 0
+
+    def printed(self) -> tuple[str, ...]:
+        """What threads printed, and how much more it was."""
+        more = (f"and {self.dropped:,} more",) if self.dropped else ()
+        return (*self.messages, *more)
+
+    def is_full(self) -> bool:
+        """Whether no more of what threads print is kept; it is counted."""
+        full = len(self.messages) >= _MOST_MESSAGES
+        self.dropped += full
+        return full
 
     def uninitialised(self) -> tuple[Uninitialised, ...]:
         """As values, in the order of the PTX."""
@@ -92,7 +106,7 @@ class Batch:
         self._tensor_memories: TensorMemories | None = None
 
     def look_for_races(self, first: int, watched: Watched) -> None:
-        """RaceWatch memory from now on; `first` is the number of the first of these CTAs."""
+        """Watch memory from now on; `first` is the number of the first of these CTAs."""
         watch = RaceWatch(
             self.ctas, first, self.memories["shared"], watched,
             has_clusters=self.geometry.cluster_size > 1,
@@ -128,7 +142,13 @@ class Batch:
     def cluster_row(self, rows: Array, rank: Array) -> Array:
         """The rows of the CTAs of given ranks in the clusters that rows belong to."""
         size = self.geometry.cluster_size
-        answer: Array = rows // size * size + np.clip(rank, 0, size - 1)
+        if (rank >= size).any():
+            raise Trouble(
+                "memory_fault",
+                f"an access to shared memory of CTA {int(rank.max())} of a cluster of {size}: there"
+                " is none",
+            )
+        answer: Array = rows // size * size + np.maximum(rank, 0)
         return answer
 
     def note_unwritten_cells(self, cells: Array, place: Place) -> None:
@@ -140,6 +160,15 @@ class Batch:
             lane, column = divmod(int(missing[0]) % (ROWS * COLUMNS), COLUMNS)
             words = f"reads lane {lane}, column {column} of tensor memory, which nothing wrote"
             self.findings.words.setdefault(key, words)
+
+    def note_open(self, which: Array, lanes: Array, place: Place) -> None:
+        """Remember that threads read lanes whose value the PTX ISA leaves open."""
+        key = ("lanes", place)
+        self.findings.unwritten[key] = self.findings.unwritten.get(key, 0) + int(which.sum())
+        words = (
+            f"reads lane {int(lanes[which][0])}, which takes no part: the PTX ISA leaves it open"
+        )
+        self.findings.words.setdefault(key, words)
 
     def note_unwritten(
         self, memory: Memory, index: Array, size: int, active: Array | None, place: Place

@@ -1,9 +1,10 @@
 """Who last wrote and read each piece of global memory, over all CTAs of a launch.
 
 Within a CTA as in shared memory. Of accesses from several CTAs the atomic ones, and what these
-order (`Releases`), are no race; all else that touches the same bytes is one, in whichever order it
-ran. Of each piece the readers of one CTA are known, the last one's; and one more that read it
-before. PTX ISA, "Memory Consistency Model: Morally strong operations, Data races".
+order (`Releases`), are no race, and neither are writes of the same bytes; all else that touches the
+same bytes is one, in whichever order it ran. Of each piece the readers of one CTA are known, the
+last one's; and one more that read it before. So are its last writer, and one more that wrote the
+same. PTX ISA, "Memory Consistency Model: Morally strong operations, Data races".
 
 As long as nothing writes to a buffer its reads are only listed: most buffers are inputs.
 """
@@ -21,7 +22,7 @@ from harness.emulator.state.memory import Memory
 from harness.emulator.state.releases import Releases
 from harness.emulator.state.semantics import WITHIN_CTA, WITHIN_GPU
 from harness.emulator.state.shadows import Access
-from harness.emulator.state.stamps import Readers, Stamps, in_pieces
+from harness.emulator.state.stamps import Accessors, Stamps, in_pieces
 from harness.emulator.values import RaceKind
 
 __all__ = ["GlobalShadow"]
@@ -61,12 +62,15 @@ class GlobalShadow:
         self._writer_cta = np.zeros(count, dtype=np.int32)
         self._reader_cta = np.zeros(count, dtype=np.int32)
         self._other_cta = np.zeros(count, dtype=np.int32)
-        # Of who wrote the same again, a bit: CTAs whose numbers are alike modulo 64 share it.
+        # Who wrote the same as the last writer, who knows nothing of it: one of them, and a bit for
+        # each CTA. CTAs whose numbers are alike modulo 64 share it.
+        self._alike = Stamps(count)
+        self._alike_cta = np.zeros(count, dtype=np.int32)
         self._again = np.zeros(count, dtype=np.uint64)
-        self._has_again = False
+        self._has_alike = False
         self._strength = np.zeros(count, dtype=np.uint8)
         self._has_strong = False
-        self._readers = Readers(count, agents.count, _MOST_BYTES)
+        self._readers = Accessors(count, agents.count, _MOST_BYTES)
         self._others = Stamps(count)
         # Reads of regions that nothing wrote to; None: something did.
         self._listed: list[list[_Read] | None] = [[] for _ in memory.regions]
@@ -135,18 +139,41 @@ class GlobalShadow:
         self._enter(self._regions(spots))
         pieces, times = in_pieces(spots, size, self.grain)
         ctas, access = np.repeat(ctas, times), access.repeated(times)
-        if changes is not None and not changes.all():
-            changes = np.repeat(changes, times)
         if changes is None or changes.all():
-            self._change(pieces, ctas, access, strength)
+            self._change(pieces, ctas, access, strength, is_known=changes is not None)
             return
+        alike = ~changes & self._late(
+            ctas, access, self._writer_cta[pieces] - 1, self._writers.agents(pieces),
+            self._writers.times(pieces),
+        )  # fmt: skip
+        if alike.any():
+            self._join(pieces[alike], ctas[alike], access.at(alike))
         if changes.any():
-            self._change(pieces[changes], ctas[changes], access.at(changes), strength)
-        np.bitwise_or.at(self._again, pieces[~changes], _bit(ctas[~changes]))
-        self._has_again = True
+            self._change(
+                pieces[changes], ctas[changes], access.at(changes), strength, is_known=True
+            )
+        again = ~(changes | alike)
+        if again.any():
+            self._set(pieces[again], ctas[again], access.at(again), strength, is_known=True)
 
-    def _change(self, pieces: Array, ctas: Array, access: Access, strength: int) -> None:
+    def _change(
+        self, pieces: Array, ctas: Array, access: Access, strength: int, *, is_known: bool
+    ) -> None:
         self._check_writers("write-write", pieces, ctas, access, strength)
+        if self._has_alike:
+            owners = self._alike_cta[pieces] - 1
+            self._check(
+                "write-write", pieces, ctas, access, owners, self._alike.agents(pieces),
+                self._alike.times(pieces), self._alike.places(pieces),
+            )  # fmt: skip
+            self._alike_cta[pieces] = 0
+            self._again[pieces] = 0
+        self._set(pieces, ctas, access, strength, is_known=is_known)
+
+    def _set(
+        self, pieces: Array, ctas: Array, access: Access, strength: int, *, is_known: bool
+    ) -> None:
+        """These write last. Of several agents at once one counts as the last one."""
         self._check_readers(pieces, ctas, access)
         others = self._other_cta[pieces] - 1
         if (others >= 0).any():
@@ -156,11 +183,23 @@ class GlobalShadow:
             )  # fmt: skip
         self._writers.set(pieces, access.agents, access.now(), self._races.number(access.place))
         self._writer_cta[pieces] = ctas + 1
-        if self._has_again:
-            self._again[pieces] = 0
         if strength or self._has_strong:
             self._strength[pieces] = strength
             self._has_strong = True
+        beside = self._writers.agents(pieces) != access.agents
+        beside |= self._writer_cta[pieces] != ctas + 1
+        if beside.any() and is_known:
+            self._join(pieces[beside], ctas[beside], access.at(beside))
+        elif beside.any():
+            self._check_writers(
+                "write-write", pieces[beside], ctas[beside], access.at(beside), strength
+            )
+
+    def _join(self, pieces: Array, ctas: Array, access: Access) -> None:
+        self._alike.set(pieces, access.agents, access.now(), self._races.number(access.place))
+        self._alike_cta[pieces] = ctas + 1
+        np.bitwise_or.at(self._again, pieces, _bit(ctas))
+        self._has_alike = True
 
     def _check_readers(self, pieces: Array, ctas: Array, access: Access) -> None:
         """Report reads of before that may be unordered; mostly there are none."""
@@ -189,8 +228,9 @@ class GlobalShadow:
         weak = owners >= 0
         if not weak.any():
             return
-        # Bytes that this CTA has written too are its own.
-        weak &= self._again[pieces] & _bit(ctas) == 0
+        if kind == "write-read":
+            # Bytes that this CTA has written too are its own.
+            weak &= self._again[pieces] & _bit(ctas) == 0
         if strength:
             needed = np.where(owners == ctas, WITHIN_CTA, WITHIN_GPU)
             weak &= (self._strength[pieces] < needed) | (strength < needed)
@@ -208,13 +248,7 @@ class GlobalShadow:
         owners: Array, agents: Array, when: Array, by: Array,
     ) -> None:  # fmt: skip
         """Report accesses of before, by agents of owners, that nothing orders with this one."""
-        some = (agents != NO_AGENT) & (owners >= 0)
-        late = some & (owners == ctas) & (agents != access.agents)
-        if late.any():
-            late &= when > access.clock_of(np.where(some, agents, 0))
-        foreign = some & (owners != ctas)
-        if foreign.any():
-            late |= foreign & ~self._releases.ordered(owners, agents, when, ctas, foreign)
+        late = self._late(ctas, access, owners, agents, when)
         if not late.any():
             return
         keys = np.stack([agents, by], axis=1)[late]
@@ -224,6 +258,19 @@ class GlobalShadow:
             at = at[access.agents[at] == access.agents[at].min()]
             self._report(kind, pieces[at], int(owners[at[0]]), int(ctas[at[0]]), agent,
                          number, access.at(at))  # fmt: skip
+
+    def _late(
+        self, ctas: Array, access: Access, owners: Array, agents: Array, when: Array
+    ) -> Array:
+        """Whether nothing orders accesses of before, by agents of owners, with this one."""
+        some = (agents != NO_AGENT) & (owners >= 0)
+        late: Array = some & (owners == ctas) & (agents != access.agents)
+        if late.any():
+            late &= when > access.clock_of(np.where(some, agents, 0))
+        foreign = some & (owners != ctas)
+        if foreign.any():
+            late |= foreign & ~self._releases.ordered(owners, agents, when, ctas, foreign)
+        return late
 
     def _report(
         self, kind: RaceKind, pieces: Array, owner: int, cta: int, agent: int, number: int,

@@ -44,7 +44,10 @@ def still_to_come(states: Array) -> list[str]:
     ]
 
 
-def arrive(memory: Memory, index: Array, arrivals: Array, expected: Array, done: Array) -> Array:
+def arrive(
+    memory: Memory, index: Array, arrivals: Array, expected: Array, done: Array,
+    drops: Array | None = None,
+) -> Array:  # fmt: skip
     """Change the objects at offsets, one after the other; their states before are the result.
 
     Args:
@@ -53,7 +56,10 @@ def arrive(memory: Memory, index: Array, arrivals: Array, expected: Array, done:
         arrivals: how many arrive with each.
         expected: bytes that each adds to those to come.
         done: bytes that each takes from those to come.
+        drops: how many arrivals fewer each leaves for the phases to come.
     """
+    if drops is not None:
+        _drop(memory.views[8], index, drops)
     view = memory.views[8]
     places, which, counts = np.unique(index >> 3, return_inverse=True, return_counts=True)
     before: Array = view[index >> 3]
@@ -67,6 +73,17 @@ def arrive(memory: Memory, index: Array, arrivals: Array, expected: Array, done:
             view, index[one] >> 3, np.zeros(1, np.int64), arrivals[one], expected[one], done[one]
         )
     return before
+
+
+def _drop(view: Array, index: Array, drops: Array) -> None:
+    """Fewer arrivals are expected from the next phase on."""
+    places, which = np.unique(index >> 3, return_inverse=True)
+    _, wanted, _, _ = _parts(view[places])
+    left = wanted - _sums(len(places), which, drops)
+    if (left < 0).any():
+        raise Trouble("memory_fault", "more threads drop out of an mbarrier than it expects")
+    field = np.uint64(MOST_ARRIVALS << _FIELD)
+    view[places] = (view[places] & ~field) | (left.astype(np.uint64) << np.uint64(_FIELD))
 
 
 def _sums(count: int, which: Array, values: Array) -> Array:
@@ -96,7 +113,7 @@ def _change(
     view: Array, places: Array, which: Array, arrivals: Array, expected: Array, done: Array
 ) -> None:
     pending, wanted, tx, phase = _parts(view[places])
-    if (wanted == 0).any():
+    if ((wanted == 0) & (pending == 0)).any():
         raise Trouble("memory_fault", "an mbarrier is used that was never initialised")
     count = len(places)
     pending = pending - _sums(count, which, arrivals)

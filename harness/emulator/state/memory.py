@@ -69,6 +69,10 @@ class Memory:
         at = self.region_of(low)
         if at >= 0 and high + size <= self.regions[at].end:
             return
+        if not self.regions:
+            raise Trouble(
+                "memory_fault", f"{what} of {size} bytes at {self.where(low)}: it has none"
+            )
         places = np.searchsorted(self._starts, offset, side="right") - 1
         # Not `offset + size`, which wraps at the end of the address space.
         outside = (places < 0) | (offset > self._ends[places] - size)

@@ -15,7 +15,7 @@ import numpy as np
 from harness.emulator.program.types import Array
 from harness.emulator.state.agents import NO_AGENT, Agents
 from harness.emulator.state.findings import Races
-from harness.emulator.state.stamps import Readers, Stamps
+from harness.emulator.state.stamps import Accessors, Stamps
 from harness.emulator.values import Place, RaceKind, RaceSpace
 
 __all__ = ["Access", "Shadow"]
@@ -84,7 +84,9 @@ class Shadow:
         self._where = where
         self._races = races
         self._writers = Stamps(ctas * pieces)
-        self._readers = Readers(ctas * pieces, agents.count)
+        # Who wrote what is there already, and the last writer and they do not know of each other.
+        self._alike = Accessors(ctas * pieces, agents.count)
+        self._readers = Accessors(ctas * pieces, agents.count)
 
     def read(self, pieces: Array, access: Access) -> None:
         """Pieces (n,), by number over all CTAs, are read."""
@@ -94,45 +96,67 @@ class Shadow:
         self._readers.record(pieces, access.agents, access.now(), self._races.number(access.place))
 
     def write(self, pieces: Array, access: Access, changes: Array | None) -> None:
-        """Pieces are written; where `changes` is False they hold the same bytes as before."""
+        """Pieces are written; where `changes` is False they hold the same bytes as before.
+
+        Two writes of the same bytes need no order. What reads them needs to be ordered after one
+        of them, and what writes other bytes after both.
+        """
         if not len(pieces):
             return
         if changes is None or changes.all():
-            changed, by = pieces, access
-        else:
-            changed, by = pieces[changes], access.at(changes)
-            self._doubt(pieces[~changes], access.at(~changes))
-        if len(changed):
-            self._check_writers(changed, by, "write-write")
-            self._check_readers(changed, by)
-        self._writers.set(pieces, access.agents, access.now(), self._races.number(access.place))
-
-    def _doubt(self, pieces: Array, access: Access) -> None:
-        """Pieces are written that keep their bytes: with warps in another order it may be a race.
-
-        A read of before may come after it then, and find who wrote last.
-        """
-        if not self._races.ends:
+            self._change(pieces, access, is_known=changes is not None)
             return
-        agents = self._writers.agents(pieces)
-        others = (agents != NO_AGENT) & (agents != access.agents)
-        late = others & (self._writers.times(pieces) > access.clock_of(np.where(others, agents, 0)))
-        if late.any() or self._late_readers(pieces, access) is not None:
+        alike = ~changes & self._unordered(pieces, access)
+        if alike.any():
             self._races.doubt(f"{access.place.instruction} keeps bytes that others access")
+            self._join(pieces[alike], access.at(alike))
+        if changes.any():
+            self._change(pieces[changes], access.at(changes), is_known=True)
+        again = ~(changes | alike)
+        if again.any():
+            pieces, access = pieces[again], access.at(again)
+            if self._alike.members:
+                late = self._alike.late(pieces, access.known, access.entries, access.agents)
+                self._alike.forget(pieces, late)
+            self._set(pieces, access, is_known=True)
 
-    def _late_readers(self, pieces: Array, access: Access) -> Array | None:
-        return self._readers.late(pieces, access.known, access.entries, access.agents)
+    def _unordered(self, pieces: Array, access: Access) -> Array:
+        """Whether another agent wrote a piece last, and the accessing one does not know of it."""
+        agents = self._writers.agents(pieces)
+        others: Array = (agents != NO_AGENT) & (agents != access.agents)
+        if others.any():
+            others &= self._writers.times(pieces) > access.clock_of(np.where(others, agents, 0))
+        return others
 
-    def _check_readers(self, pieces: Array, access: Access) -> None:
-        late = self._late_readers(pieces, access)
+    def _change(self, pieces: Array, access: Access, *, is_known: bool) -> None:
+        self._check_writers(pieces, access, "write-write")
+        if self._alike.members:
+            self._check_each("write-write", self._alike, pieces, access)
+            self._alike.forget(pieces)
+        self._set(pieces, access, is_known=is_known)
+
+    def _set(self, pieces: Array, access: Access, *, is_known: bool) -> None:
+        """These write last. Of several agents at once one counts as the last one."""
+        self._check_each("read-write", self._readers, pieces, access)
+        self._writers.set(pieces, access.agents, access.now(), self._races.number(access.place))
+        beside = self._writers.agents(pieces) != access.agents
+        if beside.any() and is_known:
+            self._join(pieces[beside], access.at(beside))
+        elif beside.any():
+            self._check_writers(pieces[beside], access.at(beside), "write-write")
+
+    def _join(self, pieces: Array, access: Access) -> None:
+        self._alike.record(pieces, access.agents, access.now(), self._races.number(access.place))
+
+    def _check_each(self, kind: RaceKind, before: Accessors, pieces: Array, access: Access) -> None:
+        late = before.late(pieces, access.known, access.entries, access.agents)
         if late is None:
             return
         where, columns = np.nonzero(late)
         for column in np.unique(columns).tolist():
             chosen = where[columns == column]
-            agent = self._readers.members[column]
-            by = self._readers.places_of(pieces[chosen], column)
-            self._report("read-write", pieces[chosen], by, agent, access.at(chosen))
+            by = before.places_of(pieces[chosen], column)
+            self._report(kind, pieces[chosen], by, before.members[column], access.at(chosen))
 
     def _check_writers(self, pieces: Array, access: Access, kind: RaceKind) -> None:
         agents = self._writers.agents(pieces)
@@ -144,8 +168,12 @@ class Shadow:
         when, by = self._writers.times(pieces), self._writers.places(pieces)
         late = when > access.clock_of(agents)
         if late.any():
-            for agent in np.unique(agents[late]).tolist():
-                some = late & (agents == agent)
+            serious = late
+            if kind == "write-read" and self._alike.members:
+                one = self._alike.knows_one(pieces, access.known, access.entries, access.agents)
+                serious = late & ~one
+            for agent in np.unique(agents[serious]).tolist():
+                some = serious & (agents == agent)
                 self._report(kind, pieces[some], by[some], agent, access.at(some))
         if access.fenced is not None:
             unfenced = ~late & (agents < access.generic)

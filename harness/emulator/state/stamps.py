@@ -7,7 +7,7 @@ import numpy as np
 from harness.emulator.program.types import Array
 from harness.emulator.state.agents import NO_AGENT
 
-__all__ = ["Readers", "Stamps", "in_pieces"]
+__all__ = ["Accessors", "Stamps", "in_pieces"]
 
 _PLACE, _TIME = np.uint64(8), np.uint64(32)
 _ONE_BYTE, _TWO_BYTES = np.uint64(0xFF), np.uint64(0xFFFF)
@@ -41,11 +41,11 @@ class Stamps:
         return found
 
 
-class Readers:
-    """When each agent last read each of `count` pieces; an agent gets a column when it first does.
+class Accessors:
+    """When each agent last accessed each of `count` pieces in some way: who read them, say.
 
-    Where that takes more than `most` bytes, only the last reader of a piece is known, and
-    `is_whole` is no longer true.
+    An agent gets a column when it first does. Where that takes more than `most` bytes, only the
+    last accessor of a piece is known, and `is_whole` is no longer true.
     """
 
     def __init__(self, count: int, agents: int, most: int | None = None) -> None:
@@ -59,11 +59,11 @@ class Readers:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every reader is known."""
+        """Whether every accessor is known."""
         return self._last is None
 
     def record(self, pieces: Array, agents: Array, when: Array, place: int) -> None:
-        """Agents (n,) read pieces (n,) at their clocks (n,)."""
+        """Agents (n,) access pieces (n,) at their clocks (n,)."""
         columns = self._column[agents]
         if self._last is None and (columns < 0).any():
             self._widen(np.unique(agents[columns < 0]))
@@ -89,7 +89,7 @@ class Readers:
             setattr(self, name, new)
 
     def _narrowed(self) -> Stamps:
-        """One reader of each piece, of those that are known."""
+        """One accessor of each piece, of those that are known."""
         last = Stamps(self._count)
         pieces = np.nonzero(self._at.any(axis=1))[0]
         if len(pieces):
@@ -98,7 +98,7 @@ class Readers:
         return last
 
     def one_of(self, pieces: Array) -> tuple[Array, Array, Array]:
-        """One that read each piece, or NO_AGENT: the agent, its clock, and the place's number."""
+        """One accessor of each piece, or NO_AGENT: its clock and the place's number too."""
         if self._last is not None:
             return self._last.agents(pieces), self._last.times(pieces), self._last.places(pieces)
         none = np.zeros(len(pieces), dtype=np.int64)
@@ -111,26 +111,26 @@ class Readers:
         agents = np.where(at > 0, np.array(self.members)[columns], NO_AGENT)
         return agents, at, self._by.reshape(-1)[spots]
 
-    def forget(self, pieces: Array) -> None:
-        """None has read them."""
+    def forget(self, pieces: Array, late: Array | None = None) -> None:
+        """Drop all accesses to them but those that are `late`, (n, members)."""
         if self._last is None:
-            self._at[pieces] = 0
+            self._at[pieces] = 0 if late is None else np.where(late, self._at[pieces], 0)
         else:
             none = np.full(len(pieces), NO_AGENT)
             self._last.set(pieces, none, np.zeros(len(pieces), np.uint32), 0)
 
     def times(self, pieces: Array) -> Array:
-        """The clocks of all readers, (n, members); 0: it has not read."""
+        """The clocks of all accessors, (n, members); 0: it has not accessed the piece."""
         found: Array = self._at.take(pieces, axis=0)
         return found
 
     def places_of(self, pieces: Array, column: int) -> Array:
-        """The numbers of the places of one reader."""
+        """The numbers of the places of one accessor."""
         found: Array = self._by[pieces, column]
         return found
 
     def late(self, pieces: Array, known: Array, entries: Array, agents: Array) -> Array | None:
-        """Which reads (n, members) agents (n,) do not know of, by rows of `known`; None: none."""
+        """Accesses (n, members) that agents (n,) do not know of, by rows of `known`; None: none."""
         if not self.members:
             return None
         late: Array = self.times(pieces) > known[:, self.members].take(entries, axis=0)
@@ -140,6 +140,14 @@ class Readers:
         rows = np.nonzero(own >= 0)[0]
         late[rows, own[rows]] = False
         return late if late.any() else None
+
+    def knows_one(self, pieces: Array, known: Array, entries: Array, agents: Array) -> Array:
+        """Whether agents (n,) know of some access to each piece, by rows of `known`."""
+        late = self.late(pieces, known, entries, agents)
+        before: Array = self.times(pieces) > 0
+        if late is not None:
+            before &= ~late
+        return np.asarray(before.any(axis=1))
 
 
 def in_pieces(spots: Array, size: int, grain: int) -> tuple[Array, int]:

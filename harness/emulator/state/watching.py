@@ -19,7 +19,7 @@ from harness.emulator.state.semantics import WEAK, Semantics
 from harness.emulator.state.shadows import Access, Shadow
 from harness.emulator.state.stamps import in_pieces
 from harness.emulator.state.writes import Write
-from harness.emulator.values import Place
+from harness.emulator.values import Place, RaceSpace
 
 __all__ = ["RaceWatch", "Watched"]
 
@@ -59,8 +59,6 @@ class RaceWatch(HappensBefore):
             lambda piece: (f"shared address {hex(piece * grain)}", grain), races,
         )  # fmt: skip
         self._tensor: Shadow | None = None
-        # For each place of memory a number of who wrote to it, in the step that is running.
-        self._tags: dict[str, Array] = {}
         # By frame: of each thread the row of its CTA, and its warp in the frame.
         self._threads: dict[int, tuple[Array, Array]] = {}
 
@@ -98,34 +96,52 @@ class RaceWatch(HappensBefore):
             return
         is_shared = memory is self._shared
         access, rows = self._access(frame, spots if is_shared else None, lanes, place)
-        new = None if values is None else np.broadcast_to(values, frame.shape).reshape(-1)[lanes]
-        write = Write(memory, spots, size, new, rows, how.strength)
-        if not self._meet(frame, write, access):
-            self._write(write, access, write.changes())
+        write = Write(memory, spots, size, rows, how.strength)
+        if values is None:
+            self._write(write, access, None)
             return
-        if (first := write.first_of_alike()) is not None:
-            # Writing the same value is no conflict: only the first one changes anything.
-            self._write(write, access, first & write.changes())
+        new = np.broadcast_to(values, frame.shape).reshape(-1)[lanes]
+        grain = self._grain if is_shared else self._watched.everywhere.grain
+        done = write.done(new, grain)
+        if not done.lost.any():
+            self._write(write, access, done.changes)
             return
-        # One warp after the other, so that each sees what those before it wrote.
-        for entry in np.unique(access.entries).tolist():
-            own = access.entries == entry
+        # Some threads write other bytes than others to one place: there warp after warp writes.
+        met = np.isin(spots, spots[done.lost])
+        rest = np.nonzero(~met)[0]
+        pieces = done.changes.reshape(len(spots), -1)
+        self._write(write.at(rest), access.at(rest), pieces[rest].reshape(-1))
+        write.at(met).undo(done.before[met])
+        warps = rows * self._agents + access.agents
+        threads = np.arange(np.prod(frame.shape))[lanes] % frame.lanes
+        for warp in np.unique(warps[met]).tolist():
+            own = np.nonzero(met & (warps == warp))[0]
             part = write.at(own)
-            self._write(part, access.at(own), part.changes())
-            part.store()
+            done = part.done(new[own], grain)
+            self._write(part, access.at(own), done.changes)
+            if done.lost.any() and not how.strength:
+                self._among_lanes(part, new[own], threads[own], done.lost, access.place)
 
-    def _meet(self, frame: Frame, write: Write, access: Access) -> bool:
-        """Whether several warps write to the same place in one step."""
-        is_own = write.memory is self._shared and not self._has_clusters
-        if frame.lanes == WARP and (frame.ctas == 1 or is_own):
-            return False
-        tags = self._tags.get(write.memory.name)
-        if tags is None:
-            tags = np.zeros(len(write.memory.data), dtype=np.uint32)
-            self._tags[write.memory.name] = tags
-        places = write.spots // write.size
-        tags[places] = access.entries
-        return bool((tags[places] != access.entries).any())
+    def _among_lanes(
+        self, write: Write, values: Array, threads: Array, lost: Array, place: Place
+    ) -> None:
+        """Lanes of a warp write other bytes to one place by one instruction: no order is defined.
+
+        CUDA C++ Programming Guide, "SIMT Architecture": which thread performs the final write.
+        """
+        one = int(np.nonzero(lost)[0][0])
+        other = int(np.nonzero((write.spots == write.spots[one]) & ~lost)[0][-1])
+        memory, spot = write.memory, int(write.spots[one])
+        where = memory.where(spot % memory.stride if memory.stride else spot)
+        raw = [np.ascontiguousarray(values[at]).tobytes()[::-1].hex() for at in (one, other)]
+        lanes = [int(threads[at]) % WARP for at in (one, other)]
+        count = len(np.unique(write.spots[lost])) * write.size
+        what = (
+            f"lanes {lanes[0]} and {lanes[1]} of a warp write 0x{raw[0]} and 0x{raw[1]} to {where}"
+            f" in one instruction, and either may stay there ({count} bytes)"
+        )
+        space: RaceSpace = "shared" if memory is self._shared else "global"
+        self._races.add("lanes", space, place, place, what, formal=False)
 
     def _write(self, write: Write, access: Access, changes: Array | None) -> None:
         if write.memory is not self._shared:
@@ -134,8 +150,6 @@ class RaceWatch(HappensBefore):
             )
             return
         pieces, times = in_pieces(write.spots, write.size, self._grain)
-        if times > 1 and changes is not None:
-            changes = np.repeat(changes, times)
         self._shadow.write(pieces, access.repeated(times), changes)
 
     def tensor(self, warp: int, spots: Array, place: Place, *, writes: bool) -> None:

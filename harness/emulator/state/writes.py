@@ -16,48 +16,54 @@ __all__ = ["Write"]
 class Write:
     """`size` bytes each at offsets (n,) into a memory, by CTAs in rows (n,).
 
-    `values` (n,) is None where they are not known. `strength` is that of the opcode.
+    `strength` is that of the opcode.
     """
 
     memory: Memory
     spots: Array
     size: int
-    values: Array | None
     rows: Array
     strength: int
 
     def at(self, chosen: Array) -> Write:
         """Some of it."""
-        values = None if self.values is None else self.values[chosen]
-        return replace(self, spots=self.spots[chosen], values=values, rows=self.rows[chosen])
+        return replace(self, spots=self.spots[chosen], rows=self.rows[chosen])
 
-    def changes(self) -> Array | None:
-        """Where memory holds something else before; None: everywhere, as far as is known."""
-        if self.values is None:
-            return None
-        return _differ(self.memory.load(self.spots, self.size), self.values)
+    def undo(self, before: Array) -> None:
+        """Put back what was there before."""
+        self.memory.store(self.spots, before, self.size)
 
-    def first_of_alike(self) -> Array | None:
-        """The first write to each place, if all those to one place write the same; else None."""
-        if self.values is None:
-            return None
-        _, first, which = np.unique(self.spots, return_index=True, return_inverse=True)
-        if _differ(self.values[first][which.reshape(-1)], self.values).any():
-            return None
-        answer = np.zeros(len(self.spots), dtype=np.bool_)
-        answer[first] = True
-        return answer
-
-    def store(self) -> None:
-        """Write it."""
-        if self.values is not None:
-            self.memory.store(self.spots, self.values, self.size)
+    def done(self, values: Array, grain: int) -> Done:
+        """Write these values."""
+        before = self.memory.load(self.spots, self.size)
+        self.memory.store(self.spots, values, self.size)
+        now = self.memory.load(self.spots, self.size)
+        lost = _differ(now, values, self.size).reshape(-1)
+        return Done(before, _differ(before, now, min(grain, self.size)).reshape(-1), lost)
 
 
-def _differ(left: Array, right: Array) -> Array:
-    """Whether elements have other bits: 16 bytes are not compared as the numbers that they are."""
-    if left.dtype.itemsize < 16:
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a write of several threads did.
+
+    `before` (n,) was there; `changes` says which pieces hold other bytes now; `lost` (n,) which of
+    the values are not there now, because another one was written to the same place.
+    """
+
+    before: Array
+    changes: Array
+    lost: Array
+
+
+def _differ(left: Array, right: Array, size: int) -> Array:
+    """Whether elements have other bits, in pieces of `size` bytes, (n, pieces).
+
+    16 bytes are not compared as the complex numbers that they are.
+    """
+    if left.dtype.itemsize == size < 16:
         answer: Array = left != right
         return answer
-    pairs = (np.ascontiguousarray(each).view(np.uint64).reshape(-1, 2) for each in (left, right))
-    return np.asarray(np.not_equal(*pairs).any(axis=1))
+    kind = f"u{min(size, 8)}"
+    count = (len(left), left.dtype.itemsize // size, -1)
+    pieces = (np.ascontiguousarray(each).view(kind).reshape(count) for each in (left, right))
+    return np.asarray(np.not_equal(*pieces).any(axis=2))

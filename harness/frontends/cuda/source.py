@@ -121,7 +121,9 @@ def block_of(text: str, kernel: str, config: Mapping[str, Scalar], path: Path) -
     def size(word: str) -> int:
         value = config.get(word, word)
         if not _NUMBER.fullmatch(str(value)) or int(value) < 0:
-            raise UsageError(f"{path}: // launch: {word!r} is no size, and no macro of the config")
+            raise UsageError(
+                f"{path}: // launch: {word!r} is neither a size nor a macro of the config"
+            )
         return int(value)
 
     block, shared = found.get("block"), found.get("shared")

@@ -56,7 +56,7 @@ class CudaForm:
         )
 
     async def write(self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts) -> Written:  # noqa: ARG002
-        """As the protocol has it."""
+        """See the protocol."""
         file, _, entries = launch.request
         entry = entries[record.key].entry
         text = one_file(file, record.config)
@@ -74,7 +74,7 @@ class CudaForm:
         suffix: str = ".cu",  # noqa: ARG002 - there are no files of its IR
         options: Mapping[str, object] | None = None,
     ) -> Lowered | None:
-        """As the protocol has it."""
+        """See the protocol."""
         driver, (file, target, _) = self._driver, launch.request
         folder = bench.hub.new_folder("standalone")
         try:

@@ -38,7 +38,7 @@ def read_bytecode(data: bytes) -> Bytecode:
         BytecodeError: it is no such file, or ends early.
     """
     if not data.startswith(_MAGIC) or len(data) < _HEADER:
-        raise BytecodeError("it is no bytecode of Tile IR: it does not begin as such a file does")
+        raise BytecodeError("it is not bytecode of Tile IR: it does not begin as such a file does")
     try:
         sections = _sections(data)
         functions = _Reader(sections[_FUNCTIONS])

@@ -12,7 +12,7 @@ from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.triton.ir_inputs import repro_of
 from harness.ptx.facts import MAX_BYTES, retarget
 from harness.toolchains.bundled import bundled_nvdisasm
-from harness.values.cell import CellId
+from harness.values.cell import CellId, program_label
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.limits import limits_of
@@ -85,7 +85,7 @@ class _PtxFrontEnd(FileFrontEnd):
                 launch=launch.label,
                 config=Config(),
                 target=target,
-                compiler=compiler.label,
+                compiler=program_label(raw),
                 ptxas=ptxas.label,
             )
             cells.append(

@@ -97,6 +97,7 @@ async def lower_text(
             overrides=options or {},
             paths=(),
             bare=(),
+            beside=(),
         )
         async with bench.slot():
             done = await sessions_of(bench).compile_file(

@@ -187,12 +187,13 @@ async def _lower_once(
             limits=bench.limits,
         )
     bench.cpu_seconds += done.end.cpu
-    artifacts = _collect(bench, done)
-    if text := kernel_text(launch.request, record):
-        artifacts["python"] = bench.store.artifacts.put(text)
-    lowering = read_lowering(done)
-    bench.hub.drop_folder(done.folder)
-    return lowering, artifacts
+    try:
+        artifacts = _collect(bench, done)
+        if text := kernel_text(launch.request, record):
+            artifacts["python"] = bench.store.artifacts.put(text)
+        return read_lowering(done), artifacts
+    finally:
+        bench.hub.drop_folder(done.folder)
 
 
 async def _meet_again(bench: Workbench, launch: CapturedLaunch, record: LaunchFacts) -> None:

@@ -29,7 +29,7 @@ def written_functions(text: str) -> list[WrittenFunction]:
     """The functions of a file with a `jit` decorator of Triton, in order; each name once.
 
     Raises:
-        SyntaxError, ValueError, RecursionError: it is no Python that can be read.
+        SyntaxError, ValueError, RecursionError: it cannot be read as Python.
     """
     tree = ast.parse(text)
     origins = dict(_imports(tree))

@@ -11,7 +11,7 @@ import json
 import re
 import zipfile
 import zlib
-from typing import Any
+from typing import IO, Any
 
 __all__ = ["MANIFEST", "MOST_RUNS", "Contents", "PackError", "blob_name"]
 
@@ -42,16 +42,16 @@ def _is_size(value: object, most: int) -> bool:
 
 
 class Contents:
-    """The pack in a file.
+    """The pack in a file, which is at `path`; `file` is it where it is open already.
 
     Raises:
         PackError: it is none.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, file: IO[bytes] | None = None) -> None:
         self.path = path
         try:
-            self._archive = zipfile.ZipFile(path)
+            self._archive = zipfile.ZipFile(file or path)
             raw = self._read(MANIFEST, _LARGEST_MANIFEST)
             manifest = json.loads(raw)
         except (OSError, zipfile.BadZipFile, ValueError, RecursionError) as error:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.runs.emulating import Emulation
-from harness.runs.judging import Judgement, RunEvidence, Trusted
+from harness.runs.evidence import RunEvidence, Trusted
+from harness.runs.judging import Judgement
 
 __all__ = ["ExecutedCase"]
 

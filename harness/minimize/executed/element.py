@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.runs.judging import RunEvidence, Trusted
+from harness.runs.evidence import RunEvidence, Trusted
 from harness.runs.numbers.comparing import as_tensor, near
 from harness.runs.numbers.scalars import ELEMENTS
 from harness.values.run import Argument

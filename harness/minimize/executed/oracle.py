@@ -26,9 +26,10 @@ from harness.minimize.executed.case import ExecutedCase
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.processes.hub import ResourceLimits
 from harness.runs.emulating import Emulation, Once, emulate_once
+from harness.runs.evidence import Trusted
 from harness.runs.executing import run_evidence
 from harness.runs.jobs import Ran, RunTrial
-from harness.runs.judging import Judgement, Trusted, judge
+from harness.runs.judging import Judgement, judge
 from harness.runs.launching import NotRunError, emulation_of_text
 from harness.runs.references import Found
 from harness.runs.same_inputs import SameInputs

@@ -11,6 +11,8 @@ from functools import partial
 from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.plan import plan_launch
+from harness.cells.selection import SelectionOptions
+from harness.cells.spelling import on_assembler, on_compiler, only, spell_command
 from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.judging.conditions import row_fields
 from harness.minimize.launch.settings import Settings, differences, reduce_settings
@@ -25,7 +27,7 @@ from harness.values.kernel import Config, ConfigFilter
 from harness.values.launch_label import LaunchLabel
 from harness.values.outcome import ProcessEnd
 from harness.values.row import Row
-from harness.values.toolchain import BUNDLED, Compiler, compiler_words
+from harness.values.toolchain import BUNDLED, Compiler
 from harness.values.verdict import Stage, VerdictKind
 
 __all__ = ["LaunchLevel", "open_launch", "size_of_command"]
@@ -54,21 +56,22 @@ class LaunchLevel:
     def command(self, settings: Settings) -> str:
         """The command that compiles the cell; what no option of it says is in comments."""
         selection, cell = self.selection, self.cell
-        words = ["triage", "compile", "--kernel", selection.repro.name]
-        words += ["--sm", str(cell.cell.target)]
-        if self.launch.spec != selection.repro.launches[0]:
-            words += ["--launch", self.launch.spec.name]
-        for name, value in settings.overrides.items():
-            words += ["--set", f"{name}={value}"]
-        config = settings.config
-        if config is not None and config.items:
-            unset = [name for name in self.names if name not in config.as_dict()]
-            words += ["--config", ",".join([config.label, *(f"{name}=none" for name in unset)])]
-        words += compiler_words(cell.compiler.kind, cell.compiler.version)
+        config, spec = settings.config, self.launch.spec
+        words = SelectionOptions(
+            kernel=selection.repro.name,
+            sm=[str(cell.cell.target)],
+            launch=spec.name if spec != selection.repro.launches[0] else None,
+            set=[f"{name}={value}" for name, value in settings.overrides.items()],
+            config=only(config, self.names) if config and config.items else "",
+            surroundings=selection.surroundings,
+        )
+        words = on_compiler(words, cell.compiler.kind, cell.compiler.version)
         if cell.ptxas.origin != BUNDLED:
-            words += ["--ptxas", cell.ptxas.version]
+            words = on_assembler(words, cell.ptxas.kind, cell.ptxas.version)
         gone = [flag for flag in self.begun.flags if flag not in settings.flags]
-        return "\n".join([shlex.join(words), *(f"{_WITHOUT}{flag}" for flag in gone), ""])
+        return "\n".join(
+            [spell_command("compile", words), *(f"{_WITHOUT}{flag}" for flag in gone), ""]
+        )
 
     def settings(self, command: str) -> Settings:
         """The settings of a command that `command` wrote.

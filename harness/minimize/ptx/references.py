@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from harness.bisect.neighbours import known_targets
 from harness.minimize.reduction.ask_ptxas import PtxOracle
 from harness.minimize.reduction.fingerprint import (
     Answer,
@@ -26,10 +27,11 @@ from harness.processes.hub import ResourceLimits
 from harness.ptx.facts import retarget
 from harness.toolchains.install import install_ptxas
 from harness.values.errors import InfrastructureError, UsageError
+from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, Assembler
 from harness.values.verdict import VerdictKind
 
-__all__ = ["look_around", "oracle_limits", "same_from_index"]
+__all__ = ["accepting_target", "look_around", "oracle_limits", "same_from_index"]
 
 # What a candidate may take beside what the original took.
 _SLOWER = 5.0
@@ -105,6 +107,28 @@ async def _lower(
         found.notes.append(
             f"it has .version {lowered} in place of {facts.version}, so that older ptxas take it"
         )
+
+
+async def accepting_target(
+    oracle: PtxOracle, found: AtHand[Assembler], ptxas: Assembler
+) -> Target | None:
+    """The nearest other target for which this ptxas accepts the original; None: there is none.
+
+    It holds a refusal in place that no version lifts.
+    """
+    own = oracle.question.target
+    targets = [each for each in known_targets(own) if each.capability != own.capability]
+    accepts = await asyncio.gather(
+        *(oracle.accepts_for(found.text, ptxas, target) for target in targets)
+    )
+    held = [target for target, accepted in zip(targets, accepts, strict=True) if accepted]
+    if not held:
+        found.notes.append(
+            f"nothing that was tried accepts the original: no ptxas, and {ptxas.version} for no "
+            "other target; so what is left may be wrong in itself"
+        )
+        return None
+    return min(held, key=lambda each: abs(each.capability - own.capability))
 
 
 def oracle_limits(

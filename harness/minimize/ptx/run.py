@@ -6,10 +6,16 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 from harness.bench.once import script_words
 from harness.bisect.confidence import Tally, runs_to_trust
-from harness.minimize.ptx.references import look_around, oracle_limits, same_from_index
+from harness.minimize.ptx.references import (
+    accepting_target,
+    look_around,
+    oracle_limits,
+    same_from_index,
+)
 from harness.minimize.ptx.report import ptx_report
 from harness.minimize.ptx.work import PtxDriver, PtxWork, size_of
 from harness.minimize.reduction.ask_ptxas import PtxOracle
@@ -116,15 +122,21 @@ async def _interest(
         await _fewest_flags(oracle, text, ptxas, fingerprint)
     at_hand = await look_around(oracle, text, ptxas, fingerprint, reducing.watch.stage)
     tally = await _try_again(oracle, ptxas, fingerprint, at_hand)
-    if script is None:
-        answers = at_hand.answers(fingerprint)
-        fingerprint = fingerprint.with_guards(answers, guards_of(answers, ptxas.version))
+    fingerprint = fingerprint.with_errors_of(at_hand.reactions.values())
+    answers = at_hand.answers(fingerprint)
+    fingerprint = fingerprint.with_guards(answers, guards_of(answers, ptxas.version))
     oracle.limits = oracle_limits(oracle.limits, at_hand.reactions, ptxas.version)
+    is_refusal = at_hand.reactions[ptxas.version].verdict is VerdictKind.PTXAS_ERROR
+    target = None
+    if is_failure and is_refusal and not fingerprint.accepting:
+        target = await accepting_target(oracle, at_hand, ptxas)
+        fingerprint = replace(fingerprint, held_for=str(target) if target else None)
     interest = Interest(
         oracle=oracle,
         fingerprint=fingerprint,
         tools=at_hand.tools,
         tries=runs_to_trust(tally) if tally.is_flaky else 1,
+        is_accepted=partial(oracle.accepts_for, tool=ptxas, target=target) if target else None,
     )
     if tally.is_flaky:
         at_hand.notes.append(

@@ -133,10 +133,18 @@ class PtxWork:
             if not interest.fingerprint.passes(version, reaction):
                 words = f"ptxas {version}: {_did(reaction, interest.fingerprint)}"
                 return Ablation(instruction=instruction, is_needed=True, words=words)
+        if not await interest.is_held(text):
+            asked = interest.fingerprint
+            words = f"ptxas {asked.bad} no longer accepts it for {asked.held_for}"
+            return Ablation(instruction=instruction, is_needed=True, words=words)
         return Ablation(instruction=instruction, is_needed=False, words="still the same")
 
 
 def _did(reaction: Reaction, fingerprint: Fingerprint) -> str:
     if fingerprint.condition is not None and reaction.is_accepted:
         return fingerprint.described(reaction)
-    return "accepts it" if reaction.is_accepted else f"{reaction.verdict.value}: {reaction.reason}"
+    if reaction.is_accepted:
+        return "accepts it"
+    more = sorted(reaction.errors - (fingerprint.errors or reaction.errors))
+    said = f"; it also says: {'; '.join(more)}" if more else ""
+    return f"{reaction.verdict.value}: {reaction.reason}{said}"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.bench.assemble import Inspection
 from harness.bench.once import assemble_text, run_predicate
 from harness.cells.evaluate import cell_evidence
 from harness.frontends.readings import PtxReading
 from harness.judging.judge import CellEvidence, judge
+from harness.judging.signature import template
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.processes.hub import Hub, ResourceLimits
-from harness.ptx.facts import PtxError, PtxFacts, read_ptx
+from harness.ptx.facts import PtxError, PtxFacts, read_ptx, retarget
 from harness.values.errors import InfrastructureError
 from harness.values.kernel import Scalar
 from harness.values.limits import limits_of
@@ -90,6 +91,23 @@ class PtxOracle:
                 return reaction_of(verdict, evidence)
         raise InfrastructureError(f"ptxas {tool.version}: {verdict.reason}")
 
+    async def accepts_for(self, text: str, tool: Assembler, target: Target) -> bool:
+        """Whether that ptxas accepts the same PTX for another target.
+
+        Raises:
+            InfrastructureError: this machine failed, twice.
+        """
+        asked = self.question
+        flags = tuple(
+            f"--gpu-name={target}" if flag.startswith("--gpu-name") else flag
+            for flag in asked.flags
+        )
+        there = PtxOracle(
+            self.hub, replace(asked, target=target, flags=flags), jobs=1, limits=self.limits
+        )
+        there.slots = self.slots
+        return (await there.react(retarget(text, target=str(target)), tool)).is_accepted
+
     async def satisfies(self, text: str, words: tuple[str, ...], *, name: str) -> bool:
         """Whether the user's predicate, which is shown a file of this name, ends with 0."""
         async with self.slots:
@@ -133,6 +151,9 @@ def reaction_of(verdict: Verdict, evidence: CellEvidence) -> Reaction:
         code=verdict.code,
         signature=verdict.signature,
         fields=fields,
+        errors=frozenset(template(each.text) for each in evidence.log.errors)
+        if evidence.log
+        else frozenset(),
     )
 
 

@@ -48,7 +48,8 @@ class Reaction:
 
     `printed` is all that a user sees of it, as far as it is known. `is_accepted`: it compiled it.
     `is_refusal`: that the version does not support it counts as a refusal like any other. `fields`
-    are named as in a row; what is not known of them is None.
+    are named as in a row; what is not known of them is None. `errors` are the templates of all the
+    errors that ptxas printed, where it was run.
     """
 
     verdict: VerdictKind
@@ -61,6 +62,7 @@ class Reaction:
     code: str | None = None
     signature: Signature | None = None
     fields: Mapping[str, Scalar | None] = field(default_factory=dict)
+    errors: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str | None:
@@ -75,6 +77,9 @@ class Fingerprint:
     `bad` is the version that must fail with `signature`, or whose numbers meet `condition`;
     `failing` are more versions that must fail that way, `accepting` those that must accept,
     `refusing` those that must refuse in another way. With a `script` that command alone decides.
+    `errors` are all kinds of error that the original shows where it fails this way: with one more,
+    a candidate is another program that is wrong. None: they do not matter. `held_for` is another
+    target for which `bad` must accept it, where no version accepts the original.
     """
 
     bad: str
@@ -84,6 +89,8 @@ class Fingerprint:
     failing: tuple[str, ...] = ()
     accepting: tuple[str, ...] = ()
     refusing: tuple[str, ...] = ()
+    errors: frozenset[str] | None = None
+    held_for: str | None = None
 
     @property
     def checks(self) -> tuple[str, ...]:
@@ -108,11 +115,19 @@ class Fingerprint:
             refusing=(*self.refusing, *(v for v in new if answers[v] is Answer.OTHER)),
         )
 
+    def with_errors_of(self, reactions: Iterable[Reaction]) -> Fingerprint:
+        """No kind of error may be added to those that the original shows where it fails so."""
+        if self.signature is None:
+            return self
+        shown = (each.errors for each in reactions if self.shows(each))
+        return replace(self, errors=frozenset[str]().union(*shown))
+
     def shows(self, reaction: Reaction) -> bool:
         """Whether the version that is asked about did what it has to."""
         if self.condition is not None:
             return holds(self.condition, reaction.fields)
-        return self.signature is not None and reaction.key == self.signature
+        is_same = self.signature is not None and reaction.key == self.signature
+        return is_same and (self.errors is None or reaction.errors <= self.errors)
 
     def passes(self, version: str, reaction: Reaction) -> bool:
         """Whether that version did what it has to."""

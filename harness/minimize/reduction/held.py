@@ -160,6 +160,7 @@ class HeldReduction(Generic[T]):
                     original_words=fingerprint.described(self.at_hand.reactions[version]),
                     minimized=fingerprint.answer(mine) if mine else None,
                     minimized_words=fingerprint.described(mine) if mine else "",
+                    minimized_kind=mine.verdict if mine else None,
                 )
             )
         return tuple(lines)

@@ -62,7 +62,8 @@ class Interest(Generic[T]):
     """Whether a text shows the whole fingerprint.
 
     `tools` has each version that the fingerprint names. A failure that comes only now and then is
-    looked for `tries` times. `predicate` decides alone where the user has one.
+    looked for `tries` times. `predicate` decides alone where the user has one. `is_accepted` says
+    whether it is accepted for another target, where the fingerprint names one.
     """
 
     oracle: Oracle[T]
@@ -70,6 +71,7 @@ class Interest(Generic[T]):
     tools: Mapping[str, T]
     tries: int = 1
     predicate: Callable[[str], Awaitable[bool]] | None = None
+    is_accepted: Callable[[str], Awaitable[bool]] | None = None
     calls: int = 0
     costs: dict[str, Cost] = field(default_factory=dict)
 
@@ -93,7 +95,14 @@ class Interest(Generic[T]):
         for version in in_order(self.fingerprint.checks, self.costs):
             if not await self._passes(version, text):
                 return False
-        return True
+        return await self.is_held(text)
+
+    async def is_held(self, text: str) -> bool:
+        """Whether the target that the fingerprint names accepts it; True where it names none."""
+        if self.is_accepted is None:
+            return True
+        self.calls += 1
+        return await self.is_accepted(text)
 
     async def _passes(self, version: str, text: str) -> bool:
         must_show = self.fingerprint.wanted(version) is Answer.SAME

@@ -38,9 +38,10 @@ class MinimizeOptions:
 
     `condition` or `script` say what a candidate has to show, else it is the failure that is found.
     `folder_of` names the output folder by the row that is reduced. `seconds` and `tests` bound this
-    run. With `run`, what is followed is what the PTX computes when it is executed; `inputs` are
-    what a file of PTX is launched with. With `on_gpu`, cubins are launched there: what the first
-    ptxas makes of it at `gpu_level` (-O); `runner` is a command that reaches the GPU.
+    run with those that it goes on from. With `run`, what is followed is what the PTX computes when
+    it is executed; `inputs` are what a file of PTX is launched with. With `on_gpu`, cubins are
+    launched there: what the first ptxas makes of it at `gpu_level` (-O); `runner` is a command that
+    reaches the GPU.
     """
 
     folder_of: Callable[[Row], Path]
@@ -134,7 +135,7 @@ class Work:
     @property
     def effort(self) -> Effort:
         """What this run may still spend."""
-        left = None if self.max_tests is None else max(0, self.max_tests - self.tests)
+        left = None if self.max_tests is None else max(0, self.max_tests - self.all_tests)
         return Effort(jobs=self.jobs, seed=self.seed, max_tests=left, is_time_up=self.is_time_up)
 
     def is_time_up(self) -> bool:
@@ -244,7 +245,8 @@ class Reducing:
             best=text,
             size_of=size_of,
             started=self.started,
-            deadline=self.started + options.seconds if options.seconds else None,
+            # What earlier runs spent is spent.
+            deadline=self.started + options.seconds - folder.seconds if options.seconds else None,
             jobs=self.how.workers,
             seed=options.seed,
             max_tests=options.tests,
@@ -264,7 +266,7 @@ class Reducing:
             "signature": fingerprint.signature,
             "while": spell(condition) if condition else None,
             "script": fingerprint.script,
-            "guards": fingerprint.checks[1:],
+            "guards": (*fingerprint.checks[1:], *filter(None, (fingerprint.held_for,))),
             "seed": self.options.seed,
             **more,
         }

@@ -17,7 +17,7 @@ from harness.minimize.reduction.fingerprint import (
 from harness.values.run import RunRow
 from harness.values.standalone import SourceInstall
 from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
-from harness.values.verdict import Stage
+from harness.values.verdict import Stage, VerdictKind
 
 __all__ = [
     "LAUNCH_FILE",
@@ -35,6 +35,10 @@ __all__ = [
 
 LAUNCH_FILE = "kernel.py"
 """A kernel with its launch, named as the candidates are: a fault says in which file it is."""
+
+
+# How what reads a text of each level says that it is wrong in itself; of source, all alike.
+_REFUSES = {"ptx": VerdictKind.PTXAS_ERROR}
 
 
 class Ending(str, Enum):
@@ -57,13 +61,17 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionLine:
-    """What one version does with the original and with what is left of it; None: was not run."""
+    """What one version does with the original and with what is left of it; None: was not run.
+
+    `minimized_kind` is its verdict on what is left.
+    """
 
     version: str
     original: Answer
     original_words: str
     minimized: Answer | None = None
     minimized_words: str = ""
+    minimized_kind: VerdictKind | None = None
 
     @property
     def is_same(self) -> bool | None:
@@ -182,6 +190,18 @@ class Minimization:
         if self.is_of_assemblers:
             return assembler_name(self.assembler)
         return "ptxas" if self.level == "ptx" else compiler_name(self.kind)
+
+    @property
+    def is_unheld(self) -> bool:
+        """Whether it is refused, and nothing that was tried accepts it: it may be wrong in itself.
+
+        What crashes, or goes wrong later, has been read and found to be valid.
+        """
+        asked, refuses = self.fingerprint, _REFUSES.get(self.level, VerdictKind.REJECTED)
+        is_refused = self.reaction is not None and self.reaction.verdict is refuses
+        return (
+            is_refused and asked.signature is not None and not (asked.accepting or asked.held_for)
+        )
 
     @property
     def is_same_everywhere(self) -> bool | None:

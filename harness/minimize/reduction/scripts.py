@@ -52,13 +52,17 @@ _TESTS = {"==": "-eq", "!=": "-ne", "<": "-lt", "<=": "-le", ">": "-gt", ">=": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Probe:
-    """How a shell recognises it: a status and texts of the log, numbers, or a kernel that traps."""
+    """How a shell recognises it: a status and texts of the log, numbers, or a kernel that traps.
+
+    Every error of ptxas in the log has one of the `errors`, if there are any.
+    """
 
     flags: str
     seconds: int
     status: int = 0
     is_stub: bool = False
     texts: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     numbers: tuple[tuple[str, str], ...] = ()
     condition: str = ""
 
@@ -284,7 +288,13 @@ def _probe(found: Minimization) -> _Probe | None:
     status = _status(reaction)
     if status is None:
         return None
-    return _Probe(flags=flags, seconds=seconds, status=status, texts=_texts(reaction))
+    return _Probe(
+        flags=flags,
+        seconds=seconds,
+        status=status,
+        texts=_texts(reaction),
+        errors=_known_errors(found),
+    )
 
 
 def _python_probe(found: Minimization, reaction: Reaction, seconds: int) -> _Probe | None:
@@ -343,6 +353,16 @@ def _texts(reaction: Reaction) -> tuple[str, ...]:
     words = [p for p in (*pieces, signature.failing_pass or "") if len(p) >= _SHORTEST]
     found = dict.fromkeys(p for p in words if p in printed)
     return (*((f"({reaction.code})",) if reaction.code else ()), *found)
+
+
+def _known_errors(found: Minimization) -> tuple[str, ...]:
+    """A piece of each error that the original shows; none where one has no piece to go by."""
+    pieces = [
+        max(map(str.strip, _FOLDED.split(each)), key=len)
+        for each in sorted(found.fingerprint.errors or ())
+    ]
+    is_known = all(len(piece) >= _SHORTEST for piece in pieces)
+    return tuple(pieces) if found.level == "ptx" and is_known else ()
 
 
 def _has_fractions(condition: Condition) -> bool:

@@ -236,6 +236,12 @@ def _closing(found: Minimization) -> list[str]:
         lines.append(
             f"It reads registers that nothing wrote, {more} more than the original: --defined."
         )
+    if target := found.fingerprint.held_for:
+        lines.append(f"No version accepts it; ptxas {found.ptxas} accepts it for {target}.")
+    if found.is_unheld:
+        lines.append(
+            "Nothing that was tried accepts the original: the result may be wrong in itself."
+        )
     rate = found.tests / found.seconds if found.seconds else 0.0
     lines.append(
         f"{found.tests:,} tests ({found.calls:,} runs) in {found.seconds:.0f} s, "
@@ -272,6 +278,7 @@ def minimization_document(found: Minimization) -> dict[str, Any]:
             "fails": [fingerprint.bad, *fingerprint.failing],
             "accepted_by": fingerprint.accepting,
             "refused_by": fingerprint.refusing,
+            "accepted_for": fingerprint.held_for,
             "while": spell(fingerprint.condition) if fingerprint.condition else None,
             "script": fingerprint.script,
             "limit_seconds": found.limit,

@@ -68,7 +68,7 @@ class _Unused(_OnOperations):
     name: str = "unused"
 
     def opportunities(self, document: IrModule) -> Sequence[Edit]:
-        found: list[int] = []
+        found: set[int] = set()
         while True:
             living = [each for n, each in enumerate(document.operations) if n not in found]
             read = {name for each in living for name in each.reads}
@@ -84,7 +84,7 @@ class _Unused(_OnOperations):
             ]
             if not more:
                 return sorted(found)
-            found += more
+            found.update(more)
 
     def apply(self, document: IrModule, chosen: Sequence[Edit]) -> IrModule | None:
         # What reads one of them is unused too, but need not be among the chosen.

@@ -116,6 +116,7 @@ def _ran(launch: Launch, trial: RunTrial, job: EmulatorJob, folder: Path) -> tup
         uninitialised=outcome.uninitialised,
         not_run=outcome.not_run,
         unknown=outcome.unknown,
+        printed=outcome.printed,
         executed=outcome.executed,
         ctas=outcome.ctas,
         ctas_of=outcome.ctas_of,

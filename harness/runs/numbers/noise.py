@@ -24,6 +24,7 @@ UNIT_ROUNDOFF: dict[str, float] = {
     "float8_e5m2fnuz": 2.0**-3,
     "float8_e4m3fn": 2.0**-4,
     "float8_e4m3fnuz": 2.0**-4,
+    "float8_e8m0fnu": 2.0**-1,
     "bfloat16": 2.0**-8,
     "float16": 2.0**-11,
     "tf32": 2.0**-11,

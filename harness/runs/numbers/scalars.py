@@ -29,6 +29,7 @@ ELEMENTS: dict[str, np.dtype[Any]] = {
     "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
     "float8_e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
     "float8_e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "float8_e8m0fnu": np.dtype(ml_dtypes.float8_e8m0fnu),
     "complex64": np.dtype(np.complex64),
     "complex128": np.dtype(np.complex128),
 }

@@ -14,9 +14,10 @@ from harness.bench.bench import Workbench
 from harness.emulator.values import Element, Schedule, Trace, TraceInput
 from harness.frontends.registry import front_end
 from harness.runs.emulating import Emulation, emulate, trace_once
+from harness.runs.evidence import RunEvidence
 from harness.runs.executing import Beside
 from harness.runs.jobs import Ran, RunTrial
-from harness.runs.judging import RunEvidence, schedule_words
+from harness.runs.judging import schedule_words
 from harness.runs.launching import NotRunError
 from harness.runs.numbers.comparing import as_tensor, near
 from harness.runs.numbers.scalars import ELEMENTS

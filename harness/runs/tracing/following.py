@@ -11,10 +11,11 @@ import numpy as np
 from harness.bench.bench import Workbench
 from harness.emulator.values import Element, TraceLink
 from harness.runs.emulating import Emulation, trace_once
+from harness.runs.evidence import RunEvidence
 from harness.runs.executing import Beside
 from harness.runs.faults import source_line
 from harness.runs.jobs import Ran
-from harness.runs.judging import RunEvidence, schedule_words
+from harness.runs.judging import schedule_words
 from harness.runs.numbers.comparing import as_tensor
 from harness.runs.numbers.scalars import ELEMENTS
 from harness.values.errors import UsageError

@@ -147,7 +147,7 @@ def _checked(
         raise sqlite3.DatabaseError(str(said).splitlines()[0])
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {"migrations", "runs", "results"} <= tables:
-        raise UsageError(f"{path} is no database of triage")
+        raise UsageError(f"{path} is not a database of triage")
     applied(db, path)
     found = ForeignStore(
         path=path,
@@ -172,7 +172,7 @@ def _check_results(db: sqlite3.Connection, runs: set[int]) -> None:
         if record.run not in runs:
             raise ValueError("a result of no run")
         if not isinstance(record.row, bytes) or not isinstance(record.evidence, dict):
-            raise TypeError("a result that is no result")
+            raise TypeError("a result that cannot be read")
         decoded = _decode_row(record.row)
         VerdictKind(record.verdict)
         _time(record.created)
@@ -188,7 +188,7 @@ def _runs(db: sqlite3.Connection, *, shards: bool) -> tuple[ForeignRun, ...]:
             "SELECT run_id, number, of, started, finished FROM shards ORDER BY run_id, number, of"
         ):
             if not 1 <= number <= of:
-                raise ValueError("a shard that is no part")
+                raise ValueError("a shard that is not a part")
             part = (int(number), int(of), _time(started), _maybe_time(finished))
             parts.setdefault(run, []).append(part)
     found = []

@@ -52,7 +52,7 @@ def open_parcel(data: bytes) -> Iterator[ForeignStore]:
     try:
         parcel = msgspec.msgpack.decode(data, type=_Parcel)
     except msgspec.MsgspecError as error:
-        raise UsageError(f"a parcel that none of ours packed: {error}") from error
+        raise UsageError(f"a parcel that this program did not pack: {error}") from error
     with tempfile.TemporaryDirectory(prefix="triage-parcel-") as folder:
         (Path(folder) / DATABASE).write_bytes(parcel.database)
         with open_foreign(Path(folder), parcel.artifacts.get) as source:

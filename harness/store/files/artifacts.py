@@ -43,6 +43,8 @@ _STALE = 3600.0
 """Seconds after which a temporary file belongs to a writer that was killed."""
 
 _CHUNK = 2**20
+_PACKED_CHUNK = 2**16
+_HELD = 2**26
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -76,6 +78,8 @@ def disk_failure(path: Path, error: OSError) -> StorageError:
         )
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return StorageError(f"{path} is not writable: change its permissions or use another folder")
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        return StorageError(f"cannot open {path}: {error.strerror}; raise the limit (ulimit -n)")
     return StorageError(f"cannot use {path}: {error.strerror or error}; use another folder")
 
 
@@ -148,7 +152,7 @@ class ArtifactStore:
             with open(os.open(path, _READ), "rb") as file:  # noqa: PTH123
                 inode = os.fstat(file.fileno())
                 is_file = stat.S_ISREG(inode.st_mode)
-                data = _inflate(file, inode.st_size) if is_file else None
+                data = _inflate(file, inode.st_size, sha256) if is_file else None
         except (FileNotFoundError, NotADirectoryError) as error:
             raise MissingArtifactError(
                 f"artifact {sha256[:12]} is not in {self.root}; run the command again to make it",
@@ -159,7 +163,7 @@ class ArtifactStore:
                 raise disk_failure(path, error) from error
             data = None
             inode = None
-        if data is None or hashlib.sha256(data).hexdigest() != sha256:
+        if data is None:
             self._discard(path, inode)
             raise DamagedArtifactError(
                 f"artifact {sha256[:12]} was damaged on disk and is deleted; run again to make it",
@@ -187,8 +191,7 @@ class ArtifactStore:
             DamagedArtifactError: it is not what its name says.
             StorageError: the disk is full or not writable.
         """
-        data = _inflate(io.BytesIO(packed), len(packed))
-        if data is None or hashlib.sha256(data).hexdigest() != sha256:
+        if _inflate(io.BytesIO(packed), len(packed), sha256) is None:
             said = f"artifact {sha256[:12]} is not what its name says"
             raise DamagedArtifactError(said, sha256=sha256)
         if not self._renew(sha256):
@@ -334,18 +337,42 @@ def _chunks(source: BinaryIO, path: Path) -> Iterator[bytes]:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _inflate(file: BinaryIO, size: int) -> bytes | None:
-    """Decompress at most `_LARGEST` bytes; None when it is not exactly one whole zlib stream."""
+def _inflate(file: BinaryIO, size: int, sha256: str) -> bytes | None:
+    """Decompress what hashes to `sha256`; None when it is not exactly one whole zlib stream of it.
+
+    What is large is held only once its hash is known to be right: a few bytes can expand to GiB.
+    """
     if size > _LARGEST_FILE:
         return None
+    packed = file.read()
     unpacker = zlib.decompressobj()
     try:
-        data = unpacker.decompress(file.read(), _LARGEST + 1)
+        data = unpacker.decompress(packed, min(_HELD, _LARGEST))
+        if not unpacker.eof and unpacker.unconsumed_tail:
+            if _inflated_hash(packed) != sha256:
+                return None
+            return zlib.decompress(packed)
     except zlib.error:
         return None
-    if not unpacker.eof or unpacker.unused_data or len(data) > _LARGEST:
-        return None
-    return data
+    is_whole = unpacker.eof and not unpacker.unused_data
+    return data if is_whole and hashlib.sha256(data).hexdigest() == sha256 else None
+
+
+def _inflated_hash(packed: bytes) -> str | None:
+    """The hash of what one zlib stream expands to, piece by piece; None if it is too large."""
+    unpacker, digest, size = zlib.decompressobj(), hashlib.sha256(), 0
+    for at in range(0, len(packed), _PACKED_CHUNK):
+        left = packed[at : at + _PACKED_CHUNK]
+        while left and not unpacker.eof:
+            data = unpacker.decompress(left, _CHUNK)
+            left = unpacker.unconsumed_tail
+            digest.update(data)
+            size += len(data)
+            if size > _LARGEST:
+                return None
+        if unpacker.eof and (unpacker.unused_data or at + _PACKED_CHUNK < len(packed)):
+            return None
+    return digest.hexdigest() if unpacker.eof else None
 
 
 def _artifacts_of(shard: Path) -> Iterator[tuple[str, int, float]]:

@@ -5,8 +5,9 @@ anything. A *wordless* failure (an internal error without a message, a crash tha
 says only that something failed: it is one bug for each program, until evidence joins them.
 
 - The program is the kernel: its configs, targets and versions belong together, though each has PTX
-  of its own, and a bug outlives a change of the source. For raw PTX it is the PTX itself, without
-  its `.version` and debug information.
+  of its own, and a bug outlives a change of the source. For raw PTX it is the PTX itself: the file,
+  byte for byte, and what it is without its `.version` and debug information. What was tried of it
+  on other targets, whose `.target` is another one, is the same program.
 - What fails in ptxas is known by its PTX as well: the same PTX that fails in the same way is the
   same bug, whichever kernel or file it comes from. That is conclusive, and the only rule by which
   bugs are joined unasked.
@@ -21,6 +22,7 @@ import hashlib
 import re
 
 from harness.values.bug import BugFacts
+from harness.values.cell import program_of
 from harness.values.row import Row
 from harness.values.verdict import Signature
 
@@ -51,18 +53,25 @@ def is_wordless(signature: Signature) -> bool:
 
 
 def identities(
-    signature: Signature, *, kernel: str, triton: str | None, ptx: str | None
+    signature: Signature,
+    *,
+    kernel: str,
+    triton: str | None,
+    ptx: str | None,
+    program: str | None = None,
 ) -> tuple[str, ...]:
     """The keys of the bug that a failure belongs to: all of them are one bug's.
 
     `ptx` is the hash of the program in the PTX, None where there is no PTX; `triton` is None for
-    raw PTX.
+    raw PTX, whose `program` is that of the cell that was selected.
     """
     if not is_wordless(signature):
         return (signature.key,)
     programs = []
     if triton or not ptx:
         programs.append(f"kernel-{hashlib.sha256(kernel.encode()).hexdigest()[:_DIGITS]}")
+    elif program:
+        programs.append(f"file-{program}")
     if ptx:
         programs.append(f"ptx-{ptx[:_DIGITS]}")
     return tuple(f"{signature.key}@{program}" for program in programs)
@@ -76,7 +85,11 @@ def bug_key(facts: Row | BugFacts, signature: Signature | None) -> str | None:
     if signature is None:
         return facts.signature
     keys = identities(
-        signature, kernel=facts.kernel, triton=facts.compiler_version, ptx=facts.ptx_body_sha256
+        signature,
+        kernel=facts.kernel,
+        triton=facts.compiler_version,
+        ptx=facts.ptx_body_sha256,
+        program=program_of(facts.probe_of or facts.cell),
     )
     return keys[0]
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from harness.store.history.bug_identity import identities, is_wordless, same_program, signature_of
 from harness.store.sqlite.connection import transaction
 from harness.values.bug import BugRecord, HumanState
+from harness.values.cell import program_of
 from harness.values.verdict import Signature
 
 if TYPE_CHECKING:
@@ -54,11 +55,12 @@ _SELECT_UNNUMBERED = """
 """
 _SELECT_PROGRAMS = """
     SELECT signature_key, kernel, triton, json_extract(CAST(row AS TEXT), '$.ptx_body_sha256'),
-        min(created)
+        min(created), CASE WHEN triton = ''
+            THEN coalesce(json_extract(CAST(row AS TEXT), '$.probe_of'), cell) END
     FROM results
     WHERE signature_key IN (SELECT value FROM json_each(?))
         AND verdict NOT IN ('ok', 'sick', 'unsupported', 'infra', 'not_run')
-    GROUP BY 1, 2, triton = '', 4
+    GROUP BY 1, 2, triton = '', 4, 6
 """
 
 
@@ -213,8 +215,14 @@ def _claims(db: sqlite3.Connection) -> list[_Claim]:
     listed = json.dumps(list(wordless))
     found = [_Claim(created, (key,)) for key, created in db.execute(_SELECT_UNNUMBERED, (listed,))]
     numbers = read_numbers(db)
-    for key, kernel, triton, ptx, created in db.execute(_SELECT_PROGRAMS, (listed,)):
-        keys = identities(wordless[key], kernel=kernel, triton=triton or None, ptx=ptx)
+    for key, kernel, triton, ptx, created, cell in db.execute(_SELECT_PROGRAMS, (listed,)):
+        keys = identities(
+            wordless[key],
+            kernel=kernel,
+            triton=triton or None,
+            ptx=ptx,
+            program=program_of(cell or ""),
+        )
         if len({numbers.get(each) for each in keys}) > 1 or keys[0] not in numbers:
             found.append(_Claim(created, keys))
     return sorted(found)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
 import sqlite3
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from harness.store.files.artifacts import disk_failure
 from harness.values.errors import StorageError
 
 if TYPE_CHECKING:
@@ -17,6 +21,8 @@ __all__ = ["DamagedRowError", "connect", "is_damage", "storage_failure", "transa
 
 _BUSY = 30.0
 """Seconds to wait for another process that writes."""
+
+_FILES = 8  # that SQLite may have open at once: database, log, index of the log, temporary ones
 
 
 class DamagedRowError(sqlite3.DatabaseError):
@@ -96,6 +102,8 @@ def storage_failure(path: Path, error: sqlite3.Error) -> StorageError:
         return StorageError(
             f"no space left for {path}: free some space, or trim the cache with `triage cache`"
         )
+    if "unable to open" in text and _has_few_files():
+        return disk_failure(path, OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
     if "readonly" in text or "unable to open" in text:
         return StorageError(f"{path} is not writable: change its permissions or use another folder")
     if "disk i/o" in text.lower():
@@ -105,3 +113,12 @@ def storage_failure(path: Path, error: sqlite3.Error) -> StorageError:
             f"{path} was locked by another process for {_BUSY:.0f} s: try again when it has ended"
         )
     return StorageError(f"cannot use {path}: {text}; move the file away to start a new one")
+
+
+def _has_few_files() -> bool:
+    """Whether this process may open no more files, or fewer than SQLite needs."""
+    try:
+        used = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - an error is of interest
+    except OSError as error:
+        return error.errno == errno.EMFILE
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] - used < _FILES

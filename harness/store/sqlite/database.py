@@ -15,7 +15,9 @@ Beside it lie
 from __future__ import annotations
 
 import fcntl
+import os
 import sqlite3
+import stat
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
@@ -158,10 +160,14 @@ class _UseLock:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
         try:
-            self._file = path.open("ab")
+            self._file = os.fdopen(os.open(path, flags, 0o666), "ab")
         except OSError as error:
             raise disk_failure(path, error) from error
+        if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            self._file.close()
+            raise StorageError(f"{path} is not a file: move it away, or use another folder")
 
     def take(self, *, exclusive: bool, while_: Callable[[], bool] = lambda: True) -> bool:
         """Change to this mode, waiting for other processes for as long as `_PATIENCE`.

@@ -18,10 +18,12 @@ from harness.bisect.report import BisectReport
 from harness.bisect.run import BisectOptions, bisect_versions
 from harness.bisect.words import bisection_said, report_line
 from harness.cli.diagnosis.bisect import command
-from harness.frontends.registry import back_end
+from harness.frontends.registry import OpenSessions, back_end
+from harness.nights import at_worker
 from harness.nights.ahead import Ahead
 from harness.nights.at_worker import workshop
 from harness.nights.tasks import CaptureAnswer
+from harness.processes.hub import Hub
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.target import Target
 
@@ -72,6 +74,17 @@ def test_a_machine_that_fails_stops_it_and_the_log_goes_on(fails_from_1_1_on: St
     assert "First bad: Acted 1.1. Last good: 1.0. First fixed: 2.0." in report_line(whole)
     # What the stopped search knew of the version that was asked about was not asked again.
     assert whole.tallies["1.1"] == stopped.tallies["1.1"]
+
+
+def test_a_config_that_went_away_ends_a_resumed_search_in_one_sentence(
+    fails_from_1_1_on: Stage,
+) -> None:
+    stage = fails_from_1_1_on
+    stage.acted.failing = {"1.0"}
+    assert set(bisect(stage).rows) >= {"1.1", "1.2"}
+    stage.acted.failing, stage.acted.poorer = set(), set(stage.acted.versions)
+    with pytest.raises(UsageError, match=r"acted 1\.\d no longer makes the config width=1"):
+        bisect(stage, resumed=True, options={"repeat": 4})
 
 
 def test_a_version_that_cannot_be_installed_stops_it(fails_from_1_1_on: Stage) -> None:
@@ -257,3 +270,19 @@ def test_what_other_machines_do_not_take_is_a_usage_error(
     asked = ["--kernel", "kernel.acted", "--axis", "compiler", *words]
     with pytest.raises(UsageError, match=said):
         CliRunner().invoke(command, asked, catch_exceptions=False)
+
+
+@pytest.mark.usefixtures("workers")
+def test_launch_code_elsewhere_has_the_memory_that_was_given(
+    fails_from_1_1_on: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+
+    class Noting(OpenSessions):
+        def __init__(self, hub: Hub, *, timeout: float, memory: int = 0) -> None:
+            given.append(memory)
+            super().__init__(hub, timeout=timeout, memory=memory)
+
+    monkeypatch.setattr(at_worker, "OpenSessions", Noting)
+    bisect(fails_from_1_1_on, machines=Threads())
+    assert set(given) == {fails_from_1_1_on.how.memory}

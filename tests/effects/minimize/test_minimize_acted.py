@@ -97,6 +97,16 @@ def test_a_budget_ends_it_with_what_there_is(crashes: Stage) -> None:
     assert Path("min/min.ptx").read_text() == found.text
 
 
+def test_a_budget_counts_what_was_spent_before(crashes: Stage) -> None:
+    first = result(reduced(crashes, tests=3))
+    again = result(reduced(crashes, tests=3, resume=True))
+    assert (again.ending, again.tests) == (Ending.BUDGET, 3)
+    # As much time as was spent already is no time at all.
+    timed = result(reduced(crashes, seconds=first.seconds, resume=True))
+    assert (timed.ending, timed.tests) == (Ending.BUDGET, 3)
+    assert result(reduced(crashes, tests=1000, resume=True)).ending is Ending.FINISHED
+
+
 def test_a_machine_that_fails_ends_it_with_what_there_is(stage: Stage) -> None:
     # Once the address is gone, somebody else kills ptxas.
     stage.ptxas("2.0", before='if "ld.param" not in text: die(signal.SIGKILL)\n')

@@ -204,13 +204,16 @@ REFUSED = {
     "truncated": (_truncate, "damaged"),
     "garbled": (_garble, "damaged|what no triage wrote"),
     "no database": (lambda path: path.write_bytes(b"hello" * 1000), "not a database"),
-    "stranger": (_stranger, "no database of triage"),
+    "stranger": (_stranger, "not a database of triage"),
     "changed row": (_spoil("UPDATE results SET verdict = 'ok'"), "was changed"),
     "infinite time": (_spoil("UPDATE runs SET started = 9e999"), "what no triage wrote"),
     "words for a time": (_spoil("UPDATE runs SET started = 'soon'"), "what no triage wrote"),
     "blob for a uid": (_spoil("UPDATE runs SET uid = zeroblob(9)"), "what no triage wrote"),
     "orphans": (_spoil("DELETE FROM runs"), "a result of no run"),
-    "bad shard": (_spoil("INSERT INTO shards VALUES (1, 5, 2, 0, 0)"), "a shard that is no part"),
+    "bad shard": (
+        _spoil("INSERT INTO shards VALUES (1, 5, 2, 0, 0)"),
+        "a shard that is not a part",
+    ),
     "false key": (
         _spoil("INSERT INTO signatures VALUES ('x', 1, 'ptx', 'sick', NULL, NULL, 't')"),
         "another's key",

@@ -145,7 +145,7 @@ def test_what_a_machine_cannot_do_is_said_once_and_done_here(crashes: Stage) -> 
     said = (
         "there: its disk is full",
         "there: it names files of other folders",
-        "threads: what it answers is no answer",
+        "threads: its answer cannot be read",
     )
     versions = ("1.0", "2.0")
     expected = {f"{each}; ptxas {version} runs here" for each in said for version in versions}

@@ -222,9 +222,11 @@ def test_a_cancelled_job_is_killed(tmp_path: Path) -> None:
         job.cancel()
         with pytest.raises(asyncio.CancelledError):
             await job
+        # Its folder may go at once: nothing is left that writes there.
+        assert not alive(grandchild)
         # And the hub still works.
         assert (await hub.execute(["/bin/true"], folder=tmp_path, limits=ROOMY)).ok
-        return await asyncio.to_thread(comes_true, lambda: not alive(grandchild))
+        return True
 
     assert through_hub(body)
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from acted_front_end import Stage
 
+from harness.bisect.words import report_line
+from harness.cells.selection import SelectionOptions
 from harness.judging.conditions import parse_condition
 from harness.report.dossier import Dossier, Upstream
 from harness.report.gather import GatherOptions, gather
@@ -19,7 +21,7 @@ pytest_plugins = ("acted_fixtures",)
 
 def gathered(stage: Stage, *, config: str = "width=1", stop_at: int = 0, **options: Any) -> Dossier:
     asked: dict[str, Any] = {
-        "words": ("--kernel", "kernel.acted"),
+        "words": SelectionOptions(kernel="kernel.acted"),
         "made_by": "triage report",
         "upstream": Upstream.PROJECT,
         "minimized": lambda _: Path("min"),
@@ -71,7 +73,7 @@ def test_quick_names_the_command_for_each_piece_that_it_leaves_out(crashes: Stag
     assert (dossier.along_ptxas, dossier.blame, dossier.minimized) == (None, None, None)
     assert {each.why for each in dossier.missing} == {"left out by --quick"}
     commands = [each.command for each in dossier.missing]
-    assert "triage bisect --axis ptxas --kernel kernel.acted" in commands
+    assert "triage bisect --kernel kernel.acted --axis ptxas" in commands
     assert "triage minimize --kernel kernel.acted" in commands
     # Only the configs of the kernel were compiled.
     assert crashes.acted.asked == ["1.1", "1.1"]
@@ -96,3 +98,29 @@ def test_interrupted_it_writes_nothing(crashes: Stage) -> None:
     with pytest.raises(asyncio.CancelledError):
         gathered(crashes, stop_at=2)
     assert not Path("min").exists()
+
+
+@pytest.fixture
+def refused(stage: Stage) -> Stage:
+    """Every assembler refuses what Acted 1.1 generates; what other versions generate is fine."""
+    stage.ptxas("1.0", "2.0")
+    stage.acted.act = lambda version, _: "rejects" if version == "1.1" else "ok"
+    return stage
+
+
+def test_the_history_runs_along_the_tool_that_blame_names(refused: Stage) -> None:
+    """It shows in ptxas, and is in what one version of the compiler writes."""
+    dossier = gathered(refused)
+    assert (dossier.case.stage, dossier.case.verdict) == ("cubin", "ptxas_error")
+    assert dossier.blame is not None
+    assert dossier.blame.headline == "Acted is to blame."
+    assert (dossier.history_axis, dossier.tool, dossier.version) == ("acted", "Acted", "1.1")
+    assert dossier.along_ptxas is None
+    assert dossier.along_triton is not None
+    line = report_line(dossier.along_triton)
+    assert line.startswith("First bad: Acted 1.1. Last good: 1.0. First fixed: 2.0.")
+
+
+def test_what_blame_lays_to_the_compiler_is_not_for_nvidia(refused: Stage) -> None:
+    with pytest.raises(UsageError, match=r"--for nvidia: Acted is to blame\. .* --for project"):
+        gathered(refused, upstream=Upstream.NVIDIA)

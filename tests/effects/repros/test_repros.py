@@ -189,7 +189,7 @@ def test_a_folder_of_several_kernels(here: Path) -> None:
     place = repro(here, SEVERAL, name="group")
     code = "def first(*, n=1, m=1): ...\ndef second(*, m=1): ...\n"
     (place / "launch.py").write_text(code)
-    backward, forward = find_kernels("one_*")
+    backward, forward = find_kernels("one_[bf]wd")
     assert (forward.group, forward.kernel, forward.summary) == ("group", "_fwd", "words")
     assert (backward.group, backward.kernel, backward.summary) == ("group", "_bwd", "backwards")
     assert (forward.targets, backward.targets) == (("sm_100a",), ("sm_90a",))

@@ -511,7 +511,7 @@ def test_remove(served: LocalIndex, empty_cache: Path) -> None:
 @pytest.mark.parametrize("name", ["..", "ptxas-../..", "ptxas-", "gcc-1.0", ".locks", "ptxas-1/2"])
 def test_remove_refuses_other_names(served: LocalIndex, empty_cache: Path, name: str) -> None:
     install_ptxas("13.1.115")
-    with pytest.raises(UsageError, match="no toolchain's name"):
+    with pytest.raises(UsageError, match="not the name of a toolchain"):
         remove(name)
     assert entries(empty_cache) == ["ptxas-13.1.115"]
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from acted_front_end import Stage
 
+from harness.bench.times import kept_times
 from harness.collapse.times import read_times
 from harness.emulator.values import Budget
 from harness.gpu.run import keep_trip
@@ -167,6 +168,13 @@ def test_candidates_come_from_the_store_and_get_their_times(stage: Stage) -> Non
     assert (found.notes, found.is_time_up, found.tried) == (REPORT.notes, True, 9)
     [kept] = stage.store.workarounds()
     assert kept.change == first.change
+    # A search without a GPU finds the times again.
+    [times] = kept_times(stage.store, found.baseline).values()
+    assert {cubin: time.median for cubin, time in times.items()} == {
+        found.baseline.cubin_sha256: 40.0,
+        REPORT.candidates[0].row.cubin_sha256: 6.0,
+        REPORT.candidates[1].row.cubin_sha256: 5.0,
+    }
 
 
 def test_a_run_that_was_killed_leaves_what_it_measured(stage: Stage) -> None:

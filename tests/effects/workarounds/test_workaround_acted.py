@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 from acted_front_end import Stage
 
 from harness.tables.said import Block, SaidLine
+from harness.values.errors import InfrastructureError
 from harness.workarounds.result import WorkaroundReport
 from harness.workarounds.run import WorkaroundOptions, find_workarounds
 from harness.workarounds.settings import SettingKind
@@ -92,14 +94,32 @@ def test_other_toolchains_are_tried_and_missing_ones_say_nothing(stage: Stage) -
         assert each.row.compiler_version == "2.0"
 
 
-def test_without_time_it_is_incomplete_and_says_so(narrow_works: Stage) -> None:
-    report = found(narrow_works, budget=0.0)
-    assert report.is_time_up
-    assert report.candidates == ()
-
-
 def test_interrupted_it_keeps_no_workaround(narrow_works: Stage) -> None:
     with pytest.raises(asyncio.CancelledError):
         found(narrow_works, stop_at=2)
     assert narrow_works.store.workarounds() == []
     assert found(narrow_works).candidates
+
+
+HANGS = 'if "act: *=hangs" in text: hang()\n'
+
+
+def test_at_the_end_of_the_budget_what_is_under_way_is_ended(stage: Stage) -> None:
+    stage.ptxas("2.0", before=HANGS)
+    stage.acted.act = lambda _, config: "ice" if config["width"] == 2 else "hangs"
+    started = time.monotonic()
+    report = found(stage, budget=4.0)
+    # Each ptxas may take 60 s here: it is not waited for.
+    assert time.monotonic() - started < 30
+    assert report.is_time_up
+    assert report.baseline.verdict == "ptxas_ice"
+    assert report.candidates == ()
+
+
+def test_a_budget_that_ends_before_anything_is_known_says_so(stage: Stage) -> None:
+    stage.ptxas("2.0", before=HANGS)
+    stage.acted.act = lambda *_: "hangs"
+    started = time.monotonic()
+    with pytest.raises(InfrastructureError, match=r"2 s \(--budget\) are over"):
+        found(stage, budget=2.0)
+    assert time.monotonic() - started < 30

@@ -204,3 +204,16 @@ def test_what_came_out_of_the_ptx_is_followed_like_a_failure_to_compile() -> Non
     # What nothing was compared with is a hole.
     assert "First fixed: any of 13.3.0, 13.4.0." in said("rww-rr")
     assert "Emulated" not in report_line(report("++xx++"))
+
+
+def test_versions_that_do_not_go_together_are_nobodys_fault() -> None:
+    """One PTX, byte for byte, on both sides: that alone does not make it ptxas."""
+    found = report("??++", follow(ENDS["?"]))
+    assert (found.ptx_identical, found.blame) == (True, "pairing")
+    assert report_line(found).endswith(
+        "PTX identical on both sides: yes; these versions do not go together, and no component is "
+        "at fault."
+    )
+    assert bisect_document(found)["blame"] == "pairing"
+    # A condition on numbers may be met by a version that is not supported, too.
+    assert report("++xx").blame == "ptxas"

@@ -121,3 +121,18 @@ def test_what_merely_speaks_of_a_pass_or_of_a_trap_is_neither() -> None:
     ]
     trail = follow_passes([*dump(("A (a)", "")), *lines, *dump(("B (b)", ""))])
     assert (trail.trapping, trail.last) == (None, "b")
+
+
+def test_modifiers_count_of_the_instruction_that_the_failure_names() -> None:
+    """One form of one instruction was refused; all others differ in ways that do not matter."""
+    copy = "cp.async.bulk.tensor.2d.tile::gather4.shared::{}.global.mbarrier::complete_tx::bytes"
+    before, after = (
+        f".version 8.7\n.entry k() {{\n  {copy.format(space)} [%r1], [%rd1, {{%r2}}], [%r3];\n"
+        f"  ld.global{cached}.u32 %r1, [%rd1];\n  ret;\n}}\n"
+        for space, cached in (("cluster", ""), ("cta", ".nc"))
+    )
+    said = "Feature '.tile::gather4 with destination state space as .shared::cluster' not supported"
+    (found,) = compare_stages({"ptx": before}, {"ptx": after}, said)
+    assert (found.gained, found.lost) == ((copy.format("cta"),), (copy.format("cluster"),))
+    (unnamed,) = compare_stages({"ptx": before}, {"ptx": after})
+    assert not unnamed.differs

@@ -588,7 +588,7 @@ def test_cubins_of_one_ptx_that_disagree_are_ptxas() -> None:
     assert found.reasons[0] == (
         "Measured on H200: cubins of one PTX were launched on the same inputs."
     )
-    assert "By optimisation level: -O3 fail, -O0 work." in found.reasons
+    assert "By optimisation level: -O3 fails, -O0 works." in found.reasons
     # One level of every ptxas: the PTX is the same.
     found = launched(RUN, line("xxxx", RUN, triton=None), O0=OK, O1=OK, O3=SAME)
     assert (found.culprit, found.ground) == (Culprit.PTXAS, Ground.LEVELS)
@@ -636,3 +636,22 @@ def test_crossings_say_where_it_comes_about(
     where = [reason for reason in found.reasons if reason.startswith("So it")]
     assert len(where) == (said is not None)
     assert said is None or said in where[0]
+
+
+def test_what_older_ones_die_of_and_newer_ones_refuse_is_the_kernels() -> None:
+    said = "num_ctas > 1 needs sm_90. Please target an SM90+ GPU."
+    refused = Cell(outcome=OTHER, verdict="rejected", reason=said, stage="ttir")
+    newer = [Line(tritons=(version,), stopped=refused) for version in ("3.5.1", "3.9.0")]
+    found = judged(PASS, stopped("x", PASS, triton="3.4.0"), *newer)
+    assert (found.culprit, found.ground) == (Culprit.KERNEL, Ground.REJECTED)
+    assert found.reasons[0] == (
+        "Triton 3.5.1, 3.9.0 refuse the source, and no Triton that was tried compiles it: "
+        "num_ctas > 1 needs sm_90. Please target an SM90+ GPU."
+    )
+    assert not any(".." in reason for reason in found.reasons)
+    crashed = judged(CRASH, stopped("x", CRASH, triton="3.4.0"), *newer)
+    assert "Triton 3.5.1, 3.9.0 refuse it with a message." in crashed.reasons[1]
+    # An older one that refuses what a newer one takes, and dies of, says nothing of the kernel.
+    older = [Line(tritons=("3.3.1",), stopped=refused)]
+    died = judged(PASS, stopped("x", PASS, triton="3.4.0"), *older)
+    assert died.culprit is Culprit.CANNOT_TELL

@@ -9,9 +9,10 @@ from change_cases import facts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.bugs.life import Chronicle, lifecycle, related
+from harness.bugs.histories import related
+from harness.bugs.life import Chronicle, lifecycle
 from harness.judging.answers import is_failure
-from harness.values.bug import BugFacts, MachineState, Seen, Sighting
+from harness.values.bug import BugFacts, MachineState, Occasion, Seen, Sighting
 from harness.values.verdict import VerdictKind
 
 BUG = "ptxas_ice"
@@ -22,9 +23,16 @@ def sighting(seen: Seen, *, line: str = "a", version: str = "13.1.80", compiled:
     return Sighting(line=(line,), version=version, seen=seen, compiled=compiled)
 
 
+DAY = 86_400.0
+
+
+def night_of(number: int) -> Occasion:
+    return Occasion(number=number, started=number * DAY, is_night=True)
+
+
 def states(*nights: list[Sighting]) -> list[MachineState | None]:
     """The state after each night."""
-    numbered = list(enumerate(nights, start=1))
+    numbered = [(night_of(number), night) for number, night in enumerate(nights, start=1)]
     lives = [lifecycle(numbered[:count]) for count in range(1, len(numbered) + 1)]
     return [life.machine if life else None for life in lives]
 
@@ -117,9 +125,11 @@ NIGHT = st.lists(
 
 @given(st.lists(NIGHT, max_size=8))
 def test_properties_of_every_life(nights: list[list[Sighting]]) -> None:
-    numbered = list(enumerate(nights))
+    numbered = [(night_of(number), night) for number, night in enumerate(nights)]
     life = lifecycle(numbered)
-    seen = [run for run, night in numbered if {s.seen for s in night} & {Seen.HERE, Seen.FLAKY}]
+    seen = [
+        run.number for run, night in numbered if {s.seen for s in night} & {Seen.HERE, Seen.FLAKY}
+    ]
     if not seen:
         assert life is None
         return
@@ -130,17 +140,17 @@ def test_properties_of_every_life(nights: list[list[Sighting]]) -> None:
     if life.machine in (States.FIXED_CANDIDATE, States.FIXED_VERIFIED):
         assert life.clean_nights >= 1
     # A night that tried nothing says nothing.
-    assert lifecycle([*numbered, (99, [])]) == life
+    assert lifecycle([*numbered, (night_of(99), [])]) == life
     # The order within a night does not matter.
     assert lifecycle([(run, night[::-1]) for run, night in numbered]) == life
 
 
 @given(st.lists(NIGHT, max_size=8))
 def test_no_night_that_tells_nothing_fixes_anything(nights: list[list[Sighting]]) -> None:
-    numbered = list(enumerate(nights))
+    numbered = [(night_of(number), night) for number, night in enumerate(nights)]
     before = lifecycle(numbered)
     untold = [sighting(Seen.UNTOLD, line=line, version=v) for line in "ab" for v in ("1.9", "2.0")]
-    after = lifecycle([*numbered, (99, untold)])
+    after = lifecycle([*numbered, (night_of(99), untold)])
     fixed = (States.ABSENT, States.FIXED_CANDIDATE, States.FIXED_VERIFIED)
     assert (before is None) == (after is None)
     if before and after and after.machine in fixed:
@@ -161,7 +171,9 @@ def told(*nights: list[BugFacts]) -> Chronicle:
     for run, night in enumerate(nights, start=1):
         for each in night:
             failed = each.signature and is_failure(each.verdict)
-            chronicle.add(run, each, int((each.signature or "s0")[1:]) if failed else None)
+            chronicle.add(
+                night_of(run), each, int((each.signature or "s0")[1:]) if failed else None
+            )
     return chronicle
 
 
@@ -202,8 +214,8 @@ def test_cells_are_counted_once_and_those_that_have_it_now() -> None:
 
 def test_nights_count_in_the_order_in_which_they_are_told() -> None:
     chronicle = Chronicle()
-    chronicle.add(9, result("ok"), None)
-    chronicle.add(2, result(), 1)
+    chronicle.add(night_of(9), result("ok"), None)
+    chronicle.add(night_of(2), result(), 1)
     life = chronicle.stories()[1].life
     assert (life.machine, life.first_seen) == (States.NEW, 2)
 

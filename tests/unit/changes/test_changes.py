@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from change_cases import compared, counted, facts, in_order, told
@@ -10,9 +11,20 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
 from harness.changes.compare import compare
+from harness.changes.words import changes_said
+from harness.matrix.expectations import exclusion_of
 from harness.values.change import ChangeKind, Facts, Severity
 from harness.values.kernel import ConfigFilter
-from harness.values.matrix import Expectation, Selector, ToolRange
+from harness.values.matrix import (
+    Excluded,
+    Expectation,
+    Extra,
+    Matrix,
+    Selector,
+    ToolRange,
+    VersionChoice,
+)
+from harness.values.target import Target
 
 OK = facts()
 FAILS = facts("ptxas_ice", "s1")
@@ -24,7 +36,12 @@ FAILS = facts("ptxas_ice", "s1")
         (OK, FAILS, ChangeKind.REGRESSED),
         (facts("sick"), FAILS, ChangeKind.REGRESSED),
         (FAILS, OK, ChangeKind.FIXED),
-        (FAILS, facts("sick"), ChangeKind.FIXED),
+        (facts("wrong_result", "w"), facts("right"), ChangeKind.FIXED),
+        # What spills now was not mended; what nothing was compared with may be wrong still.
+        (FAILS, facts("sick"), ChangeKind.MUTATED),
+        (facts("trap_stub", "s2"), facts("sick"), ChangeKind.MUTATED),
+        (facts("wrong_result", "w"), facts("ran"), ChangeKind.UNTESTABLE),
+        (facts("race", "r"), facts("ran"), ChangeKind.FIXED),
         (FAILS, facts("ptxas_ice", "s2"), ChangeKind.MUTATED),
         (FAILS, facts("compiler_crash", "s3"), ChangeKind.MUTATED),
         (FAILS, FAILS, ChangeKind.SAME_FAIL),
@@ -45,6 +62,28 @@ def test_a_cell_that_both_runs_have(older: Facts, newer: Facts, kind: ChangeKind
     changes = compared([older], [newer])
     assert counted(changes) == {kind: 1}
     assert told(changes) == ({} if kind.is_quiet else {newer.cell: kind})
+
+
+def test_a_cell_that_the_matrix_excludes_by_now_is_not_lost() -> None:
+    gone, lost = facts(target="sm_120a"), facts(warps=8)
+    matrix = Matrix(
+        triton=VersionChoice(specs=()),
+        ptxas=VersionChoice(specs=()),
+        targets=(),
+        kernels=(),
+        exclude=(Excluded(selector=Selector(target="sm_120*"), reason="no such GPU here"),),
+    )
+    excluded = partial(exclusion_of, matrix)
+    changes = compare(in_order([OK, gone, lost]), in_order([OK]), runs=(1, 2), excluded=excluded)
+    assert told(changes) == {gone.cell: ChangeKind.EXCLUDED, lost.cell: ChangeKind.MISSING}
+    said = " ".join(line.text for line in changes_said(changes))
+    assert "since then, by the matrix (no such GPU here); was ok" in said
+    only = compare(in_order([OK, gone]), [OK], runs=(1, 2), excluded=excluded)
+    assert only.exit_code() == 0
+    # What the matrix includes beside its product, no exclusion speaks of.
+    kept = replace(matrix, include=(Extra(kernel="k*", targets=(Target.parse("120a"),)),))
+    there = compare([gone], [], runs=(1, 2), excluded=partial(exclusion_of, kept))
+    assert told(there) == {gone.cell: ChangeKind.MISSING}
 
 
 def test_missing_is_never_fixed() -> None:
@@ -237,7 +276,7 @@ def expected(verdict: str, signature: str | None = None, **selected: object) -> 
         (FAILS, FAILS, ChangeKind.EXPECTED),
         (None, FAILS, ChangeKind.EXPECTED),
         (FAILS, OK, ChangeKind.FIXED),
-        (FAILS, facts("sick"), ChangeKind.FIXED),
+        (FAILS, facts("sick"), ChangeKind.MUTATED),
         (None, OK, ChangeKind.FIXED),
         (facts("infra"), OK, ChangeKind.FIXED),
         (FAILS, facts("trap_stub", "s2"), ChangeKind.REGRESSED),
@@ -366,15 +405,15 @@ def test_a_run_and_itself_differ_in_nothing(run: list[Facts]) -> None:
 
 
 _MIRROR = {
-    ChangeKind.REGRESSED: {ChangeKind.FIXED},
+    ChangeKind.REGRESSED: {ChangeKind.FIXED, ChangeKind.MUTATED, ChangeKind.UNTESTABLE},
     ChangeKind.FIXED: {ChangeKind.REGRESSED},
     ChangeKind.METRIC_WORSE: {ChangeKind.METRIC_BETTER},
     ChangeKind.METRIC_BETTER: {ChangeKind.METRIC_WORSE},
     ChangeKind.MISSING: {ChangeKind.NEW},
-    ChangeKind.UNTESTABLE: {ChangeKind.NEW},
+    ChangeKind.UNTESTABLE: {ChangeKind.NEW, ChangeKind.REGRESSED},
     ChangeKind.INFRA: {ChangeKind.NEW},
     ChangeKind.NEW: {ChangeKind.MISSING, ChangeKind.UNTESTABLE, ChangeKind.INFRA},
-    ChangeKind.MUTATED: {ChangeKind.MUTATED},
+    ChangeKind.MUTATED: {ChangeKind.MUTATED, ChangeKind.REGRESSED},
 }
 
 

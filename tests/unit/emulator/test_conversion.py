@@ -156,6 +156,12 @@ def test_packing_integers() -> None:
     assert pack_integers(a, b, None, to="s16")[0] == 0x012CFFFB
 
 
+def test_two_constants_are_packed_above_the_register_of_each_lane() -> None:
+    first, second = (np.array([[x]], np.uint32) for x in (0x33800000, 3))
+    lanes = np.array([[0xAABB, 0x11]], np.uint32)
+    assert pack_integers(first, second, lanes, to="s4").tolist() == [[0xAABB73, 0x1173]]
+
+
 def test_names_that_are_no_integers() -> None:
     assert integer_type("f32") is None
     assert integer_type("bf16") is None

@@ -95,6 +95,22 @@ def test_flushing() -> None:
     assert apply("add.f32 $0, $1, $2;", "b32", f32(tiny), f32(np.zeros(3))).view("f4")[0] != 0
 
 
+def test_a_wide_subnormal_is_flushed_where_a_bf16_becomes_an_f32() -> None:
+    tiny = "b16", np.array([0x0001, 0x8001, 0x0080, 0x7F80], "u2")
+    assert apply("cvt.f32.bf16 $0, $1;", "b32", tiny).tolist() == [
+        0x10000, 0x80010000, 0x800000, 0x7F800000,
+    ]  # fmt: skip
+    assert apply("cvt.ftz.f32.bf16 $0, $1;", "b32", tiny).tolist() == [
+        0, 0x80000000, 0x800000, 0x7F800000,
+    ]  # fmt: skip
+
+
+def test_zero_is_a_normal_number() -> None:
+    values = f32(np.array([0.0, -0.0, 1.0, 1e-45, np.inf, np.nan]))
+    assert apply("testp.normal.f32 $0, $1;", "pred", values).tolist() == [1, 1, 1, 0, 0, 0]
+    assert apply("testp.subnormal.f32 $0, $1;", "pred", values).tolist() == [0, 0, 0, 1, 0, 0]
+
+
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 @pytest.mark.parametrize("operation", ["add", "sub", "mul"])
 def test_two_halves_at_once(name: str, operation: str) -> None:

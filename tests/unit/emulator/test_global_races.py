@@ -66,6 +66,45 @@ def test_what_several_ctas_write_alike_is_no_race() -> None:
     assert not races(body, grid=3).races
 
 
+@pytest.mark.parametrize("value", ["%r41", "%r5"])
+def test_the_first_write_counts_whether_it_changes_memory_or_not(value: str) -> None:
+    """CTA 0 writes 0, which is there; or CTA 1 does, and CTA 0 writes 1."""
+    body = f"xor.b32 %r5, %r41, 1; st.global.u32 [%rd41], {value};"
+    for schedule in SCHEDULES:
+        (race,) = races(body, grid=2, block=1, schedule=schedule).races
+        assert race.kind == "write-write"
+        assert "of CTA 0" in race.what
+        assert "of CTA 1" in race.what
+
+
+def test_a_write_of_what_is_there_is_a_race_with_a_read_that_nothing_orders() -> None:
+    body = (
+        "setp.eq.u32 %p1, %r41, 0; @%p1 st.global.u32 [%rd41], 0;"
+        " @!%p1 ld.global.u32 %r8, [%rd41];" + OUT
+    )
+    assert {race.space for race in races(body, grid=2, block=32).races} == {"global"}
+
+
+def test_one_of_several_that_write_the_same_writes_something_else_after_it() -> None:
+    for last in range(3):
+        body = (
+            "mov.u32 %r8, 0; st.global.u32 [%rd41], 7;"
+            f" setp.eq.u32 %p1, %r41, {last}; @%p1 st.global.u32 [%rd41], 8;" + OUT
+        )
+        assert races(body, grid=3, block=32).races
+
+
+def test_lanes_of_one_store_to_global_memory() -> None:
+    body = "and.b32 %r5, %r40, 1; {store} mov.u32 %r8, 0;" + OUT
+    weak = races(body.format(store="st.global.u32 [%rd2], %r5;"), grid=2, block=32)
+    (race,) = weak.races
+    assert race.kind == "lanes"
+    assert "lanes 0 and 31 of a warp write 0x00000000 and 0x00000001" in race.what
+    # Strong operations are no data race, whichever comes last.
+    strong = "st.relaxed.gpu.global.u32 [%rd2], %r5;"
+    assert not races(body.format(store=strong), grid=2, block=32).races
+
+
 def test_ctas_that_keep_to_themselves() -> None:
     body = "st.global.u32 [%rd2], %r41; bar.sync 0; ld.global.u32 %r8, [%rd2];" + OUT
     assert not races(body, grid=4).races

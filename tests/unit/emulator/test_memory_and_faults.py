@@ -254,3 +254,10 @@ def test_an_address_of_32_bits_is_a_sum_of_32_bits() -> None:
     )  # fmt: skip
     assert outcome(ptx, np.zeros(32, "u4")).faults == ()
     assert (execute(ptx, np.zeros(32, "u4"))[0] == 14).all()
+
+
+def test_a_store_where_there_is_no_memory_at_all_is_a_fault() -> None:
+    ptx = kernel("st.global.u32 [%rd4 + 4], %r1;", 0)
+    result = outcome(ptx)
+    assert result.not_run is None
+    assert result.faults[0].kind == "memory_fault"

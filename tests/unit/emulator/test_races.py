@@ -56,10 +56,93 @@ def test_the_same_bytes_written_again_disturb_nobody() -> None:
     assert races(body.format(value="%r40")).races
 
 
+def among_lanes(found: Outcome) -> list[str]:
+    """What is said of lanes of one instruction."""
+    return [race.what for race in found.races if race.kind == "lanes"]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
+def test_lanes_of_one_store_that_write_other_bits_to_one_place(
+    schedule: Schedule, size: int
+) -> None:
+    store = {
+        1: "cvt.u16.u32 %h1, %r3; st.shared.u8 [%r2], %h1;",
+        2: "cvt.u16.u32 %h1, %r3; st.shared.u16 [%r2], %h1;",
+        4: "st.shared.u32 [%r2], %r3;",
+        8: "st.shared.v2.u32 [%r2], {%r5, %r3};",
+        16: "st.shared.v4.u32 [%r2], {%r5, %r5, %r5, %r3};",
+    }[size]
+    place = "mov.u32 %r2, buffer; shr.u32 %r4, %r40, 5; mad.lo.u32 %r2, %r4, 16, %r2;"
+    place += " mov.u32 %r5, 7;"
+    equal = races(f"{place} mov.u32 %r3, %r4; {store}", schedule=schedule)
+    assert not equal.races
+    # Which lane of a group writes what does not matter: all write what the other warps' lanes do.
+    lanes = f"{place} and.b32 %r3, %r40, 16; {store}"
+    found = races(lanes, schedule=schedule)
+    (what,) = among_lanes(found)
+    assert len(found.races) == 1
+    assert f"({2 * size} bytes)" in what or f"({size} bytes)" in what
+    assert "lanes 0 and 31" in what
+    assert "0x" + "10".rjust(2 * min(size, 4), "0") in what
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_warps_that_store_the_same_lane_for_lane(schedule: Schedule) -> None:
+    copies = "mov.u32 %r2, buffer; and.b32 %r3, %r40, 31; and.b32 %r4, %r40, 16;"
+    apart = "mad.lo.u32 %r2, %r3, 4, %r2; st.shared.u32 [%r2], %r4;"
+    reads = " bar.sync 0; ld.shared.u32 %r1, [%r2];" + STORE
+    assert not races(copies + apart + reads, schedule=schedule).races
+    # All lanes to one place: what the last lanes of both warps leave is the same.
+    found = races(copies + "st.shared.u32 [%r2], %r4;" + reads, schedule=schedule)
+    assert len(found.races) == len(among_lanes(found)) == 1
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("there", [0, 7])
+def test_the_first_write_counts_whether_it_changes_memory_or_not(
+    schedule: Schedule, there: int
+) -> None:
+    """A barrier of its own orders what is there before; then both warps write."""
+    body = (
+        f"mov.u32 %r2, buffer; shr.u32 %r6, %r40, 5; st.shared.u32 [%r2], {there}; bar.sync 0;"
+        " st.shared.u32 [%r2], {value};"
+    )
+    assert not races(body.replace("{value}", str(there)), schedule=schedule).races
+    assert races(body.replace("{value}", "%r6"), schedule=schedule).races
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_a_write_of_what_is_there_is_no_race_with_a_write_and_one_with_a_read(
+    schedule: Schedule,
+) -> None:
+    body = (
+        "mov.u32 %r2, buffer; setp.lt.u32 %p1, %r40, 32; st.shared.u32 [%r2], 7; bar.sync 0;"
+        " @%p1 ld.shared.u32 %r1, [%r2]; {between} @!%p1 st.shared.u32 [%r2], 7;"
+    )
+    assert races(body.format(between=""), schedule=schedule).races
+    assert not races(body.format(between="bar.sync 0;"), schedule=schedule).races
+
+
+def test_who_writes_the_same_beside_others_is_not_forgotten() -> None:
+    """Warps 0 and 1 write 7; a barrier of warps 1 and 2 orders one of them before what follows."""
+    body = (
+        "mov.u32 %r2, buffer; shr.u32 %r6, %r40, 5; setp.lt.u32 %p1, %r6, 2;"
+        " setp.ge.u32 %p2, %r6, 1; setp.eq.u32 %p3, %r6, 2; @%p1 st.shared.u32 [%r2], 7;"
+        " @%p2 bar.sync 1, 64; @%p3 {then}"
+    )
+    for schedule in SCHEDULES:
+        reads = races(body.format(then="ld.shared.u32 %r1, [%r2];"), block=96, schedule=schedule)
+        assert not reads.races
+        again = races(body.format(then="st.shared.u32 [%r2], 8;"), block=96, schedule=schedule)
+        (race,) = again.races
+        assert race.kind == "write-write"
+
+
 def test_other_barriers_and_parts_of_a_block_order_only_who_takes_part() -> None:
     body = (
         "mov.u32 %r2, buffer; shr.u32 %r6, %r40, 5; setp.eq.u32 %p1, %r6, 0;"
-        " setp.eq.u32 %p2, %r6, 1; setp.eq.u32 %p3, %r6, 2; @%p1 st.shared.u32 [%r2], %r40;"
+        " setp.eq.u32 %p2, %r6, 1; setp.eq.u32 %p3, %r6, 2; @%p1 st.shared.u32 [%r2], %r6;"
         " @%p1 bar.arrive 1, 64; @%p2 bar.sync 1, 64; @{reader} ld.shared.u32 %r1, [%r2];"
     )
     assert not races(body.format(reader="%p2"), block=96).races

@@ -285,3 +285,30 @@ def test_threads_that_need_not_have_met_before_an_aligned_instruction(
     assert result.allocations[0].data.view("u4")[[0, 31]].tolist() == [2, 32]
     found = [(each.kind, each.formal, each.second.instruction) for each in result.races]
     assert found == [("parted", True, "bar.sync 0;")] * lines
+
+
+@pytest.mark.parametrize(
+    ("body", "is_open"),
+    [
+        # Lanes 0 to 15 alone are members, and read among themselves, or those that are none.
+        ("setp.lt.u32 %p1, %r40, 16; @%p1 shfl.sync.bfly.b32 %r9, %r40, 8, 31, 0xffff;", False),
+        ("setp.lt.u32 %p1, %r40, 16; @%p1 shfl.sync.bfly.b32 %r9, %r40, 16, 31, 0xffff;", True),
+        ("setp.lt.u32 %p1, %r40, 16; @%p1 shfl.sync.down.b32 %r9, %r40, 4, 31, 0xffff;", True),
+        # Lane 20 has left.
+        ("setp.eq.u32 %p1, %r40, 20; @%p1 exit; shfl.sync.idx.b32 %r9, %r40, 20, 31, -1;", True),
+        ("setp.eq.u32 %p1, %r40, 20; @%p1 exit; shfl.sync.idx.b32 %r9, %r40, 19, 31, -1;", False),
+        # A lane beyond the segment is no lane: each takes its own value.
+        ("shfl.sync.down.b32 %r9, %r40, 4, 31, -1;", False),
+    ],
+)
+def test_the_value_of_a_lane_that_takes_no_part_is_open(body: str, is_open: bool) -> None:
+    store = "mad.wide.u32 %rd1, %r40, 4, %rd40; st.global.u32 [%rd1], %r9;"
+    ptx = kernel(f"mov.u32 %r9, 7; {body} {store}", 1)
+    found = [
+        outcome(ptx, np.zeros(32, "u4"), schedule=Schedule(garbage=garbage)) for garbage in (0, 1)
+    ]
+    left = [each.allocations[0].data.tobytes() for each in found]
+    assert (left[0] != left[1]) == is_open
+    assert bool(found[0].uninitialised) == is_open
+    if is_open:
+        assert "the PTX ISA leaves it open" in found[0].uninitialised[0].what

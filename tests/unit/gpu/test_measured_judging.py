@@ -14,8 +14,9 @@ from harness.gpu.freedom import Freedom
 from harness.gpu.judging import judge_measured
 from harness.gpu.measured import GpuFacts, GpuRun, GuardWrite, Measured
 from harness.gpu.referee import Referee
+from harness.runs.evidence import RunEvidence, Trusted
 from harness.runs.jobs import Ran, RunTrial
-from harness.runs.judging import Judgement, RunEvidence, Trusted, judge
+from harness.runs.judging import Judgement, judge
 from harness.values.run import Argument, ArgumentKind, RunVerdict
 
 GPU = GpuFacts(

@@ -508,7 +508,7 @@ def test_two_limits_at_once() -> None:
 def test_spills() -> None:
     verdict = judge(compiled(replace(NEEDS, spill_stores=44_324, spill_loads=50_224)))
     assert (verdict.kind, verdict.stage) == (VerdictKind.SICK, Stage.CUBIN)
-    assert verdict.reason == "spills 44,324 B stores and 50,224 B loads a thread at 32 registers"
+    assert verdict.reason == "spills 44,324 B stores and 50,224 B loads per thread at 32 registers"
     other = judge(compiled(replace(NEEDS, spill_stores=600, spill_loads=600)))
     assert key(other) == key(verdict)
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -136,6 +138,40 @@ def test_code_pass_stage_and_kind_split() -> None:
     assert len(keys) == 7
 
 
+def test_an_assertion_is_one_bug_however_the_compiler_ended() -> None:
+    """By SIGABRT, or recovered from, which alone names a pass."""
+    said = "SparseAnalysis.h: Assertion `lhs == rhs' failed"
+    caught = "x.py:3:4: error: Pipeline failed while executing [`TritonGPUCoalesce` on 'f']"
+    recovered = make_signature(
+        stage=Stage.TTGIR,
+        kind=VerdictKind.PASS_FAILURE,
+        message=f"{said} after: layout is invalid",
+        log=caught,
+    )
+    died = make_signature(
+        stage=Stage.TTGIR, kind=VerdictKind.COMPILER_CRASH, message=f"SIGABRT: {said}", log="..."
+    )
+    assert recovered.key == died.key
+    # What an older rule made keeps the key that its results have.
+    assert replace(recovered, rule=2).key != replace(died, rule=2).key
+    for other in (
+        make_signature(
+            stage=Stage.LLIR, kind=VerdictKind.COMPILER_CRASH, message=f"SIGABRT: {said}"
+        ),
+        make_signature(
+            stage=Stage.TTGIR,
+            kind=VerdictKind.COMPILER_CRASH,
+            message="SIGABRT: SparseAnalysis.h: Assertion `lhs != rhs' failed",
+        ),
+        # What crashed without an assertion differs by its signal and its pass.
+        make_signature(stage=Stage.TTGIR, kind=VerdictKind.COMPILER_CRASH, message="SIGSEGV: "),
+        make_signature(
+            stage=Stage.TTGIR, kind=VerdictKind.PASS_FAILURE, message="SIGSEGV: ", log=caught
+        ),
+    ):
+        assert other.key != died.key
+
+
 def test_an_assertion_keeps_its_file_and_expression_only() -> None:
     text = ASSERTION.format(folder="/root/x", line=123, function="f(int)", expression="n % 4 == 0")
     assert template(text) == "Utility.cpp: Assertion `n % 4 == 0"
@@ -149,6 +185,13 @@ def test_the_pass_is_the_one_that_mlir_names() -> None:
     )
     assert failing_pass(log) == "TritonGPUAccelerateMatmul"
     assert failing_pass("note: `SomePass` on something else") is None
+    # A pass that runs a pipeline of its own is no more than the frame of what failed.
+    both = (
+        "note: Pipeline failed while executing [`TritonGPUAutomaticWarpSpecialization` on "
+        "'builtin.module' operation, `NVWSInsertAref` on 'builtin.module' operation]: reproducer "
+        "generated at `std::errs, please share the reproducer above with Triton project.`"
+    )
+    assert failing_pass(both) == "NVWSInsertAref"
     assert failing_pass("Pipeline failed while executing [" * 1000) is None
 
 

@@ -120,6 +120,13 @@ def test_what_needs_no_change_of_source_and_lifts_the_spills_comes_first() -> No
     assert found[3:] == ["maxnreg none -> 256"]
 
 
+def test_first_aid_is_kept_where_the_tuner_lists_a_config_that_spills_as_little() -> None:
+    """What takes the same bytes away as `maxnreg=256` of the list, and needs no source."""
+    found = changes(choose(ORIGIN, TRIED, [TRIED[0], (MORE_REGISTERS, row(8_000))]))
+    assert found[:2] == ["ptxas flags none -> --minnctapersm 1", "ptxas flags none -> -O1"]
+    assert "maxnreg none -> 256" in found
+
+
 def test_first_aid_takes_half_of_the_trouble_away_without_a_change_of_source() -> None:
     verdicts = {
         words: is_first_aid(ORIGIN, setting, each)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from report_cases import CRASH, FINE, IN_PTXAS, PTX, VERSIONS
+from report_cases import CRASH, FINE, IN_PTXAS, IN_TRITON, PTX, TRAP, VERSIONS, evidence
 
-from harness.report.claims import AttachedPlace, ClaimKind, ClaimsTrial, prove
+from harness.judging.answers import VerdictAnswer
+from harness.report.claims import AttachedPlace, ClaimKind, ClaimsTrial, gives, prove
 from harness.report.dossier import Dossier, Upstream
 from harness.report.issue import render_report
 from harness.values.row import Row
@@ -167,7 +168,7 @@ def test_a_planted_falsehood_is_named(name: str) -> None:
         ("| 512 | 600 |", "| 0 | 0 |"),
         ("Works: -O0.", "Works: -O0, -O3."),
         ("reduced to 2 (", "reduced to 1 ("),
-        ("it compile.", "it fail."),
+        ("it compiles.", "it fails."),
     ],
 )
 def test_a_text_that_was_edited_is_not_what_was_computed(old: str, new: str) -> None:
@@ -188,3 +189,40 @@ def test_what_could_not_be_tried_is_not_counted_as_checked() -> None:
 def test_every_version_of_the_table_is_a_claim() -> None:
     claimed = {claim.place.version for claim in ISSUE.claims if claim.place}
     assert set(VERSIONS) <= claimed
+
+
+def test_what_is_not_checked_is_named_with_the_reason() -> None:
+    place = AttachedPlace(file="min.ptx", tool="ptxas", version="13.3.33", target="sm_100a")
+    bound = replace(gives(place, VerdictAnswer.OK)[0], said="fixed in 13.3.33", is_bound=True)
+    other = replace(gives(place, VerdictAnswer.OK)[0], said="compiles")
+    text = "fixed in 13.3.33 compiles"
+    untried: dict[AttachedPlace | str, str] = {place: "the index is down"}
+    proof = prove([bound, other], ClaimsTrial(untried=untried), text)
+    why = "min.ptx with ptxas 13.3.33 for sm_100a: the index is down"
+    assert proof.unchecked == (("fixed in 13.3.33", why), ("compiles", why))
+    # The title rests on it, so that the report is not ready without it.
+    assert proof.unproved == (f"'fixed in 13.3.33' could not be checked: {why}",)
+
+
+def test_the_sides_of_a_boundary_are_held_to_the_stored_rows() -> None:
+    issue = render_report(IN_PTXAS, Upstream.NVIDIA)
+    bounds = [claim for claim in issue.claims if claim.is_bound and claim.cell]
+    assert {claim.said for claim in bounds} >= {"since 13.1.80", "fixed in 13.3.33"}
+    assert prove(issue.claims, ClaimsTrial(), issue.text).unproved != ()
+
+
+def test_a_crash_that_newer_versions_refuse_with_a_message_says_so_in_its_title() -> None:
+    history = evidence("triton", ("3.4.0", "3.5.0", "3.6.0", "3.8.0"), "++xx", TRAP)
+    rejected = replace(TRAP, verdict="rejected", reason="no such layout", signature="e" * 12)
+    probes = {**history.probes, 3: replace(history.probes[3], outcome=VerdictAnswer.OTHER)}
+    history = replace(history, probes=probes, rows={**history.rows, 3: rejected})
+    dossier = replace(IN_TRITON, rows=(TRAP,), along_triton=history.report())
+    title = render_report(dossier, Upstream.TRITON).text.splitlines()[0]
+    assert title.endswith("(since 3.6.0, rejected with a message from 3.8.0 on)")
+
+
+def test_what_is_printed_keeps_the_line_of_the_assertion() -> None:
+    line = f"python: Layout.cpp:12: void f({'T, ' * 900}T): Assertion `rank > 1' failed."
+    shown = render_report(replace(IN_PTXAS, log=f"{line}\n" + "stack\n" * 900), Upstream.NVIDIA)
+    assert "Assertion `rank > 1' failed." in shown.text
+    assert "python: Layout.cpp:12:" in shown.text

@@ -41,7 +41,7 @@ def test_what_was_not_executed_again_is_not_counted() -> None:
     proof = prove(ISSUE.claims, replace(HONEST, stored={}, runs={}, rows={}), ISSUE.text)
     assert proof.false == ()
     assert proof.checked < proof.claims - 8
-    assert "Triton/LLVM is to blame." in proof.unchecked
+    assert "Triton/LLVM is to blame." in {said for said, _ in proof.unchecked}
     assert prove(ISSUE.claims, HONEST, ISSUE.text).unchecked == ()
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
+from markdown_it import MarkdownIt
 from report_cases import (
     CASES,
     CRASH,
@@ -13,6 +15,7 @@ from report_cases import (
     IN_PTXAS,
     IN_TILELANG,
     IN_TRITON,
+    MINIMIZED,
     TRAP,
     VERSIONS,
     evidence,
@@ -22,6 +25,8 @@ from harness.frontends.triton.tracebacks import as_the_user_sees_it
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import parse_condition
 from harness.judging.followed import Followed
+from harness.minimize.reduction.fingerprint import Reaction
+from harness.minimize.reduction.result import Size
 from harness.report.case import required_fields
 from harness.report.claims import ClaimsTrial, prove
 from harness.report.documents import report_document, report_page
@@ -30,6 +35,8 @@ from harness.report.forms import REQUIRED, observed_words
 from harness.report.gate import Private, inspect_report
 from harness.report.impact import escaped
 from harness.report.issue import render_report
+from harness.report.run import inspect_dossier
+from harness.values.outcome import ProcessEnd
 from harness.values.run import OutputFacts, RaceFacts, RunRow, RunVerdict
 from harness.values.verdict import VerdictKind
 
@@ -169,7 +176,7 @@ def test_a_title_says_fixed_only_of_every_config_that_fails() -> None:
     assert issue.splitlines()[0].endswith(
         "(since 13.1.80, 1 of 2 failing configs still fail in 13.3.33)"
     )
-    assert "1 of these 2 compile and 1 do not: no." in issue
+    assert "1 of these 2 compiles and 1 does not: no." in issue
 
 
 def test_hand_written_ptx_is_not_said_to_come_from_triton() -> None:
@@ -272,3 +279,102 @@ def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
         replace(dossier, executed=replace(executed, races=(race,))), Upstream.TRITON
     )
     assert "fence.proxy.async" not in noted.text
+
+
+def test_a_reduction_that_nothing_accepts_is_not_ready() -> None:
+    """PTX that every ptxas refuses: what is left of it may be wrong in itself."""
+    refusal = Reaction(
+        verdict=VerdictKind.PTXAS_ERROR,
+        reason="no such feature",
+        is_accepted=False,
+        end=ProcessEnd(exit_code=255),
+    )
+
+    def found(reaction: Reaction, **held: object) -> list[str]:
+        asked = replace(MINIMIZED.fingerprint, **held)  # type: ignore[arg-type]
+        minimized = replace(MINIMIZED, fingerprint=asked, reaction=reaction)
+        dossier = replace(IN_PTXAS, minimized=minimized)
+        issue = render_report(dossier, Upstream.NVIDIA).text
+        defects = inspect_dossier(dossier, issue, tuple(REQUIRED[Upstream.NVIDIA]))
+        return [each.kind for each in defects if each.kind == "reduction"]
+
+    assert found(refusal) == ["reduction"]
+    assert found(refusal, accepting=("13.3.33",)) == []
+    assert found(refusal, held_for="sm_90a") == []
+    # No input may crash a compiler.
+    assert found(replace(refusal, verdict=VerdictKind.PTXAS_ICE)) == []
+
+
+def test_a_reduction_that_another_target_accepts_says_so() -> None:
+    asked = replace(MINIMIZED.fingerprint, held_for="sm_90a")
+    dossier = replace(IN_PTXAS, minimized=replace(MINIMIZED, fingerprint=asked))
+    issue = render_report(dossier, Upstream.NVIDIA)
+    said = "ptxas 13.1.80 accepts it for sm_90a."
+    assert said in issue.text
+    places = [claim.place for claim in issue.claims if said in claim.said and claim.place]
+    assert {(each.file, each.target) for each in places} == {("min.ptx", "sm_90a")}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_maintainer_reads_first_fits_one_screen(name: str) -> None:
+    """Beside code and output; all else is folded below."""
+    dossier, upstream = CASES[name]
+    first, _, below = render_report(dossier, upstream).text.partition("<details>")
+    prose = re.sub(r"^(`{3,}).*?^\1$", "", first, flags=re.MULTILINE | re.DOTALL)
+    forms = sum(line.startswith("#") for line in prose.splitlines())
+    assert len([line for line in prose.splitlines() if line.strip()]) - forms <= 30
+    reason = escaped(dossier.case.reason.rpartition(": ")[2]).rstrip(".")
+    assert prose.count(reason) <= 2  # the title of a crash has it too
+    assert "Files of the bundle" in below
+
+
+def test_what_is_folded_is_still_there() -> None:
+    text = render_report(IN_TRITON, Upstream.TRITON).text
+    first, _, below = text.partition("<details>")
+    assert "| 3.5.0 - 3.6.0 | fails in the same way |" in first
+    assert "3.4.0" not in first.partition("### Versions")[2].replace("3.4.0 ends with", "")
+    assert "| 3.4.0 | unsupported: Unsupported .version 8.8 |" in below
+    assert "| 3.5.0 - 3.6.0 | trap\\_stub, this failure |" in below or (
+        "| 3.5.0 - 3.6.0 | trap_stub, this failure |" in below
+    )
+    assert "- LLVM: aaaaaaaa in 3.6.0, bbbbbbbb in 3.8.0." in below
+    # ptxas has no part in it.
+    assert "ptxas" not in render_report(
+        replace(IN_TRITON, ways=None, ways_from=None, attachments=()), Upstream.TRITON
+    ).text.replace("bundled_ptxas", "")
+
+
+@pytest.mark.parametrize("upstream", REQUIRED)
+@pytest.mark.parametrize("name", ["a`b @everyone", "[x](http://evil.test)", "`` <b>"])
+def test_the_name_of_a_file_is_never_markup(name: str, upstream: Upstream) -> None:
+    case = replace(IN_PTXAS.case, kernel=name)
+    dossier = replace(IN_PTXAS, function=name, case=case, made_by=f"triage report --kernel {name}")
+    for each in (dossier, replace(IN_TRITON, function=name)):
+        text = render_report(each, upstream).text
+        parser = MarkdownIt("commonmark").enable("table")
+        for token in parser.parse(text):
+            for child in token.children or ():
+                assert child.type != "link_open", text
+                if child.type == "text":
+                    assert "@everyone" not in child.content
+                    assert "<b>" not in child.content
+
+
+def test_numbers_that_were_reduced_are_named() -> None:
+    source = replace(
+        MINIMIZED,
+        level="source",
+        suffix=".py",
+        original_text="def k(x):\n    y = x + 4096\n",
+        text="def k(x):\n    x + 8\n",
+        original=Size(bytes=30, lines=2),
+        minimized=Size(bytes=20, lines=1),
+    )
+    dossier = replace(IN_TRITON, minimized=source)
+    said = "Shapes and other numbers were reduced, too."
+    assert said in render_report(dossier, Upstream.TRITON).text
+    same = replace(source, text="def k(x):\n    x + 4096\n")
+    assert said not in render_report(replace(dossier, minimized=same), Upstream.TRITON).text
+    whole = replace(MINIMIZED, original=MINIMIZED.minimized)
+    words = render_report(replace(IN_PTXAS, minimized=whole), Upstream.NVIDIA).text
+    assert "2 instructions as they were given" in words

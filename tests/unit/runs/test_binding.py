@@ -171,7 +171,12 @@ def test_a_descriptor_as_a_tensor_map() -> None:
         (variant(SCALE), signature(scale="i32"), entry("u32"), "no float is passed as i32"),
         (variant(replace(N, value=str(1 << 40))), signature(n="i32"), entry("u32"), "does not fit"),
         (variant(N), {}, entry("u32"), "Triton does not say"),
-        (variant(X), signature(x="tensordesc<f32[8]>"), entry("u64"), "x is no tensor descriptor"),
+        (
+            variant(X),
+            signature(x="tensordesc<f32[8]>"),
+            entry("u64"),
+            "x is not a tensor descriptor",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_in_words(

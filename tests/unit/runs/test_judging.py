@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from harness.emulator.values import Fault, Place, Race, Schedule, Uninitialised
+from harness.runs.evidence import RunEvidence, Trusted
 from harness.runs.jobs import Ran, RunTrial
-from harness.runs.judging import RunEvidence, Trusted, judge
-from harness.values.run import Argument, ArgumentKind, RunVerdict
+from harness.runs.judging import judge
+from harness.values.run import Argument, ArgumentKind, Assertion, RunVerdict
 
 EARLY = Schedule(warps="first", completion="early")
 LATE = Schedule(warps="first", completion="late")
@@ -88,6 +89,27 @@ def test_right_names_what_it_was_compared_with_and_what_it_wrote() -> None:
     assert found.outputs[0].sha256 == hashlib.sha256(RIGHT.tobytes()).hexdigest()
 
 
+def test_a_race_is_the_same_however_its_space_is_spelled() -> None:
+    """`.shared` is `.shared::cta`; a cluster's memory is another space."""
+
+    def signature(opcode: str) -> object:
+        place = Place(ptx_line=3, instruction=f"{opcode}.b32 [%r2], %r1;")
+        race = replace(RACE, kind="lanes", first=place, second=place)
+        return judge(evidence((EARLY, buffers(), {"races": (race,)}))).signature
+
+    assert signature("st.shared") == signature("st.shared::cta")
+    assert signature("st.shared") != signature("st.shared::cluster")
+    assert signature("st.shared") != signature("st.global")
+
+
+def test_what_the_isa_leaves_open_is_named_so() -> None:
+    lanes = Uninitialised(space="lanes", place=PLACE, count=1, what="reads lane 20")
+    other: Any = (replace(EARLY, garbage=1), buffers([9] * 4), {})
+    found = judge(evidence((EARLY, buffers(), {"uninitialised": (lanes,)}), other))
+    assert found.verdict is RunVerdict.UNINITIALISED
+    assert "out depends on what the PTX ISA leaves open; reads lane 20" in found.reason
+
+
 def test_without_a_reference_it_only_ran() -> None:
     found = judge(evidence((EARLY, buffers(), {})))
     assert (found.verdict, found.reference) == (RunVerdict.RAN, None)
@@ -108,12 +130,69 @@ def test_a_wrong_value_is_placed_and_measured() -> None:
     assert found.schedule == "first/late"
     assert "1 of 4 elements of out differ from a reference" in found.reason
     assert "first at [1, 0]: 9 in place of 3" in found.reason
-    assert "(only under first/late)" in found.reason
+    # Which orders show it is the first thing that is said.
+    assert found.reason.startswith("emulated: only under first/late, right under first/early: 1 of")
     [out, count] = found.outputs
     assert (out.differing, out.max_abs, out.where) == (1, 6.0, "[1, 0]")
     assert (out.expected, out.actual) == (3.0, 9.0)
     assert count.differing == 0
     assert found.signature is not None
+
+
+def test_of_a_wrong_tensor_all_is_counted_that_rounding_does_not_explain() -> None:
+    # Beyond the tolerance; beyond a few roundings of f32; within these.
+    values: list[float] = [1.5, 2.0 * (1 + 5e-4), 3.0 * (1 + 1e-6), 4.0]
+    found = judge(evidence((EARLY, buffers(values), {}), trusted={"a reference": buffers()}))
+    assert "2 of 4 elements of out differ" in found.reason
+    # No element beyond the tolerance: what it counts then is nothing.
+    values = [1.0, 2.0 * (1 + 5e-4), 3.0, 4.0]
+    found = judge(evidence((EARLY, buffers(values), {}), trusted={"a reference": buffers()}))
+    assert (found.verdict, found.outputs[0].differing) == (RunVerdict.RIGHT, 0)
+
+
+def test_a_reference_that_is_pipelined_too_does_not_say_which_is_right() -> None:
+    made = evidence((EARLY, buffers([1.0, 2.0, 9.0, 4.0]), {}), trusted={"a peer": buffers()})
+    peer = replace(made.trusted[0], is_pipelined=True)
+    found = judge(replace(made, trusted=(peer,)))
+    assert found.verdict is RunVerdict.WRONG_RESULT
+    assert found.reason.endswith("first at [1, 0]: 9 and 3; which of them is right is not known")
+
+
+def refused(out: Any, relative: float | None = None) -> Assertion:
+    """An assertion that does not hold for these values of `out`."""
+    return Assertion(
+        where="launch.py:7",
+        holds=False,
+        buffers=(None, Contents().put(np.asarray(out, np.float32)), None),
+        kernels=("k",),
+        message="they differ",
+        relative=relative,
+    )
+
+
+def test_what_the_files_own_assertion_refuses_is_wrong_whatever_the_reference_says() -> None:
+    made = evidence((EARLY, buffers(), {}), trusted={"a reference": buffers()})
+    found = judge(replace(made, asserted=(refused(RIGHT),)))
+    assert found.verdict is RunVerdict.WRONG_RESULT
+    assert found.reason == "emulated: the file's own assertion fails: launch.py:7: they differ"
+    assert found.reference == "the file's own assertion (launch.py:7)"
+    assert found.signature is not None
+
+
+def test_an_assertion_says_nothing_of_other_values_than_it_saw() -> None:
+    other = BEFORE[1] + 7
+    made = evidence((EARLY, buffers(), {}), trusted={"a reference": buffers()})
+    contents = {**made.contents, Contents().put(other): other.tobytes()}
+    found = judge(replace(made, asserted=(refused(other),), contents=contents))
+    assert found.verdict is RunVerdict.RIGHT
+
+
+@pytest.mark.parametrize(("relative", "is_wrong"), [(1e-6, False), (1e-3, True)])
+def test_an_assertion_that_fails_by_rounding_is_a_remark(relative: float, is_wrong: bool) -> None:
+    made = evidence((EARLY, buffers(), {}), trusted={"a reference": buffers()})
+    found = judge(replace(made, asserted=(refused(RIGHT, relative),)))
+    assert found.verdict.is_wrong is is_wrong
+    assert ("by what rounding explains" in found.reason) is not is_wrong
 
 
 def test_a_tensor_that_should_have_been_written_is_wrong() -> None:

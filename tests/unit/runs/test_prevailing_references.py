@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.runs.judging import Trusted
+from harness.runs.evidence import Trusted
 from harness.runs.references import prevailing
 
 

@@ -105,7 +105,7 @@ def test_more_than_there_are_parameters_is_refused() -> None:
         assign(ENTRY, PTX, [read_buffer(f"b{n}=u32[1]") for n in range(4)], [], 1)
     with pytest.raises(UsageError, match="given twice"):
         assign(ENTRY, PTX, [read_buffer("p0=u32[1]"), read_buffer("0=u32[1]")], [], 1)
-    with pytest.raises(UsageError, match=re.escape("`.f32 p3` is no pointer; use --scalar")):
+    with pytest.raises(UsageError, match=re.escape("`.f32 p3` is not a pointer; use --scalar")):
         assign(ENTRY, PTX, [read_buffer("p3=u32[1]")], [], 1)
 
 
@@ -126,6 +126,14 @@ def test_sizes_of_grids_and_blocks() -> None:
     assert read_sizes("--block", "32,2") == (32, 2, 1)
     for text in ("0", "a", "1,2,3,4", "", "-1"):
         with pytest.raises(UsageError, match="--grid"):
+            read_sizes("--grid", text)
+    assert read_sizes("--block", "16,1,64") == (16, 1, 64)
+    assert read_sizes("--grid", "2147483647,65535,65535") == (2147483647, 65535, 65535)
+    for text in ("4294967296", "1025", "1,2,65", "64,32"):
+        with pytest.raises(UsageError, match=r"--block .*at most"):
+            read_sizes("--block", text)
+    for text in ("4294967296", "1,65536", "1,1,65536"):
+        with pytest.raises(UsageError, match=r"--grid .*at most 2147483647,65535,65535"):
             read_sizes("--grid", text)
 
 

@@ -10,7 +10,7 @@ from harness.bugs.life import Chronicle
 from harness.matrix.expectations import Expectations
 from harness.runs.judging import Judgement
 from harness.runs.rows import result_of, row_of
-from harness.values.bug import BugFacts, MachineState
+from harness.values.bug import BugFacts, MachineState, Occasion
 from harness.values.cell import CellId
 from harness.values.kernel import Config
 from harness.values.matrix import Expectation, Selector
@@ -82,7 +82,7 @@ def test_a_machine_that_fails_says_nothing_of_the_kernel() -> None:
 
 def test_a_wrong_result_is_a_bug_of_triton_and_a_compile_does_not_end_it() -> None:
     chronicle = Chronicle()
-    chronicle.add(1, facts(result(RunVerdict.WRONG_RESULT)), 1)
+    chronicle.add(Occasion(number=1, is_night=True), facts(result(RunVerdict.WRONG_RESULT)), 1)
     compiled = replace(
         result(RunVerdict.RIGHT),
         cell=str(CELL),
@@ -90,11 +90,13 @@ def test_a_wrong_result_is_a_bug_of_triton_and_a_compile_does_not_end_it() -> No
         ptxas_origin="bundled",
         verdict="ok",
     )
-    chronicle.add(2, facts(compiled), None)
+    chronicle.add(Occasion(number=2, is_night=True), facts(compiled), None)
     assert chronicle.stories()[1].life.machine is MachineState.NEW
-    chronicle.add(3, facts(result(RunVerdict.NOT_RUN)), None)
+    chronicle.add(Occasion(number=3, is_night=True), facts(result(RunVerdict.NOT_RUN)), None)
     assert chronicle.stories()[1].life.machine is MachineState.UNTESTABLE
-    chronicle.add(4, facts(result(RunVerdict.RIGHT, triton="3.6.0")), None)
+    chronicle.add(
+        Occasion(number=4, is_night=True), facts(result(RunVerdict.RIGHT, triton="3.6.0")), None
+    )
     story = chronicle.stories()[1]
     assert story.life.machine is MachineState.FIXED_CANDIDATE
     [found] = story.ranges
@@ -114,8 +116,8 @@ def test_what_only_came_to_its_end_is_clean_of_all_but_wrong_results(
     found: RunVerdict, then: MachineState
 ) -> None:
     chronicle = Chronicle()
-    chronicle.add(1, facts(result(found)), 1)
-    chronicle.add(2, facts(result(RunVerdict.RAN)), None)
+    chronicle.add(Occasion(number=1, is_night=True), facts(result(found)), 1)
+    chronicle.add(Occasion(number=2, is_night=True), facts(result(RunVerdict.RAN)), None)
     story = chronicle.stories()[1]
     assert story.life.machine is then
     assert story.cells_now == (then is MachineState.UNTESTABLE)

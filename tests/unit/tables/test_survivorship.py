@@ -6,8 +6,9 @@ import pytest
 from rich.console import Console
 
 from harness.cells.next_steps import next_steps
+from harness.cells.selection import SelectionOptions
 from harness.tables.rows import rows_said
-from harness.tables.survivors import group_rows, survivors
+from harness.tables.survivors import common_reason, group_rows, survivors
 from harness.tables.terminal import for_terminal
 from harness.values.kernel import Scalar
 from harness.values.row import Row
@@ -58,6 +59,21 @@ def test_one_table_for_each_toolchain_however_the_rows_come() -> None:
         ["13.1.80", "13.1.80"],
     ]
     assert printed(rows, 200).count("2 configs: 2 compile.") == 2
+
+
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [
+        (("spills 3 B", "spills 5 B"), "spills 3 to 5 B"),
+        (("32 registers; spills 4 B", "spills 8 B; 33 registers"),
+         "32 to 33 registers; spills 4 to 8 B"),
+        (("spills 3 B; spills 5 B", "spills 4 B"),
+         "spills 3 B; spills 5 B (others: spills 4 B)"),
+        (("a 1; b 2; b 3", "b 4; a 5", "c 6; a 7"), "a 1 to 7"),
+    ],
+)  # fmt: skip
+def test_reasons_are_matched_part_by_part(reasons: tuple[str, ...], said: str) -> None:
+    assert common_reason([row("sick", reason=reason) for reason in reasons]) == said
 
 
 @pytest.mark.parametrize(
@@ -122,7 +138,7 @@ def test_what_could_not_be_checked_of_one_that_compiles_is_said() -> None:
 
 
 def commands(*rows: Row) -> str:
-    return "\n".join(command for command, _ in next_steps(rows, ["--kernel", "k"]))
+    return "\n".join(command for command, _ in next_steps(rows, SelectionOptions(kernel="k")))
 
 
 def test_next_steps_fit_what_was_found() -> None:
@@ -135,21 +151,22 @@ def test_next_steps_fit_what_was_found() -> None:
     assert "llir" not in raw
     assert "--freeze-ptx" in commands(row("ptxas_ice", stage="cubin"))
     assert "--stage meta" in commands(row("out_of_resources", stage="launch"))
-    [(_, why)] = next_steps([row("sick", stage="cubin")], [])
+    [(_, why)] = next_steps([row("sick", stage="cubin")], SelectionOptions(kernel="k"))
     assert "spill" not in why
 
 
 def test_the_stage_before_is_one_of_the_same_language() -> None:
     def shown(stage: str) -> str:
         one = replace(row("pass_failure", stage=stage), compiler="tilelang")
-        (command, _), *_ = next_steps([one], [], {"tilelang": ("tir", "device", "cuda", "nvcc")})
+        stages = {"tilelang": ("tir", "device", "cuda", "nvcc")}
+        (command, _), *_ = next_steps([one], SelectionOptions(kernel="k"), stages)
         return command.rpartition(" ")[2]
 
     assert [shown(stage) for stage in ("tir", "device", "nvcc")] == ["log", "tir", "cuda"]
 
 
 def test_a_triton_that_dies_before_any_stage_is_not_said_to_be_ptxas() -> None:
-    steps = next_steps([row("compiler_crash", stage="capture")], ["--kernel", "k.ttgir"])
+    steps = next_steps([row("compiler_crash", stage="capture")], SelectionOptions(kernel="k.ttgir"))
     assert [why for _, why in steps] == [
         "everything that Triton printed",
         "does the newest Triton still do it?",

@@ -302,7 +302,7 @@ def test_the_key_of_a_tuner_is_read() -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("def kernel(:\n", "no Python"),
+        ("def kernel(:\n", "cannot be read as Python"),
         ("import triton\n", "no function kernel"),
         ("@triton.jit\ndef kernel(x):\n    pass\n", "no @autotune"),
         ("@triton.autotune(**ALL)\n@triton.jit\ndef kernel(x):\n    pass\n", "unpacks"),

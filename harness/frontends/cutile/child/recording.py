@@ -238,8 +238,9 @@ class LaunchRecorder:
 
         As in cuTile, one that cannot be launched is a failure of that config alone.
         """
-        failures = []
-        for config in search_space:
+        # It may be an iterator, which can be read once.
+        configs, failures, launched = list(search_space), [], []
+        for config in configs:
             self._config = _plain_config(config)
             try:
                 own = kernel if hasattr(kernel, "_pyfunc") else kernel(config)
@@ -249,10 +250,15 @@ class LaunchRecorder:
                 raise
             except Exception as error:  # noqa: BLE001 - as cuTile does: the next config
                 failures.append((config, type(error), str(error)))
+            else:
+                launched.append(config)
             finally:
                 self._config = None
         tune = sys.modules[cuda.tile.tune.TuningResult.__module__]
-        measured = [_measured(tune.Measurement, config) for config in search_space]
+        if not launched:
+            why = f"; the last: {failures[-1][2]}" if failures else ""
+            raise ValueError(f"none of {len(configs)} configs can be launched{why}")
+        measured = [_measured(tune.Measurement, config) for config in launched]
         return tune.TuningResult(best=measured[0], successes=measured, failures=failures)
 
 

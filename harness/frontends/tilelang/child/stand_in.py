@@ -69,7 +69,7 @@ class Profiler:
     """Compares nothing, and times nothing: there is no GPU."""
 
     def do_bench(self, *_: Any, **__: Any) -> float:
-        """No time at all."""
+        """Zero: nothing is timed."""
         return 0.0
 
     def assert_allclose(self, *_: Any, **__: Any) -> None:

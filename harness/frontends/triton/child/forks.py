@@ -57,9 +57,12 @@ class Forks:
         error = ended_badly(status)
         if status is None or error:
             return ConfigTrial(error=error)
+        code = os.WEXITSTATUS(status)
+        if not path.exists():
+            return ConfigTrial(error=f"the launch code ended its process, exit code {code}")
         try:
-            if os.WEXITSTATUS(status):
-                return ConfigTrial(error=path.read_text() or "ended without a word")
+            if code:
+                return ConfigTrial(error=path.read_text() or f"exit code {code}, saying nothing")
             with torch._C.DisableTorchFunction():  # noqa: SLF001 - see `leave`
                 return ConfigTrial(tensors=torch.load(path, weights_only=True))
         finally:

@@ -61,7 +61,7 @@ def _record_ptxas(calls: list[list[str]]) -> None:
 
 
 class _PastError(Exception):
-    """The stage after which nothing is asked any more ended well."""
+    """The last stage that is asked for has succeeded."""
 
 
 def _watch_stages(backend_class: Any, progress: ProgressFile, until: str | None) -> None:
@@ -122,7 +122,7 @@ def lower(
     """Compile `record` in this (forked) process; everything is left in `folder`.
 
     With `dump`, MLIR prints the module before every pass. With `until`, it is over once this stage
-    has ended well.
+    has succeeded.
 
     `result.json`: error or None, metadata, ptxas flags and gpu name, seconds by stage; `is_past`
     where it was over early.

@@ -9,12 +9,14 @@ replaced: benchmarking (calls each config once) and `JITFunction.run` (notes the
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from json import dumps
 from typing import TYPE_CHECKING, Any
 
+import torch
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
@@ -229,8 +231,8 @@ class Recorder:
     ) -> None:
         record = Record(
             function=function,
-            args=args,
-            kwargs=kwargs,
+            args=_as_they_are(args),
+            kwargs=_as_they_are(kwargs),
             config=config,
             autotuned=autotuned,
             grid=grid,
@@ -255,6 +257,25 @@ class Recorder:
             return False
         self.records[name] = record
         return True
+
+
+def _as_they_are(value: Any) -> Any:
+    """Arguments as they are at this launch: a later hook may write to what all launches share.
+
+    Tensor descriptors, dataclasses and containers are copied, and what is in them. Tensors are not:
+    the code depends on none of their values.
+    """
+    if isinstance(value, dict):
+        return {name: _as_they_are(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        make = getattr(value, "_make", type(value))
+        return make([_as_they_are(each) for each in value])
+    is_value = is_dataclass(value) or hasattr(value, "block_shape")
+    if not is_value or isinstance(value, type | torch.Tensor) or not hasattr(value, "__dict__"):
+        return value
+    copied = copy.copy(value)
+    vars(copied).update(_as_they_are(vars(value)))
+    return copied
 
 
 def _source_key(function: Any) -> str:

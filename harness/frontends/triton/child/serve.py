@@ -23,6 +23,7 @@ import torch  # noqa: F401 - so that every fork has it
 import triton
 import triton.backends.nvidia.compiler
 
+from harness.children.captures import last_line
 from harness.children.confine import settle
 from harness.children.jobs import JobLimits
 from harness.children.launch_code import describe_error, run_launch, stand_aside
@@ -93,7 +94,7 @@ class Session:
                 if not (isinstance(raised, SystemExit) and not raised.code):
                     error = describe_error(raised, ask["file"])
                 if isinstance(raised, SystemExit) and error:
-                    error["message"] += _last_line(self._folder / "capture.err")
+                    error["message"] += last_line(self._folder / "capture.err")
         self._records = {record.key: record for record in recorder.records.values()}
         # Where launch code took them away (a pipe's end that is not read, say), jobs write files.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -153,13 +154,6 @@ class Session:
         self._supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
 
 
-def _last_line(log: Path) -> str:
-    """What a program says before it exits by itself (argparse does)."""
-    sys.stderr.flush()
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return f" ({lines[-1][:300]})" if lines else ""
-
-
 def _warm_up(version: str) -> None:
     """Do once what every compilation would do for itself after its fork.
 
@@ -186,7 +180,7 @@ def main() -> None:
 
     def open_session(message: Message) -> None:
         session = Session({**message, "socket": path})
-        supervisor.fork(message["id"], session, JobLimits(**message["limits"]))
+        supervisor.fork(message["id"], session, JobLimits.of(message))
 
     def compile_file(message: Message) -> None:
         folder = Path(message["folder"])
@@ -198,7 +192,7 @@ def main() -> None:
                 settle(str(folder))
             compile_standalone(message["capture"], folder, message["ptxas"], message["until"])
 
-        supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
+        supervisor.fork(message["id"], body, JobLimits.of(message), streams)
 
     supervisor.handle("open", open_session)
     supervisor.handle("compile", compile_file)

@@ -201,8 +201,8 @@ def test_a_sound_file_put_meanwhile_is_not_deleted(
     path.write_bytes(sound[:-1])
     inflate = module._inflate
 
-    def inflate_and_race(file: BinaryIO, size: int) -> bytes | None:
-        data: bytes | None = inflate(file, size)
+    def inflate_and_race(file: BinaryIO, size: int, sha256: str) -> bytes | None:
+        data: bytes | None = inflate(file, size, sha256)
         fresh = path.with_suffix(".fresh")
         fresh.write_bytes(sound)
         fresh.replace(path)
@@ -274,4 +274,45 @@ def test_kill_9_never_leaves_half_an_artifact(store: ArtifactStore) -> None:
     names = [sha256 for sha256, _, _ in store.all()]
     assert names
     for sha256 in names:
+        store.get(sha256)
+
+
+BOMB = """
+import hashlib, sys
+from pathlib import Path
+from harness.store.files.artifacts import ArtifactStore, DamagedArtifactError
+store = ArtifactStore(Path(sys.argv[1]))
+try:
+    store.get(sys.argv[2])
+except DamagedArtifactError:
+    # Not ru_maxrss, which begins at the size of the process that started this one.
+    status = Path("/proc/self/status").read_text()
+    print(int(status.split("VmHWM:")[1].split()[0]) >> 10)
+"""
+
+
+@pytest.mark.parametrize("gib", [1, 3])
+def test_what_expands_to_gigabytes_is_not_held(store: ArtifactStore, gib: int) -> None:
+    """A few MB on disk, under a name that is not its own; 1 GiB is the most that one may have."""
+    sha256 = hashlib.sha256(b"another").hexdigest()
+    packer = zlib.compressobj(1)
+    path = file_of(store, sha256)
+    path.parent.mkdir()
+    block = bytes(1 << 24)
+    with path.open("wb") as file:
+        for _ in range(gib << 6):
+            file.write(packer.compress(block))
+        file.write(packer.flush())
+    words = [sys.executable, "-c", BOMB, str(store.root), sha256]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 300  # MiB
+
+
+def test_a_large_artifact_comes_back(store: ArtifactStore) -> None:
+    data = bytes(100 << 20)
+    sha256 = store.put(data)
+    assert store.get(sha256) == data
+    path = file_of(store, sha256)
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(DamagedArtifactError):
         store.get(sha256)

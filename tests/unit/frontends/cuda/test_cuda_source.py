@@ -67,7 +67,7 @@ def test_the_block_of_a_launch() -> None:
     assert block_of(text, "zero", config, FILE) == LaunchedBlock(threads=128, shared=4096)
     assert block_of(text, "scale", config, FILE) == LaunchedBlock(threads=32, shared=4096)
     assert block_of("int x;", "scale", config, FILE) == LaunchedBlock()
-    with pytest.raises(UsageError, match="'BYTES' is no size, and no macro"):
+    with pytest.raises(UsageError, match="'BYTES' is neither a size nor a macro"):
         block_of(text, "zero", {"N": 1}, FILE)
     for line in ("// launch blocks=1", "// launch scale", "// launch"):
         with pytest.raises(UsageError, match=r"write `// launch \[KERNEL\] block="):

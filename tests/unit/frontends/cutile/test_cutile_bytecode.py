@@ -43,8 +43,8 @@ def test_names_and_version() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "is no bytecode"),
-        (b".version 9.0", "is no bytecode"),
+        (b"", "is not bytecode"),
+        (b".version 9.0", "is not bytecode"),
         (bytecode(["name"], 0)[:-7], "cannot be read whole"),
         (bytecode(["name"], 1), "cannot be read whole"),
         (MAGIC + bytes([13, 3, 0, 0, 0]), "cannot be read whole"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -190,6 +191,19 @@ def test_the_answers_of_a_failure() -> None:
     assert wanted.answer(reaction("infra", signature="x")) is Answer.UNTOLD
     hang = Fingerprint(bad="13.1", signature=reaction("timeout", signature="t").key)
     assert hang.answer(reaction("timeout", signature="t")) is Answer.SAME
+
+
+def test_an_error_of_another_kind_is_another_program_that_is_wrong() -> None:
+    first = replace(reaction("ptxas_error", signature="x"), errors=frozenset({"no such feature"}))
+    wanted = Fingerprint(bad="13.1", signature=first.key)
+    more = replace(first, errors=first.errors | {"Unknown symbol '%V'"})
+    assert wanted.answer(more) is Answer.SAME
+    wanted = wanted.with_errors_of([first, reaction("ptxas_error", signature="y")])
+    assert wanted.answer(first) is Answer.SAME
+    assert wanted.answer(replace(first, errors=frozenset())) is Answer.SAME
+    assert wanted.answer(more) is Answer.OTHER
+    numbers = Fingerprint(bad="13.1", condition=parse_condition("n_regs>3"))
+    assert numbers.with_errors_of([first]) == numbers
 
 
 def test_the_answers_of_a_condition() -> None:

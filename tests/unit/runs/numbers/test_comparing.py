@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from harness.runs.numbers.comparing import as_tensor, compare
 from harness.runs.numbers.noise import LARGEST_TOLERANCE, NOISE_FACTOR, tolerance_of
+from harness.runs.numbers.scalars import ELEMENTS
 from harness.values.run import Argument, ArgumentKind
 
 NAN, INF = float("nan"), float("inf")
@@ -19,6 +21,27 @@ NAN, INF = float("nan"), float("inf")
 
 def of(*values: float, kind: str = "float32") -> Any:
     return np.array(values, kind)
+
+
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_a_view_of_each_type_has_its_elements(name: str) -> None:
+    kind = ELEMENTS[name]
+    data = np.arange(1, 13).astype(np.uint8).astype(kind).tobytes()
+    made = Argument(
+        name="x",
+        kind=ArgumentKind.TENSOR,
+        offset=kind.itemsize,
+        dtype=name,
+        shape=(2, 3),
+        strides=(4, 1),
+    )
+    plain = np.frombuffer(data, kind)[[1, 2, 3, 5, 6, 7]]
+    found = as_tensor(made, data)
+    assert (found.shape, found.dtype, found.tobytes()) == ((2, 3), kind, plain.tobytes())
+    assert compare(found, found, 0.0).is_equal
+    other = np.frombuffer(data, kind)[::-1][:6].reshape(2, 3)
+    assert kind.kind == "b" or compare(found, other, 0.0).differing
+    assert as_tensor(replace(made, shape=(0, 3), offset=0), b"").shape == (0, 3)
 
 
 def test_the_measures_by_their_formulas() -> None:

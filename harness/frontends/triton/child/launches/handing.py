@@ -49,6 +49,7 @@ from harness.frontends.triton.child.injected_configs import (
     injected_options,
 )
 from harness.frontends.triton.child.inline_assembly import mend_inline_assembly
+from harness.frontends.triton.child.launches.assertions import Following
 from harness.frontends.triton.child.launches.kernels import CompiledLaunch, GivenKernel
 from harness.frontends.triton.child.launches.snapshots import Snapshots
 from harness.frontends.triton.child.pretend_driver import pretend_triton
@@ -76,7 +77,8 @@ class _Launch:
     """A launch that was handed over; `variants` are its configs, `variant` the one to go on with.
 
     `buffers` are files with the storages after it, None where they are to be interpreted;
-    one that `hangs` is not interpreted.
+    one that `hangs` is not interpreted. `is_whole`: they are what all of its programs leave. `left`
+    are the sha256 of the storages that the launch code went on with.
     """
 
     kernel: str
@@ -85,7 +87,9 @@ class _Launch:
     buffers: list[str] | None
     values: str
     hangs: bool
+    is_whole: bool
     interpretation: _Interpretation | None = None
+    left: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -95,6 +99,7 @@ class Handing:
     folder: Path
     kernels: Sequence[str]
     patience: float
+    following: Following
     injected: Injected = field(default_factory=dict)
     launches: list[_Launch] = field(default_factory=list)
 
@@ -206,6 +211,7 @@ class Handing:
             answer["buffers"],
             answer["values"],
             answer["hangs"],
+            answer["is_whole"],
         )
         self.launches.append(launch)
         return launch
@@ -232,9 +238,17 @@ class Handing:
         if names is None:
             found = self._collect(launch)
             launch.values = f"{launch.values}; {found['error'] or 'interpreted'}"
+            launch.is_whole = not found["error"]
             names = [f"{each['sha256']}.bin" for each in found["buffers"]]
         for storage, name in zip(storages, names, strict=False):
             _load(storage, self.folder / name)
+        launch.left = [name.removesuffix(".bin") for name in names]
+        before = [each["sha256"] for each in launch.variants[launch.variant]["buffers"]]
+        pairs = list(zip(before, launch.left, strict=False))
+        written = [index for index, (was, is_now) in enumerate(pairs) if was != is_now]
+        # What leaves all as it was may have had to write to any of them.
+        number = len(self.launches)
+        self.following.wrote(number, storages, written or range(len(storages)))
 
     def _interpret_into(
         self,
@@ -263,17 +277,18 @@ class Handing:
         mine = launch.interpretation
         assert mine is not None
         if mine.found is None:
-            said = ended_badly(wait_until(mine.child, mine.deadline)) or "ended without a word"
+            said = ended_badly(wait_until(mine.child, mine.deadline)) or "ended without a message"
             is_there = mine.path.exists()
             nothing = {"buffers": [], "error": said}
             mine.found = loads(mine.path.read_text()) if is_there else nothing
         return mine.found
 
-    def result(self) -> list[dict[str, Any]]:
-        """All launches, once the launch code is at its end."""
+    def result(self, error: BaseException | None) -> list[dict[str, Any]]:
+        """All launches, once the launch code is at its end, which this error may be."""
         found = []
-        for launch in self.launches:
-            variants = launch.variants
+        asserted = self._asserted(self.following.found(error))
+        for number, launch in enumerate(self.launches, 1):
+            variants = [{**each, "asserted": asserted.get(number, [])} for each in launch.variants]
             if launch.interpretation:
                 said = self._collect(launch)
                 mine = {"interpreted": said["buffers"], "error": said["error"]}
@@ -284,6 +299,22 @@ class Handing:
                 ]
             found.append({"kernel": launch.kernel, "variants": variants, "values": launch.values})
         return found
+
+    def _asserted(self, found: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+        """What the launch code asserts, by the numbers of the launches that it sees values of."""
+        asserted: dict[int, list[dict[str, Any]]] = {}
+        for each in found:
+            numbers = sorted({number for number, _ in each["places"]})
+            seen = [self.launches[number - 1] for number in numbers]
+            if not all(launch.is_whole and launch.left for launch in seen):
+                continue
+            said = {name: value for name, value in each.items() if name != "places"}
+            said["kernels"] = list(dict.fromkeys(launch.kernel for launch in seen))
+            for number, launch in zip(numbers, seen, strict=True):
+                left = enumerate(launch.left)
+                names = [name if (number, n) in each["places"] else None for n, name in left]
+                asserted.setdefault(number, []).append({**said, "buffers": names})
+        return asserted
 
 
 def _to_the_interpreter(variant: dict[str, Any]) -> dict[str, Any]:
@@ -340,6 +371,7 @@ def main() -> None:
         folder=folder,
         kernels=ask["kernels"],
         patience=ask["timeout"],
+        following=Following(ask["file"]),
         injected=ask["injected"],
     )
     if ask["confined"]:
@@ -349,16 +381,17 @@ def main() -> None:
     mend_bfloat16()
     mend_inline_assembly()
     torch.manual_seed(SEED)
-    error = None
+    error: BaseException | None = None
     reads = ReadsWatch([*ask["bare"], *ask["paths"], str(folder)], ask["file"])
     reads.start()
     try:
-        with mode, handing.active():
+        with mode, handing.following, handing.active():
             run_launch(ask["file"], ask["function"], ask["overrides"])
     except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
         if not (isinstance(raised, SystemExit) and not raised.code):
-            error = describe_error(raised, ask["file"])
-    found = {"launches": handing.result(), "error": error, "reads": reads.stop()}
+            error = raised
+    said = describe_error(error, ask["file"]) if error else None
+    found = {"launches": handing.result(error), "error": said, "reads": reads.stop()}
     _write(folder / "result.json", found)
 
 

@@ -36,6 +36,8 @@ ends = {
     "raises": lambda path: leave(path, refuse),
     "leaves": lambda path: leave(path, lambda: {"x": torch.arange(3)}),
     "silent": lambda path: (path.write_text(""), os._exit(3)),
+    "exits": lambda path: os._exit(3),
+    "exits well": lambda path: os._exit(0),
     "hangs": lambda path: time.sleep(1000),
 }
 said = {}
@@ -69,7 +71,9 @@ def test_every_end_has_its_words(tmp_path: Path) -> None:
         "real time": "died by signal 35",
         "raises": "ValueError: the first line",
         "leaves": [0, 1, 2],
-        "silent": "ended without a word",
+        "silent": "exit code 3, saying nothing",
+        "exits": "the launch code ended its process, exit code 3",
+        "exits well": "the launch code ended its process, exit code 0",
         "hangs": "the time limit (--timeout) came first; make the launch smaller",
         "left over": 0,
     }

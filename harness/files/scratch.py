@@ -23,10 +23,13 @@ from harness.values.errors import InfrastructureError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Scratch", "scratch_disk", "sweep_scratch"]
+__all__ = ["DRAFT", "Scratch", "scratch_disk", "sweep_scratch"]
 
 _PREFIX = "triage-"
-_NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
+DRAFT = ".draft-"
+"""How names of drafts begin, which lie beside what they are going to replace."""
+
+_RANDOM = re.compile(r"[a-z0-9_]{8}")
 _OWNER = "owner"
 _WORDS = b"A scratch folder of kernel-triage, deleted once nothing holds a lock on this file.\n"
 _EMPTY_SECONDS = 3600.0
@@ -49,11 +52,14 @@ def scratch_disk() -> Iterator[None]:
 
 
 class Scratch:
-    """A new folder below `parent` (the temporary folder by default), with a lock on it."""
+    """A new folder below `parent` (the temporary folder by default), with a lock on it.
 
-    def __init__(self, parent: str | None = None) -> None:
-        sweep_scratch(parent)
-        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    Those of runs that were killed, with the same `prefix`, are deleted there.
+    """
+
+    def __init__(self, parent: str | None = None, *, prefix: str = _PREFIX) -> None:
+        sweep_scratch(parent, prefix=prefix)
+        self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         self._lock = os.open(self.folder / _OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         # Written once it is locked: without the words, no sweep touches the folder.
@@ -64,12 +70,18 @@ class Scratch:
         shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._lock)
 
+    def __enter__(self) -> Path:
+        return self.folder
 
-def sweep_scratch(parent: str | None = None) -> None:
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def sweep_scratch(parent: str | None = None, *, prefix: str = _PREFIX) -> None:
     """Delete the scratch folders of runs that were killed."""
-    for folder in Path(parent or tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for folder in Path(parent or tempfile.gettempdir()).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
-            if _NAME.fullmatch(folder.name) and _is_private(folder):
+            if _RANDOM.fullmatch(folder.name.removeprefix(prefix)) and _is_private(folder):
                 _sweep_one(folder)
 
 

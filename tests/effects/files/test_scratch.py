@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.processes.scratch import Scratch, sweep_scratch
+from harness.files.output_folders import write_output_folder
+from harness.files.scratch import Scratch, sweep_scratch
 
 MAKE = """
 import os, signal, sys
-from harness.processes.scratch import Scratch
+from harness.files.scratch import Scratch
 print(Scratch(sys.argv[1]).folder, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -102,3 +103,60 @@ def test_a_scratch_folder_can_be_made_where_nothing_can_be_swept(
     monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
     assert Scratch(str(tmp_path)).folder.parent == tmp_path
     assert left.is_dir()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from harness.files.output_files import write_output
+from harness.files.output_folders import write_output_folder
+def end(path):
+    (path / "page" if path.is_dir() else path).write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+out = Path(sys.argv[1])
+if sys.argv[2] == "folder":
+    write_output_folder(out, end, marker=".ours", option="--out")
+else:
+    write_output(out, end, option="--out", overwrite=False)
+"""
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_draft_of_a_killed_run_goes_with_the_next_one(tmp_path: Path, kind: str) -> None:
+    out = tmp_path / "site"
+    for _ in range(2):
+        words = [sys.executable, "-c", KILLED, str(out), kind]
+        assert subprocess.run(words).returncode == -9
+        [draft] = tmp_path.iterdir()
+        assert draft.name.startswith(".draft-")
+    write_output_folder(out, lambda path: None, marker=".ours", option="--out")
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+
+
+KILLED_MACHINES = """
+import asyncio, os, signal, sys, tempfile
+from harness.machines.dask_cluster import open_machines
+tempfile.tempdir = sys.argv[1]
+async def run():
+    async with open_machines("local:1"):
+        print("begun", *sorted(os.listdir(sys.argv[1])), flush=True)
+        if sys.argv[2] == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+if __name__ == "__main__":
+    asyncio.run(run())
+"""
+
+
+@pytest.mark.long
+def test_machines_of_a_killed_run_leave_one_folder_that_the_next_one_sweeps(tmp_path: Path) -> None:
+    program, place = tmp_path / "machines.py", tmp_path / "tmp"
+    program.write_text(KILLED_MACHINES)
+    place.mkdir()
+    env = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": str(Path(__file__).parents[3])}
+    for how in ("kill", "end"):
+        words = [sys.executable, str(program), str(place), how]
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
+        begun, *there = done.stdout.split()
+        assert begun == "begun", done.stderr
+        assert [name[:7] for name in there] == ["triage-"]
+    assert list(place.iterdir()) == []

@@ -1,0 +1,133 @@
+"""Commands as a user types them: what every command prints that leads on is spelled here."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from harness.values.change import Facts
+from harness.values.kernel import Config
+from harness.values.launch_label import LaunchLabel
+from harness.values.row import Row
+from harness.values.toolchain import (
+    BUNDLED,
+    EMULATOR,
+    GPU,
+    assembler_words,
+    compiler_words,
+)
+
+__all__ = [
+    "SelectionOptions",
+    "on_assembler",
+    "on_compiler",
+    "only",
+    "show_command",
+    "spell_command",
+    "spelled",
+    "words_of",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionOptions:
+    """The options as the user wrote them.
+
+    `surroundings` are those that decide what launch code sees: `--pass-env NAME`, `--confine off`.
+    """
+
+    kernel: str
+    sm: Sequence[str] = ()
+    triton: Sequence[str] = ()
+    ptxas: Sequence[str] = ()
+    launch: str | None = None
+    set: Sequence[str] = ()
+    config: str = ""
+    freeze_ptx: bool = False
+    compiler: Sequence[str] = ()
+    assembler: Sequence[str] = ()
+    formal: bool = False
+    surroundings: Sequence[str] = ()
+
+
+def spell_command(verb: str, words: SelectionOptions | None = None, *more: str) -> str:
+    """The line for a shell; `words` select the cells, `more` are options of this verb."""
+    return shlex.join(["triage", *verb.split(), *(spelled(words) if words else ()), *more])
+
+
+def show_command(short: str, stage: str | None = None) -> str:
+    """The command that prints what is kept of a cell."""
+    return spell_command("show", None, short, *(["--stage", stage] if stage else []))
+
+
+def spelled(words: SelectionOptions) -> list[str]:
+    """The options that select the cells, as they are written on a command line."""
+    found = ["--kernel", words.kernel]
+    for name, values in (
+        ("--sm", words.sm),
+        ("--triton", words.triton),
+        ("--compiler", words.compiler),
+        ("--ptxas", words.ptxas),
+        ("--assembler", words.assembler),
+        ("--set", words.set),
+    ):
+        for value in values:
+            found += [name, value]
+    found += ["--launch", words.launch] if words.launch else []
+    found += ["--config", words.config] if words.config else []
+    found += ["--freeze-ptx"] if words.freeze_ptx else []
+    found += ["--formal"] if words.formal else []
+    return [*found, *words.surroundings]
+
+
+def words_of(row: Row | Facts) -> SelectionOptions:
+    """What selects the cell of a stored row, and no other."""
+    launch = LaunchLabel.parse(row.launch)
+    words = SelectionOptions(
+        kernel=row.kernel,
+        sm=[row.target],
+        launch=launch.name,
+        set=launch.overrides,
+        # Raw PTX has no configs.
+        config=only(Config.of(dict(row.config))) if row.compiler else "",
+        freeze_ptx=row.frozen,
+    )
+    words = on_compiler(words, row.compiler, row.compiler_version)
+    is_named = row.ptxas_origin not in (BUNDLED, EMULATOR, GPU)
+    return on_assembler(words, row.assembler, row.ptxas if is_named else None)
+
+
+def on_compiler(words: SelectionOptions, kind: str | None, version: str | None) -> SelectionOptions:
+    """The same with this version of a compiler, `latest` or a specifier; none for raw PTX."""
+    option, *value = compiler_words(kind, version) or [""]
+    is_triton = option == "--triton"
+    return replace(words, triton=value if is_triton else (), compiler=() if is_triton else value)
+
+
+def on_assembler(
+    words: SelectionOptions, kind: str | None, version: str | None
+) -> SelectionOptions:
+    """The same with this version of an assembler; None: the one that the compiler brings along.
+
+    That one takes the PTX that is generated for it, so that there is nothing to freeze.
+    """
+    option, *value = (assembler_words(kind, version) if kind and version else []) or [""]
+    is_ptxas = option == "--ptxas"
+    return replace(
+        words,
+        ptxas=value if is_ptxas else (),
+        assembler=() if is_ptxas else value,
+        freeze_ptx=words.freeze_ptx and bool(value),
+    )
+
+
+def only(config: Config, names: Iterable[str] | None = None) -> str:
+    """The `--config` that means this one only.
+
+    `names` are those that any config beside it has (None: not known); what it lacks is `none`.
+    """
+    own = config.as_dict()
+    unset = ["*"] if names is None else [name for name in dict.fromkeys(names) if name not in own]
+    label = [config.label] if config.items else []
+    return ",".join([*label, *(f"{name}=none" for name in unset)])

@@ -1,0 +1,100 @@
+"""`triage run` on launch code that checks its own values, and fails after its last launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from conftest import HERE, Triage
+
+pytestmark = pytest.mark.tools
+
+ASSERTING = HERE / "kernels" / "asserting.py"
+
+
+def run(triage: Triage, *, code: int, **overrides: object) -> tuple[dict[str, Any], str]:
+    """The rows by kernel, and what was said on stderr."""
+    given = [word for name, value in overrides.items() for word in ("--set", f"{name}={value}")]
+    words = ["--kernel", str(ASSERTING), "--sm", "80", "--triton", "installed", *given, "--json"]
+    done = triage("run", *words)
+    assert done.returncode == code, done.stderr + done.stdout[-2000:]
+    rows = msgspec.json.decode(done.stdout)["runs"]
+    return {row["kernel"].rpartition("::")[2]: row for row in rows}, done.stderr
+
+
+def _line(text: str) -> int:
+    lines = ASSERTING.read_text().splitlines()
+    return next(n for n, line in enumerate(lines, 1) if text in line)
+
+
+@pytest.mark.parametrize(
+    ("style", "where", "said"),
+    [
+        ("close", "assert_close(out,", "Tensor-likes are not close! Mismatched elements: 96 / 96"),
+        pytest.param(
+            "helper", "assert torch.allclose", "not what was asked for", marks=pytest.mark.long
+        ),
+        pytest.param("item", "assert error <", "assert error < 1e-4", marks=pytest.mark.long),
+    ],
+)
+def test_an_assertion_of_the_file_that_fails_is_a_wrong_result(
+    module_triage: Triage, style: str, where: str, said: str
+) -> None:
+    rows, _ = run(module_triage, style=style, code=1)
+    assert rows["combine"]["run"] == "wrong_result"
+    place = f"asserting.py:{_line(where)}"
+    start = f"emulated: the file's own assertion fails: {place}: {said}"
+    assert rows["combine"]["run_reason"].startswith(start)
+    assert rows["combine"]["reference"] == f"the file's own assertion ({place})"
+    # The same file with the kernel that it asks for: the assertion is what it agrees with.
+    rows, _ = run(module_triage, style=style, sign=1, code=0)
+    if style == "item":
+        # The number is read at another line than that of the assertion.
+        return
+    accepts = f"emulated: agrees with what the file's own assertion accepts ({place})"
+    assert rows["combine"]["run_reason"] == accepts
+
+
+@pytest.mark.long
+def test_an_assertion_on_what_two_kernels_leave_does_not_say_which_is_wrong(
+    module_triage: Triage,
+) -> None:
+    rows, _ = run(module_triage, style="chain", code=1)
+    assert {name: row["run"] for name, row in rows.items()} == {
+        "combine": "wrong_result",
+        "double": "wrong_result",
+    }
+    for row in rows.values():
+        assert row["run_reason"].endswith("; which of combine and double is wrong it does not say")
+    rows, _ = run(module_triage, style="chain", sign=1, code=0)
+    # It sees what the second kernel left; of the first it knows nothing by itself.
+    assert "the file's own assertion accepts" in rows["double"]["run_reason"]
+    assert "num_stages=1" in rows["combine"]["run_reason"]
+
+
+def test_an_assertion_that_fails_by_rounding_accuses_no_kernel(module_triage: Triage) -> None:
+    rows, said = run(module_triage, style="rounding", sign=1, code=0)
+    assert rows["exponential"]["run"] == "right"
+    assert "by what rounding explains" in rows["exponential"]["run_reason"]
+    assert "AssertionError: Tensor-likes are not equal!, after the launches" in said
+
+
+@pytest.mark.parametrize(
+    ("style", "said"),
+    [
+        pytest.param(
+            "import",
+            "ModuleNotFoundError: No module named 'plots_that_are_not_installed'",
+            marks=pytest.mark.long,
+        ),
+        # It has read values before, elsewhere; what it asserts is another thing.
+        ("device", "AssertionError: this GPU is not known"),
+    ],
+)
+def test_what_else_fails_after_the_last_launch_is_a_note(
+    module_triage: Triage, style: str, said: str
+) -> None:
+    rows, notes = run(module_triage, style=style, code=0)
+    assert rows["combine"]["run"] == "right"
+    assert f"the launch raised {said}, after the launches that are executed" in notes

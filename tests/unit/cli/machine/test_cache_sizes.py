@@ -1,0 +1,34 @@
+"""Sizes as `triage cache --trim` takes them."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from harness.cli.machine.cache import _size, command
+
+CONTEXT = click.Context(command)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("7", 7),
+        ("7B", 7),
+        ("2k", 2_000),
+        ("2kB", 2_000),
+        ("2KiB", 2_048),
+        ("500MB", 500_000_000),
+        ("2G", 2_000_000_000),
+        ("2GiB", 2 * 2**30),
+        ("1.5TiB", 3 * 2**39),
+    ],
+)
+def test_a_size_has_the_unit_that_it_names(text: str, size: int) -> None:
+    assert _size(CONTEXT, command.params[0], text) == size
+
+
+@pytest.mark.parametrize("text", ["5IB", "5 GG", "-1", ""])
+def test_what_is_not_a_size_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not a size"):
+        _size(CONTEXT, command.params[0], text)
