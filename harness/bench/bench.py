@@ -116,6 +116,15 @@ class Workbench:
         return other
 
     @contextlib.asynccontextmanager
+    async def closing(self, *sessions: str | None) -> AsyncIterator[None]:
+        """End these sessions after the block, however the block ends: each holds memory."""
+        try:
+            yield
+        finally:
+            for session in filter(None, sessions):
+                await self.sessions.close(session)
+
+    @contextlib.asynccontextmanager
     async def slot(self, *, alone: bool = False, is_tool: bool = False) -> AsyncIterator[None]:
         """Wait for a turn; `alone` waits until nothing else runs.
 

@@ -267,11 +267,11 @@ async def in_parallel(jobs: Iterable[Coroutine[None, None, T]]) -> list[T]:
 async def _captured_together(run: Run, places: Sequence[CapturePlace]) -> list[list[Row]]:
     """The rows of each place that one capture serves; its session ends with the last of them."""
     plans = await in_parallel([plan_place(run, place) for place in places])
-    chosen = [run.steering.choose(place, plan) for place, plan in zip(places, plans, strict=True)]
-    run.progress.planned(sum(map(len, chosen)))
-    rows = await in_parallel([in_parallel(_one(run, cell) for cell in cells) for cells in chosen])
-    for session in {plan.session for plan in plans if plan.session}:
-        await run.bench.sessions.close(session)
+    async with run.bench.closing(*{plan.session for plan in plans}):
+        steering = run.steering
+        chosen = [steering.choose(place, plan) for place, plan in zip(places, plans, strict=True)]
+        run.progress.planned(sum(map(len, chosen)))
+        rows = await in_parallel(in_parallel(_one(run, cell) for cell in each) for each in chosen)
     return [[row for row in group if row] for group in rows]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from harness.bench.assemble import Inspection
 from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.plan import plan_launch
-from harness.cells.run import CompileOptions, open_bench, record_of
+from harness.cells.run import CompileOptions, in_parallel, open_bench, record_of
 from harness.frontends.base import PlannedCell, Selection
 from harness.processes.hub import Hub
 from harness.ptxas.loops import loops_of
@@ -95,14 +94,13 @@ async def _compiled(
             for compiler in selection.compilers:
                 plan = await plan_launch(bench, selection, target, compiler, launch)
                 tell(f"{selection.repro.name}: {len(plan.cells)} configs on {target}")
-                done = await asyncio.gather(*(evaluate(bench, cell) for cell in plan.cells))
-                for cell, each in zip(plan.cells, done, strict=True):
-                    bench.store.put_result(run, record_of(each))
-                    place = cell.cell.kernel, cell.cell.launch, str(cell.cell.target)
-                    features = features_of_cell(bench, cell, each)
-                    groups.setdefault(place, []).append((cell, each.row, features))
-                if plan.session:
-                    await bench.sessions.close(plan.session)
+                async with bench.closing(plan.session):
+                    done = await in_parallel(evaluate(bench, cell) for cell in plan.cells)
+                    for cell, each in zip(plan.cells, done, strict=True):
+                        bench.store.put_result(run, record_of(each))
+                        place = cell.cell.kernel, cell.cell.launch, str(cell.cell.target)
+                        features = features_of_cell(bench, cell, each)
+                        groups.setdefault(place, []).append((cell, each.row, features))
     return [_Compiled(cells=tuple(cells)) for cells in groups.values()]
 
 
