@@ -13,10 +13,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-long rewritten docs-check site-check lint ruff mypy vermin benchmark clean
 
-$(VENV)/installed: pyproject.toml
+$(VENV)/installed: pyproject.toml emulator/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable ./emulator --editable '.[dev]'
 	touch $@
 
 demo: $(VENV)/installed
@@ -44,7 +44,7 @@ mypy: $(VENV)/installed
 	$(BIN)/mypy
 
 vermin: $(VENV)/installed
-	$(BIN)/vermin --quiet --violations --no-tips --no-parse-comments --target=3.10- harness repros benchmarks
+	$(BIN)/vermin --quiet --violations --no-tips --no-parse-comments --target=3.10- harness emulator repros benchmarks
 
 # Every command that is shown can be given, and the first one prints what README.md says.
 docs-check: $(VENV)/installed

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.emulator.instructions.catalogue import CHAPTERS
-from harness.emulator.program.decoding import decode
-from harness.emulator.program.refusal import NotExecutable
+from gpu_emulator.ptx.instructions.catalogue import CHAPTERS
+from gpu_emulator.ptx.program.decoding import decode
+from gpu_emulator.refusal import NotExecutable
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "instructions.md"

@@ -23,8 +23,8 @@ from typing import Any
 
 import msgspec
 
+from gpu_emulator.ptx.text.facts import retarget
 from harness.minimize.ptx.order import count_instructions
-from harness.ptx.facts import retarget
 from harness.toolchains.install import install_ptxas
 
 CORES = len(os.sched_getaffinity(0))

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 
+from gpu_emulator.ptx.text.facts import read_ptx
 from harness.collapse.facts import collapse_of, is_lifted
 from harness.processes.hub import run_tool
-from harness.ptx.facts import read_ptx
 from harness.ptxas.log import parse_ptxas_log
 from harness.ptxas.occupancy import theoretical_occupancy
 from harness.toolchains.install import install_ptxas

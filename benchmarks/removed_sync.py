@@ -21,10 +21,10 @@ from pathlib import Path
 
 from run import as_launch, prepared
 
+from gpu_emulator.api import run
+from gpu_emulator.values import Budget, Checks, Launch, Outcome, Schedule
 from harness.cells.run import CompileOptions, open_bench
 from harness.cells.selection import SelectionOptions, select_all
-from harness.emulator.machine.launching import run
-from harness.emulator.values import Budget, Checks, Launch, Outcome, Schedule
 from harness.frontends.base import Selection
 from harness.processes.hub import Hub
 from harness.runs.schedules import DEFAULT, read_schedules

@@ -32,12 +32,12 @@ from typing import Any
 
 import numpy as np
 
+from gpu_emulator.api import run
+from gpu_emulator.values import Allocation, Budget, Checks, Launch, Schedule
 from harness.bench.bench import Workbench
 from harness.cells.plan import plan_launch
 from harness.cells.run import CompileOptions, open_bench
 from harness.cells.selection import SelectionOptions, select_all, small_launch
-from harness.emulator.machine.launching import run
-from harness.emulator.values import Allocation, Budget, Checks, Launch, Schedule
 from harness.files.locations import home_dir
 from harness.frontends.base import Selection
 from harness.frontends.launch_code import fetch_launch_code

@@ -27,9 +27,9 @@ from typing import Any
 
 import msgspec
 
+from gpu_emulator.values import Budget
 from harness.cells.run import CompileOptions
 from harness.cells.selection import SelectionOptions, select_all
-from harness.emulator.values import Budget
 from harness.files.locations import home_dir
 from harness.frontends.base import Selection
 from harness.repros.find import find_kernels

@@ -19,6 +19,7 @@ DOCUMENTS = [
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "emulator/README.md",
     *(f"docs/{path.name}" for path in DOCS),
 ]
 
@@ -119,7 +120,7 @@ def test_files_that_documents_name_exist(document: str) -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", prose):
         assert (ROOT / document).parent.joinpath(target).exists(), f"{document} links to {target}"
     for name in re.findall(
-        r"`((?:harness|tests|benchmarks|repros|templates|\.ci)/[\w./-]*)`", text
+        r"`((?:harness|emulator|tests|benchmarks|repros|templates|\.ci)/[\w./-]*)`", text
     ):
         assert "NAME" in name or (ROOT / name).exists(), f"{document} names {name}"
 

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_architecture import MODULES, PACKAGE, module_at, read
+from test_architecture import MODULES, PACKAGE, module_at, name_of, read
 
+import gpu_emulator
 import harness
 from harness.cells import reuse
 from harness.children import launch_code
@@ -51,7 +52,7 @@ def words_of(call: ast.Call) -> list[str]:
 
 
 def is_below(path: Path, places: tuple[str, ...]) -> bool:
-    name = path.relative_to(PACKAGE)
+    name = Path(name_of(path))
     return any(name == Path(place) or Path(place) in name.parents for place in places)
 
 
@@ -95,7 +96,7 @@ def test_the_hash_follows_every_module_below_a_place(
 def test_the_code_that_decides_a_row_is_part_of_its_identity() -> None:
     deciding = closure(DECIDE_A_ROW)
     places = (*reuse._JUDGING, *CHILD)
-    missing = {str(path.relative_to(PACKAGE)) for path in deciding if not is_below(path, places)}
+    missing = {name_of(path) for path in deciding if not is_below(path, places)}
     assert missing == set()
     assert len(deciding) > len(reuse._JUDGING)
     # What `repros` reads decides what is planned, though nothing that is planned imports it.
@@ -154,6 +155,7 @@ def test_a_child_takes_the_folder_of_this_program_off_its_path() -> None:
 
 
 # Words of a private dialect.
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "emulator/README.md", "matrix.yaml")
 RIDDLES = re.compile(
     r"\b(told|nobody|anew|whoever|ate|fare[ds]?|be it|be had|hangs on|for want of|at whose door"
     r"|bec[ao]mes? of|none the less)\b",
@@ -164,15 +166,20 @@ RIDDLES = re.compile(
 def test_messages_docs_and_comments_are_in_plain_words() -> None:
     """In the field's words: "reported" or "determined" for "told", "depends on" for "hangs on"."""
     root = PACKAGE.parent
-    texts = [*MODULES, *(root / name for name in ("README.md", "CONTRIBUTING.md", "matrix.yaml"))]
+    texts = [*MODULES, *(root / name for name in DOCUMENTS)]
     for folder, pattern in (("docs", "*.md"), ("templates", "*.j2"), ("repros", "*.*")):
         texts += sorted((root / folder).rglob(pattern))
     assert len(texts) > len(MODULES) + 20
     found = [
-        f"{path.relative_to(root)}:{number}: {line.strip()}"
+        f"{path}:{number}: {line.strip()}"
         for path in texts
         if path.suffix != ".pyc"
         for number, line in enumerate(path.read_text().splitlines(), start=1)
         if RIDDLES.search(line)
     ]
     assert found == []
+
+
+def test_the_emulator_is_released_with_the_program_that_needs_it() -> None:
+    named = re.findall(r'"gpu-emulator==([^"]+)"', (PACKAGE.parent / "pyproject.toml").read_text())
+    assert named == [harness.__version__] == [gpu_emulator.__version__]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from gpu_emulator.ptx.text.facts import retarget
 from harness.bench.bench import Kept, content_key, has_died, still_valid
 from harness.processes.hub import scratch_disk
-from harness.ptx.facts import retarget
 from harness.ptxas.cubin import Cubin, CubinError, read_cubin
 from harness.ptxas.sass import InstructionMix, can_be_annotated, mixes
 from harness.toolchains.damage import check_ptxas

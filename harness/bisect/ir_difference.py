@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.ptx.facts import opcodes, without_debug
+from gpu_emulator.ptx.text.facts import opcodes, without_debug
 
 __all__ = [
     "StageDifference",

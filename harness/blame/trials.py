@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from gpu_emulator.ptx.text.facts import PtxError, body_sha256, read_ptx
+from gpu_emulator.ptx.text.variants import harmless_variants
 from harness.bench.assemble import PtxInput, assemble
 from harness.bench.bench import Workbench
 from harness.blame.grid import PairTrial, Varied
@@ -20,8 +22,6 @@ from harness.judging.followed import Followed
 from harness.judging.judge import judge
 from harness.minimize.reduction.ask_ptxas import reaction_of
 from harness.minimize.reduction.fingerprint import Reaction
-from harness.ptx.facts import PtxError, body_sha256, read_ptx
-from harness.ptx.variants import harmless_variants
 from harness.ptxas.flags import single_changes
 from harness.values.row import Row
 from harness.values.toolchain import Assembler

@@ -41,7 +41,7 @@ _JUDGING = (
     "packages",
     "toolchains",
     "store",
-    "ptx",
+    "gpu_emulator/ptx/text",
     "ptxas",
     "bench",
     "frontends",

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gpu_emulator.ptx.text.edits import with_directive
+from gpu_emulator.ptx.text.facts import blank_opaque
 from harness.bench.bench import Workbench
 from harness.bisect.axes import plan_cells, with_ptxas
 from harness.cells.evaluate import Evaluated, evaluate, with_flags
@@ -14,8 +16,6 @@ from harness.collapse.evidence import CollapseEvidence, Lift
 from harness.collapse.facts import collapse_of, collapse_words
 from harness.frontends.base import PlannedCell, Selection
 from harness.processes.hub import Hub
-from harness.ptx.edits import with_directive
-from harness.ptx.facts import blank_opaque
 from harness.ptxas.help import options_of
 from harness.ptxas.options import PtxasOption
 from harness.store.store import Store

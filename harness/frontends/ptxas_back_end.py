@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpu_emulator.ptx.text.facts import retarget
 from harness.bench.assemble import PtxInput, assemble, inspect_cubin
 from harness.bench.once import assemble_text
 from harness.judging.judge import judge_ptxas
 from harness.packages.versions import LATEST
-from harness.ptx.facts import retarget
 from harness.ptxas.resources import combine
 from harness.toolchains.describe import describe_ptxas
 from harness.toolchains.install import (

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpu_emulator.ptx.text.facts import PtxError, PtxFacts, body_sha256, read_ptx
 from harness.bench.bench import content_key
-from harness.ptx.facts import PtxError, PtxFacts, body_sha256, read_ptx
 
 if TYPE_CHECKING:
     from harness.bench.bench import Kept, Workbench

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpu_emulator.values import Budget
 from harness.bench.bench import Workbench
 from harness.cells.run import CompileOptions, open_bench
-from harness.emulator.values import Budget
 from harness.frontends.base import Selection
 from harness.gpu.answers import Answers
 from harness.gpu.gathering import Gathering, gather_ptx

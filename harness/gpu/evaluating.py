@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from gpu_emulator.values import Budget
 from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluated
-from harness.emulator.values import Budget
 from harness.frontends.base import PlannedCell, Selection
 from harness.gpu.gathering import Gathering, RawTripLaunch, add_cells, leveled, raw_trip_launch
 from harness.gpu.gathering_launches import launch_of

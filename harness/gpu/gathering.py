@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from gpu_emulator.values import Budget
 from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluated, evaluate, with_flags
 from harness.cells.plan import plan_launch
-from harness.emulator.values import Budget
 from harness.frontends.base import PlannedCell, Selection
 from harness.gpu.trip import REPEATS, KeptTrusted, Trip, TripCase, TripLaunch
 from harness.ptxas.flags import level_change

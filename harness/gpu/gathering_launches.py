@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from gpu_emulator.values import Budget
 from harness.bench.bench import Workbench
 from harness.cells.plan import plan_launch
-from harness.emulator.values import Budget
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.registry import front_end
 from harness.gpu.gathering import Gathering, add_cells, kept, leveled

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from gpu_emulator.values import Budget
 from harness.cells.evaluate import with_flags
 from harness.cells.plan import plan_launch
-from harness.emulator.values import Budget
 from harness.frontends.registry import front_end
 from harness.gpu.gathering import Gathering, add_cells
 from harness.gpu.patterns import pattern

@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from gpu_emulator.values import Checks
 from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluated
-from harness.emulator.values import Checks
 from harness.frontends.registry import front_end
 from harness.gpu.answers import Answers
 from harness.gpu.device.execute import GLIMPSE, glimpse_places

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from harness.emulator.values import TensorMap
+from gpu_emulator.values import TensorMap
 from harness.runs.emulating import Emulation
 from harness.runs.jobs import Passed
 from harness.values.cell import CellId

@@ -21,7 +21,7 @@ from harness.values.toolchain import TRITON, compiler_name
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from harness.ptx.facts import PtxFacts
+    from gpu_emulator.ptx.text.facts import PtxFacts
     from harness.ptxas.log import PtxasLog
     from harness.ptxas.occupancy import Occupancy
     from harness.values.limits import Limits

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from gpu_emulator.values import Budget
 from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluated
-from harness.emulator.values import Budget
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.registry import front_end
 from harness.minimize.executed.case import ExecutedCase

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from gpu_emulator.values import Budget
 from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluated, with_flags
 from harness.cells.plan import plan_launch
-from harness.emulator.values import Budget
 from harness.frontends.base import PlannedCell, Selection
 from harness.gpu.gathering import leveled, raw_trip_launch
 from harness.gpu.places import place_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.cells.run import places_of
-from harness.files.own_code import code_sha256
+from harness.files.own_code import program_sha256
 from harness.nights.at_worker import work_on_capture
 from harness.nights.by_name import named
 from harness.nights.tasks import CaptureAnswer, CaptureTask
@@ -40,7 +40,7 @@ class Ahead:
 
     machines: Machines
     how: CompileOptions
-    _code: str = field(default_factory=lambda: code_sha256("."))
+    _code: str = field(default_factory=program_sha256)
     _name: str = field(default_factory=lambda: secrets.token_hex(16))
     _ranks: Iterator[int] = field(default_factory=itertools.count)
 

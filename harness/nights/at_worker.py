@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from harness.bench.bench import Workbench
 from harness.cells.run import CapturePlace, CompileOptions, Run, RunProgress, work_off
-from harness.files.own_code import code_sha256
+from harness.files.own_code import program_sha256
 from harness.frontends.registry import OpenSessions
 from harness.matrix.rules import Rules
 from harness.nights.by_name import place_of_name
@@ -71,7 +71,7 @@ def run_tool_task(message: bytes) -> bytes:
 @functools.cache
 def _code() -> str:
     # Once, near the start: what is on the disk later is not what runs.
-    return code_sha256(".")
+    return program_sha256()
 
 
 @functools.cache

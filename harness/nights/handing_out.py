@@ -16,7 +16,7 @@ import msgspec
 
 from harness.cells.evaluate import not_evaluated
 from harness.cells.run import Run, in_parallel, record_of, stored_place
-from harness.files.own_code import code_sha256
+from harness.files.own_code import program_sha256
 from harness.machines.seam import LostWorkersError, Machines
 from harness.nights.at_worker import work_on_capture
 from harness.nights.by_name import named
@@ -54,7 +54,7 @@ class HandingOut:
     memory: int = 0
     launch_timeout: float
     until: float | None = None
-    _code: str = field(default_factory=lambda: code_sha256("."))
+    _code: str = field(default_factory=program_sha256)
     _lost: list[tuple[int, Sequence[int]]] = field(default_factory=list)
 
     async def work_off(self, captures: Sequence[Sequence[int]]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.files.own_code import code_sha256
+from harness.files.own_code import program_sha256
 from harness.machines.seam import MachinesGoneError
 from harness.nights.at_worker import run_tool_task
 from harness.nights.tool_tasks import ToolAnswer, ToolTask
@@ -54,7 +54,7 @@ class ToolsElsewhere(Hub):
         self._limits_memory = machines.are_here or bool(how.memory)
         self._tell = tell
         self._told: set[str] = set()
-        self._code = code_sha256(".")
+        self._code = program_sha256()
         self._ranks = itertools.count()
         self._here = asyncio.Semaphore(how.here or how.workers)
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from harness.ptx.dominators import dominators
+from gpu_emulator.ptx.text.dominators import dominators
 from harness.ptxas.sass import InstructionMix, instruction_mix
 
 __all__ = ["Loop", "loops_of"]

@@ -17,7 +17,7 @@ from harness.values.resources import Resources
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from harness.ptx.facts import PtxFacts
+    from gpu_emulator.ptx.text.facts import PtxFacts
     from harness.ptxas.cubin import Cubin, CubinEntry
     from harness.ptxas.log import FunctionUsage, PtxasLog
 

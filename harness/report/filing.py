@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpu_emulator.ptx.text.facts import PtxError
 from harness.bugs.rekey import row_of_evidence
 from harness.cells.compile import CompileOptions
 from harness.frontends.base import Selection
@@ -21,7 +22,6 @@ from harness.minimize.ptx.order import count_instructions
 from harness.minimize.sources import sizes_of_source
 from harness.packages.tarballs import pack, unpack
 from harness.processes.hub import ResourceLimits, ToolResult
-from harness.ptx.facts import PtxError
 from harness.report.attached import (
     Bench,
     compile_places,

@@ -13,10 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import harness
+from gpu_emulator.ptx.text.facts import without_debug
 from harness.collapse.times import TIMES_FILE
 from harness.files.locations import cache_dir, home_dir, offline
+from harness.files.own_code import import_path
 from harness.processes.hub import ResourceLimits, ToolResult, run_tool
-from harness.ptx.facts import without_debug
 from harness.report.dossier import Attachment, Dossier
 from harness.report.gate import Defect, Private, inspect_report, without_folders
 from harness.report.launched import PROGRAM
@@ -204,10 +205,9 @@ def run_script(
 
 def _own_command(folder: Path) -> str:
     """A folder with a `triage` that is the program that runs now."""
-    root = Path(harness.__file__).parent.parent
     folder.mkdir()
     command = folder / "triage"
-    words = shlex.join(["env", f"PYTHONPATH={root}", sys.executable, "-m", "harness"])
+    words = shlex.join(["env", f"PYTHONPATH={import_path()}", sys.executable, "-m", "harness"])
     command.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
     command.chmod(0o755)
     return str(folder)

@@ -20,8 +20,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.emulator.values import Argument as Given
-from harness.emulator.values import Null, Pointer, Scalar, TensorMap, TensorMapArgument
+from gpu_emulator.values import Argument as Given
+from gpu_emulator.values import Null, Pointer, Scalar, TensorMap, TensorMapArgument
 from harness.runs.entry import Entry, EntryParameter
 from harness.runs.numbers.scalars import pack_float, pack_integer
 from harness.values.run import Argument, ArgumentKind, LaunchVariant

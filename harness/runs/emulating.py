@@ -14,10 +14,9 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-import harness
+from gpu_emulator.values import Budget, Element, Trace
 from harness.bench.bench import Kept, Workbench, content_key
-from harness.emulator.values import Budget, Element, Trace
-from harness.files.own_code import code_sha256
+from harness.files.own_code import code_sha256, import_path
 from harness.processes.hub import (
     FILE_SIZE,
     Hub,
@@ -94,7 +93,7 @@ class Once:
 @functools.cache
 def emulator_sha256() -> str:
     """Hash of the code that executes: part of the key of everything that it made."""
-    return code_sha256("emulator", "ptx", "runs/jobs.py", "runs/child/worker.py")
+    return code_sha256("gpu_emulator", "runs/jobs.py", "runs/child/worker.py")
 
 
 async def emulate(
@@ -245,8 +244,7 @@ async def _tell(path: Path, tell: Callable[[str], None]) -> None:
 
 def _environment() -> Mapping[str, str]:
     """One thread for each worker: several of them run at once."""
-    root = str(Path(harness.__file__).parent.parent)
-    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (import_path(), os.environ.get("PYTHONPATH"))))
     return {
         **os.environ,
         "PYTHONPATH": path,

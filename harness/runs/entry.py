@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from harness.ptx.document import StatementKind, parse
-from harness.ptx.head import read_head
+from gpu_emulator.ptx.text.document import StatementKind, parse
+from gpu_emulator.ptx.text.head import read_head
 
 __all__ = ["Entry", "EntryError", "EntryParameter", "read_entry"]
 

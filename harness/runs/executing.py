@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
+from gpu_emulator.values import Budget
 from harness.bench.bench import Kept, Workbench
 from harness.cells.evaluate import Evaluated, cell_evidence
 from harness.cells.run import record_of
-from harness.emulator.values import Budget
 from harness.frontends.base import PlannedCell
 from harness.frontends.registry import front_end
 from harness.judging.judge import judge as judge_compilation

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from harness.values.run import RaceFacts
 
 if TYPE_CHECKING:
-    from harness.emulator.values import Fault, Place, Race
+    from gpu_emulator.values import Fault, Place, Race
 
 __all__ = [
     "family",

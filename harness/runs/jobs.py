@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harness.emulator.values import (
+from gpu_emulator.values import (
     Budget,
     Checks,
     Element,
@@ -114,7 +114,7 @@ class EmulatorJob:
 class Ran:
     """What came of one run; `buffers` are the sha256 of the bytes afterwards, which are kept.
 
-    All else is as in `harness.emulator.values.Outcome`; `seconds` of wall time.
+    All else is as in `gpu_emulator.values.Outcome`; `seconds` of wall time.
     """
 
     trial: RunTrial

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.emulator.values import Race, Schedule
+from gpu_emulator.values import Race, Schedule
 from harness.judging.signature import RULE, template
 from harness.runs.evidence import RunEvidence, Trusted
 from harness.runs.faults import (

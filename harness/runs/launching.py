@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from gpu_emulator.ptx.text.facts import PtxError, read_ptx
+from gpu_emulator.values import Budget
 from harness.bench.bench import Kept, Workbench
-from harness.emulator.values import Budget
 from harness.judging.judge import CellEvidence, judge_fit
-from harness.ptx.facts import PtxError, read_ptx
 from harness.ptxas.log import PtxasLog
 from harness.ptxas.resources import combine
 from harness.runs.binding import BindingError, bind, cluster_of

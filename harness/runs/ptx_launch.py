@@ -13,7 +13,7 @@ from math import prod
 
 import msgspec
 
-from harness.emulator.values import Budget
+from gpu_emulator.values import Budget
 from harness.runs.emulating import Emulation
 from harness.runs.entry import Entry
 from harness.runs.evidence import RunEvidence, Trusted

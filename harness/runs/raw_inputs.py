@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.emulator.values import LARGEST_SIZES, MOST_THREADS
+from gpu_emulator.values import LARGEST_SIZES, MOST_THREADS
 from harness.runs.entry import Entry, EntryParameter
 from harness.runs.numbers.scalars import ELEMENTS, pack_float, pack_integer
 from harness.values.errors import UsageError

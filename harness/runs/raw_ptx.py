@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from gpu_emulator.values import Budget, Null, Pointer, Scalar
 from harness.bench.bench import content_key
 from harness.cells.evaluate import Evaluated
 from harness.cells.run import CompileOptions, open_bench
-from harness.emulator.values import Budget, Null, Pointer, Scalar
 from harness.files.regular_files import read_regular
 from harness.frontends.triton.ir_inputs import read_file, spelling
 from harness.processes.hub import Hub

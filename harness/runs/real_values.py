@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpu_emulator.values import Budget, Schedule
 from harness.bench.bench import Kept, Workbench
-from harness.emulator.values import Budget, Schedule
 from harness.frontends.base import CapturedLaunch, LaunchCode
 from harness.frontends.triton.lower import capture, lower
 from harness.judging.judge_triton import judge_lowering

@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gpu_emulator.ptx.text.facts import instructions_sha256
+from gpu_emulator.values import Budget, Schedule
 from harness.bench.bench import Workbench
-from harness.emulator.values import Budget, Schedule
 from harness.frontends.base import CapturedLaunch, LaunchCode
 from harness.frontends.triton.lower import capture
-from harness.ptx.facts import instructions_sha256
 from harness.runs.emulating import Emulated, Emulation, emulate
 from harness.runs.evidence import Trusted
 from harness.runs.jobs import RunTrial

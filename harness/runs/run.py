@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from packaging.version import Version
 
+from gpu_emulator.values import Budget
 from harness.bench.bench import Workbench
 from harness.cells.plan import plan_launch
 from harness.cells.run import CompileOptions, open_bench
 from harness.cells.selection import small_launch
-from harness.emulator.values import Budget
 from harness.frontends.base import LaunchCode, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.planning import raised_words

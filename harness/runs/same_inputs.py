@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from gpu_emulator.values import Budget
 from harness.bench.bench import Kept, Workbench
 from harness.cells.evaluate import Evaluated
 from harness.cells.plan import plan_launch
 from harness.cells.selection import small_launch
-from harness.emulator.values import Budget
 from harness.frontends.base import LaunchCode, PlannedCell, Selection
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
-from harness.emulator.values import Checks, Schedule
+from gpu_emulator.values import Checks, Schedule
 from harness.runs.jobs import RunTrial
 from harness.values.errors import UsageError
 

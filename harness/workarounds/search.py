@@ -10,8 +10,8 @@ from dataclasses import replace
 import msgspec
 from packaging.version import Version
 
+from gpu_emulator.ptx.text.edits import EDITS
 from harness.frontends.registry import front_end
-from harness.ptx.edits import EDITS
 from harness.ptxas.help import options_of
 from harness.ptxas.options import PtxasOption
 from harness.store.store import Store

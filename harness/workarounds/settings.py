@@ -13,9 +13,9 @@ from enum import Enum
 
 from packaging.version import Version
 
+from gpu_emulator.ptx.text.edits import PtxEdit
 from harness.frontends.triton.config_source import OPTIONS
 from harness.packages.versions import newest_of_minor
-from harness.ptx.edits import PtxEdit
 from harness.ptxas.flags import FlagChange
 from harness.values.kernel import Config, Scalar
 from harness.values.row import Row

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from gpu_emulator.ptx.text.edits import PtxEdit, edited
+from gpu_emulator.ptx.text.facts import read_ptx
 from harness.bench.bench import TimeIsUpError, Workbench, until
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate, flagged, with_flags
 from harness.cells.plan import plan_launch
@@ -19,8 +21,6 @@ from harness.frontends.registry import back_end, front_end
 from harness.frontends.triton.config_source import OPTIONS
 from harness.frontends.triton.settings import knobs
 from harness.processes.hub import ResourceLimits
-from harness.ptx.edits import PtxEdit, edited
-from harness.ptx.facts import read_ptx
 from harness.ptxas.flags import FlagChange
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import Config, ConfigFilter, Scalar

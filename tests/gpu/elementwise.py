@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator.numbers import arithmetic
-from harness.emulator.numbers.approximate import approximate, approximate_divide
-from harness.emulator.numbers.conversion import convert, integer_type, pack_integers
-from harness.emulator.numbers.dot_products import dp2a, dp4a
-from harness.emulator.numbers.formats import FORMATS, from_float64, to_float64
+from gpu_emulator.numbers import arithmetic
+from gpu_emulator.numbers.approximate import approximate, approximate_divide
+from gpu_emulator.numbers.conversion import convert, integer_type, pack_integers
+from gpu_emulator.numbers.dot_products import dp2a, dp4a
+from gpu_emulator.numbers.formats import FORMATS, from_float64, to_float64
 
 __all__ = ["Case", "cases", "inputs", "module_text"]
 

@@ -1,6 +1,6 @@
 """Hold the emulator's functions against a GPU of sm_90: every bit, or units in the last place.
 
-    PYTHONPATH=. python3 tests/gpu/emulator_against_gpu.py [--out FILE.json] [--count N]
+    PYTHONPATH=.:emulator python3 tests/gpu/emulator_against_gpu.py [--out FILE.json] [--count N]
 
 Needs a CUDA driver and numpy, no toolkit. Exact instructions must agree in every bit, and so must
 the sums of the tensor cores; approximate ones are given as histograms. Exit code 1 if an exact one
@@ -22,8 +22,8 @@ import numpy as np
 import tile_checks
 from cuda_driver import Device, DriverError
 
-from harness.emulator.numbers.approximate import BANDS
-from harness.emulator.numbers.formats import FORMATS, to_float64
+from gpu_emulator.numbers.approximate import BANDS
+from gpu_emulator.numbers.formats import FORMATS, to_float64
 
 _THREADS = 256
 

@@ -11,11 +11,11 @@ import matrices
 import numpy as np
 from cuda_driver import Device
 
-from harness.emulator.engines import matrix_moves, wgmma
-from harness.emulator.engines.accumulation import Accumulation, hopper
-from harness.emulator.engines.mma_sync import mma_sync
-from harness.emulator.engines.shared_matrices import wgmma_descriptor
-from harness.emulator.numbers.formats import from_float64
+from gpu_emulator.engines import matrix_moves, wgmma
+from gpu_emulator.engines.accumulation import Accumulation, hopper
+from gpu_emulator.engines.mma_sync import mma_sync
+from gpu_emulator.engines.shared_matrices import wgmma_descriptor
+from gpu_emulator.numbers.formats import from_float64
 
 __all__ = ["Row", "compared", "run", "run_parts"]
 

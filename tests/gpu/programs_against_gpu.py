@@ -1,6 +1,6 @@
 """Hold the emulator against a GPU of sm_90 with generated programs over every scalar opcode.
 
-    PYTHONPATH=. python3 tests/gpu/programs_against_gpu.py --ptxas PTXAS [PTXAS ...]
+    PYTHONPATH=.:emulator python3 tests/gpu/programs_against_gpu.py --ptxas PTXAS [PTXAS ...]
 
 Each program is executed by the emulator, assembled by each ptxas at -O0 and at -O3, and launched.
 `--out` gets a line of JSON for each program that does not agree up to the bits of a NaN. The exit
@@ -35,10 +35,10 @@ from scalar_programs import (
     inputs,
 )
 
-from harness.emulator.machine.launching import run
-from harness.emulator.numbers.approximate import BANDS
-from harness.emulator.numbers.formats import FORMATS, to_float64
-from harness.emulator.values import Allocation, Checks, Launch, Pointer
+from gpu_emulator.api import run
+from gpu_emulator.numbers.approximate import BANDS
+from gpu_emulator.numbers.formats import FORMATS, to_float64
+from gpu_emulator.values import Allocation, Checks, Launch, Pointer
 
 HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"
 _OUT_BYTES = SLOTS * SLOT_BYTES + 32 * LANES

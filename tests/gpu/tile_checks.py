@@ -10,8 +10,8 @@ import numpy as np
 from cuda_driver import Device
 from matrix_checks import Row, compared, run_parts
 
-from harness.emulator.engines import tiles
-from harness.emulator.engines.tensor_maps import TileMap
+from gpu_emulator.engines import tiles
+from gpu_emulator.engines.tensor_maps import TileMap
 
 __all__ = ["run"]
 

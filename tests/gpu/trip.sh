@@ -7,7 +7,7 @@
 set -u
 OUT=${OUT:-/tmp/out}
 carried=$PWD/.device-carry
-export PYTHONPATH=$PWD TRIAGE_CACHE_DIR=/tmp/cache TRIAGE_OFFLINE=1 PYTHONUNBUFFERED=1
+export PYTHONPATH=$PWD:$PWD/emulator TRIAGE_CACHE_DIR=/tmp/cache TRIAGE_OFFLINE=1 PYTHONUNBUFFERED=1
 mkdir -p "$OUT" /tmp/cache /tmp/work
 began=$(date +%s)
 say() { echo "[$(($(date +%s) - began)) s] $*"; }

@@ -12,8 +12,8 @@ from conftest import Triage
 from programs_against_gpu import HEAD, emulate, programs
 from scalar_programs import accepted_by, inputs
 
-from harness.emulator.instructions.catalogue import CHAPTERS
-from harness.emulator.program.table import find_row
+from gpu_emulator.ptx.instructions.catalogue import CHAPTERS
+from gpu_emulator.ptx.program.table import find_row
 
 pytestmark = pytest.mark.tools
 

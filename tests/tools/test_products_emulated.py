@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from conftest import HERE
 
-from harness.emulator.engines.products import decode
-from harness.emulator.machine.launching import run
-from harness.emulator.numbers.formats import from_float64, to_float64
-from harness.emulator.values import Allocation, Budget, Checks, Launch, Pointer, Schedule
+from gpu_emulator.api import run
+from gpu_emulator.engines.products import decode
+from gpu_emulator.numbers.formats import from_float64, to_float64
+from gpu_emulator.values import Allocation, Budget, Checks, Launch, Pointer, Schedule
 
 pytestmark = pytest.mark.tools
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
+from gpu_emulator.values import Budget
 from harness.cells.selection import select_all
 from harness.cli.amounts import FilePath, Words
 from harness.cli.kernels.ptx_inputs import (
@@ -27,7 +28,6 @@ from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.emulator.values import Budget
 from harness.repros.find import find_kernels
 from harness.runs.executing import Follow
 from harness.runs.jobs import RunTrial

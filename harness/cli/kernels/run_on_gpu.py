@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from gpu_emulator.values import Budget
 from harness.cells.selection import select_all
 from harness.cli.amounts import FilePath, FiniteRange, Words
 from harness.cli.output import print_json, print_line, print_remarks, print_said, status_console
@@ -16,7 +17,6 @@ from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.emulator.values import Budget
 from harness.gpu.asking import GpuQuestion, GpuReport, ask_gpu, import_results, pack_for_gpu
 from harness.gpu.device.contents import MOST_RUNS
 from harness.gpu.inspecting import inspect_pack

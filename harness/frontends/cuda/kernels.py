@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpu_emulator.ptx.text.facts import PtxError, read_ptx
 from harness.frontends.cuda.source import bounds_in, display_name
-from harness.ptx.facts import PtxError, read_ptx
 
 __all__ = ["CompiledKernel", "kernel_meant", "kernels_of"]
 

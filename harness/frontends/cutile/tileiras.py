@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
+from gpu_emulator.ptx.text.facts import MAX_BYTES, PtxError, read_ptx
 from harness.bench.assemble import CODE, PROGRAMS, AssemblerRun, is_cubin, run_assembler
 from harness.bench.bench import content_key
 from harness.bench.once import assemble_once
@@ -27,7 +28,6 @@ from harness.frontends.cutile.versions import (
 from harness.frontends.cutile.wordings import judge_tileiras
 from harness.frontends.ptxas_back_end import PTXAS_BACK_END
 from harness.packages.versions import LATEST, exact_version, select
-from harness.ptx.facts import MAX_BYTES, PtxError, read_ptx
 from harness.ptxas.log import parse_ptxas_log
 from harness.ptxas.resources import combine
 from harness.toolchains.damage import check_in_wheel, check_ptxas

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, NoReturn
 
+from gpu_emulator.ptx.text.facts import MAX_BYTES, retarget
 from harness.files.regular_files import read_regular
 from harness.frontends.base import Adapt, CapturedLaunch, Plan, PlannedCell, PlannedLaunch
 from harness.frontends.file_front_end import FileFrontEnd
 from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.triton.ir_inputs import repro_of
-from harness.ptx.facts import MAX_BYTES, retarget
 from harness.toolchains.bundled import bundled_nvdisasm
 from harness.values.cell import CellId, program_label
 from harness.values.errors import UsageError

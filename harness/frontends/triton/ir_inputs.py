@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpu_emulator.ptx.text.facts import MAX_BYTES, PtxError, PtxFacts, read_ptx
 from harness.files.regular_files import read_regular
 from harness.frontends.triton.ir_text import IrError, IrFacts, read_triton_ir
-from harness.ptx.facts import MAX_BYTES, PtxError, PtxFacts, read_ptx
 from harness.values.errors import UsageError
 from harness.values.kernel import LaunchParameter, LaunchSpec, Repro
 from harness.values.target import Target

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.ptx.facts import opcodes, writes_outside
+from gpu_emulator.ptx.text.facts import opcodes, writes_outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from gpu_emulator.values import Budget
 from harness.bench.bench import Workbench
-from harness.emulator.values import Budget
 from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.predicate import Said
 from harness.minimize.reduction.fingerprint import Answer

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from gpu_emulator.values import Budget, Schedule
 from harness.bench.bench import Workbench
 from harness.cells.evaluate import cell_evidence
-from harness.emulator.values import Budget, Schedule
 from harness.frontends.base import CapturedLaunch, PlannedCell
 from harness.frontends.one_file import StandaloneError
 from harness.frontends.source_form import Lowered

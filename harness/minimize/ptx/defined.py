@@ -12,12 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from gpu_emulator.ptx.text.document import (
+    Document,
+    Function,
+    Statement,
+    StatementKind,
+    parse,
+    statement,
+)
+from gpu_emulator.ptx.text.instruction import names_in
+from gpu_emulator.ptx.text.liveness import undefined_reads
+from gpu_emulator.ptx.text.registers import Registers, read_registers, renamed
+from gpu_emulator.ptx.text.scopes import without_scopes
 from harness.minimize.reduction.driver import Edit, Transformation
-from harness.ptx.document import Document, Function, Statement, StatementKind, parse, statement
-from harness.ptx.instruction import names_in
-from harness.ptx.liveness import undefined_reads
-from harness.ptx.registers import Registers, read_registers, renamed
-from harness.ptx.scopes import without_scopes
 
 __all__ = [
     "FIRST",

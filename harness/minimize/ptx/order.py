@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import overload
 
+from gpu_emulator.ptx.text.document import Document, parse
 from harness.minimize.ptx.defined import Guarded, completed, undeclared, undefined_registers
 from harness.minimize.ptx.defining import define
 from harness.minimize.ptx.passes_renaming import Collapsing, Renaming, bypasses, mergers, undefined
@@ -32,7 +33,6 @@ from harness.minimize.ptx.passes_tidying import Tidying, tidied
 from harness.minimize.ptx.weight import Ballast, ballasts, pump
 from harness.minimize.reduction.driver import PassCount, Reducer, ReductionProgress, Transformation
 from harness.minimize.reduction.tests import UNLIMITED, Effort
-from harness.ptx.document import Document, parse
 
 __all__ = ["PtxReduction", "count_instructions", "reduce_ptx", "single_deletions"]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from gpu_emulator.ptx.text.document import Document, Statement, StatementKind
+from gpu_emulator.ptx.text.instruction import Instruction, names_in
+from gpu_emulator.ptx.text.registers import Registers, read_registers, renamed
 from harness.minimize.reduction.driver import Edit
-from harness.ptx.document import Document, Statement, StatementKind
-from harness.ptx.instruction import Instruction, names_in
-from harness.ptx.registers import Registers, read_registers, renamed
 
 __all__ = ["Collapsing", "Rename", "Renaming", "bypasses", "mergers", "undefined"]
 

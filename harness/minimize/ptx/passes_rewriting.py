@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from gpu_emulator.ptx.text.document import Document, Statement, StatementKind, statement
+from gpu_emulator.ptx.text.instruction import Instruction, split_operands
+from gpu_emulator.ptx.text.registers import type_finder
 from harness.minimize.reduction.driver import Edit
-from harness.ptx.document import Document, Statement, StatementKind, statement
-from harness.ptx.instruction import Instruction, split_operands
-from harness.ptx.registers import type_finder
 
 __all__ = [
     "ALL",

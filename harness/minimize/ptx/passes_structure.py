@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from gpu_emulator.ptx.text.document import Document, Statement, StatementKind, statement
+from gpu_emulator.ptx.text.head import Head, read_head
 from harness.minimize.ptx.passes_rewriting import ALL, DELETED, Swap
 from harness.minimize.reduction.driver import Edit
-from harness.ptx.document import Document, Statement, StatementKind, statement
-from harness.ptx.head import Head, read_head
 
 __all__ = ["Functions", "Heads", "declarations", "returns"]
 

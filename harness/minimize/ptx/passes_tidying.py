@@ -12,17 +12,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from harness.minimize.reduction.driver import Edit
-from harness.ptx.document import Document, Function, Statement, StatementKind, statement
-from harness.ptx.head import Head, read_head
-from harness.ptx.instruction import NAME
-from harness.ptx.registers import (
+from gpu_emulator.ptx.text.document import Document, Function, Statement, StatementKind, statement
+from gpu_emulator.ptx.text.head import Head, read_head
+from gpu_emulator.ptx.text.instruction import NAME
+from gpu_emulator.ptx.text.registers import (
     declared_registers,
     declared_variable,
     read_registers,
     renamed,
 )
-from harness.ptx.scopes import without_scopes
+from gpu_emulator.ptx.text.scopes import without_scopes
+from harness.minimize.reduction.driver import Edit
 
 __all__ = ["Tidying", "tidied"]
 

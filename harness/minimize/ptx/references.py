@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from gpu_emulator.ptx.text.facts import retarget
 from harness.bisect.neighbours import known_targets
 from harness.minimize.reduction.ask_ptxas import PtxOracle
 from harness.minimize.reduction.fingerprint import (
@@ -24,7 +25,6 @@ from harness.minimize.reduction.references import (
     walk_the_index,
 )
 from harness.processes.hub import ResourceLimits
-from harness.ptx.facts import retarget
 from harness.toolchains.install import install_ptxas
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.target import Target

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from gpu_emulator.ptx.text.document import Document, Function, Statement, StatementKind, statement
+from gpu_emulator.ptx.text.instruction import NAME, Instruction
+from gpu_emulator.ptx.text.registers import read_registers, renamed
 from harness.minimize.reduction.driver import Reducer, Transformation
-from harness.ptx.document import Document, Function, Statement, StatementKind, statement
-from harness.ptx.instruction import NAME, Instruction
-from harness.ptx.registers import read_registers, renamed
 
 __all__ = ["Ballast", "ballasts", "double_ballast", "pump"]
 

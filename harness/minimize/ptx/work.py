@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from gpu_emulator.ptx.text.document import parse
 from harness.minimize.ptx.defined import undefined_registers
 from harness.minimize.ptx.order import count_instructions, reduce_ptx, single_deletions
 from harness.minimize.reduction.fingerprint import Fingerprint, Reaction
@@ -13,7 +14,6 @@ from harness.minimize.reduction.held import Driven, HeldReduction
 from harness.minimize.reduction.interest import Oracle
 from harness.minimize.reduction.result import Ablation, Ending, Size
 from harness.minimize.reduction.tests import Effort
-from harness.ptx.document import parse
 from harness.values.toolchain import Assembler
 
 __all__ = ["PtxDriver", "PtxWork", "size_of", "undefined_count"]

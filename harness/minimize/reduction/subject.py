@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from gpu_emulator.ptx.text.facts import PtxError, read_ptx, retarget
 from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
 from harness.cells.plan import plan_launch
@@ -18,7 +19,6 @@ from harness.judging.conditions import Condition, holds, row_fields
 from harness.judging.followed import follow, is_followable
 from harness.minimize.reduction.ask_ptxas import Question
 from harness.minimize.reduction.result import Uninteresting
-from harness.ptx.facts import PtxError, read_ptx, retarget
 from harness.values.errors import EmptySelectionError
 from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind

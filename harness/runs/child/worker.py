@@ -16,11 +16,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from harness.emulator.machine.launching import run
-from harness.emulator.machine.origins import origins
-from harness.emulator.machine.tracing import trace
-from harness.emulator.program.types import Array
-from harness.emulator.values import Allocation, Launch, Schedule
+from gpu_emulator.api import origins, run, trace
+from gpu_emulator.types import Array
+from gpu_emulator.values import Allocation, Launch, Schedule
 from harness.runs.jobs import PROGRESS, TRACE, EmulatorJob, JobBuffer, Ran, RunTrial
 
 __all__ = ["work"]

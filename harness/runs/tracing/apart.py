@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpu_emulator.values import Element, Schedule, Trace, TraceInput
 from harness.bench.bench import Workbench
-from harness.emulator.values import Element, Schedule, Trace, TraceInput
 from harness.frontends.registry import front_end
 from harness.runs.emulating import Emulation, emulate, trace_once
 from harness.runs.evidence import RunEvidence

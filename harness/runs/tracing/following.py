@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpu_emulator.values import Element, TraceLink
 from harness.bench.bench import Workbench
-from harness.emulator.values import Element, TraceLink
 from harness.runs.emulating import Emulation, trace_once
 from harness.runs.evidence import RunEvidence
 from harness.runs.executing import Beside

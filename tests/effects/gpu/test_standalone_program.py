@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.emulator.values import Budget, Pointer
+from gpu_emulator.values import Budget, Pointer
 from harness.gpu.standalone import Expected, standalone_program
 from harness.gpu.trip import TripLaunch
 from harness.runs.emulating import Emulation

@@ -20,7 +20,7 @@ from acted_machines import Threads, Work
 from harness.cells.run import RunProgress
 from harness.machines.seam import LostWorkersError
 from harness.matrix.file import read_matrix
-from harness.nights import by_name, common_evidence, handing_out
+from harness.nights import at_worker, by_name, common_evidence, handing_out
 from harness.nights.at_worker import workshop
 from harness.nights.run import MatrixOptions, MatrixReport, make_plan, run_matrix
 from harness.nights.tasks import CaptureAnswer
@@ -226,7 +226,7 @@ def test_an_answer_without_results_leaves_the_night_incomplete(
 def test_a_machine_with_another_triage_says_so(
     crashes: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handing_out, "code_sha256", lambda *_: "older")
+    monkeypatch.setattr(at_worker, "_code", lambda: "older")
     report = night(crashes, Threads())
     assert report.verdicts == {}
     [failure] = report.failures

@@ -14,10 +14,10 @@ from acted_front_end import Stage
 from acted_machines import Threads
 from click.testing import CliRunner
 
+from gpu_emulator.values import Budget, Pointer
 from harness.cells.run import open_bench
 from harness.cli.diagnosis.minimize import command as minimize_command
 from harness.cli.diagnosis.workaround import command as workaround_command
-from harness.emulator.values import Budget, Pointer
 from harness.machines.seam import LostWorkersError, MachinesGoneError
 from harness.minimize.reduction.progress import MinimizeOptions, Watch
 from harness.minimize.reduction.result import Ending, Minimization

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpu_emulator.ptx.text.facts import MAX_BYTES
 from harness.files.yaml_files import FieldError, read_yaml
-from harness.ptx.facts import MAX_BYTES
 from harness.repros.find import find_kernel, find_kernels, list_repros
 from harness.repros.launch_files import launches_of_repro, launches_of_script
 from harness.values.errors import ConfigurationError, UsageError

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from acted_front_end import Stage
 
+from gpu_emulator.values import Budget
 from harness.bench.times import kept_times
 from harness.collapse.times import read_times
-from harness.emulator.values import Budget
 from harness.gpu.run import keep_trip
 from harness.gpu.trip import Trip, TripCase, TripLaunch
 from harness.report.facts import times_of_results

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gpu_emulator.ptx.text.facts import read_ptx
+from gpu_emulator.ptx.text.variants import harmless_variants, rename_entry
 from harness.blame.choices import (
     order_for_others,
     order_for_the_first,
@@ -19,8 +21,6 @@ from harness.blame.ground import Culprit, Ground, culprit_of
 from harness.blame.words import Blame, Wanted, blame
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow
-from harness.ptx.facts import read_ptx
-from harness.ptx.variants import harmless_variants, rename_entry
 from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from gpu_emulator.ptx.text.edits import EDITS, edited, with_directive
+from gpu_emulator.ptx.text.facts import read_ptx
 from harness.collapse.evidence import CollapseEvidence, Lift
 from harness.collapse.facts import collapse_of, collapse_words, is_lifted
 from harness.collapse.times import TIMES_FILE, MeasuredTimes, timed_change, times_file
-from harness.ptx.edits import EDITS, edited, with_directive
-from harness.ptx.facts import read_ptx
 from harness.report.claims import ClaimKind, ClaimsTrial, Ledger, prove
 from harness.report.collapse import (
     collapse_lines,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.emulator.machine.launching import run
-from harness.emulator.values import Allocation, Budget, Checks, Launch, Pointer, Schedule
+from gpu_emulator.api import run
+from gpu_emulator.values import Allocation, Budget, Checks, Launch, Pointer, Schedule
 from harness.gpu.freedom import filled_variants, moved_variants, read_freedom
 
 HEAD = """

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.emulator.values import Budget
+from gpu_emulator.values import Budget
 from harness.gpu.answers import Answers, AnswersError, head_of, read_answers
 from harness.gpu.packing import manifest_bytes
 from harness.gpu.trip import Trip, TripCase, TripLaunch

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.emulator.values import Fault, Schedule
+from gpu_emulator.values import Fault, Schedule
 from harness.gpu.freedom import Freedom
 from harness.gpu.judging import judge_measured
 from harness.gpu.measured import GpuFacts, GpuRun, GuardWrite, Measured

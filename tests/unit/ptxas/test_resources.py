@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.ptx.facts import read_ptx
+from gpu_emulator.ptx.text.facts import read_ptx
 from harness.ptxas.cubin import Cubin, CubinEntry, read_cubin
 from harness.ptxas.log import PtxasLog, parse_ptxas_log
 from harness.ptxas.resources import combine

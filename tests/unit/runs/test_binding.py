@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.emulator.values import Null, Pointer, Scalar, TensorMapArgument
+from gpu_emulator.values import Null, Pointer, Scalar, TensorMapArgument
 from harness.runs.binding import BindingError, bind, cluster_of
 from harness.runs.entry import read_entry
 from harness.values.run import Argument, ArgumentKind, Buffer, LaunchVariant

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.emulator.values import Fault, Place, Race, Schedule, Uninitialised
+from gpu_emulator.values import Fault, Place, Race, Schedule, Uninitialised
 from harness.runs.evidence import RunEvidence, Trusted
 from harness.runs.jobs import Ran, RunTrial
 from harness.runs.judging import judge

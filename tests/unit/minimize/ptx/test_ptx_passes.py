@@ -10,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptx_texts import FILES, MODULE, mutated
 
+from gpu_emulator.ptx.text.document import Document, parse
+from gpu_emulator.ptx.text.liveness import undefined_reads
+from gpu_emulator.ptx.text.scopes import without_scopes
 from harness.minimize.ptx.defined import completed, undefined_registers
 from harness.minimize.ptx.passes_renaming import Renaming, bypasses, mergers, undefined
 from harness.minimize.ptx.passes_rewriting import (
@@ -26,9 +29,6 @@ from harness.minimize.ptx.passes_rewriting import (
 from harness.minimize.ptx.passes_structure import Functions, Heads, declarations, returns
 from harness.minimize.ptx.passes_tidying import Tidying, tidied
 from harness.minimize.reduction.driver import Transformation
-from harness.ptx.document import Document, parse
-from harness.ptx.liveness import undefined_reads
-from harness.ptx.scopes import without_scopes
 
 PASSES: list[Transformation[Document]] = [
     Tidying(),

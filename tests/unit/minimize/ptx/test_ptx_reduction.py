@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptx_texts import FILES, MODULE
 
+from gpu_emulator.ptx.text.document import parse
 from harness.minimize.ptx.defined import undeclared, undefined_registers
 from harness.minimize.ptx.order import (
     PtxReduction,
@@ -20,7 +21,6 @@ from harness.minimize.ptx.order import (
 )
 from harness.minimize.reduction.driver import ReductionProgress
 from harness.minimize.reduction.tests import Effort
-from harness.ptx.document import parse
 
 BODY = [
     "ld.param.u64 %rd1, [a];",

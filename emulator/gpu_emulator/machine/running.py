@@ -1,0 +1,273 @@
+"""Runs the frames of a batch: which block, for which threads, until all have left.
+
+Of the threads of a frame that parted, those in the block of the smallest number run (see
+`program.flow`). Threads that wait are skipped. If none can go on, asynchronous operations under
+way are completed; if that helps none, the batch hangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gpu_emulator.machine.hanging import hang
+from gpu_emulator.ptx.program.decoding import Program, Section
+from gpu_emulator.refusal import NotExecutable
+from gpu_emulator.state.batch import Batch
+from gpu_emulator.state.findings import Unordered
+from gpu_emulator.state.frame import Frame, Parting
+from gpu_emulator.state.memory import Trouble
+from gpu_emulator.steps import MASK, WARP
+from gpu_emulator.types import Array
+from gpu_emulator.values import Fault, FaultKind, Schedule
+
+__all__ = ["Fallen", "run_batch"]
+
+# So many blocks of one frame before another one gets its turn; so many choices of the smallest
+# block before a greater one gets its turn: who spins must not keep out whom it waits for.
+_TURN = 4096
+_PATIENCE = 64
+# So many times those who only test a barrier are let go before the batch counts as hanging.
+_TESTS = 10_000
+_BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
+
+
+class Fallen(Exception):  # noqa: N818 - the end of a run, not an error of ours
+    """The run ends with a fault."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.what)
+        self.fault = fault
+
+
+def run_batch(program: Program, batch: Batch, limit: int, heard: Callable[[int], None]) -> None:
+    """Run all threads to their end; Fallen with the first fault. `limit`: thread-instructions.
+
+    `heard` gets their number, now and then.
+    """
+    runners = [_Runner(program, frame, limit) for frame in batch.frames]
+    tested = 0
+    while True:
+        progress = False
+        heard(batch.executed)
+        for runner in _ordered(runners, batch.schedule, batch.random):
+            if runner.turn():
+                progress = True
+                if batch.schedule.warps in ("first", "last"):
+                    break
+        if progress:
+            continue
+        if all(runner.frame.is_done for runner in runners):
+            batch.asynchrony.finish()
+            return
+        released = batch.asynchrony.complete_some()
+        released = batch.barriers.release() or released
+        released = batch.barriers.complete_cluster() or released
+        if released:
+            tested = 0
+        elif batch.is_tested and tested < _TESTS:
+            batch.patience += 1
+            tested += 1
+        else:
+            raise Fallen(hang(program.sections, batch))
+
+
+def _ordered(
+    runners: list[_Runner], schedule: Schedule, random: np.random.Generator
+) -> list[_Runner]:
+    if schedule.warps == "last":
+        return runners[::-1]
+    if schedule.warps == "random":
+        return [runners[number] for number in random.permutation(len(runners))]
+    return runners
+
+
+class _Runner:
+    """Runs one frame."""
+
+    def __init__(self, program: Program, frame: Frame, limit: int) -> None:
+        self.frame = frame
+        self._sections = program.sections
+        self._limit = limit
+        self._picks = 0
+
+    def turn(self) -> bool:
+        """Run until all threads wait or have left, or others must have their turn."""
+        frame = self.frame
+        progress = False
+        for _ in range(_TURN):
+            held = frame.held() if frame.holds else None
+            if isinstance(frame.at, int):
+                if frame.at == frame.end:
+                    return progress
+                if held is None:
+                    self._run(self._sections[frame.at], None, self.frame.ctas * frame.lanes)
+                    progress = True
+                    continue
+            chosen = self._choose(held)
+            if chosen is None:
+                return progress
+            block, mask = chosen
+            self._run(self._sections[block], mask, int(frame.full(mask).sum()))
+            progress = True
+        return progress
+
+    def _choose(self, held: Array | None) -> tuple[int, Array] | None:
+        """The block to run and its threads; None if no thread can go on."""
+        frame = self.frame
+        at = np.asarray(frame.at)
+        free = at if held is None else np.where(held, frame.end, at)
+        self._picks += 1
+        least = int(free.min())
+        if least == frame.end:
+            return None
+        blocks = [least]
+        if self._picks % _PATIENCE == 0 or self._sections[least].meeting is not None:
+            blocks = [int(each) for each in np.unique(free) if each != frame.end]
+            if self._picks % _PATIENCE == 0:
+                blocks.reverse()
+        for block in blocks:
+            mask = free == block
+            if mask.ndim < 2:
+                mask = mask.reshape((1, 1))
+            meeting = self._sections[block].meeting
+            if meeting is not None:
+                mask = self._together(block, mask)
+            if mask.any():
+                return block, mask
+        return None
+
+    def _together(self, block: int, mask: Array) -> Array:
+        """Of the threads in a block, those whose whole member mask is there."""
+        frame = self.frame
+        meeting = self._sections[block].meeting
+        assert meeting is not None
+        warps = (frame.ctas, frame.lanes // WARP, WARP)
+        here = frame.full(mask).reshape(warps)
+        wanted = frame.full(meeting(frame.registers)).reshape(warps)
+        present = (here * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
+        alive = (frame.alive().reshape(warps) * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
+        ready = (wanted & alive & ~present) == 0
+        together: Array = (here & ready).reshape(frame.shape)
+        return together
+
+    def _run(self, section: Section, mask: Array | None, threads: int) -> None:
+        frame = self.frame
+        registers = frame.registers
+        number = 0
+        registers[MASK] = mask
+        held = len(frame.holds)
+        if frame.parted:
+            self._meet(section, mask)
+        try:
+            recording = frame.batch.recording
+            for number, run in enumerate(section.whole if mask is None else section.part):
+                if recording is None:
+                    run(registers)
+                    continue
+                recording.before(frame, section.places[number], section.reads[number])
+                run(registers)
+                recording.after(frame, section.writes[number])
+        except Trouble as trouble:
+            registers[MASK] = None
+            raise Fallen(
+                Fault(
+                    kind=_KINDS[trouble.kind],
+                    what=trouble.what,
+                    place=trouble.place or section.places[number],
+                )
+            ) from None
+        except (NotExecutable, Unordered, MemoryError):
+            raise
+        except Exception as error:
+            # What the engines do not know, or what is wrong with this emulator: no verdict.
+            at = section.places[number]
+            raise NotExecutable(
+                f"PTX line {at.ptx_line}: {at.instruction} cannot be executed: {error!r}"
+            ) from error
+        for one in frame.holds[held:]:
+            one.place = section.places[number]
+        self._leave(section, mask)
+        registers[MASK] = None
+        frame.batch.executed += section.count * threads
+        if frame.batch.executed > self._limit:
+            place = section.places[-1] if section.places else None
+            raise Fallen(
+                Fault(
+                    kind="hang",
+                    what=f"no end within {self._limit:,} instructions of threads",
+                    place=place,
+                )
+            )
+
+    def _meet(self, section: Section, mask: Array | None) -> None:
+        """Threads come to a block: those that parted before meet there, or have not met yet."""
+        frame = self.frame
+        here = frame.full(frame.alive() if mask is None else mask)
+        for one in list(frame.parted):
+            if one.meets_at == section.number:
+                one.mask = one.mask & ~here
+            one.mask = one.mask & frame.alive()
+            if not one.mask.any():
+                frame.parted.remove(one)
+            elif section.aligned and frame.batch.watch and (one.mask & here).any():
+                frame.batch.watch.unmet(one.place, section.aligned)
+
+    def _part(self, section: Section, mask: Array | None) -> None:
+        """Remember threads of a warp that take different ways, until they meet for certain."""
+        frame = self.frame
+        at = np.broadcast_to(np.asarray(frame.at), frame.shape)
+        here = frame.alive() if mask is None else frame.full(mask) & frame.alive()
+        warps = (frame.ctas, -1, WARP)
+        least = np.where(here, at, frame.end).reshape(warps).min(axis=2, keepdims=True)
+        most = np.where(here, at, -1).reshape(warps).max(axis=2, keepdims=True)
+        apart = np.broadcast_to(least < most, (frame.ctas, frame.lanes // WARP, WARP))
+        gone = here & apart.reshape(frame.shape)
+        if gone.any() and section.branch is not None:
+            frame.parted.append(Parting(gone, section.meets_at, section.branch))
+
+    def _leave(self, section: Section, mask: Array | None) -> None:
+        """Where the threads go from here."""
+        frame = self.frame
+        onwards = frame.end if section.following is None else section.following
+        to: int | Array
+        if section.table is not None:
+            index = section.table(frame.registers)
+            if mask is not None:
+                index = np.where(mask, index, 0)
+            if (index >= len(section.targets)).any():
+                raise Fallen(Fault(kind="memory_fault", what="a branch index beyond its table"))
+            to = np.array(section.targets)[index]
+        elif section.leaves or section.targets:
+            to = frame.end if section.leaves else section.targets[0]
+        else:
+            to = onwards
+        if section.predicate is not None:
+            holds = frame.registers[section.predicate]
+            if section.is_negated:
+                holds = ~holds
+            if mask is None:
+                # Mostly all threads agree.
+                if holds.all():
+                    frame.at = to
+                    return
+                if not holds.any():
+                    frame.at = onwards
+                    return
+            to = np.where(holds, to, onwards)
+        if mask is None:
+            frame.at = to
+        else:
+            frame.at = np.where(mask, to, frame.at)
+        if not isinstance(frame.at, int):
+            first = int(frame.at.flat[0])
+            if (frame.at == first).all():
+                frame.at = first
+            elif section.predicate is not None or section.table is not None:
+                self._part(section, mask)
+
+
+_KINDS: dict[str, FaultKind] = {
+    "memory_fault": "memory_fault", "hang": "hang", "trap": "trap", "assertion": "assertion",
+}  # fmt: skip

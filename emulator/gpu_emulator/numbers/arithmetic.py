@@ -1,0 +1,363 @@
+"""Floating-point arithmetic on bits, with one rounding, as PTX instructions do it.
+
+Registers come and go as unsigned arrays of any shape: uint16 for f16 and bf16, uint32 for f32,
+uint64 for f64. Sources: PTX ISA 9.7.3 (f32, f64), 9.7.4 (half precision), 9.7.5 (mixed).
+
+How each is exact: a product of two f32 fits in float64; a sum of two float64 is rounded to odd
+(`odd_sum`), so that the rounding to the format that follows is the only one; a float64 quotient
+or root carries more than twice the bits of an f32, so that rounding it again is innocent
+(Figueroa, "When is double rounding innocuous?", 1995). f64 itself is in `double`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpu_emulator.numbers import double
+from gpu_emulator.numbers.formats import (
+    FORMATS,
+    Bits,
+    Float64,
+    canonical_nan,
+    from_float64,
+    odd_sum,
+    round_integral,
+    to_float32,
+    to_float64,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+__all__ = [
+    "BLOCK",
+    "add",
+    "divide",
+    "extremum",
+    "flush",
+    "flush_tiny",
+    "fma",
+    "in_blocks",
+    "multiply",
+    "negate",
+    "packed",
+    "reciprocal",
+    "settle",
+    "square_root",
+    "subtract",
+]
+
+
+BLOCK = 1 << 13
+"""Elements at once in what takes many operations: the arrays between them stay in the cache."""
+
+
+def in_blocks(operation: Callable[..., Bits], *operands: Bits) -> Bits:
+    """Apply an operation on elements to large arrays, `BLOCK` elements at a time."""
+    whole = np.broadcast_arrays(*operands)
+    flat = [each.reshape(-1) for each in whole]
+    parts = [
+        operation(*(each[start : start + BLOCK] for each in flat))
+        for start in range(0, flat[0].size, BLOCK)
+    ]
+    return np.concatenate(parts).reshape(whole[0].shape)
+
+
+def flush(bits: Bits, name: str) -> Bits:
+    """Subnormal numbers as zero of the same sign (`.ftz`)."""
+    form = FORMATS[name]
+    kind = bits.dtype.type
+    sign = kind(1 << form.sign_shift)
+    exponent = ~sign & ~kind((1 << form.mantissa) - 1)
+    return np.where((bits & exponent) == 0, bits & sign, bits)
+
+
+def _finish(bits: Bits, name: str, *, ftz: bool, sat: bool, relu: bool) -> Bits:
+    if ftz:
+        bits = flush(bits, name)
+    if sat or relu:
+        bits = from_float64(to_float64(bits, name), name, sat=sat, relu=relu)
+    return bits
+
+
+def flush_tiny(values: Float64, name: str, rounding: str) -> Float64:
+    """Zero for exact values whose result would be subnormal, for `.ftz`.
+
+    What counts is the value rounded to the precision of the format as if exponents had no end
+    (tininess after rounding of IEEE 754). PTX leaves that open; an H200 does so.
+    """
+    form = FORMATS[name]
+    small = np.abs(values) < 2.0**form.exponent_min
+    if not small.any():
+        return values
+    unit = form.exponent_min - 1 - form.mantissa
+    rounded = round_integral(np.ldexp(np.where(small, values, 0.0), -unit), rounding)
+    tiny = small & (np.abs(rounded) < 2.0 ** (form.mantissa + 1))
+    return np.where(tiny, np.copysign(0.0, values), values)
+
+
+def settle(
+    values: Float64, name: str, rounding: str, *, ftz: bool, sat: bool = False, relu: bool = False
+) -> Bits:
+    """Round exact values, or values rounded to odd, once, and apply `.ftz`, `.sat`, `.relu`."""
+    if ftz:
+        values = flush_tiny(values, name, rounding)
+    return from_float64(values, name, rounding, sat=sat, relu=relu)
+
+
+def _narrow(value: NDArray[np.float32], name: str) -> Bits:
+    """A float32 result as bits, every NaN the canonical one."""
+    bits: Bits = value.view(np.uint32)
+    nan = np.isnan(value)
+    return np.where(nan, np.uint32(canonical_nan(name)), bits) if nan.any() else bits
+
+
+def _zero_of_sum(a: Float64, b: Float64, total: Float64, rounding: str) -> Float64:
+    """An exact zero from two numbers of opposite sign is -0 in `.rm`, +0 elsewhere."""
+    if rounding != "rm":
+        return total
+    return np.where((total == 0) & (np.signbit(a) != np.signbit(b)), -0.0, total)
+
+
+def add(
+    name: str,
+    a: Bits,
+    b: Bits,
+    *,
+    rounding: str = "rn",
+    ftz: bool = False,
+    sat: bool = False,
+    relu: bool = False,
+) -> Bits:
+    """`add{.rnd}{.ftz}{.sat}` on f16, bf16, f32 or f64."""
+    if ftz:
+        a, b = flush(a, name), flush(b, name)
+    with np.errstate(all="ignore"):
+        if name == "f32" and rounding == "rn":
+            bits = _narrow(to_float32(a, name) + to_float32(b, name), name)
+            return _finish(bits, name, ftz=ftz, sat=sat, relu=relu)
+        if name == "f64":
+            bits = double.add(a, b, rounding)
+            return _finish(bits, name, ftz=False, sat=sat, relu=relu)
+        x, y = to_float64(a, name), to_float64(b, name)
+        total = _zero_of_sum(x, y, odd_sum(x, y), rounding)
+    return settle(total, name, rounding, ftz=ftz, sat=sat, relu=relu)
+
+
+def negate(name: str, a: Bits) -> Bits:
+    """The sign bit turned over, of NaN too."""
+    turned: Bits = a ^ a.dtype.type(1 << FORMATS[name].sign_shift)
+    return turned
+
+
+def subtract(
+    name: str,
+    a: Bits,
+    b: Bits,
+    *,
+    rounding: str = "rn",
+    ftz: bool = False,
+    sat: bool = False,
+    relu: bool = False,
+) -> Bits:
+    """`sub{.rnd}{.ftz}{.sat}`: a - b."""
+    negative = negate(name, b)
+    if name == "f64":
+        # A NaN keeps its sign.
+        negative = np.where(np.isnan(to_float64(b, name)), b, negative)
+    return add(name, a, negative, rounding=rounding, ftz=ftz, sat=sat, relu=relu)
+
+
+def multiply(
+    name: str,
+    a: Bits,
+    b: Bits,
+    *,
+    rounding: str = "rn",
+    ftz: bool = False,
+    sat: bool = False,
+    relu: bool = False,
+) -> Bits:
+    """`mul{.rnd}{.ftz}{.sat}` on f16, bf16, f32 or f64."""
+    if ftz:
+        a, b = flush(a, name), flush(b, name)
+    with np.errstate(all="ignore"):
+        if name == "f32" and rounding == "rn" and not ftz:
+            bits = _narrow(to_float32(a, name) * to_float32(b, name), name)
+            return _finish(bits, name, ftz=False, sat=sat, relu=relu)
+        if name == "f64":
+            bits = double.multiply(a, b, rounding)
+            return _finish(bits, name, ftz=False, sat=sat, relu=relu)
+        product = to_float64(a, name) * to_float64(b, name)
+    return settle(product, name, rounding, ftz=ftz, sat=sat, relu=relu)
+
+
+def _nearly_sum(product: Float64, c: Float64) -> Float64:
+    """Add so that rounding to the nearest f32 afterwards is the only rounding that counts.
+
+    The float64 sum will do, except where it lies on the middle between two f32, or near the
+    subnormal ones: there it is rounded to odd.
+    """
+    total = product + c
+    halfway = (total.view(np.uint64) & np.uint64(0x1FFF_FFFF)) == np.uint64(0x1000_0000)
+    doubtful = halfway | (np.abs(total) <= 2.0**-126)
+    if doubtful.any():
+        product, c = np.broadcast_arrays(product, c)
+        total[doubtful] = odd_sum(product[doubtful], c[doubtful])
+    return total
+
+
+def fma(
+    name: str,
+    a: Bits,
+    b: Bits,
+    c: Bits,
+    *,
+    rounding: str = "rn",
+    ftz: bool = False,
+    sat: bool = False,
+    relu: bool = False,
+) -> Bits:
+    """`fma.rnd{.ftz}{.sat}{.relu}`: a * b + c with infinite precision, rounded once."""
+    if max(a.size, b.size, c.size) > BLOCK:
+        flags: dict[str, Any] = {"ftz": ftz, "sat": sat, "relu": relu}
+        return in_blocks(partial(fma, name, rounding=rounding, **flags), a, b, c)
+    if ftz:
+        a, b, c = flush(a, name), flush(b, name), flush(c, name)
+    with np.errstate(all="ignore"):
+        if name == "f64":
+            bits = double.fma(a, b, c, rounding)
+            return _finish(bits, name, ftz=False, sat=sat, relu=relu)
+        product = np.atleast_1d(to_float64(a, name) * to_float64(b, name))
+        addend = to_float64(c, name)
+        if name == "f32" and rounding == "rn":
+            total = _nearly_sum(product, addend)
+        else:
+            total = _zero_of_sum(product, addend, odd_sum(product, addend), rounding)
+    total = total.reshape(np.broadcast_shapes(a.shape, b.shape, c.shape))
+    return settle(total, name, rounding, ftz=ftz, sat=sat, relu=relu)
+
+
+def divide(name: str, a: Bits, b: Bits, *, rounding: str = "rn", ftz: bool = False) -> Bits:
+    """`div.rnd{.ftz}` on f32 or f64: IEEE 754, not the approximate one."""
+    if ftz:
+        a, b = flush(a, name), flush(b, name)
+    with np.errstate(all="ignore"):
+        if name == "f64":
+            return double.divide(a, b, rounding)
+        quotient = to_float64(a, name) / to_float64(b, name)
+    return settle(quotient, name, rounding, ftz=ftz)
+
+
+def square_root(name: str, a: Bits, *, rounding: str = "rn", ftz: bool = False) -> Bits:
+    """`sqrt.rnd{.ftz}` on f32 or f64."""
+    if ftz:
+        a = flush(a, name)
+    with np.errstate(all="ignore"):
+        if name == "f64":
+            return double.square_root(a, rounding)
+        root = np.sqrt(to_float64(a, name))
+    return settle(root, name, rounding, ftz=ftz)
+
+
+def reciprocal(name: str, a: Bits, *, rounding: str = "rn", ftz: bool = False) -> Bits:
+    """`rcp.rnd{.ftz}` on f32 or f64."""
+    one = from_float64(np.array(1.0), name)
+    return divide(name, np.broadcast_to(one, a.shape), a, rounding=rounding, ftz=ftz)
+
+
+def extremum(
+    name: str,
+    a: Bits,
+    b: Bits,
+    *others: Bits,
+    largest: bool,
+    ftz: bool = False,
+    nan: bool = False,
+    xorsign: bool = False,
+) -> Bits:
+    """`min` or `max`, of two operands or three (PTX ISA 9.7.3.11 and 9.7.3.12).
+
+    -0 is less than +0. A NaN loses against a number unless `nan` (`.NaN`) is set; two NaN give
+    the canonical one (f64: the second). With `xorsign` the magnitudes compete, and the signs are
+    multiplied.
+    """
+    form = FORMATS[name]
+    operands = [flush(x, name) if ftz else x for x in (a, b, *others)]
+    kind = a.dtype.type
+    sign = kind(1 << form.sign_shift)
+    signs = kind(0)
+    if xorsign:
+        signs = operands[0] & sign
+        for other in operands[1:]:
+            signs = signs ^ (other & sign)
+        operands = [x & ~sign for x in operands]
+    choose = _better32 if name == "f32" else _better
+    best = operands[0]
+    for other in operands[1:]:
+        best = choose(name, best, other, largest=largest, nan=nan)
+    if not xorsign:
+        return best
+    magnitude = best & ~sign
+    infinity = kind(form.top + 1)
+    return np.where(magnitude > infinity, best, magnitude | signs)
+
+
+def _better32(name: str, a: Bits, b: Bits, *, largest: bool, nan: bool) -> Bits:
+    """As `_better`, by the processor's own operations."""
+    x, y = to_float32(a, name), to_float32(b, name)
+    with np.errstate(all="ignore"):
+        if nan:
+            chosen = np.maximum(x, y) if largest else np.minimum(x, y)
+        else:
+            chosen = np.fmax(x, y) if largest else np.fmin(x, y)
+    bits = _narrow(chosen, name)
+    zero = (chosen == 0) & (x == y)
+    if zero.any():
+        # Which of two zeros comes out is the processor's choice, not ours.
+        bits = np.where(zero, a & b if largest else a | b, bits)
+    return bits
+
+
+def _better(name: str, a: Bits, b: Bits, *, largest: bool, nan: bool) -> Bits:
+    form = FORMATS[name]
+    kind = a.dtype.type
+    sign = kind(1 << form.sign_shift)
+    infinity = kind(form.top + 1)
+    # Codes with the sign turned into an order: -inf < ... < -0 < +0 < ... < inf.
+    order_a = np.where(a & sign, ~a, a | sign)
+    order_b = np.where(b & sign, ~b, b | sign)
+    first = order_a >= order_b if largest else order_a <= order_b
+    chosen = np.where(first, a, b)
+    nan_a, nan_b = (a & ~sign) > infinity, (b & ~sign) > infinity
+    if not (nan_a.any() or nan_b.any()):
+        return chosen
+    if not nan:
+        chosen = np.where(nan_a, b, np.where(nan_b, a, chosen))
+    lost = (nan_a | nan_b) if nan else (nan_a & nan_b)
+    none = double.quiet(b) if name == "f64" else kind(canonical_nan(name))
+    return np.where(lost, none, chosen)
+
+
+def packed(operation: Callable[..., Bits], width: int, *operands: Bits) -> Bits:
+    """Apply an operation to each part of packed registers (f16x2, bf16x2, f32x2).
+
+    Args:
+        operation: takes and returns unsigned arrays of one part.
+        width: bits of one part; the registers are a whole number of parts wide.
+        operands: unsigned registers of one type and shape.
+
+    Returns:
+        Registers as the operands.
+    """
+    part = np.dtype(f"u{width // 8}")
+    registers = np.broadcast_arrays(*operands)
+    whole = registers[0].dtype
+    parts = [np.ascontiguousarray(r)[..., None].view(part) for r in registers]
+    result = partial(operation)(*parts)
+    return np.ascontiguousarray(result).view(whole)[..., 0]

@@ -1,0 +1,1 @@
+"""The PTX ISA: its text, its programs and its instructions."""

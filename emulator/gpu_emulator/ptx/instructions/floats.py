@@ -1,0 +1,296 @@
+"""Floating-point arithmetic of all widths, and conversions.
+
+PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructions", "Mixed
+Precision Floating Point Instructions", "cvt". The arithmetic is in `gpu_emulator.numbers`;
+what is done most is spelled out here for speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gpu_emulator.numbers import arithmetic
+from gpu_emulator.numbers.approximate import approximate, approximate_divide, inverse_root
+from gpu_emulator.numbers.arithmetic import packed
+from gpu_emulator.numbers.formats import to_float32
+from gpu_emulator.ptx.program.binder import Binder
+from gpu_emulator.ptx.program.table import opcode
+from gpu_emulator.steps import Step
+from gpu_emulator.types import BITS, Array
+
+__all__: list[str] = []
+
+_TITLE = "Floating Point Instructions"
+_HALF = "Half Precision Floating Point Instructions"
+_NAN = np.uint32(0x7FFF_FFFF)
+_BINARY: dict[str, Callable[..., Array]] = {
+    "add": arithmetic.add, "sub": arithmetic.subtract, "mul": arithmetic.multiply,
+    "fma": arithmetic.fma, "mad": arithmetic.fma,
+}  # fmt: skip
+
+
+def _canonical(value: Array) -> Array:
+    """Bits of float32 results, every NaN the one that hardware gives."""
+    bits = value.view(np.uint32)
+    lost = np.isnan(value)
+    return np.where(lost, _NAN, bits) if lost.any() else bits
+
+
+def _quick(base: str) -> Callable[..., Array]:
+    function = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[base]
+
+    def run(a: Array, b: Array) -> Array:
+        return _canonical(function(a.view(np.float32), b.view(np.float32)))
+
+    return run
+
+
+_RND = "?{rounding:rn|rz|rm|rp}"
+_BINARIES = [
+    template
+    for base in ("add", "sub", "mul")
+    for template in (
+        f"{base}{_RND}?{{ftz:ftz}}?{{sat:sat}}.{{type:f32}}",
+        f"{base}{_RND}.{{type:f64}}",
+        f"{base}{_RND}?{{ftz:ftz}}.{{type:f32x2}}",
+        f"{base}?{{rounding:rn}}?{{ftz:ftz}}?{{sat:sat}}.{{type:f16|f16x2}}",
+        f"{base}?{{rounding:rn}}.{{type:bf16|bf16x2}}",
+    )
+]
+_TERNARIES = [
+    f"{base}.{rest}"
+    for base in ("fma", "mad")
+    for rest in (
+        "{rounding:rn|rz|rm|rp}?{ftz:ftz}?{sat:sat}.{type:f32}",
+        "{rounding:rn|rz|rm|rp}.{type:f64}",
+    )
+] + [
+    "fma.{rounding:rn|rz|rm|rp}?{ftz:ftz}.{type:f32x2}",
+    "fma.{rounding:rn}?{ftz:ftz}?{sat:sat}.{type:f16|f16x2}",
+    "fma.{rounding:rn}?{ftz:ftz}.{relu:relu}.{type:f16|f16x2}",
+    "fma.{rounding:rn}?{relu:relu}.{type:bf16|bf16x2}",
+    "fma.{rounding:rn}.{oob:oob}?{sat:sat}?{relu:relu}.{type:f16|f16x2}",
+    "fma.{rounding:rn}.{oob:oob}?{relu:relu}.{type:bf16|bf16x2}",
+]
+# The NaN that tensor copies put where there is nothing (an H200 does; of f16 and bf16 alike).
+_OUT_OF_BOUNDS = np.uint16(0x7FF7)
+
+
+@opcode(*_BINARIES, *_TERNARIES, section=f"{_TITLE}: add, sub, mul, fma, mad", pure=True)
+def _arithmetic(line: Binder) -> Step:
+    base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
+    options = _options(line)
+    count = 3 if base in ("fma", "mad") else 2
+    if kind == "f32" and count == 2 and options == {"rounding": "rn"}:
+        return line.computed(_quick(base), ["b32", "b32"], "b32")
+    function = _within_bounds if line.parts.get("oob") else _BINARY[base]
+    return _elementwise(line, partial(function), kind, count, options)
+
+
+def _within_bounds(name: str, a: Array, b: Array, c: Array, **options: Any) -> Array:  # noqa: ANN401
+    """`fma.oob`: zero where a factor is what lies out of bounds."""
+    lost = (a == _OUT_OF_BOUNDS) | (b == _OUT_OF_BOUNDS)
+    return np.where(lost, np.uint16(0), arithmetic.fma(name, a, b, c, **options))
+
+
+def _options(line: Binder) -> dict[str, Any]:
+    options: dict[str, Any] = {"rounding": line.parts.get("rounding") or "rn"}
+    options.update({name: True for name in ("ftz", "sat", "relu") if line.parts.get(name)})
+    return options
+
+
+def _elementwise(
+    line: Binder, function: Callable[..., Array], kind: str, count: int, options: dict[str, Any]
+) -> Step:
+    """A step that applies function(name, *bits, **options) to each part of its operands."""
+    name = kind.removesuffix("x2")
+    one = partial(function, name, **options)
+    bits = f"b{BITS[kind]}"
+    operation = partial(packed, one, BITS[kind] // 2) if kind.endswith("x2") else one
+    return line.computed(operation, [bits] * count, bits)
+
+
+@opcode(
+    *(f"{base}{_RND}?{{sat:sat}}.f32.{{type:f16|bf16}}" for base in ("add", "sub")),
+    "fma.{rounding:rn|rz|rm|rp}?{sat:sat}.f32.{type:f16|bf16}",
+    section="Mixed Precision Floating Point Instructions: add, sub, fma", pure=True,
+)  # fmt: skip
+def _mixed(line: Binder) -> Step:
+    base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
+    options = _options(line)
+
+    def wide(bits: Array) -> Array:
+        return to_float32(bits, kind).view(np.uint32)
+
+    def binary(a: Array, c: Array) -> Array:
+        return _BINARY[base]("f32", wide(a), c, **options)
+
+    def ternary(a: Array, b: Array, c: Array) -> Array:
+        return arithmetic.fma("f32", wide(a), wide(b), c, **options)
+
+    if base == "fma":
+        return line.computed(ternary, ["b16", "b16", "b32"], "b32")
+    return line.computed(binary, ["b16", "b32"], "b32")
+
+
+@opcode(
+    *(
+        f"{base}?{{ftz:ftz}}?{{nan:NaN}}?{{xorsign:xorsign}}{rest}"
+        for base in ("min", "max")
+        for rest in (".{type:f16|f16x2|bf16|bf16x2}", ".abs.{type:f16|f16x2|bf16|bf16x2}")
+    ),
+    *(f"{base}?{{ftz:ftz}}?{{nan:NaN}}.{{type:f32}}" for base in ("min", "max")),
+    *(
+        f"{base}?{{ftz:ftz}}?{{nan:NaN}}.{{xorsign:xorsign}}.abs.{{type:f32}}"
+        for base in ("min", "max")
+    ),
+    *(f"{base}?{{ftz:ftz}}?{{nan:NaN}}.{{three:abs}}.{{type:f32}}" for base in ("min", "max")),
+    *(f"{base}.{{type:f64}}" for base in ("min", "max")),
+    section=f"{_TITLE}: min, max", pure=True,
+)  # fmt: skip
+def _extremum(line: Binder) -> Step:
+    base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
+    count, is_abs = line.count - 1, bool(line.parts.get("three"))
+    if not is_abs and bool(line.parts.get("xorsign")) != (".abs." in line.line.opcode):
+        raise line.refuse("has only one of .xorsign and .abs")
+    options: dict[str, Any] = {"largest": base == "max"}
+    options.update({n: True for n in ("ftz", "nan", "xorsign") if line.parts.get(n)})
+    if is_abs and count == 3:
+        magnitude = np.uint32(0x7FFF_FFFF)
+        return line.computed(
+            lambda *found: arithmetic.extremum(
+                "f32", *(each & magnitude for each in found), **options
+            ),
+            ["b32"] * 3, "b32",
+        )  # fmt: skip
+    if count == 2 and kind == "f32" and len(options) == 1:
+        return line.computed(_quick_extremum(is_max=base == "max"), ["b32", "b32"], "b32")
+    if count not in (2, 3):
+        raise line.refuse(f"has {line.count} operands")
+    return _elementwise(line, arithmetic.extremum, kind, count, options)
+
+
+def _quick_extremum(*, is_max: bool) -> Callable[[Array, Array], Array]:
+    better = np.greater if is_max else np.less
+    exact = partial(arithmetic.extremum, "f32", largest=is_max)
+
+    def run(a: Array, b: Array) -> Array:
+        x, y = a.view(np.float32), b.view(np.float32)
+        first = better(x, y)
+        # Equal, or a NaN: zeros of both signs and NaN follow rules of their own.
+        if np.all(first | better(y, x)):
+            return np.where(first, a, b)
+        return exact(a, b)
+
+    return run
+
+
+@opcode(
+    "abs?{ftz:ftz}.{type:f32}", "abs.{type:f64|bf16|bf16x2}", "abs?{ftz:ftz}.{type:f16|f16x2}",
+    "neg?{ftz:ftz}.{type:f32}", "neg.{type:f64|bf16|bf16x2}", "neg?{ftz:ftz}.{type:f16|f16x2}",
+    section=f"{_TITLE}: abs, neg", pure=True,
+)  # fmt: skip
+def _sign(line: Binder) -> Step:
+    is_abs, is_flushed = line.line.opcode.startswith("abs"), bool(line.parts.get("ftz"))
+
+    def one(name: str, a: Array) -> Array:
+        bits = arithmetic.flush(a, name) if is_flushed else a
+        top = a.dtype.type(1 << (a.dtype.itemsize * 8 - 1))
+        answer: Array = bits & ~top if is_abs else bits ^ top
+        return answer
+
+    return _elementwise(line, one, line.parts["type"], 1, {})
+
+
+@opcode("copysign.{type:f32|f64}", section=f"{_TITLE}: copysign", pure=True)
+def _copy_sign(line: Binder) -> Step:
+    bits = BITS[line.parts["type"]]
+
+    def function(a: Array, b: Array) -> Array:
+        top = a.dtype.type(1 << (bits - 1))
+        answer: Array = (a & top) | (b & ~top)
+        return answer
+
+    return line.computed(function, [f"b{bits}"] * 2, f"b{bits}")
+
+
+@opcode(
+    "testp.{what:finite|infinite|number|notanumber|normal|subnormal}.{type:f32|f64}",
+    section=f"{_TITLE}: testp", pure=True,
+)  # fmt: skip
+def _test(line: Binder) -> Step:
+    kind, what = line.parts["type"], line.parts["what"]
+
+    def function(a: Array) -> Array:
+        # Zeros are normal numbers here.
+        tiny = (np.abs(a) < np.finfo(a.dtype).tiny) & (a != 0)
+        answers = {
+            "finite": np.isfinite(a), "infinite": np.isinf(a), "number": ~np.isnan(a),
+            "notanumber": np.isnan(a), "normal": np.isfinite(a) & ~tiny,
+            "subnormal": tiny,
+        }  # fmt: skip
+        answer: Array = answers[what]
+        return answer
+
+    return line.computed(function, [kind], "pred")
+
+
+@opcode(
+    "div.{rounding:rn|rz|rm|rp}?{ftz:ftz}.{type:f32}", "div.{rounding:rn|rz|rm|rp}.{type:f64}",
+    section=f"{_TITLE}: div", pure=True,
+)  # fmt: skip
+def _divide(line: Binder) -> Step:
+    return _elementwise(line, arithmetic.divide, line.parts["type"], 2, _options(line))
+
+
+@opcode("div.{way:approx|full}?{ftz:ftz}.f32", section=f"{_TITLE}: div", pure=True)
+def _divide_approximately(line: Binder) -> Step:
+    function = partial(
+        approximate_divide, full=line.parts["way"] == "full", ftz=bool(line.parts["ftz"])
+    )
+    return line.computed(function, ["b32", "b32"], "b32")
+
+
+@opcode(
+    "sqrt.{rounding:rn|rz|rm|rp}?{ftz:ftz}.{type:f32}", "sqrt.{rounding:rn|rz|rm|rp}.{type:f64}",
+    section=f"{_TITLE}: sqrt", pure=True,
+)  # fmt: skip
+def _root(line: Binder) -> Step:
+    return _elementwise(line, arithmetic.square_root, line.parts["type"], 1, _options(line))
+
+
+@opcode(
+    "rcp.{rounding:rn|rz|rm|rp}?{ftz:ftz}.{type:f32}", "rcp.{rounding:rn|rz|rm|rp}.{type:f64}",
+    section=f"{_TITLE}: rcp", pure=True,
+)  # fmt: skip
+def _reciprocal(line: Binder) -> Step:
+    one = {"f32": np.uint32(0x3F80_0000), "f64": np.uint64(0x3FF0_0000_0000_0000)}
+
+    options = _options(line)
+
+    def function(name: str, a: Array) -> Array:
+        return arithmetic.divide(name, np.full_like(a, one[name]), a, **options)
+
+    return _elementwise(line, function, line.parts["type"], 1, {})
+
+
+@opcode(
+    *(
+        f"{name}.approx?{{ftz:ftz}}.{{type:f32}}"
+        for name in ("rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2")
+    ),
+    "tanh.approx.{type:f32|f16|f16x2|bf16|bf16x2}",
+    "ex2.approx.{type:f16|f16x2}", "ex2.approx.{ftz:ftz}.{type:bf16|bf16x2}",
+    "rcp.approx.{ftz:ftz}.{type:f64}", "rsqrt.approx?{ftz:ftz}.{type:f64}",
+    section=f"{_TITLE}: rcp, sqrt, rsqrt, sin, cos, lg2, ex2, tanh", pure=True,
+)  # fmt: skip
+def _approximately(line: Binder) -> Step:
+    base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
+    if kind == "f64" and not line.parts["ftz"]:
+        return line.computed(inverse_root, ["b64"], "b64")
+    options = {"ftz": True} if line.parts.get("ftz") and kind != "f64" else {}
+    return _elementwise(line, partial(approximate, base), kind, 1, options)

@@ -1,0 +1,229 @@
+"""Logic, shifts, moves. PTX ISA, "Logic and Shift Instructions", "Data Movement"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gpu_emulator.ptx.instructions.integers import shifted_left, shifted_right
+from gpu_emulator.ptx.program.binder import Binder
+from gpu_emulator.ptx.program.table import opcode
+from gpu_emulator.steps import Registers, Step
+from gpu_emulator.types import BITS, DTYPES, Array
+
+__all__: list[str] = []
+
+_LOGIC = "Logic and Shift Instructions"
+_MOVES = "Data Movement and Conversion Instructions"
+_UNTYPED = "pred|b16|b32|b64"
+_INTEGERS = "u16|u32|u64|s16|s32|s64"
+
+
+@opcode(
+    *(f"{name}.{{type:{_UNTYPED}}}" for name in ("and", "or", "xor")),
+    section=f"{_LOGIC}: and, or, xor", pure=True,
+)  # fmt: skip
+def _bitwise(line: Binder) -> Step:
+    functions = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+    kind = line.parts["type"]
+    return line.computed(functions[line.line.opcode.split(".")[0]], [kind, kind], kind)
+
+
+@opcode(f"not.{{type:{_UNTYPED}}}", section=f"{_LOGIC}: not", pure=True)
+def _not(line: Binder) -> Step:
+    kind = line.parts["type"]
+    return line.computed(np.invert, [kind], kind)
+
+
+@opcode("cnot.{type:b16|b32|b64}", section=f"{_LOGIC}: cnot", pure=True)
+def _logical_not(line: Binder) -> Step:
+    kind = line.parts["type"]
+    return line.computed(lambda a: (a == 0).astype(a.dtype), [kind], kind)
+
+
+@opcode("lop3.b32", section=f"{_LOGIC}: lop3", pure=True)
+def _lookup(line: Binder) -> Step:
+    table = line.constant(4)
+    if table is None:
+        raise line.refuse("has a table that is no number")
+    slot, _ = line.target(line.operand(0), "b32")
+    a, b, c = (line.read(number, "b32") for number in (1, 2, 3))
+
+    def run(registers: Registers) -> None:
+        registers[slot] = _three_inputs(table, a(registers), b(registers), c(registers))
+
+    return Step(run, (slot,), is_pure=True)
+
+
+def _three_inputs(table: int, a: Array, b: Array, c: Array) -> Array:
+    """Bit by bit, bit 4a + 2b + c of the table."""
+    result = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), dtype=a.dtype)
+    for row in range(8):
+        if table >> row & 1:
+            x = a if row & 4 else ~a
+            y = b if row & 2 else ~b
+            z = c if row & 1 else ~c
+            result |= x & y & z
+    return result
+
+
+@opcode("lop3.{bool:or|and}.b32", section=f"{_LOGIC}: lop3")
+def _lookup_and_test(line: Binder) -> Step:
+    table = line.constant(4)
+    if table is None:
+        raise line.refuse("has a table that is no number")
+    both = [each.strip() for each in line.operand(0).split("|")]
+    slot, _ = line.target(both[0], "b32")
+    flag, _ = line.target(both[1], "pred")
+    a, b, c = (line.read(number, "b32") for number in (1, 2, 3))
+    other = line.read(5, "pred")
+    join = np.logical_or if line.parts["bool"] == "or" else np.logical_and
+
+    def run(registers: Registers) -> None:
+        value = _three_inputs(table, a(registers), b(registers), c(registers))
+        holds = join(value != 0, other(registers))
+        registers[0].write(slot, value)
+        registers[0].write(flag, holds)
+
+    return Step(run, (slot, flag), is_pure=False)
+
+
+@opcode("shl.{type:b16|b32|b64}", section=f"{_LOGIC}: shl", pure=True)
+def _shift_left(line: Binder) -> Step:
+    return _shift(line, shifted_left, np.left_shift)
+
+
+@opcode("shr.{type:b16|b32|b64|u16|u32|u64|s16|s32|s64}", section=f"{_LOGIC}: shr", pure=True)
+def _shift_right(line: Binder) -> Step:
+    return _shift(line, shifted_right, np.right_shift)
+
+
+def _shift(line: Binder, general: Callable[..., Array], quick: Callable[..., Array]) -> Step:
+    kind = line.parts["type"]
+    amount = line.constant(2)
+    if amount is not None and 0 <= amount < BITS[kind]:
+        fixed = DTYPES[kind].type(amount)
+        slot, convert = line.target(line.operand(0), kind)
+        value = line.read(1, kind)
+
+        def run(registers: Registers) -> None:
+            result = quick(value(registers), fixed)
+            registers[slot] = result if convert is None else convert(result)
+
+        return Step(run, (slot,), is_pure=True)
+    return line.computed(general, [kind, "u32"], kind)
+
+
+@opcode("shf.{way:l|r}.{mode:clamp|wrap}.b32", section=f"{_LOGIC}: shf", pure=True)
+def _funnel(line: Binder) -> Step:
+    is_left, wraps = line.parts["way"] == "l", line.parts["mode"] == "wrap"
+
+    def function(low: Array, high: Array, amount: Array) -> Array:
+        shift = (amount & 31 if wraps else np.minimum(amount, 32)).astype(np.uint64)
+        pair = (high.astype(np.uint64) << np.uint64(32)) | low
+        moved: Array = (pair << shift) >> np.uint64(32) if is_left else pair >> shift
+        return moved.astype(np.uint32)
+
+    return line.computed(function, ["b32", "b32", "u32"], "b32")
+
+
+@opcode("prmt.b32?{mode:f4e|b4e|rc8|ecl|ecr|rc16}", section=f"{_MOVES}: prmt", pure=True)
+def _permute(line: Binder) -> Step:
+    mode = line.parts["mode"]
+
+    def function(a: Array, b: Array, selector: Array) -> Array:
+        pair = (b.astype(np.uint64) << np.uint64(32)) | a
+        result: Any = np.uint32(0)
+        for place in range(4):
+            control = _control(mode, selector, place).astype(np.uint64)
+            octet = (pair >> ((control & np.uint64(7)) << np.uint64(3))) & np.uint64(255)
+            sign = np.where(octet & np.uint64(128), np.uint64(255), np.uint64(0))
+            chosen = np.where(control & np.uint64(8), sign, octet).astype(np.uint32)
+            result = result | (chosen << np.uint32(8 * place))
+        answer: Array = result
+        return answer
+
+    return line.computed(function, ["b32", "b32", "b32"], "b32")
+
+
+_CONTROLS: dict[str, Callable[[Array, int], Array]] = {
+    "f4e": lambda n, place: n + place,
+    "b4e": lambda n, place: (n - place) & 7,
+    "rc8": lambda n, _: n,
+    "ecl": np.maximum,
+    "ecr": np.minimum,
+    "rc16": lambda n, place: ((n & 1) << 1) + (place & 1),
+}
+
+
+def _control(mode: str, selector: Array, place: int) -> Array:
+    if not mode:
+        answer: Array = (selector >> np.uint32(4 * place)) & np.uint32(15)
+        return answer
+    value: Array = _CONTROLS[mode](selector.astype(np.int64) & 3, place)
+    return value
+
+
+@opcode(
+    f"mov.{{type:pred|b16|b32|b64|b128|{_INTEGERS}|f16|f32|f64}}",
+    section=f"{_MOVES}: mov",
+    pure=True,
+)
+def _move(line: Binder) -> Step:
+    kind = line.parts["type"]
+    if "{" in line.operand(0) or "{" in line.operand(1):
+        return _pack(line, BITS[kind])
+    if kind == "b128":
+        return _copy(line, line.slots.register(line.operand(1)))
+    if kind == "pred":
+        return line.computed(lambda a: a, ["pred"], "pred")
+    reader = line.slot_reader(1, kind)
+    slot, convert = line.target(line.operand(0), f"b{BITS[kind]}")
+
+    def run(registers: Registers) -> None:
+        value = reader(registers)
+        registers[slot] = value if convert is None else convert(value)
+
+    return Step(run, (slot,), is_pure=True)
+
+
+def _copy(line: Binder, origin: int) -> Step:
+    slot = line.slots.register(line.operand(0))
+
+    def run(registers: Registers) -> None:
+        registers[slot] = registers[origin]
+
+    return Step(run, (slot,), is_pure=True)
+
+
+def _pack(line: Binder, bits: int) -> Step:
+    """`mov` between a register and a vector of its parts, the first in the low bits."""
+    from_parts, to_parts = line.parts_of(1), line.parts_of(0)
+    many = max(len(from_parts), len(to_parts))
+    part = bits // many
+    readers = [
+        line.source(each, f"b{part if len(from_parts) > 1 else bits}") for each in from_parts
+    ]
+    slots = [line.target(each, f"b{part if len(to_parts) > 1 else bits}") for each in to_parts]
+    wide, narrow = _canonical(bits), _canonical(part)
+
+    def run(registers: Registers) -> None:
+        values = [each(registers) for each in readers]
+        if len(values) > 1 and len(slots) == 1:
+            joined = np.stack(np.broadcast_arrays(*values), axis=-1)
+            results = [joined.view(wide)[..., 0]]
+        elif len(values) == 1:
+            pieces = np.ascontiguousarray(values[0])[..., None].view(narrow)
+            results = [pieces[..., number] for number in range(many)]
+        else:
+            results = values
+        for (slot, convert), value in zip(slots, results, strict=True):
+            registers[slot] = value if convert is None else convert(value)
+
+    return Step(run, tuple(slot for slot, _ in slots), is_pure=True)
+
+
+def _canonical(bits: int) -> np.dtype[np.generic]:
+    return np.dtype("c16") if bits == 128 else np.dtype(f"u{bits // 8}")

@@ -1,0 +1,293 @@
+"""Tensor copies: tiles that tensor maps describe, between global and shared memory.
+
+PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy: Tensor copy". Which elements
+a tile has and where they go is in `gpu_emulator.engines`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from gpu_emulator.engines.tensor_maps import MAP_BYTES, TileMap
+from gpu_emulator.engines.tiles import (
+    gathered,
+    loaded,
+    reduced,
+    shared_addresses,
+    tile_bytes,
+    tile_elements,
+)
+from gpu_emulator.ptx.instructions.bulk import (
+    at_rank,
+    in_shared,
+    signalled,
+    stored,
+    taken_by,
+    targets,
+    watched,
+    watched_in_global,
+)
+from gpu_emulator.ptx.program.binder import Binder
+from gpu_emulator.ptx.program.table import opcode
+from gpu_emulator.state.frame import Frame
+from gpu_emulator.state.issuers import issuers
+from gpu_emulator.state.memory import CLUSTER_SHIFT, Memory, Trouble
+from gpu_emulator.steps import Reader, Registers, Step
+from gpu_emulator.types import Array
+from gpu_emulator.values import Place
+
+__all__: list[str] = []
+
+_TITLE = "Data Movement and Conversion Instructions"
+_HINT = "?{hint:L2::cache_hint}"
+_RANK = (1 << CLUSTER_SHIFT) - 1
+
+_DIM = "{dim:1d|2d|3d|4d|5d}"
+_MODE = "?{mode:tile|tile::gather4}"
+_STORE_MODE = "?{mode:tile|tile::scatter4}"
+
+
+class _Tensor:
+    """`[map, {coordinates}]`."""
+
+    def __init__(self, line: Binder, number: int) -> None:
+        text = line.operand(number).strip("[] ")
+        name, _, rest = text.partition(",")
+        self._map = line.address_of(f"[{name.strip()}]")
+        self._coordinates: list[Reader] = [
+            line.source(each.strip(), "s32") for each in rest.strip(" {}").split(",")
+        ]
+        self._is_generic = line.is_register(name.strip())
+
+    def read(self, registers: Registers) -> tuple[Array, list[Array]]:
+        """The address of the map, generic, and the coordinates."""
+        frame: Frame = registers[0]
+        where = self._map(registers)
+        if not self._is_generic:
+            where = where + frame.batch.windows["param"]
+        return where, [each(registers) for each in self._coordinates]
+
+
+def _decoded(frame: Frame, addresses: Array) -> list[TileMap]:
+    """The maps at generic addresses."""
+    found: dict[int, TileMap] = {}
+    for address in np.unique(addresses).tolist():
+        found[address] = _map_at(frame, address)
+    return [found[each] for each in addresses.tolist()]
+
+
+def _map_at(frame: Frame, address: int) -> TileMap:
+    space = (
+        "param"
+        if address >= frame.batch.windows["param"] and address < 0x4000_0000_0000
+        else "global"
+    )
+    memory: Memory = frame.batch.memories[space]
+    offset = address - frame.batch.windows[space] - memory.base
+    where = np.array([[offset]])
+    memory.check(where, 1, "a tensor map")
+    memory.check(where + MAP_BYTES - 1, 1, "a tensor map")
+    raw = memory.data[offset : offset + MAP_BYTES].tobytes()
+    try:
+        tile = TileMap.decode(raw)
+    except ValueError as error:
+        raise Trouble("memory_fault", f"the tensor map at {hex(address)}: {error}") from None
+    if problem := tile.problem():
+        raise Trouble("memory_fault", f"the tensor map at {hex(address)}: {problem}")
+    return tile
+
+
+@opcode(
+    f"cp.async.bulk.tensor.{_DIM}.{{to:shared::cluster|shared::cta}}.global{_MODE}"
+    f".mbarrier::complete_tx::bytes?{{multicast:multicast::cluster}}"
+    f"?{{group:cta_group::1|cta_group::2}}{_HINT}",
+    section=f"{_TITLE}: cp.async.bulk.tensor",
+)  # fmt: skip
+def _tensor_load(line: Binder) -> Step:
+    to, tensor, barrier = line.address(0), _Tensor(line, 1), line.address(2)
+    ranks = line.read(3, "u16") if line.parts["multicast"] else None
+    is_gather, place = line.parts["mode"] == "tile::gather4", line.line.place
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        where, coordinates = tensor.read(registers)
+        values = [to(registers), barrier(registers), where, *coordinates]
+        mask = None if ranks is None else ranks(registers)
+        for column, rows in issuers(frame):
+            target, signal, maps, *corner = (taken_by(each, frame, rows, column) for each in values)
+            chosen = None if mask is None else taken_by(mask, frame, rows, column)
+            corners = np.stack(corner, axis=1)
+            tiles = _decoded(frame, maps)
+            for tile in dict.fromkeys(tiles):
+                same = np.array([each == tile for each in tiles])
+
+                def effect(
+                    _: Array | None, tile: TileMap = tile, rows: Array = rows[same],
+                    target: Array = target[same], signal: Array = signal[same],
+                    corners: Array = corners[same], column: int = column,
+                    wanted: Array | None = None if chosen is None else chosen[same],
+                ) -> None:  # fmt: skip
+                    data = _tile_read(
+                        frame, tile, corners, rows, column, place, is_gather=is_gather
+                    )
+                    for members, rank in targets(frame, rows, wanted):
+                        spot = at_rank(target[members], rank)
+                        own = data[members]
+                        index = _tile_places(frame, tile, rows[members], spot, own.shape[1])
+                        watched(frame, column, index, tile.element_bytes, place, writes=True)
+                        frame.batch.memories["shared"].store(index, own, tile.element_bytes)
+                        signalled(
+                            frame, rows[members], at_rank(signal[members], rank),
+                            tile_bytes(tile, rows=4 if is_gather else 1), column,
+                        )  # fmt: skip
+
+                slot = int(signal[same][0]) & _RANK
+                frame.batch.asynchrony.launch(frame, effect, place, slot=slot)
+
+    return Step(run, (), is_pure=False)
+
+
+def _elements(tile: TileMap, corners: Array, *, is_gather: bool) -> tuple[Array, Array]:
+    try:
+        if is_gather:
+            return gathered(tile, corners[:, 0], corners[:, 1:])
+        if corners.shape[1] != tile.rank:
+            raise ValueError(f"{corners.shape[1]} coordinates for {tile.rank} dimensions")
+        return tile_elements(tile, corners)
+    except ValueError as error:
+        raise Trouble("memory_fault", f"a tensor copy: {error}") from None
+
+
+def _tile_read(
+    frame: Frame, tile: TileMap, corners: Array, rows: Array, column: int, place: Place,
+    *, is_gather: bool,
+) -> Array:  # fmt: skip
+    """Elements of tiles of global memory, (n, elements)."""
+    memory: Memory = frame.batch.memories["global"]
+    address, inside = _elements(tile, corners, is_gather=is_gather)
+    offset = address - memory.base
+    size = tile.element_bytes
+    if inside.any():
+        memory.check(offset[inside], size, "a tensor copy")
+        for row, spots, here in zip(rows, offset, inside, strict=True):
+            each = spots[here][None]
+            watched_in_global(frame, column, row[None], each, size, place, writes=False)
+    found = memory.load(np.where(inside, offset, 0), size)
+    return loaded(tile, found, inside)
+
+
+def _tile_places(frame: Frame, tile: TileMap, rows: Array, start: Array, count: int) -> Array:
+    """Offsets of the elements of tiles in shared memory, (n, elements)."""
+    memory: Memory = frame.batch.memories["shared"]
+    size = tile.element_bytes
+    first = in_shared(frame, rows, start, count * size, "a tensor copy")[:, 0]
+    many = count * size // tile_bytes(tile)
+    if (first % 128).any() and not tile.swizzle and (first % 16).any():
+        raise Trouble("memory_fault", "the shared address of a tensor copy is no multiple of 16")
+    rowed = first // memory.stride * memory.stride
+    places = np.empty((len(first), count), dtype=np.int64)
+    for each in np.unique(first - rowed).tolist():
+        same = first - rowed == each
+        inside = shared_addresses(tile, each, rows=many)
+        memory.check(inside, size, "a tensor copy")
+        places[same] = rowed[same, None] + inside[None, :]
+    return places
+
+
+@opcode(
+    f"cp.async.bulk.tensor.{_DIM}.global.shared::cta{_STORE_MODE}.bulk_group{_HINT}",
+    f"cp.reduce.async.bulk.tensor.{_DIM}.global.shared::cta"
+    f".{{op:add|min|max|inc|dec|and|or|xor}}?{{mode:tile}}.bulk_group{_HINT}",
+    section=f"{_TITLE}: cp.async.bulk.tensor, cp.reduce.async.bulk.tensor",
+)  # fmt: skip
+def _tensor_store(line: Binder) -> Step:
+    tensor, origin = _Tensor(line, 0), line.address(1)
+    is_scatter = line.parts["mode"] == "tile::scatter4"
+    operation, place = line.parts.get("op") or "", line.line.place
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        where, coordinates = tensor.read(registers)
+        values = [origin(registers), where, *coordinates]
+        for column, rows in issuers(frame):
+            source, maps, *corner = (taken_by(each, frame, rows, column) for each in values)
+            corners = np.stack(corner, axis=1)
+            tiles = _decoded(frame, maps)
+            for tile in dict.fromkeys(tiles):
+                same = np.array([each == tile for each in tiles])
+                stored(
+                    frame,
+                    partial(
+                        _tile_from_shared,
+                        frame,
+                        column,
+                        tile,
+                        rows[same],
+                        source[same],
+                        place,
+                        is_scatter=is_scatter,
+                    ),
+                    partial(
+                        _tile_write,
+                        frame,
+                        tile,
+                        corners[same],
+                        operation,
+                        rows[same],
+                        column,
+                        place,
+                        is_scatter=is_scatter,
+                    ),
+                    place,
+                )
+
+    return Step(run, (), is_pure=False)
+
+
+def _tile_from_shared(
+    frame: Frame,
+    column: int,
+    tile: TileMap,
+    rows: Array,
+    start: Array,
+    place: Place,
+    *,
+    is_scatter: bool,
+) -> Array:
+    count = tile_bytes(tile, rows=4 if is_scatter else 1) // tile.element_bytes
+    places = _tile_places(frame, tile, rows, start, count)
+    watched(frame, column, places, tile.element_bytes, place, writes=False)
+    answer: Array = frame.batch.memories["shared"].load(places, tile.element_bytes)
+    return answer
+
+
+def _tile_write(
+    frame: Frame,
+    tile: TileMap,
+    corners: Array,
+    operation: str,
+    rows: Array,
+    column: int,
+    place: Place,
+    data: Array,
+    *,
+    is_scatter: bool,
+) -> None:
+    memory: Memory = frame.batch.memories["global"]
+    address, inside = _elements(tile, corners, is_gather=is_scatter)
+    size = tile.element_bytes
+    offset = address - memory.base
+    for row, where, valid, values in zip(rows, offset, inside, data, strict=True):
+        if not valid.any():
+            continue
+        places = where[valid]
+        memory.check(places, size, "a tensor copy")
+        new = values[valid]
+        if operation:
+            new = reduced(tile, operation, memory.load(places, size), new)
+        else:
+            each = places[None]
+            watched_in_global(frame, column, row[None], each, size, place, writes=True)
+        memory.store(places, new, size)

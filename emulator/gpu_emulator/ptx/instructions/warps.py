@@ -1,0 +1,262 @@
+"""What the lanes of a warp do together: shuffles, votes, matches, reductions.
+
+PTX ISA, "Data Movement: shfl.sync" and "Parallel Synchronization and Communication: vote, match,
+redux, activemask, elect, bar.warp".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from gpu_emulator.ptx.program.binder import Binder
+from gpu_emulator.ptx.program.table import opcode
+from gpu_emulator.state.frame import Frame
+from gpu_emulator.steps import MASK, WARP, Registers, Step
+from gpu_emulator.types import DTYPES, Array
+from gpu_emulator.values import Place
+
+__all__ = ["warps_of"]
+
+_TITLE = "Parallel Synchronization and Communication Instructions"
+_LANES = np.arange(WARP, dtype=np.int64)
+_ALL = 0xFFFF_FFFF
+_BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
+
+
+def warps_of(frame: Frame, value: Array) -> Array:
+    """A value of every thread as (CTAs, warps, 32)."""
+    return np.broadcast_to(value, frame.shape).reshape(frame.ctas, -1, WARP)
+
+
+def _bits(flags: Array) -> Array:
+    """(CTAs, warps, 32) flags as (CTAs, warps, 1) masks."""
+    answer: Array = (flags * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
+    return answer
+
+
+def _spread(frame: Frame, value: Array) -> Array:
+    """(CTAs, warps, 1) or (CTAs, warps, 32) back to (CTAs, threads)."""
+    shape = (frame.ctas, frame.lanes // WARP, WARP)
+    return np.broadcast_to(value, shape).reshape(frame.shape)
+
+
+@opcode(
+    "shfl.sync.{mode:up|down|bfly|idx}.b32",
+    section="Data Movement and Conversion Instructions: shfl.sync", meets=True,
+)  # fmt: skip
+def _shuffle(line: Binder) -> Step:
+    mode = line.parts["mode"]
+    both = [each.strip() for each in line.operand(0).split("|")]
+    slot, _ = line.target(both[0], "b32")
+    flag = line.target(both[1], "pred")[0] if len(both) > 1 else None
+    value, amount, limits = (line.read(number, "b32") for number in (1, 2, 3))
+    line.meeting = members = line.read(4, "b32")
+    fixed = [line.constant(number) for number in (2, 3)]
+    writes = (slot,) if flag is None else (slot, flag)
+    simple = None
+    if fixed[0] is not None and fixed[1] is not None:
+        simple = _source_lanes(mode, np.array(fixed[0]), np.array(fixed[1]))
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        values = warps_of(frame, value(registers))
+        if simple is not None:
+            lanes, inside = simple
+            taken = values[..., lanes]
+        else:
+            lanes, inside = _source_lanes(
+                mode, warps_of(frame, amount(registers)), warps_of(frame, limits(registers))
+            )
+            taken = np.take_along_axis(values, np.broadcast_to(lanes, values.shape), axis=2)
+        taken = _defined(frame, taken, lanes, members(registers), line.line.place)
+        frame.write(slot, taken.reshape(frame.shape))
+        if flag is not None:
+            frame.write(flag, _spread(frame, inside))
+
+    return Step(run, writes, is_pure=False)
+
+
+def _defined(frame: Frame, taken: Array, lanes: Array, members: Array, place: Place) -> Array:
+    """What lanes take from others; garbage where the other one is not among the members.
+
+    PTX ISA, "shfl.sync": what a thread has that is inactive or not in `membermask` is undefined.
+    """
+    if frame.registers[MASK] is None and (members == _ALL).all():
+        return taken
+    live = warps_of(frame, members) & _bits(warps_of(frame, frame.active()))
+    asked = np.broadcast_to(lanes, taken.shape).astype(np.uint32)
+    open_ = (live >> asked & 1 == 0) & warps_of(frame, frame.active())
+    if not open_.any():
+        return taken
+    frame.batch.note_open(open_, asked, place)
+    garbage = np.random.default_rng((frame.batch.schedule.garbage, 55))
+    return np.where(open_, garbage.integers(0, 1 << 32, taken.shape, np.uint32), taken)
+
+
+def _source_lanes(mode: str, amount: Array, limits: Array) -> tuple[Array, Array]:
+    """Which lane each lane reads, and whether that is in its segment."""
+    shift = amount.astype(np.int64) & 31
+    bound = limits.astype(np.int64) & 31
+    segment = (limits.astype(np.int64) >> 8) & 31
+    most = (_LANES & segment) | (bound & ~segment)
+    least = _LANES & segment
+    if mode == "up":
+        lanes = _LANES - shift
+        inside = lanes >= most
+    elif mode == "down":
+        lanes = _LANES + shift
+        inside = lanes <= most
+    elif mode == "bfly":
+        lanes = _LANES ^ shift
+        inside = lanes <= most
+    else:
+        lanes = least | (shift & ~segment)
+        inside = lanes <= most
+    return np.where(inside, lanes, _LANES), inside
+
+
+@opcode(
+    "vote.sync.{how:all|any|uni}.{type:pred}", "vote.sync.{how:ballot}.{type:b32}",
+    section=f"{_TITLE}: vote.sync", meets=True,
+)  # fmt: skip
+def _vote(line: Binder) -> Step:
+    how = line.parts["how"]
+    slot, _ = line.target(line.operand(0), line.parts["type"])
+    flag = line.read(1, "pred")
+    line.meeting = members = line.read(2, "b32")
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        yes = _bits(warps_of(frame, flag(registers)) & warps_of(frame, frame.active()))
+        mask = warps_of(frame, members(registers))
+        live = mask & _bits(warps_of(frame, frame.active()))
+        ballot = yes & mask
+        results = {
+            "all": ballot == live, "any": ballot != 0, "uni": (ballot == live) | (ballot == 0),
+            "ballot": ballot,
+        }  # fmt: skip
+        frame.write(slot, _spread(frame, results[how]))
+
+    return Step(run, (slot,), is_pure=False)
+
+
+@opcode(
+    "match.{how:any}.sync.{type:b32|b64}", "match.{how:all}.sync.{type:b32|b64}",
+    section=f"{_TITLE}: match.sync", meets=True,
+)  # fmt: skip
+def _match(line: Binder) -> Step:
+    is_all = line.parts["how"] == "all"
+    both = [each.strip() for each in line.operand(0).split("|")]
+    slot, _ = line.target(both[0], "b32")
+    flag = line.target(both[1], "pred")[0] if len(both) > 1 else None
+    value = line.read(1, line.parts["type"])
+    line.meeting = members = line.read(2, "b32")
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        values = warps_of(frame, value(registers))
+        mask = warps_of(frame, members(registers))
+        live = mask & _bits(warps_of(frame, frame.active()))
+        same = values[..., :, None] == values[..., None, :]
+        found = (same * _BIT).sum(axis=3, dtype=np.uint32) & live
+        if is_all:
+            agrees = found == live
+            found = np.where(agrees, live, np.uint32(0))
+            if flag is not None:
+                frame.write(flag, _spread(frame, agrees))
+        frame.write(slot, _spread(frame, found))
+
+    return Step(run, (slot,) if flag is None else (slot, flag), is_pure=False)
+
+
+_REDUCTIONS: dict[str, np.ufunc] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
+    "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+
+
+@opcode(
+    "redux.sync.{how:add|min|max}.{type:u32|s32}", "redux.sync.{how:and|or|xor}.{type:b32}",
+    "redux.sync.{how:min|max}?{abs:abs}?{nan:NaN}.{type:f32}",
+    section=f"{_TITLE}: redux.sync", meets=True,
+)  # fmt: skip
+def _redux(line: Binder) -> Step:
+    kind, how = line.parts["type"], line.parts["how"]
+    slot, convert = line.target(line.operand(0), kind)
+    value = line.read(1, kind)
+    line.meeting = members = line.read(2, "b32")
+    reduce = _float_reduction(how, line.parts) if kind == "f32" else partial(_reduced, how)
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        values = warps_of(frame, value(registers))
+        mask = warps_of(frame, members(registers)) & _bits(warps_of(frame, frame.active()))
+        # Whose mask names the same lanes gets the same result.
+        chosen = (mask[..., :, None] & _BIT) != 0
+        result = reduce(values[..., None, :], chosen).astype(DTYPES[kind])
+        result = _spread(frame, result)
+        frame.write(slot, result if convert is None else convert(np.ascontiguousarray(result)))
+
+    return Step(run, (slot,), is_pure=False)
+
+
+def _reduced(how: str, values: Array, chosen: Array) -> Array:
+    function = _REDUCTIONS[how]
+    info = np.iinfo(values.dtype)
+    neutral = {"min": info.max, "max": info.min, "and": info.max}.get(how, 0)
+    filled = np.where(chosen, values, values.dtype.type(neutral))
+    result: Array = function.reduce(filled, axis=3, dtype=values.dtype)
+    return result
+
+
+def _float_reduction(how: str, parts: dict[str, str]) -> Callable[[Array, Array], Array]:
+    def reduce(values: Array, chosen: Array) -> Array:
+        numbers = np.abs(values) if parts["abs"] else values
+        neutral = np.float32(np.inf if how == "min" else -np.inf)
+        lost = chosen & np.isnan(numbers)
+        filled = np.where(chosen & ~lost, numbers, neutral)
+        result = filled.min(axis=3) if how == "min" else filled.max(axis=3)
+        gone = lost.any(axis=3) if parts["nan"] else ~(chosen & ~lost).any(axis=3)
+        nan = np.array(0x7FFF_FFFF, dtype=np.uint32).view(np.float32)
+        return np.where(gone, nan, result)
+
+    return reduce
+
+
+@opcode("activemask.b32", section=f"{_TITLE}: activemask")
+def _active_mask(line: Binder) -> Step:
+    slot, _ = line.target(line.operand(0), "b32")
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        frame.write(slot, _spread(frame, _bits(warps_of(frame, frame.active()))))
+
+    return Step(run, (slot,), is_pure=False)
+
+
+@opcode("elect.sync", section=f"{_TITLE}: elect.sync", meets=True)
+def _elect(line: Binder) -> Step:
+    both = [each.strip() for each in line.operand(0).split("|")]
+    slot, _ = line.target(both[0], "b32")
+    flag, _ = line.target(both[1], "pred")
+    line.meeting = members = line.read(1, "b32")
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        live = warps_of(frame, members(registers)) & _bits(warps_of(frame, frame.active()))
+        # Any lane may be elected; the lowest is.
+        leader = live & (~live + np.uint32(1))
+        frame.write(flag, _spread(frame, leader == _BIT))
+        place = np.log2(np.maximum(leader, 1).astype(np.float64)).astype(np.uint32)
+        frame.write(slot, _spread(frame, place))
+
+    return Step(run, (slot, flag), is_pure=False)
+
+
+@opcode("bar.warp.sync", section=f"{_TITLE}: bar.warp.sync", meets=True)
+def _warp_barrier(line: Binder) -> Step:
+    line.meeting = line.read(0, "b32")
+    return Step(lambda _: None, (), is_pure=True)

@@ -1,0 +1,390 @@
+"""Operands of a line as closures over the list of registers.
+
+Slot 0 of the list is the frame, slot 1 the mask of active threads (None: all). A register is an
+array that broadcasts to (CTAs, threads) of its frame, so that what is equal for all threads is
+computed once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+
+import numpy as np
+
+from gpu_emulator.ptx.program.lines import EntryListing, PtxLine
+from gpu_emulator.ptx.text.constants import constant, float_bits, integer
+from gpu_emulator.ptx.text.instruction import split_operands
+from gpu_emulator.refusal import NotExecutable
+from gpu_emulator.steps import MASK, Reader, Registers, Run, Step, merge
+from gpu_emulator.types import BITS, CANONICAL, DTYPES, Array, cast, is_signed
+
+__all__ = ["CLOCKS", "Binder", "Slots"]
+
+_ADDRESS = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*([^\[\]]+)|(-[^\[\]]+))?\]\Z")
+_SYMBOL = re.compile(r"([A-Za-z_$%][\w$]*)\s*([+-].+)?\Z")
+_SPECIAL = re.compile(
+    r"%(?:(?:tid|ntid|ctaid|nctaid|clusterid|nclusterid|cluster_ctaid|cluster_nctaid)\.[xyz]"
+    r"|laneid|warpid|nwarpid|smid|nsmid|gridid|is_explicit_cluster|cluster_ctarank"
+    r"|cluster_nctarank|lanemask_(?:eq|le|lt|ge|gt)|clock|clock_hi|clock64|globaltimer"
+    r"|globaltimer_lo|globaltimer_hi|dynamic_smem_size|total_smem_size|aggr_smem_size"
+    r"|current_graph_exec|envreg[0-9]+|pm[0-9]+(?:_64)?|reserved_smem_offset_(?:begin|end|cap|[01]))\Z"
+)
+# Special registers that are not the same whenever they are read.
+CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
+FIRST_SLOT = 2
+
+
+class Slots:
+    """Where each register, constant, special register and address of a variable is kept."""
+
+    def __init__(self, listing: EntryListing) -> None:
+        self.listing = listing
+        self.count = FIRST_SLOT
+        self.names: dict[str, int] = {}
+        self.bits: dict[int, int] = {}
+        self.constants: dict[int, Array] = {}
+        self.special: dict[str, int] = {}
+        self.symbols: dict[tuple[str, int], int] = {}
+        # Registers that `wgmma` writes, and others that are written at a wait.
+        self.accumulators: set[int] = set()
+        self.late: set[int] = set()
+        self._register_slots: set[int] = set()
+        self._constant_slots: dict[tuple[int, int], int] = {}
+        self.variables = {each.name: each for each in listing.variables}
+        self.parameters = {each.name: each for each in listing.parameters}
+
+    def register(self, name: str) -> int:
+        """The slot of a declared register."""
+        slot = self.names.get(name)
+        if slot is None:
+            kind = self.listing.registers.get(name)
+            if kind is None:
+                raise NotExecutable(f"{name} is not declared")
+            if kind not in BITS:
+                raise NotExecutable(f"{name} is a register of type .{kind}")
+            slot = self.names[name] = self._new(BITS[kind])
+            self._register_slots.add(slot)
+        return slot
+
+    def is_register(self, slot: int) -> bool:
+        """Whether a slot is a register of the program: no constant, no address."""
+        return slot in self._register_slots
+
+    def constant(self, value: int, bits: int) -> int:
+        """The slot of a number."""
+        key = (value % (1 << max(bits, 1)), bits)
+        slot = self._constant_slots.get(key)
+        if slot is None:
+            slot = self._constant_slots[key] = self._new(bits)
+            self.constants[slot] = np.array([[key[0]]], dtype=CANONICAL[bits])
+        return slot
+
+    def special_register(self, name: str) -> int:
+        """The slot of a special register; its width is the manual's."""
+        wide = ("%clock64", "%globaltimer", "%current_graph_exec", "%gridid")
+        bits = 64 if name in wide or name.endswith("_64") else 32
+        if name == "%is_explicit_cluster":
+            bits = 1
+        if name not in self.special:
+            self.special[name] = self._new(bits)
+        return self.special[name]
+
+    def symbol(self, name: str, addend: int = 0) -> int:
+        """The slot of the address of a variable in its own space, 64 bits, and so many bytes on."""
+        if (name, addend) not in self.symbols:
+            self.symbols[name, addend] = self._new(64)
+        return self.symbols[name, addend]
+
+    def condition_code(self) -> int:
+        """The slot of the carry of extended-precision arithmetic."""
+        if "%cc" not in self.names:
+            self.names["%cc"] = self._new(1)
+        return self.names["%cc"]
+
+    def hidden(self, name: str, bits: int) -> int:
+        """The slot of a register that the program cannot name."""
+        if name not in self.names:
+            self.names[name] = self._new(bits)
+        return self.names[name]
+
+    def sink(self, bits: int) -> int:
+        """A slot that nothing reads, for `_`."""
+        if f"_{bits}" not in self.names:
+            self.names[f"_{bits}"] = self._new(bits)
+        return self.names[f"_{bits}"]
+
+    def _new(self, bits: int) -> int:
+        slot = self.count
+        self.count += 1
+        self.bits[slot] = bits
+        return slot
+
+
+class Binder:
+    """One line while its step is made: `parts` are the modifiers that its row names."""
+
+    def __init__(self, slots: Slots, line: PtxLine, parts: dict[str, str]) -> None:
+        self.slots = slots
+        self.line = line
+        self.parts = parts
+        self.touched: set[int] = set()
+        self.meeting: Reader | None = None
+
+    @property
+    def count(self) -> int:
+        """How many operands the line has."""
+        return len(self.line.operands)
+
+    def refuse(self, why: str) -> NotExecutable:
+        """An exception that says which line cannot be executed."""
+        return NotExecutable(
+            f"PTX line {self.line.place.ptx_line}: {self.line.place.instruction} {why}"
+        )
+
+    def operand(self, number: int) -> str:
+        """The text of an operand."""
+        if number >= self.count:
+            raise self.refuse(f"has {self.count} operands")
+        return self.line.operands[number]
+
+    def slot_reader(self, number: int, kind: str) -> Reader:
+        """A closure that reads the bits of an operand, which is written as a type."""
+        text = self.operand(number)
+        if self.is_register(text) or text in CLOCKS:
+            return self.source(text, f"b{BITS[kind]}")
+        slot = self.slot_of(text, kind)
+        return self._slot(slot, text, f"b{BITS[kind]}")
+
+    def parts_of(self, number: int) -> list[str]:
+        """The elements of a vector `{a, b}`, or the operand alone."""
+        text = self.operand(number)
+        return list(split_operands(text[1:-1])) if text.startswith("{") else [text]
+
+    def is_register(self, text: str) -> bool:
+        """Whether an operand's text names a declared register."""
+        return text in self.slots.listing.registers
+
+    def is_predicate(self, number: int) -> bool:
+        """Whether an operand is a predicate."""
+        name = self.operand(number).lstrip("!").strip()
+        return self.slots.listing.registers.get(name) == "pred"
+
+    def constant(self, number: int) -> int | None:
+        """The value of an operand that is an integer; None where there is no such operand."""
+        return integer(self.operand(number)) if number < self.count else None
+
+    def pending(self, number: int) -> int:
+        """How many groups may be pending: the operand of an instruction that waits.
+
+        Raises:
+            NotExecutable: it is no number.
+        """
+        found = self.constant(number)
+        if found is None:
+            raise self.refuse("waits for a count that is no number")
+        return found
+
+    def slot_of(self, text: str, kind: str) -> int:
+        """The slot that holds what an operand's text stands for."""
+        if self.is_register(text):
+            self.touched.add(self.slots.register(text))
+            return self.slots.register(text)
+        if _SPECIAL.match(text):
+            return self.slots.special_register(text)
+        bits = _immediate(text, kind)
+        if bits is not None:
+            return self.slots.constant(bits, BITS[kind])
+        if text in self.slots.listing.functions:
+            return self.slots.constant(self.slots.listing.functions[text], BITS[kind])
+        found = _SYMBOL.match(text)
+        if found and (found[1] in self.slots.variables or found[1] in self.slots.parameters):
+            addend = integer(found[2] or "0")
+            if addend is not None:
+                return self.slots.symbol(found[1], addend)
+        raise self.refuse(f"has the operand {text}, which is not declared")
+
+    def source(self, text: str, kind: str) -> Reader:
+        """A closure that reads an operand as a type."""
+        if kind == "pred" and text.startswith("!"):
+            inner = self.source(text[1:].strip(), kind)
+            return lambda registers: ~inner(registers)
+        slot = self.slot_of(text, kind)
+        if text in CLOCKS:
+            return _clock(text, kind)
+        return self._slot(slot, text, kind)
+
+    def _slot(self, slot: int, text: str, kind: str) -> Reader:
+        bits, dtype = self.slots.bits[slot], DTYPES[kind]
+        if CANONICAL[bits] == dtype:
+            return itemgetter(slot)
+        if bits == 1 or BITS[kind] == 1:
+            raise self.refuse(f"uses {text} both as a predicate and as a number")
+        if 128 in (bits, BITS[kind]):
+            raise self.refuse(f"uses {text}, which has {bits} bits, as a .{kind}")
+        if bits == BITS[kind]:
+            return lambda registers: registers[slot].view(dtype)
+        return lambda registers: cast(registers[slot], dtype)
+
+    def read(self, number: int, kind: str) -> Reader:
+        """A closure that reads an operand, by its number, as a type."""
+        return self.source(self.operand(number), kind)
+
+    def target(self, text: str, kind: str) -> tuple[int, Callable[[Array], Array] | None]:
+        """The slot of a result, and what makes of it what the slot holds; None: nothing to do."""
+        if text == "_":
+            return self.slots.sink(BITS[kind]), None
+        if not self.is_register(text):
+            raise self.refuse(f"writes {text}, which is no register")
+        slot = self.slots.register(text)
+        bits, canonical = self.slots.bits[slot], CANONICAL[self.slots.bits[slot]]
+        if DTYPES[kind] == canonical:
+            return slot, None
+        if BITS[kind] == bits:
+            return slot, lambda value: value.view(canonical)
+        if bits in (1, 128) or BITS[kind] == 1 or BITS[kind] > bits:
+            raise self.refuse(f"writes a .{kind} to {text}, which has {bits} bits")
+        signed = DTYPES[f"{'s' if is_signed(kind) else 'u'}{BITS[kind]}"]
+        return slot, lambda value: cast(value.view(signed), canonical)
+
+    def computed(self, function: Callable[..., Array], kinds: Sequence[str], result: str) -> Step:
+        """A step that writes function(operands 1, 2, ...) to operand 0."""
+        slot, convert = self.target(self.operand(0), result)
+        readers = [self.read(number, kind) for number, kind in enumerate(kinds, 1)]
+        if self.count != len(kinds) + 1:
+            raise self.refuse(f"has {self.count} operands, not {len(kinds) + 1}")
+        if convert is not None:
+            function = _then(function, convert)
+        return Step(_applied(function, slot, readers), (slot,), is_pure=True)
+
+    def names_a_variable(self, number: int) -> bool:
+        """Whether the address of an operand is that of a variable, not of a parameter."""
+        found = _ADDRESS.match(self.operand(number))
+        return found is not None and found[1] in self.slots.variables
+
+    def bracketed(self, number: int) -> Reader:
+        """A closure that reads an address of tensor memory, 32 bits."""
+        reader = self.address(number)
+        return lambda registers: reader(registers).astype(np.uint32)
+
+    def address(self, number: int) -> Reader:
+        """A closure that reads `[register + offset]` or `[symbol + offset]` as int64."""
+        return self.address_of(self.operand(number))
+
+    def address_of(self, text: str) -> Reader:
+        """The same for the text of an address."""
+        found = _ADDRESS.match(text)
+        if not found:
+            raise self.refuse(f"has the address {text}, which cannot be read")
+        base, plus, minus = found.groups()
+        addend, fixed = integer(plus or minus or "0"), integer(base)
+        if addend is None:
+            raise self.refuse(f"has the address {text}, which cannot be read")
+        offset = _wrapped(addend)
+        if fixed is not None:
+            value = np.array([[_wrapped(fixed + offset)]], dtype=np.int64)
+            return lambda _: value
+        slot = self.slot_of(base, "b64")
+        if self.slots.bits[slot] == 64:
+            if offset == 0:
+                return lambda registers: registers[slot].view(np.int64)
+            return lambda registers: registers[slot].view(np.int64) + offset
+        if offset == 0:
+            return lambda registers: registers[slot].astype(np.int64)
+        # An address of 32 bits is a sum of 32 bits: LLVM folds indices that begin below zero.
+        more = np.uint32(offset % (1 << 32))
+        return lambda registers: (registers[slot].astype(np.uint32) + more).astype(np.int64)
+
+    def guarded(self, step: Step) -> Step:
+        """The step under the line's guard."""
+        if not self.line.guard:
+            return step
+        predicate = self.slots.register(self.line.guard)
+        self.touched.add(predicate)
+        run = _under(step, predicate, is_negated=self.line.is_negated)
+        return Step(run, step.writes, is_pure=False, reads_old=True)
+
+
+def _wrapped(number: int) -> int:
+    """A number of 64 bits, as a signed one: sums of addresses wrap."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _immediate(text: str, kind: str) -> int | None:
+    """The bits of a constant written in the PTX, for a type; None if it is none."""
+    if exact := float_bits(text):
+        bits, width = exact
+        if width == BITS[kind] or kind not in ("f32", "f64"):
+            return bits
+    if kind == "pred" and text in ("true", "false"):
+        return int(text == "true")
+    value = constant(text)
+    if isinstance(value, float) or (value is not None and kind in ("f32", "f64")):
+        wide = np.array([value]).astype("f4" if BITS[kind] == 32 else "f8")
+        return int.from_bytes(wide.tobytes(), "little")
+    return value if kind != "pred" or value is None else int(value != 0)
+
+
+def _clock(name: str, kind: str) -> Reader:
+    dtype = DTYPES[kind]
+
+    def read(registers: Registers) -> Array:
+        now = registers[0].clock()
+        value = now >> 32 if name.endswith("_hi") else now
+        return np.array([[value % (1 << BITS[kind])]], dtype=f"u{dtype.itemsize}").view(dtype)
+
+    return read
+
+
+def _then(
+    function: Callable[..., Array], convert: Callable[[Array], Array]
+) -> Callable[..., Array]:
+    return lambda *values: convert(function(*values))
+
+
+def _applied(function: Callable[..., Array], slot: int, readers: Sequence[Reader]) -> Run:
+    """A closure that applies a function; spelled out by arity, since each call costs."""
+    if len(readers) == 1:
+        (one,) = readers
+
+        def unary(registers: Registers) -> None:
+            registers[slot] = function(one(registers))
+
+        return unary
+    if len(readers) == 2:
+        left, right = readers
+
+        def binary(registers: Registers) -> None:
+            registers[slot] = function(left(registers), right(registers))
+
+        return binary
+
+    def any_arity(registers: Registers) -> None:
+        registers[slot] = function(*[each(registers) for each in readers])
+
+    return any_arity
+
+
+def _under(step: Step, predicate: int, *, is_negated: bool) -> Run:
+    run, writes, is_pure = step.run, step.writes, step.is_pure
+
+    def guarded(registers: Registers) -> None:
+        holds = registers[predicate]
+        if is_negated:
+            holds = ~holds
+        outer = registers[MASK]
+        active = holds if outer is None else holds & outer
+        if outer is None and active.all():
+            run(registers)
+            return
+        if not active.any():
+            return
+        if is_pure:
+            merge(run, writes, registers, active)
+            return
+        registers[MASK] = active
+        run(registers)
+        registers[MASK] = outer
+
+    return guarded

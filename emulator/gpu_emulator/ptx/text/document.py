@@ -1,0 +1,231 @@
+"""A PTX module as a list of statements that prints byte for byte as it was read.
+
+The list is flat: an opening and a closing brace are statements of their own, so that any statement
+may be taken out without touching another. What cannot be read is kept as opaque text, and a text
+that is no PTX at all is one opaque statement: nothing raises. Reading is linear in the size of the
+text, whatever the text. Source: PTX ISA manual, chapters "Syntax" and "Directives".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+
+from gpu_emulator.ptx.text.facts import blank_opaque, uncomment
+from gpu_emulator.ptx.text.instruction import Instruction, read_instruction
+
+__all__ = ["Document", "Function", "Statement", "StatementKind", "parse", "statement"]
+
+# How deep braces may nest inside one statement: an initialiser of a three-dimensional array.
+_DEEPEST = 4
+_BLANKS = re.compile(r"\s*")
+_STOP = re.compile(r"[;{}]")
+_HEAD = re.compile(r"(?:\.(?:visible|extern|weak|common)\s+){0,4}\.(?:entry|func)\b")
+_LABEL = re.compile(r"[A-Za-z_$%][\w$]*\s*:(?!:)")
+# Directives that no semicolon ends.
+_DIRECTIVE = re.compile(
+    r"\.version\s+[0-9.]+|\.target\s+\w+(?:\s*,\s*\w+)*|\.address_size\s+[0-9]+"
+    r'|\.file\s+[0-9]+\s*"[^"\n]*"(?:\s*,\s*[0-9]+\s*,\s*[0-9]+)?'
+    r"|\.loc\s+[0-9]+\s+[0-9]+\s+[0-9]+"
+    r"(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*[0-9]+)?"
+    r"\s*,\s*inlined_at\s+[0-9]+\s+[0-9]+\s+[0-9]+)?"
+    r"|\.section\s+[\w.]+\s*\{[^{}]*\}"
+)
+
+
+class StatementKind(Enum):
+    """What a statement is. `HEAD` is all of an entry or a function before its body."""
+
+    DIRECTIVE = "directive"
+    DECLARATION = "declaration"
+    HEAD = "head"
+    OPEN = "open"
+    CLOSE = "close"
+    LABEL = "label"
+    INSTRUCTION = "instruction"
+    OPAQUE = "opaque"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement: as it is written, what stands in front of it, and what it says.
+
+    `before` is blanks and comments. `code` is `text` without comments, its blanks folded.
+    """
+
+    kind: StatementKind
+    text: str
+    before: str
+    code: str
+
+    @property
+    def instruction(self) -> Instruction | None:
+        """The instruction, where it is one."""
+        return read_instruction(self.code) if self.kind is StatementKind.INSTRUCTION else None
+
+    @property
+    def label(self) -> str | None:
+        """The name, where it is a label."""
+        return self.code[:-1].rstrip() if self.kind is StatementKind.LABEL else None
+
+
+def statement(kind: StatementKind, code: str, before: str = "\n") -> Statement:
+    """A new statement that is written as its code."""
+    return Statement(kind, code, before, code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """Where an entry or a function is: positions of its head and of its body's braces."""
+
+    head: int
+    opening: int
+    closing: int
+
+    @property
+    def body(self) -> range:
+        """The statements between the braces."""
+        return range(self.opening + 1, self.closing)
+
+
+@dataclass(frozen=True)
+class Document:
+    """The statements of a module, and the blanks and comments after the last one."""
+
+    statements: tuple[Statement, ...]
+    tail: str = ""
+
+    def __str__(self) -> str:
+        pieces = [piece for one in self.statements for piece in (one.before, one.text)]
+        return "".join([*pieces, self.tail])
+
+    @cached_property
+    def instructions(self) -> list[tuple[int, Instruction]]:
+        """Every instruction with its position."""
+        found = ((place, one.instruction) for place, one in enumerate(self.statements))
+        return [(place, instruction) for place, instruction in found if instruction]
+
+    @cached_property
+    def scopes(self) -> dict[int, int]:
+        """The opening brace of each scope that is closed, and its closing one."""
+        opened: list[int] = []
+        pairs = {}
+        for place, one in enumerate(self.statements):
+            if one.kind is StatementKind.OPEN:
+                opened.append(place)
+            elif one.kind is StatementKind.CLOSE and opened:
+                pairs[opened.pop()] = place
+        return pairs
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        """Every entry and function that has a body."""
+        return [
+            Function(head=opening - 1, opening=opening, closing=closing)
+            for opening, closing in sorted(self.scopes.items())
+            if opening and self.statements[opening - 1].kind is StatementKind.HEAD
+        ]
+
+    def replaced(self, changes: Mapping[int, Sequence[Statement]]) -> Document:
+        """The document with other statements, or none, at some positions."""
+        result: list[Statement] = []
+        is_cut = False
+        for place, one in enumerate(self.statements):
+            new = changes.get(place)
+            if new is not None:
+                result.extend(new)
+                is_cut = not new
+                continue
+            # What stood on both sides of a cut must not grow into one word.
+            result.append(one if one.before or not is_cut else replace(one, before="\n"))
+            is_cut = False
+        return Document(tuple(result), self.tail)
+
+    def without(self, places: Collection[int]) -> Document:
+        """The document without some statements."""
+        return self.replaced(dict.fromkeys(places, ()))
+
+
+def parse(text: str) -> Document:
+    """Read a module; `str()` of the result is the text."""
+    clean = blank_opaque(text)
+    statements = []
+    start = 0
+    blanks: dict[str, str] = {}
+    for read_as, begin, end in _pieces(clean):
+        piece = text[begin:end]
+        folded = " ".join((uncomment(piece) if "/" in piece else piece).split())
+        code = piece if folded == piece else folded
+        is_unread = read_as is StatementKind.INSTRUCTION and not read_instruction(code)
+        kind = StatementKind.OPAQUE if is_unread else read_as
+        before = text[start:begin]
+        statements.append(Statement(kind, piece, blanks.setdefault(before, before), code))
+        start = end
+    return Document(tuple(statements), text[start:])
+
+
+def _pieces(clean: str) -> Iterator[tuple[StatementKind, int, int]]:
+    """Kind, begin and end of each statement of a text without comments."""
+    position = 0
+    while True:
+        blanks = _BLANKS.match(clean, position)
+        begin = blanks.end() if blanks else position
+        if begin >= len(clean):
+            return
+        kind, position = _piece(clean, begin)
+        yield kind, begin, begin + len(clean[begin:position].rstrip())
+
+
+def _piece(clean: str, begin: int) -> tuple[StatementKind, int]:
+    """What begins here, and where it ends; blanks after it may be included."""
+    first = clean[begin]
+    if first in "{}":
+        return (StatementKind.OPEN if first == "{" else StatementKind.CLOSE), begin + 1
+    if first == ".":
+        if directive := _DIRECTIVE.match(clean, begin):
+            return StatementKind.DIRECTIVE, directive.end()
+        if head := _HEAD.match(clean, begin):
+            return _head(clean, head.end())
+    elif label := _LABEL.match(clean, begin):
+        return StatementKind.LABEL, label.end()
+    end, is_whole = _end_of_statement(clean, begin)
+    if not is_whole:
+        return StatementKind.OPAQUE, end
+    return (StatementKind.DECLARATION if first == "." else StatementKind.INSTRUCTION), end
+
+
+def _head(clean: str, position: int) -> tuple[StatementKind, int]:
+    """The end of a head; what a semicolon ends has no body and only declares."""
+    stop = _STOP.search(clean, position)
+    if not stop:
+        return StatementKind.OPAQUE, len(clean)
+    return (
+        (StatementKind.DECLARATION, stop.end())
+        if stop[0] == ";"
+        else (StatementKind.HEAD, stop.start())
+    )
+
+
+def _end_of_statement(clean: str, begin: int) -> tuple[int, bool]:
+    """Where a statement ends, and whether its semicolon was found.
+
+    Braces are part of it if they close before the semicolon, as those of a vector do. Else what
+    they open is a scope, and what stands before them is not to be understood.
+    """
+    depth, opening = 0, begin
+    for stop in _STOP.finditer(clean, begin):
+        if stop[0] == ";":
+            return (opening, False) if depth else (stop.end(), True)
+        if stop[0] == "}":
+            if depth == 0:
+                return stop.start(), False
+            depth -= 1
+        else:
+            opening = opening if depth else stop.start()
+            depth += 1
+            if depth > _DEEPEST:
+                return opening, False
+    return (opening if depth else len(clean)), False

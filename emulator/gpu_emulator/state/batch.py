@@ -1,0 +1,191 @@
+"""CTAs that run together: their memories, barriers, and what was found about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpu_emulator.engines.tensor_memory import COLUMNS, ROWS
+from gpu_emulator.state.asynchrony import Asynchrony
+from gpu_emulator.state.barriers import Barriers
+from gpu_emulator.state.frame import Frame
+from gpu_emulator.state.memory import Memory, Trouble
+from gpu_emulator.state.recording import Recording
+from gpu_emulator.state.tensor_memories import TensorMemories
+from gpu_emulator.state.watching import RaceWatch, Watched
+from gpu_emulator.types import Array
+from gpu_emulator.values import Place, Schedule, Uninitialised
+
+__all__ = ["WINDOWS", "Batch", "Geometry"]
+
+# Where generic addresses of each space begin; each window is 2^40 bytes but that of global memory.
+WINDOWS = {
+    "global": 0, "const": 0, "shared": 0x1000_0000_0000, "local": 0x2000_0000_0000,
+    "param": 0x3000_0000_0000,
+}  # fmt: skip
+_WINDOW_BITS = 40
+_MOST_MESSAGES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Shape of a launch: CTAs, threads and CTAs a cluster, along x, y, z."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found, by place, over all batches."""
+
+    unwritten: dict[tuple[str, Place], int] = field(default_factory=dict)
+    words: dict[tuple[str, Place], str] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    dropped: int = 0
+
+    def printed(self) -> tuple[str, ...]:
+        """What threads printed, and how much more it was."""
+        more = (f"and {self.dropped:,} more",) if self.dropped else ()
+        return (*self.messages, *more)
+
+    def is_full(self) -> bool:
+        """Whether no more of what threads print is kept; it is counted."""
+        full = len(self.messages) >= _MOST_MESSAGES
+        self.dropped += full
+        return full
+
+    def uninitialised(self) -> tuple[Uninitialised, ...]:
+        """As values, in the order of the PTX."""
+        ordered = sorted(self.unwritten.items(), key=lambda one: one[0][1].ptx_line)
+        return tuple(
+            Uninitialised(space=space, place=place, count=count, what=self.words[space, place])
+            for (space, place), count in ordered
+        )
+
+
+class Batch:
+    """Some CTAs of a launch. `coordinates` is (CTAs, 3): their place in the grid."""
+
+    def __init__(
+        self, geometry: Geometry, coordinates: Array, memories: dict[str, Memory],
+        schedule: Schedule, findings: Findings, *, lanes: int,
+    ) -> None:  # fmt: skip
+        self.geometry = geometry
+        self.coordinates = coordinates
+        self.ctas = len(coordinates)
+        # Columns: threads of a CTA, filled up to whole warps.
+        self.threads = lanes
+        self.memories = memories
+        self.windows = WINDOWS
+        self.schedule = schedule
+        self.findings = findings
+        self.random = np.random.default_rng((schedule.seed, int(coordinates[0].sum())))
+        self.frames: list[Frame] = []
+        self.barriers = Barriers(self.ctas, lanes, geometry.cluster_size)
+        self.asynchrony = Asynchrony(schedule.completion, self.random)
+        self.watch: RaceWatch | None = None
+        self.recording: Recording | None = None
+        self.executed = 0
+        self.ticks = 0
+        # Goes up where nothing but who only tests a barrier can go on; whether anyone does.
+        self.patience = 0
+        self.is_tested = False
+        self._tensor_memories: TensorMemories | None = None
+
+    def look_for_races(self, first: int, watched: Watched) -> None:
+        """Watch memory from now on; `first` is the number of the first of these CTAs."""
+        watch = RaceWatch(
+            self.ctas, first, self.memories["shared"], watched,
+            has_clusters=self.geometry.cluster_size > 1,
+        )  # fmt: skip
+        self.watch = self.barriers.watch = self.asynchrony.watch = watch
+
+    def record(self, recording: Recording, first: int, watched: Watched) -> None:
+        """Leave what threads do in a recording; `first` is the number of the first of the CTAs."""
+        watch = recording.begin(self, first, watched)
+        self.recording = recording
+        self.watch = self.barriers.watch = self.asynchrony.watch = watch
+
+    @property
+    def tensor_memories(self) -> TensorMemories:
+        """Tensor memory, from when it is first asked for."""
+        if self._tensor_memories is None:
+            validity = self.memories["shared"].written is not None
+            self._tensor_memories = TensorMemories(
+                self.ctas, self.schedule.garbage, validity=validity
+            )
+        return self._tensor_memories
+
+    def is_in(self, space: str, address: Array) -> Array:
+        """Whether generic addresses lie in the window of a space."""
+        window = self.windows[space]
+        inside: Array = (address >> np.uint64(_WINDOW_BITS)) == np.uint64(window >> _WINDOW_BITS)
+        if window == 0:
+            memory = self.memories["global"]
+            low, high = np.uint64(memory.base), np.uint64(memory.base + len(memory.data))
+            inside = (address >= low) & (address < high)
+        return inside
+
+    def cluster_row(self, rows: Array, rank: Array) -> Array:
+        """The rows of the CTAs of given ranks in the clusters that rows belong to."""
+        size = self.geometry.cluster_size
+        if (rank >= size).any():
+            raise Trouble(
+                "memory_fault",
+                f"an access to shared memory of CTA {int(rank.max())} of a cluster of {size}: there"
+                " is none",
+            )
+        answer: Array = rows // size * size + np.maximum(rank, 0)
+        return answer
+
+    def note_unwritten_cells(self, cells: Array, place: Place) -> None:
+        """Remember a read of cells of tensor memory that nothing wrote."""
+        missing = self.tensor_memories.unwritten(cells)
+        if len(missing):
+            key = ("tensor memory", place)
+            self.findings.unwritten[key] = self.findings.unwritten.get(key, 0) + len(missing)
+            lane, column = divmod(int(missing[0]) % (ROWS * COLUMNS), COLUMNS)
+            words = f"reads lane {lane}, column {column} of tensor memory, which nothing wrote"
+            self.findings.words.setdefault(key, words)
+
+    def note_open(self, which: Array, lanes: Array, place: Place) -> None:
+        """Remember that threads read lanes whose value the PTX ISA leaves open."""
+        key = ("lanes", place)
+        self.findings.unwritten[key] = self.findings.unwritten.get(key, 0) + int(which.sum())
+        words = (
+            f"reads lane {int(lanes[which][0])}, which takes no part: the PTX ISA leaves it open"
+        )
+        self.findings.words.setdefault(key, words)
+
+    def note_unwritten(
+        self, memory: Memory, index: Array, size: int, active: Array | None, place: Place
+    ) -> None:
+        """Remember a read of what nothing wrote."""
+        missing = memory.unwritten(index, size)
+        if missing is None:
+            return
+        if active is not None:
+            missing = missing & active
+        count = int(missing.sum())
+        if count:
+            key = (memory.name, place)
+            self.findings.unwritten[key] = self.findings.unwritten.get(key, 0) + count
+            offset = np.broadcast_to(index, missing.shape)[missing].flat[0]
+            if memory.stride:
+                offset %= memory.stride
+            self.findings.words.setdefault(
+                key, f"reads {memory.where(int(offset))}, which nothing wrote"
+            )

@@ -1,0 +1,329 @@
+"""What each warp knows of what the others did: clocks that barriers, waits and signals pass on.
+
+`known[cta, warp, agent]` is the last clock of an agent that a warp is ordered after; `fenced` the
+same through `fence.proxy.async` (PTX ISA, "Proxies"): what an engine of the async proxy may rely
+on in shared memory. Of global and of tensor memory proxies are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_emulator.state.agents import BY_WARP, Agents
+from gpu_emulator.state.findings import Races
+from gpu_emulator.state.frame import Frame
+from gpu_emulator.state.memory import Memory
+from gpu_emulator.state.releases import Releases
+from gpu_emulator.state.semantics import WITHIN_GPU, Semantics
+from gpu_emulator.steps import MASK, WARP
+from gpu_emulator.types import Array
+
+__all__ = ["HappensBefore", "Task", "by_warp", "rows_of"]
+
+_BARRIERS = 16
+# Locations whose releases are taken together: what is in one line of 2^7 bytes.
+_LINE = 7
+
+
+@dataclass(slots=True)
+class Task:
+    """An operation under way: its agents by warp of the frame, and what was known at its issue."""
+
+    agents: Array
+    known: Array
+    fenced: Array
+    first: int
+    is_proxied: bool
+
+
+class _Clocks:
+    """What a barrier passes on: gathered in this phase, and released by the last one.
+
+    `waited` are the clocks of who has seen the last phase complete, in this one.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.waited = np.zeros(shape, dtype=np.uint32)
+        self.gathered = np.zeros((2, *shape), dtype=np.uint32)
+        self.released = np.zeros((2, *shape), dtype=np.uint32)
+
+
+class HappensBefore:
+    """The clocks of a batch, whose row 0 is CTA `first` of the launch."""
+
+    def __init__(
+        self, ctas: int, first: int, stride: int, agents: Agents, releases: Releases, races: Races
+    ) -> None:
+        self._releases = releases
+        self._races = races
+        self._first = first
+        self._numbers = agents
+        self._warps = warps = agents.warps
+        self._agents = agents.count
+        self._both = np.zeros((2, ctas, warps, self._agents), dtype=np.uint32)
+        own = np.arange(warps)
+        self._both[0, :, own, own] = 1
+        self._ticks = np.ones((ctas, self._agents), dtype=np.uint32)
+        self._stride = stride
+        self._barriers = _Clocks((ctas, _BARRIERS, self._agents))
+        self._mbarriers: dict[int, _Clocks] = {}
+        self._slots: dict[int, int] = {}
+        self._issuers: dict[tuple[str, int], int] = {}
+        self._commits: dict[tuple[str, int], list[Array]] = {}
+        # By `fence`: what each warp has released, and which locations it has read before.
+        self._fenced_off = np.zeros((ctas, warps, self._agents), dtype=np.uint32)
+        self._seen: dict[tuple[int, int], set[object]] = {}
+        self.task: Task | None = None
+        self._ctas = ctas
+
+    # Barriers.
+
+    def _warps_of(self, frame: Frame, mask: Array) -> Iterator[tuple[int, Array]]:
+        """Each warp of the CTA with active threads, and the rows in which it has some."""
+        warps = np.broadcast_to(mask, frame.shape).reshape(frame.ctas, -1, WARP)
+        some = np.asarray(warps.any(axis=2))
+        for warp in np.nonzero(some.any(axis=0))[0].tolist():
+            yield frame.first // WARP + warp, np.nonzero(some[:, warp])[0]
+
+    def meet(self) -> None:
+        """All warps of all CTAs arrive at a barrier at once, and go on behind it."""
+        most = self._both.max(axis=2, keepdims=True)
+        own = np.arange(self._warps)
+        self._both[0, :, own, own] += 1
+        np.maximum(self._both, most, out=self._both)
+
+    def arrive(self, frame: Frame, mask: Array, which: int) -> None:
+        """Warps arrive at a barrier of their CTA."""
+        for warp, rows in self._warps_of(frame, mask):
+            gathered = self._barriers.gathered
+            gathered[:, rows, which] = np.maximum(
+                gathered[:, rows, which], self._both[:, rows, warp]
+            )
+            self._both[0, rows, warp, warp] += 1
+
+    def complete(self, which: int, rows: Array) -> None:
+        """A barrier is complete in some CTAs."""
+        self._barriers.released[:, rows, which] = self._barriers.gathered[:, rows, which]
+        self._barriers.gathered[:, rows, which] = 0
+
+    def leave(self, frame: Frame, mask: Array, which: int) -> None:
+        """Warps go on behind a barrier."""
+        for warp, rows in self._warps_of(frame, mask):
+            self._learn(warp, rows, self._barriers.released[:, rows, which])
+
+    def _learn(self, warp: int, rows: Array, clocks: Array) -> None:
+        self._both[:, rows, warp] = np.maximum(self._both[:, rows, warp], clocks)
+
+    def signal(self, frame: Frame, index: Array, mask: Array) -> None:
+        """Threads, or the task that is running, arrive at mbarriers at offsets."""
+        for warp, rows in self._warps_of(frame, mask):
+            lane = warp * WARP - frame.first
+            lanes = mask[rows, lane : lane + WARP].argmax(axis=1) + lane
+            spots = index[rows, lanes]
+            if self.task is None:
+                clocks = self._both[:, rows, warp]
+            else:
+                at = warp - self.task.first
+                clocks = np.stack([self.task.known[rows, at], self.task.fenced[rows, at]])
+            self.signal_at(spots, clocks)
+            if self.task is None:
+                self._both[0, rows, warp, warp] += 1
+
+    def signal_at(self, spots: Array, clocks: Array) -> None:
+        """Pass clocks, (2, n, agents), on to mbarriers at n offsets."""
+        owners = spots // self._stride
+        offsets = spots % self._stride
+        for offset in np.unique(offsets).tolist():
+            same = offsets == offset
+            gathered = self._mbarrier(offset).gathered
+            gathered[:, owners[same]] = np.maximum(gathered[:, owners[same]], clocks[:, same])
+
+    def signal_by_task(self, warp: int, rows: Array, spots: Array) -> None:
+        """The task that is running completes bytes of mbarriers."""
+        if self.task is not None:
+            at = warp - self.task.first
+            self.signal_at(spots, np.stack([self.task.known[rows, at], self.task.fenced[rows, at]]))
+
+    def phase_complete(self, spots: Array) -> None:
+        """Mbarriers at offsets have completed a phase."""
+        for offset in np.unique(spots % self._stride).tolist():
+            rows = np.unique(spots[spots % self._stride == offset] // self._stride)
+            clocks = self._mbarrier(offset)
+            if (clocks.waited[rows] > clocks.gathered[0, rows]).any():
+                self._races.doubt("nothing orders a wait at an mbarrier and its next phase")
+            clocks.released[:, rows] = clocks.gathered[:, rows]
+            clocks.gathered[:, rows] = 0
+            clocks.waited[rows] = 0
+
+    def waited(self, frame: Frame, index: Array, mask: Array) -> None:
+        """Threads have seen mbarriers complete."""
+        for warp, rows in self._warps_of(frame, mask):
+            lane = warp * WARP - frame.first
+            lanes = mask[rows, lane : lane + WARP].argmax(axis=1) + lane
+            spots = index[rows, lanes]
+            for row, spot in zip(rows.tolist(), spots.tolist(), strict=True):
+                clocks, owner = self._mbarrier(spot % self._stride), spot // self._stride
+                released = clocks.released[:, owner]
+                self._both[:, row, warp] = np.maximum(self._both[:, row, warp], released)
+                clocks.waited[owner, warp] = self._both[0, row, warp, warp]
+
+    def _mbarrier(self, offset: int) -> _Clocks:
+        if offset not in self._mbarriers:
+            self._mbarriers[offset] = _Clocks((self._ctas, self._agents))
+        return self._mbarriers[offset]
+
+    def cluster(self, size: int) -> None:
+        """All threads of each cluster have met: every warp knows what all of them know."""
+        most = self._both.max(axis=2, keepdims=True)
+        self._both[:] = np.maximum(self._both, most)
+        for row in range(0, self._ctas, size):
+            members = range(self._first + row, self._first + row + size)
+            self._releases.meet(members, self._both[0, row : row + size, 0])
+        own = np.arange(self._warps)
+        self._both[0, :, own, own] += 1
+
+    # Atomic operations, flags and fences.
+
+    def release(
+        self, frame: Frame, memory: Memory, index: Array, active: Array | None, how: Semantics
+    ) -> None:
+        """The active threads are about to write to locations by a strong operation."""
+        if not how.strength:
+            return
+        for warp, spots, kept in by_warp(frame, index, active):
+            number = frame.first // WARP + warp
+            rows = rows_of(frame, kept, len(spots))
+            for row, line in set(zip(rows.tolist(), (spots >> _LINE).tolist(), strict=True)):
+                known = self._both[0, row, number]
+                clocks = known if how.releases else self._fenced_off[row, number]
+                if not clocks.any():
+                    continue
+                for key in _keys(memory, line, row, how, self._first):
+                    self._releases.publish(key, self._first + row, clocks)
+            if how.releases:
+                self._both[0, np.unique(rows), number, number] += 1
+
+    def acquire(
+        self, frame: Frame, memory: Memory, index: Array, active: Array | None, how: Semantics
+    ) -> None:
+        """The active threads have read locations by a strong operation."""
+        if not how.strength:
+            return
+        for warp, spots, kept in by_warp(frame, index, active):
+            number = frame.first // WARP + warp
+            rows = rows_of(frame, kept, len(spots))
+            for row, line in set(zip(rows.tolist(), (spots >> _LINE).tolist(), strict=True)):
+                keys = _keys(memory, line, row, how, self._first)
+                if how.acquires:
+                    self._learn_from(keys, row, number)
+                else:
+                    self._seen.setdefault((row, number), set()).update(keys)
+
+    def thread_fence(self, frame: Frame, mask: Array) -> None:
+        """`fence`, `membar`: makes releases and acquires of relaxed operations around it."""
+        for warp, rows in self._warps_of(frame, mask):
+            for row in rows.tolist():
+                self._learn_from(self._seen.pop((row, warp), set()), row, warp)
+            self._fenced_off[rows, warp] = self._both[0, rows, warp]
+            self._both[0, rows, warp, warp] += 1
+
+    def _learn_from(self, keys: Iterable[object], row: int, warp: int) -> None:
+        for key in keys:
+            own = self._releases.acquire(key, self._first + row)
+            if own is not None:
+                self._both[0, row, warp] = np.maximum(self._both[0, row, warp], own)
+
+    def fence(self, frame: Frame, mask: Array) -> None:
+        """`fence.proxy.async`: what warps know, engines may rely on from now on."""
+        for warp, rows in self._warps_of(frame, mask):
+            known = self._both[0, rows, warp]
+            self._both[1, rows, warp] = np.maximum(self._both[1, rows, warp], known)
+
+    # Operations under way.
+
+    def begin(self, frame: Frame, kind: str, slot: int = 0) -> Task:
+        """Active threads issue an operation. `slot`: the mbarrier's offset, for bulk loads."""
+        first, count = frame.first // WARP, frame.lanes // WARP
+        warps = np.arange(first, first + count)
+        numbers = self._numbers
+        if kind in BY_WARP:
+            agents = warps + BY_WARP[kind] * self._warps
+        elif kind == "tcgen05":
+            agents = np.full(count, numbers.tcgen05)
+        else:
+            number = self._slots.setdefault(slot, len(self._slots))
+            agents = np.full(count, numbers.load(number))
+        mask = frame.registers[MASK]
+        if kind not in BY_WARP:
+            self._issued(kind, slot, warps[self._with_active(frame, mask).any(axis=0)])
+        known = self._both[:, :, first : first + count].copy()
+        self._ticks[:, agents] += 1
+        known[0][:, np.arange(count), agents] = self._ticks[:, agents]
+        self._both[0][:, warps, warps] += self._with_active(frame, mask)
+        return Task(agents, known[0], known[1], first, kind != "cp.async")
+
+    def _issued(self, kind: str, slot: int, warps: Array) -> None:
+        """Of what has one agent for all warps, only one of them may issue."""
+        one = self._issuers.setdefault((kind, slot), int(warps[0]))
+        if (warps != one).any():
+            self._races.doubt(f"several warps issue {kind or 'bulk loads'}")
+
+    def _with_active(self, frame: Frame, mask: Array | None) -> Array:
+        """Which warps of a frame have active threads, (CTAs, warps)."""
+        if mask is None:
+            return np.ones((frame.ctas, frame.lanes // WARP), dtype=np.bool_)
+        warps = np.broadcast_to(mask, frame.shape).reshape(frame.ctas, -1, WARP)
+        return np.asarray(warps.any(axis=2))
+
+    def commit(self, frame: Frame, kind: str) -> None:
+        """A group ends: remember how far its agents are."""
+        if kind in BY_WARP:
+            self._commits.setdefault((kind, frame.first), []).append(self._ticks.copy())
+
+    def wait(self, frame: Frame, kind: str, pending: int) -> None:
+        """Threads have waited for all groups but so many; -1: for everything."""
+        if kind not in BY_WARP:
+            return
+        commits = self._commits.get((kind, frame.first), [])
+        if pending >= 0 and len(commits) <= pending:
+            return
+        ticks = self._ticks if pending < 0 else commits[len(commits) - 1 - pending]
+        warps = np.arange(frame.first // WARP, (frame.first + frame.lanes) // WARP)
+        agents = warps + BY_WARP[kind] * self._warps
+        learned = ticks[:, agents] * self._with_active(frame, frame.registers[MASK])
+        known = self._both[0]
+        known[:, warps, agents] = np.maximum(known[:, warps, agents], learned)
+
+
+def _keys(memory: Memory, line: int, row: int, how: Semantics, first: int) -> list[object]:
+    """What a location is published under: for all, and for its own CTA."""
+    own: list[object] = [(memory.name, first, line, row)]
+    if memory.name == "global":
+        own = [(memory.name, line, row + first)]
+    return [*own, (memory.name, line)] if how.strength >= WITHIN_GPU else [*own]
+
+
+def by_warp(
+    frame: Frame, index: Array, active: Array | None
+) -> Iterator[tuple[int, Array, Array | None]]:
+    """Each warp with active threads, the offsets of these, and which threads they are."""
+    full = np.broadcast_to(index, frame.shape)
+    mask = None if active is None else np.broadcast_to(active, frame.shape)
+    for warp in range(frame.lanes // WARP):
+        here = full[:, warp * WARP : (warp + 1) * WARP]
+        if mask is None:
+            yield warp, here.reshape(-1), None
+            continue
+        kept = mask[:, warp * WARP : (warp + 1) * WARP]
+        if kept.any():
+            yield warp, here[kept], kept
+
+
+def rows_of(frame: Frame, kept: Array | None, count: int) -> Array:
+    """The CTAs of the threads of a warp that `by_warp` gave, each as often as it has pieces."""
+    rows = np.arange(frame.ctas)
+    rows = np.repeat(rows, WARP if kept is None else kept.sum(axis=1))
+    return np.repeat(rows, count // len(rows))

@@ -1,0 +1,313 @@
+"""What the threads of one CTA did, instruction by instruction, with who wrote what they read.
+
+A recording is of one CTA. Each instruction of a warp is an event: the registers and the memory that
+it read, with the events that had written them, and what it wrote. What an asynchronous operation
+accesses belongs to the instruction that issued it, whenever it takes effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpu_emulator.refusal import NotExecutable
+from gpu_emulator.regions import Region
+from gpu_emulator.state.frame import Frame
+from gpu_emulator.state.happens_before import Task
+from gpu_emulator.state.memory import Memory
+from gpu_emulator.state.semantics import WEAK, Semantics
+from gpu_emulator.state.watching import RaceWatch, Watched
+from gpu_emulator.steps import WARP
+from gpu_emulator.types import Array
+from gpu_emulator.values import Element, Place
+
+__all__ = ["ANOTHER", "AccessSpan", "Event", "Read", "Recording", "TraceWatch"]
+
+ANOTHER = -1
+"""The writer of what another CTA wrote; 0 is that of what nothing has written."""
+
+_CELLS = 128 * 512
+_TENSOR = "tensor memory"
+
+
+@dataclass(slots=True)
+class Read:
+    """A register as an instruction read it: by lane, its values and who wrote it."""
+
+    values: Array
+    writers: Array
+
+
+@dataclass(slots=True)
+class AccessSpan:
+    """Accesses to `size` bytes each at offsets, of lanes (None: the operation as a whole).
+
+    `writers` and `data` are of reads: who wrote the first of the bytes, and the bytes.
+    """
+
+    space: str
+    offsets: Array
+    size: int
+    lanes: Array | None
+    writers: Array | None = None
+    data: Array | None = None
+
+
+@dataclass(slots=True)
+class Event:
+    """An instruction of a warp, the `nth` time that this warp executes it."""
+
+    place: Place
+    warp: int
+    nth: int
+    reads: dict[int, Read] = field(default_factory=dict)
+    writes: dict[int, Array] = field(default_factory=dict)
+    loads: list[AccessSpan] = field(default_factory=list)
+    stores: list[AccessSpan] = field(default_factory=list)
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """What it is in another recording of the same program."""
+        return self.place.ptx_line, self.warp, self.nth
+
+
+class Recording:
+    """Events of the CTA at `focus`, from 1; without a focus, only who wrote to global memory.
+
+    `most` bounds the bytes that are remembered.
+    """
+
+    def __init__(self, element: Element, focus: tuple[int, int, int] | None, most: int) -> None:
+        self.element = element
+        self.focus = focus
+        self.events: list[Event] = []
+        # The CTA that wrote the element last, and where in global memory the element is.
+        self.owner: tuple[int, int, int] | None = None
+        self.start = 0
+        self.regions: Sequence[Region] = ()
+        self._most = most
+        self._used = 0
+        self._row: int | None = None
+        self._batch: Any = None
+        self._current: Event | None = None
+        self._number = 0
+        self._last: dict[tuple[int, int], Array] = {}
+        self._times: dict[tuple[int, int], int] = {}
+        self._writers: dict[str, Array] = {}
+        self._tasks: dict[int, tuple[Task, int]] = {}
+
+    def locate(self, regions: Sequence[Region]) -> None:
+        """These are the allocations, and what follows them, in global memory."""
+        self.regions = regions
+        self.start = regions[self.element.allocation].start + self.element.offset
+
+    def begin(self, batch: Any, first: int, watched: Watched) -> TraceWatch:  # noqa: ANN401
+        """Record a batch from now on; what watches its memory."""
+        self._batch = batch
+        self._row = None
+        if self.focus is not None:
+            found = np.nonzero((batch.coordinates == np.array(self.focus)).all(axis=1))[0]
+            self._row = int(found[0]) if len(found) else None
+        return TraceWatch(batch.ctas, first, batch.memories["shared"], watched, self)
+
+    def before(self, frame: Frame, place: Place, reads: frozenset[int]) -> None:
+        """An instruction is about to be executed by the active threads of a frame."""
+        self._current = None
+        if self._row is None:
+            return
+        if frame.lanes != WARP:
+            raise NotExecutable("a trace is of warps one by one: not of the schedule lockstep")
+        if not frame.active()[self._row].any():
+            return
+        warp = frame.first // WARP
+        times = (place.ptx_line, warp)
+        self._times[times] = self._times.get(times, 0) + 1
+        event = Event(place, warp, self._times[times])
+        for slot in reads:
+            values = np.broadcast_to(frame.registers[slot], frame.shape)[self._row].copy()
+            writers = self._last.get((warp, slot))
+            event.reads[slot] = Read(
+                values, np.zeros(WARP, np.int32) if writers is None else writers.copy()
+            )
+            self._spend(values.nbytes + 4 * WARP)
+        self.events.append(event)
+        self._number = len(self.events)
+        self._current = event
+        self._spend(500)
+
+    def after(self, frame: Frame, writes: tuple[int, ...]) -> None:
+        """It was executed."""
+        event = self._current
+        if event is None or self._row is None:
+            return
+        active = frame.active()[self._row]
+        for slot in writes:
+            values = np.broadcast_to(frame.registers[slot], frame.shape)[self._row].copy()
+            event.writes[slot] = values
+            last = self._last.setdefault((event.warp, slot), np.zeros(WARP, np.int32))
+            last[active] = self._number
+            self._spend(values.nbytes)
+        self._current = None
+
+    def issued(self, task: Task) -> None:
+        """The instruction that is being executed begins an operation."""
+        if self._current is not None:
+            self._tasks[id(task)] = (task, self._number)
+
+    def by_threads(
+        self, frame: Frame, memory: Memory, index: Array, size: int, active: Array | None,
+        task: Task | None, *, writes: bool,
+    ) -> None:  # fmt: skip
+        """Threads access `size` bytes each at offsets into the data of a memory."""
+        if memory.name == "param":
+            return
+        spots = np.broadcast_to(index, frame.shape)
+        mask = np.ones(frame.shape, np.bool_) if active is None else active
+        mask = np.broadcast_to(mask, frame.shape)
+        if memory.name == "global" and writes:
+            for row in range(frame.ctas):
+                if row != self._row and mask[row].any():
+                    self._mark(memory, spots[row][mask[row]], size, ANOTHER, row)
+        if self._row is None:
+            return
+        lanes = np.nonzero(mask[self._row])[0]
+        self._access(memory, spots[self._row][lanes], size, lanes, task, writes=writes)
+
+    def by_engine(
+        self, space: str, rows: Array, spots: Array, size: int, task: Task | None, *, writes: bool
+    ) -> None:
+        """An operation accesses `size` bytes each at offsets, for CTAs in rows."""
+        own = rows == (-1 if self._row is None else self._row)
+        if space == _TENSOR:
+            self._cells(spots[own], task, writes=writes)
+            return
+        memory = self._batch.memories[space]
+        if space == "global" and writes:
+            for row in np.unique(rows[~own]).tolist():
+                self._mark(memory, spots[rows == row], size, ANOTHER, row)
+        if self._row is not None:
+            self._access(memory, spots[own], size, None, task, writes=writes)
+
+    def writer(self, offset: int) -> int:
+        """The event that wrote a byte of global memory last."""
+        found = self._writers.get("global")
+        return 0 if found is None else int(found[offset])
+
+    def _event(self, task: Task | None) -> tuple[Event | None, int]:
+        if task is None:
+            return self._current, self._number
+        found = self._tasks.get(id(task))
+        return (self.events[found[1] - 1], found[1]) if found else (None, 0)
+
+    def _access(
+        self, memory: Memory, spots: Array, size: int, lanes: Array | None, task: Task | None, *,
+        writes: bool,
+    ) -> None:  # fmt: skip
+        event, number = self._event(task)
+        if event is None or not len(spots):
+            return
+        spots = spots.astype(np.int64)
+        writers = self._writers_of(memory.name, len(memory.data))
+        self._spend(32 * len(spots))
+        if writes:
+            event.stores.append(AccessSpan(memory.name, spots, size, lanes))
+            self._mark(memory, spots, size, number, self._row or 0)
+            return
+        data = memory.data[spots[:, None] + np.arange(size)]
+        span = AccessSpan(memory.name, spots, size, lanes, writers[spots], data)
+        self._spend(data.nbytes)
+        event.loads.append(span)
+
+    def _cells(self, spots: Array, task: Task | None, *, writes: bool) -> None:
+        event, number = self._event(task)
+        if event is None or not len(spots):
+            return
+        words = self._batch.tensor_memories.words.reshape(-1)
+        writers = self._writers_of(_TENSOR, len(words))
+        self._spend(32 * len(spots))
+        if writes:
+            event.stores.append(AccessSpan(_TENSOR, spots, 1, None))
+            writers[spots] = number
+            return
+        data = words[spots].copy()[:, None].view(np.uint8)
+        event.loads.append(AccessSpan(_TENSOR, spots, 1, None, writers[spots], data))
+
+    def _mark(self, memory: Memory, spots: Array, size: int, number: int, row: int) -> None:
+        writers = self._writers_of(memory.name, len(memory.data))
+        where = (spots[:, None] + np.arange(size)).reshape(-1)
+        writers[where] = number
+        if memory.name == "global":
+            low, high = self.start, self.start + self.element.size
+            if ((where >= low) & (where < high)).any():
+                x, y, z = (int(each) for each in self._batch.coordinates[row])
+                self.owner = (x, y, z)
+
+    def _writers_of(self, name: str, size: int) -> Array:
+        if name not in self._writers or len(self._writers[name]) != size:
+            self._writers[name] = np.zeros(size, np.int32)
+        return self._writers[name]
+
+    def _spend(self, count: int) -> None:
+        self._used += count
+        if self._used > self._most:
+            raise NotExecutable(
+                f"a trace of it takes more than {self._most >> 20} MiB: take a smaller launch"
+            )
+
+
+class TraceWatch(RaceWatch):
+    """In the place of the race check: every access goes to the recording."""
+
+    def __init__(
+        self, ctas: int, first: int, shared: Memory, watched: Watched, recording: Recording
+    ) -> None:
+        super().__init__(ctas, first, shared, watched, has_clusters=True)
+        self._recording = recording
+        self._memory = shared
+
+    def begin(self, frame: Frame, kind: str, slot: int = 0) -> Task:
+        """An operation is issued."""
+        task = super().begin(frame, kind, slot)
+        self._recording.issued(task)
+        return task
+
+    def read(
+        self, frame: Frame, memory: Memory, index: Array, size: int, active: Array | None,
+        place: Place, how: Semantics = WEAK,
+    ) -> None:  # fmt: skip
+        """Active threads read."""
+        del place, how
+        self._recording.by_threads(frame, memory, index, size, active, self.task, writes=False)
+
+    def write(
+        self, frame: Frame, memory: Memory, index: Array, size: int, active: Array | None,
+        place: Place, values: Array | None, how: Semantics = WEAK,
+    ) -> None:  # fmt: skip
+        """Active threads are about to write."""
+        del place, values, how
+        self._recording.by_threads(frame, memory, index, size, active, self.task, writes=True)
+
+    def tensor(self, warp: int, spots: Array, place: Place, *, writes: bool) -> None:
+        """The task that is running accesses cells of tensor memory."""
+        del warp, place
+        rows = spots // _CELLS
+        self._recording.by_engine(_TENSOR, rows, spots, 1, self.task, writes=writes)
+
+    def engine(
+        self, warp: int, rows: Array, spots: Array, size: int, place: Place, *, writes: bool
+    ) -> None:
+        """The task that is running accesses global memory."""
+        del warp, place
+        if len(spots):
+            rows = np.repeat(rows, len(spots) // len(rows))
+            self._recording.by_engine("global", rows, spots, size, self.task, writes=writes)
+
+    def block(self, warp: int, spots: Array, size: int, place: Place, *, writes: bool) -> None:
+        """The task that is running accesses shared memory."""
+        del warp, place
+        stride = max(self._memory.stride, 1)
+        rows = spots // stride
+        self._recording.by_engine("shared", rows, spots, size, self.task, writes=writes)

@@ -1,0 +1,269 @@
+"""The race check of a batch: each access goes to the shadow of its memory, with who knows what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpu_emulator.state.agents import Agents
+from gpu_emulator.state.findings import Races
+from gpu_emulator.state.frame import Frame
+from gpu_emulator.state.global_shadow import GlobalShadow
+from gpu_emulator.state.happens_before import HappensBefore, Task
+from gpu_emulator.state.memory import Memory
+from gpu_emulator.state.releases import Releases
+from gpu_emulator.state.semantics import WEAK, Semantics
+from gpu_emulator.state.shadows import Access, Shadow
+from gpu_emulator.state.stamps import in_pieces
+from gpu_emulator.state.writes import Write
+from gpu_emulator.steps import WARP
+from gpu_emulator.types import Array
+from gpu_emulator.values import Place, RaceSpace
+
+__all__ = ["RaceWatch", "Watched"]
+
+# A piece of tensor memory: 16 lanes of one column, which no access splits.
+_SLAB, _SLABS, _COLUMNS = 16, 8, 512
+_ALL = slice(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What the race check of a launch watches: pairs that were found, and global memory.
+
+    `grain` is the smallest access to shared memory.
+    """
+
+    agents: Agents
+    grain: int
+    races: Races
+    releases: Releases
+    everywhere: GlobalShadow
+
+
+class RaceWatch(HappensBefore):
+    """The clocks of a batch, and the accesses that they do not order."""
+
+    def __init__(
+        self, ctas: int, first: int, shared: Memory, watched: Watched, *, has_clusters: bool
+    ) -> None:
+        agents, races = watched.agents, watched.races
+        super().__init__(ctas, first, shared.stride, agents, watched.releases, races)
+        self._watched = watched
+        self._shared = shared
+        self._has_clusters = has_clusters
+        self._grain = grain = watched.grain
+        self._shadow = Shadow(
+            ctas, shared.stride // grain, "shared", agents,
+            lambda piece: (f"shared address {hex(piece * grain)}", grain), races,
+        )  # fmt: skip
+        self._tensor: Shadow | None = None
+        # By frame: of each thread the row of its CTA, and its warp in the frame.
+        self._threads: dict[int, tuple[Array, Array]] = {}
+
+    def read(
+        self, frame: Frame, memory: Memory, index: Array, size: int, active: Array | None,
+        place: Place, how: Semantics = WEAK,
+    ) -> None:  # fmt: skip
+        """The active threads read `size` bytes at offsets into the data of a memory."""
+        is_shared = memory is self._shared
+        if not self._is_watched(memory, how):
+            return
+        spots, lanes = _chosen(frame, index, active)
+        if not len(spots):
+            return
+        access, rows = self._access(frame, spots if is_shared else None, lanes, place)
+        if is_shared:
+            pieces, times = in_pieces(spots, size, self._grain)
+            self._shadow.read(pieces, access.repeated(times))
+            return
+        self._watched.everywhere.read(spots, size, rows + self._first, access, how.strength)
+
+    def _is_watched(self, memory: Memory, how: Semantics) -> bool:
+        """Of shared memory atomic operations are left out."""
+        return not how.strength if memory is self._shared else memory.name == "global"
+
+    def write(
+        self, frame: Frame, memory: Memory, index: Array, size: int, active: Array | None,
+        place: Place, values: Array | None, how: Semantics = WEAK,
+    ) -> None:  # fmt: skip
+        """The active threads are about to write values; None: whatever they are."""
+        if not self._is_watched(memory, how):
+            return
+        spots, lanes = _chosen(frame, index, active)
+        if not len(spots):
+            return
+        is_shared = memory is self._shared
+        access, rows = self._access(frame, spots if is_shared else None, lanes, place)
+        write = Write(memory, spots, size, rows, how.strength)
+        if values is None:
+            self._write(write, access, None)
+            return
+        new = np.broadcast_to(values, frame.shape).reshape(-1)[lanes]
+        grain = self._grain if is_shared else self._watched.everywhere.grain
+        done = write.done(new, grain)
+        if not done.lost.any():
+            self._write(write, access, done.changes)
+            return
+        # Some threads write other bytes than others to one place: there warp after warp writes.
+        met = np.isin(spots, spots[done.lost])
+        rest = np.nonzero(~met)[0]
+        pieces = done.changes.reshape(len(spots), -1)
+        self._write(write.at(rest), access.at(rest), pieces[rest].reshape(-1))
+        write.at(met).undo(done.before[met])
+        warps = rows * self._agents + access.agents
+        threads = np.arange(np.prod(frame.shape))[lanes] % frame.lanes
+        for warp in np.unique(warps[met]).tolist():
+            own = np.nonzero(met & (warps == warp))[0]
+            part = write.at(own)
+            done = part.done(new[own], grain)
+            self._write(part, access.at(own), done.changes)
+            if done.lost.any() and not how.strength:
+                self._among_lanes(part, new[own], threads[own], done.lost, access.place)
+
+    def _among_lanes(
+        self, write: Write, values: Array, threads: Array, lost: Array, place: Place
+    ) -> None:
+        """Lanes of a warp write other bytes to one place by one instruction: no order is defined.
+
+        CUDA C++ Programming Guide, "SIMT Architecture": which thread performs the final write.
+        """
+        one = int(np.nonzero(lost)[0][0])
+        other = int(np.nonzero((write.spots == write.spots[one]) & ~lost)[0][-1])
+        memory, spot = write.memory, int(write.spots[one])
+        where = memory.where(spot % memory.stride if memory.stride else spot)
+        raw = [np.ascontiguousarray(values[at]).tobytes()[::-1].hex() for at in (one, other)]
+        lanes = [int(threads[at]) % WARP for at in (one, other)]
+        count = len(np.unique(write.spots[lost])) * write.size
+        what = (
+            f"lanes {lanes[0]} and {lanes[1]} of a warp write 0x{raw[0]} and 0x{raw[1]} to {where}"
+            f" in one instruction, and either may stay there ({count} bytes)"
+        )
+        space: RaceSpace = "shared" if memory is self._shared else "global"
+        self._races.add("lanes", space, place, place, what, formal=False)
+
+    def _write(self, write: Write, access: Access, changes: Array | None) -> None:
+        if write.memory is not self._shared:
+            self._watched.everywhere.write(
+                write.spots, write.size, write.rows + self._first, access, changes, write.strength
+            )
+            return
+        pieces, times = in_pieces(write.spots, write.size, self._grain)
+        self._shadow.write(pieces, access.repeated(times), changes)
+
+    def tensor(self, warp: int, spots: Array, place: Place, *, writes: bool) -> None:
+        """The task that is running accesses cells: (CTA * 128 + lane) * 512 + column."""
+        task = self.task
+        if task is None:
+            return
+        if self._tensor is None:
+            agents = self._watched.agents
+            self._tensor = Shadow(
+                self._ctas, _SLABS * _COLUMNS, "tensor_memory", agents, _cell_words,
+                self._races,
+            )  # fmt: skip
+        touched = np.zeros(self._ctas * _SLABS * _COLUMNS, dtype=np.bool_)
+        touched[spots // (_COLUMNS * _SLAB) * _COLUMNS + spots % _COLUMNS] = True
+        pieces = np.nonzero(touched)[0]
+        rows = pieces // (_SLABS * _COLUMNS)
+        access = replace(self._access_of(task, warp, rows, place), fenced=None)
+        if writes:
+            self._tensor.write(pieces, access, None)
+        else:
+            self._tensor.read(pieces, access)
+
+    def too_early(self, load: Place, use: Place) -> None:
+        """Registers of a `tcgen05.ld` are used before its `tcgen05.wait::ld`.
+
+        PTX ISA, "tcgen05.wait": until then they are undefined; assemblers wait by the registers.
+        """
+        what = "no tcgen05.wait::ld stands between tcgen05.ld and what uses its registers"
+        self._races.add("write-read", "tensor_memory", load, use, what, formal=True)
+
+    def unmet(self, branch: Place, place: Place) -> None:
+        """A warp whose threads parted executes what wants all of it, before they meet for certain.
+
+        PTX ISA, "barrier", ".aligned": all threads of the warp must execute the same instruction.
+        Here they wait for each other where they can; an assembler may let them go on apart.
+        """
+        what = (
+            "threads of a warp that part at a branch come to an .aligned instruction before the "
+            "first one that all ways from there lead through"
+        )
+        self._races.add("parted", "warp", branch, place, what, formal=True)
+
+    def engine(
+        self, warp: int, rows: Array, spots: Array, size: int, place: Place, *, writes: bool
+    ) -> None:
+        """The task that is running accesses global memory for CTAs in rows, (n,), at spots."""
+        task = self.task
+        if task is None or not len(spots):
+            return
+        rows = np.repeat(rows, len(spots) // len(rows))
+        access = self._access_of(task, warp, rows, place)
+        everywhere, ctas = self._watched.everywhere, rows + self._first
+        if writes:
+            everywhere.write(spots, size, ctas, access, None, 0)
+        else:
+            everywhere.read(spots, size, ctas, access, 0)
+
+    def block(self, warp: int, spots: Array, size: int, place: Place, *, writes: bool) -> None:
+        """The task that is running, issued by a warp, accesses `size` bytes at offsets (n,)."""
+        task = self.task
+        if task is None:
+            return
+        pieces, _ = in_pieces(spots, size, self._grain)
+        access = self._access_of(task, warp, pieces * self._grain // self._stride, place)
+        if writes:
+            self._shadow.write(pieces, access, None)
+        else:
+            self._shadow.read(pieces, access)
+
+    def _access(
+        self, frame: Frame, spots: Array | None, lanes: Array | slice, place: Place
+    ) -> tuple[Access, Array]:
+        """The access of threads, or of the tasks that they issued, and the rows of their CTAs.
+
+        `spots` are offsets into shared memory.
+        """
+        if frame.first not in self._threads:
+            rows = np.repeat(np.arange(frame.ctas), frame.lanes)
+            self._threads[frame.first] = rows, np.tile(np.arange(frame.lanes) // WARP, frame.ctas)
+        rows, warps = (each[lanes] for each in self._threads[frame.first])
+        # In the memory of another CTA of the cluster its warps stand for those that access it.
+        owners = rows if spots is None or not self._has_clusters else spots // self._stride
+        task, generic = self.task, self._numbers.generic
+        if task is None:
+            agents = warps + frame.first // WARP
+            known = self._both[0].reshape(-1, self._agents)
+            entries = owners * self._warps + agents
+            return Access(agents, entries, known, None, generic, place), rows
+        entries = owners * len(task.agents) + warps
+        known, fenced = (each.reshape(-1, self._agents) for each in (task.known, task.fenced))
+        among = fenced if task.is_proxied else None
+        return Access(task.agents[warps], entries, known, among, generic, place), rows
+
+    def _access_of(self, task: Task, warp: int, rows: Array, place: Place) -> Access:
+        """A task that a warp issued accesses a piece for each of some rows."""
+        at = warp - task.first
+        many = len(task.agents)
+        fenced = task.fenced.reshape(-1, self._agents) if task.is_proxied else None
+        return Access(
+            np.full(len(rows), task.agents[at]), rows * many + at,
+            task.known.reshape(-1, self._agents), fenced, self._numbers.generic, place,
+        )  # fmt: skip
+
+
+def _cell_words(piece: int) -> tuple[str, int]:
+    lane = piece // _COLUMNS * _SLAB
+    return f"lanes {lane} to {lane + _SLAB - 1} of column {piece % _COLUMNS}", 4 * _SLAB
+
+
+def _chosen(frame: Frame, index: Array, active: Array | None) -> tuple[Array, Array | slice]:
+    """Offsets of the active threads, row by row, and which threads these are."""
+    spots = np.broadcast_to(index, frame.shape).reshape(-1)
+    if active is None:
+        return spots, _ALL
+    lanes = np.nonzero(np.broadcast_to(active, frame.shape).reshape(-1))[0]
+    return spots[lanes], lanes

@@ -1,1 +1,0 @@
-"""Executes PTX on the CPU with numpy, as the PTX ISA says: no GPU, no ptxas."""
