@@ -23,7 +23,8 @@ from pathlib import Path
 
 from harness.cells.evaluate import Evaluated
 from harness.cells.run import record_of
-from harness.store.store import ResultRecord, Store
+from harness.store.sqlite.records import ResultRecord
+from harness.store.store import Store
 from harness.values.row import Row
 
 TRITONS = ("3.5.1", "3.6.0", "3.7.1", "3.8.0", "3.9.0")

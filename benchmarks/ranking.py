@@ -143,12 +143,7 @@ def fit(samples: Sequence[Sample], search: Search = Search()) -> Model:
 
 
 def along(
-    samples: Sequence[Sample],
-    search: Search,
-    model: Model,
-    best: float,
-    name: str,
-    step: float,
+    samples: Sequence[Sample], search: Search, model: Model, best: float, name: str, step: float
 ) -> tuple[Model, float]:
     """As far as it gets better, one weight alone."""
     for factor in (step, 1 / step):

@@ -24,7 +24,8 @@ from run import as_launch, prepared
 from gpu_emulator.api import run
 from gpu_emulator.values import Budget, Checks, Launch, Outcome, Schedule
 from harness.cells.run import CompileOptions, open_bench
-from harness.cells.selection import SelectionOptions, select_all
+from harness.cells.selection import select_all
+from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import Selection
 from harness.processes.hub import Hub
 from harness.runs.schedules import DEFAULT, read_schedules

@@ -37,7 +37,8 @@ from gpu_emulator.values import Allocation, Budget, Checks, Launch, Schedule
 from harness.bench.bench import Workbench
 from harness.cells.plan import plan_launch
 from harness.cells.run import CompileOptions, open_bench
-from harness.cells.selection import SelectionOptions, select_all, small_launch
+from harness.cells.selection import select_all, small_launch
+from harness.cells.spelling import SelectionOptions
 from harness.files.locations import home_dir
 from harness.frontends.base import Selection
 from harness.frontends.launch_code import fetch_launch_code

@@ -29,7 +29,8 @@ import msgspec
 
 from gpu_emulator.values import Budget
 from harness.cells.run import CompileOptions
-from harness.cells.selection import SelectionOptions, select_all
+from harness.cells.selection import select_all
+from harness.cells.spelling import SelectionOptions
 from harness.files.locations import home_dir
 from harness.frontends.base import Selection
 from harness.repros.find import find_kernels

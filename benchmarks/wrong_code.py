@@ -200,10 +200,7 @@ CASES = (
             "themselves."
         ),
         tritons=("3.5.1", "3.6.0", "3.7.0", "3.7.1", "3.9.0"),
-        columns=(
-            ("--sm", "100a", "--set", "warps=4"),
-            ("--sm", "100a", "--set", "warps=2"),
-        ),
+        columns=(("--sm", "100a", "--set", "warps=4"), ("--sm", "100a", "--set", "warps=2")),
         failing="3.6.0",
         formal=True,
     ),

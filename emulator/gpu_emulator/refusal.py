@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["NotExecutable"]
-
 
 class NotExecutable(Exception):  # noqa: N818 - an answer, not an error: it becomes `not_run`
     """The reason in one line; `unknown` are the opcodes that no row of the table knows."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["SHARED_BASE", "Region", "laid_out"]
-
 # Where shared memory begins: hardware keeps the first KiB for itself.
 SHARED_BASE = 1024
 

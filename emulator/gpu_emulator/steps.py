@@ -10,8 +10,6 @@ import numpy as np
 
 from gpu_emulator.types import Array
 
-__all__ = ["FRAME", "MASK", "WARP", "Reader", "Registers", "Run", "Step", "merge"]
-
 # Slot 0 is the frame, slot 1 the mask of active threads (None: all); arrays follow.
 Registers = list[Any]
 Reader = Callable[[Registers], Array]

@@ -11,8 +11,6 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BITS", "CANONICAL", "DTYPES", "Array", "cast", "is_signed"]
-
 Array = npt.NDArray[Any]
 
 DTYPES: dict[str, np.dtype[Any]] = {

@@ -12,34 +12,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "LARGEST_SIZES",
-    "MOST_THREADS",
-    "Allocation",
-    "Argument",
-    "Budget",
-    "Bytes",
-    "Checks",
-    "Element",
-    "Fault",
-    "FaultKind",
-    "Launch",
-    "Null",
-    "Outcome",
-    "Place",
-    "Pointer",
-    "Race",
-    "RaceKind",
-    "Scalar",
-    "Schedule",
-    "TensorMap",
-    "TensorMapArgument",
-    "Trace",
-    "TraceInput",
-    "TraceLink",
-    "Uninitialised",
-]
-
 Bytes = npt.NDArray[np.uint8]
 
 LARGEST_SIZES = {"block": (1024, 1024, 64), "grid": ((1 << 31) - 1, 65535, 65535)}

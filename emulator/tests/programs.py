@@ -8,15 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_emulator.api import run
-from gpu_emulator.values import (
-    Allocation,
-    Budget,
-    Checks,
-    Launch,
-    Outcome,
-    Pointer,
-    Schedule,
-)
+from gpu_emulator.values import Allocation, Budget, Checks, Launch, Outcome, Pointer, Schedule
 
 __all__ = ["SCHEDULES", "apply", "execute", "kernel", "outcome"]
 

@@ -124,10 +124,7 @@ def test_mixed_precision_addition_is_no_addition_of_bf16() -> None:
     assert found.view("f4")[0] == np.float32(1 + 2.0**-20)
 
 
-@pytest.mark.parametrize(
-    ("entry", "words"),
-    [("other", "no entry other"), (None, "2 entries")],
-)
+@pytest.mark.parametrize(("entry", "words"), [("other", "no entry other"), (None, "2 entries")])
 def test_the_entry_that_is_meant(entry: str | None, words: str) -> None:
     from gpu_emulator.api import run
     from gpu_emulator.values import Launch

@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 from exact_rounding import TOWARDS, rounded
 
-from gpu_emulator.numbers.conversion import (
-    convert,
-    convert_randomly,
-    integer_type,
-    pack_integers,
-)
+from gpu_emulator.numbers.conversion import convert, convert_randomly, integer_type, pack_integers
 from gpu_emulator.numbers.formats import from_float64, to_float64
 
 INTEGERS = ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64")

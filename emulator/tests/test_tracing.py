@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu_emulator.api import trace
-from gpu_emulator.values import (
-    Allocation,
-    Budget,
-    Element,
-    Launch,
-    Pointer,
-    Schedule,
-    Trace,
-)
+from gpu_emulator.values import Allocation, Budget, Element, Launch, Pointer, Schedule, Trace
 
 PTX = """
 .version 8.0

@@ -270,11 +270,7 @@ WHOLE = "bar.sync 0;"
 
 @pytest.mark.parametrize(
     ("other", "whole", "lines"),
-    [
-        ("", WHOLE, 0),
-        ("@%p2 bra away;", WHOLE, 1),
-        ("@%p2 bra away;", "", 0),
-    ],
+    [("", WHOLE, 0), ("@%p2 bra away;", WHOLE, 1), ("@%p2 bra away;", "", 0)],
 )
 def test_threads_that_need_not_have_met_before_an_aligned_instruction(
     other: str, whole: str, lines: int

@@ -4,37 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_emulator.ptx.text.facts import retarget
 from harness.bench.bench import Kept, content_key, has_died, still_valid
-from harness.processes.hub import scratch_disk
+from harness.files.scratch import scratch_disk
 from harness.ptxas.cubin import Cubin, CubinError, read_cubin
 from harness.ptxas.sass import InstructionMix, can_be_annotated, mixes
 from harness.toolchains.damage import check_ptxas
 from harness.values.outcome import Assembly
+from harness.values.toolchain import Assembler, Tool
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.bench.bench import Workbench
     from harness.processes.hub import Hub, ResourceLimits
-    from harness.values.toolchain import Assembler, Tool
 
-__all__ = [
-    "CODE",
-    "PROGRAMS",
-    "AssemblerRun",
-    "Inspection",
-    "PtxInput",
-    "assemble",
-    "execute_run",
-    "inspect_cubin",
-    "is_cubin",
-    "ptxas_run",
-    "read_stream",
-    "run_assembler",
-]
 
 # Goes up when a reader learns something, so that stored inspections are computed again.
 _RULE = 5

@@ -10,6 +10,7 @@ import json
 import math
 import signal
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -17,24 +18,12 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from harness.processes.hub import FILE_SIZE
+from harness.values.outcome import ProcessEnd
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-
     from harness.processes.hub import Hub, ResourceLimits
     from harness.store.store import Store
-    from harness.values.outcome import ProcessEnd
 
-__all__ = [
-    "Kept",
-    "Sessions",
-    "TimeIsUpError",
-    "Workbench",
-    "content_key",
-    "has_died",
-    "still_valid",
-    "until",
-]
 
 _SHELL_SIGNALS = range(129, 160)
 
@@ -54,7 +43,7 @@ async def until(end: float, work: Awaitable[T]) -> T:
     left = None if math.isinf(end) else max(0.0, end - time.monotonic())
     try:
         return await asyncio.wait_for(work, left)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         raise TimeIsUpError from None
 
 

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING
 
 from harness.bench.assemble import read_stream
 from harness.bench.bench import Kept, content_key
-from harness.processes.hub import scratch_disk
+from harness.files.scratch import scratch_disk
 from harness.ptxas.life_ranges import LiveRegisters, live_registers
 from harness.store.files.artifacts import UnusableArtifactError
+from harness.values.toolchain import Tool
 
 if TYPE_CHECKING:
     from harness.bench.bench import Workbench
-    from harness.store.store import ResultRecord
-    from harness.values.toolchain import Tool
+    from harness.store.sqlite.records import ResultRecord
 
-__all__ = ["CountedLive", "count_live"]
 
 # Goes up when the reader learns something.
 _RULE = 1

@@ -5,23 +5,20 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.bench.assemble import CODE, execute_run, is_cubin, ptxas_run
-from harness.processes.hub import scratch_disk
+from harness.files.scratch import scratch_disk
 from harness.ptxas.cubin import Cubin, read_cubin
 from harness.values.errors import UsageError
+from harness.values.outcome import Assembly, ProcessEnd
+from harness.values.toolchain import Assembler
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from harness.bench.assemble import AssemblerRun
     from harness.processes.hub import Hub, ResourceLimits
-    from harness.values.outcome import Assembly, ProcessEnd
-    from harness.values.toolchain import Assembler
-
-__all__ = ["Assembled", "assemble_once", "assemble_text", "run_predicate", "script_words"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

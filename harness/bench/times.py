@@ -11,8 +11,6 @@ from harness.values.row import Row
 from harness.values.timing import TimeMs
 from harness.values.toolchain import GPU
 
-__all__ = ["keep_times", "kept_times"]
-
 _KIND = "times"
 _Times = dict[str, dict[str, TimeMs]]
 """By the name of the GPU, and by the sha256 of the cubin."""

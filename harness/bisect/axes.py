@@ -21,17 +21,6 @@ from harness.values.errors import CaptureError, ConfigurationError, UsageError
 from harness.values.kernel import Repro
 from harness.values.toolchain import BUNDLED, NO_ASSEMBLER, PTXAS, RELEASE, Assembler
 
-__all__ = [
-    "VERSION_AXES",
-    "AssemblerAxis",
-    "Axis",
-    "CompilerAxis",
-    "ReleaseAxis",
-    "plan_cells",
-    "version_axis",
-    "with_ptxas",
-]
-
 VERSION_AXES = ("ptxas", "triton", "compiler", "assembler", RELEASE)
 _EVERY = ">=0"
 

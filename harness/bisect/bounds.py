@@ -11,8 +11,6 @@ from typing import Protocol
 
 from harness.bisect.search import Boundary, Finding
 
-__all__ = ["VersionHistory", "bound_words", "bounds_said", "listed"]
-
 _MOST_LISTED = 12
 
 

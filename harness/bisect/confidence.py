@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["DOUBT", "Tally", "confidence", "runs_to_trust"]
-
 DOUBT = 0.01
 """How likely a version that fails now and then may be to pass for one that works."""
 

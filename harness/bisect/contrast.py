@@ -13,8 +13,6 @@ from harness.judging.followed import Followed
 from harness.values.kernel import Config
 from harness.values.row import Row
 
-__all__ = ["Carrier", "Contrast", "Point", "carriers"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:

@@ -8,8 +8,6 @@ from harness.bisect.contrast import Carrier, Contrast, Point
 from harness.judging.answers import VerdictAnswer
 from harness.tables.said import BLANK, Block, SaidLine, Tone, say, verdict_said
 
-__all__ = ["contrast_document", "contrast_said", "contrast_words"]
-
 
 def contrast_said(found: Contrast) -> list[Block]:
     """Each neighbour with its verdict, and what that says."""

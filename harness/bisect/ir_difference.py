@@ -12,14 +12,6 @@ from dataclasses import dataclass
 
 from gpu_emulator.ptx.text.facts import opcodes, without_debug
 
-__all__ = [
-    "StageDifference",
-    "StageStory",
-    "compare_stages",
-    "first_trap",
-    "kinds_of",
-]
-
 _MLIR = re.compile(r'^\s*(?:%[^=\n]{1,400}= )?"?([a-z_]\w*(?:\.\w+)+)"?', re.MULTILINE)
 _LLVM = re.compile(
     r"^\s+(?:%[\w.$-]+ = )?(?:(?:tail|musttail|notail) )?([a-z_]+)\b(?:[^@\n]*@(llvm\.[\w.]+))?",

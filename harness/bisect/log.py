@@ -25,8 +25,6 @@ from harness.values.kernel import Config, Scalar
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-__all__ = ["Asked", "BisectLog", "LoggedProbes", "Planned"]
-
 _MAX_BYTES = 256 << 20
 _SCHEMA = 1
 

@@ -20,15 +20,14 @@ from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank
 from harness.processes.hub import Hub
 from harness.ptxas.flags import single_changes
-from harness.store.store import ResultRecord, Store
+from harness.store.sqlite.records import ResultRecord
+from harness.store.store import Store
 from harness.values.errors import CaptureError, EmptySelectionError, UsageError
 from harness.values.kernel import ConfigFilter
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import NO_ASSEMBLER, PTXAS
-
-__all__ = ["CONTRAST_AXES", "contrast", "known_targets"]
 
 CONTRAST_AXES = ("target", "flag", "config")
 

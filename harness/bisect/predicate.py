@@ -10,13 +10,11 @@ import msgspec
 
 from harness.bench.bench import Workbench
 from harness.bisect.search import Probe
+from harness.files.scratch import scratch_disk
 from harness.judging.answers import VerdictAnswer
-from harness.processes.hub import scratch_disk
 from harness.values.errors import UsageError
 from harness.values.row import Row
 from harness.values.toolchain import PTXAS, Assembler
-
-__all__ = ["check_script", "run_script"]
 
 _SKIP, _ABORT = 125, 128
 _READ = 4096

@@ -15,16 +15,9 @@ from harness.cells.run import record_of
 from harness.frontends.base import PlannedCell
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import rank
-from harness.values.errors import (
-    CaptureError,
-    EmptySelectionError,
-    InfrastructureError,
-    UsageError,
-)
+from harness.values.errors import CaptureError, EmptySelectionError, InfrastructureError, UsageError
 from harness.values.kernel import ConfigFilter
 from harness.values.verdict import VerdictKind
-
-__all__ = ["believe_all", "plan_of", "try_version"]
 
 
 async def try_version(search: BisectSearch, index: int) -> str | None:

@@ -16,8 +16,6 @@ from harness.values.row import Row
 from harness.values.toolchain import NO_ASSEMBLER, PTXAS, RELEASE
 from harness.values.verdict import VerdictKind
 
-__all__ = ["BisectReport", "ProbeEvidence", "Span", "spans"]
-
 T = TypeVar("T")
 
 

@@ -24,8 +24,6 @@ from harness.processes.hub import Hub
 from harness.store.store import Store
 from harness.values.toolchain import GPU
 
-__all__ = ["BisectOptions", "bisect_versions"]
-
 _SWEPT_AT_ONCE = 4
 
 

@@ -14,15 +14,6 @@ from dataclasses import dataclass
 
 from harness.judging.answers import VerdictAnswer
 
-__all__ = [
-    "Boundary",
-    "Finding",
-    "Probe",
-    "Segment",
-    "conclude",
-    "next_probes",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:

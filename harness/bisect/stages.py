@@ -13,8 +13,6 @@ from harness.store.files.artifacts import UnusableArtifactError
 from harness.values.outcome import Lowering
 from harness.values.verdict import Stage, VerdictKind
 
-__all__ = ["tell_stages"]
-
 
 async def tell_stages(
     bench: Workbench, before: tuple[PlannedCell, Evaluated], after: tuple[PlannedCell, Evaluated]

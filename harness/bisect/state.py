@@ -23,8 +23,6 @@ from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-__all__ = ["BisectOptions", "BisectSearch", "tally_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BisectOptions:

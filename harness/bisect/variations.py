@@ -8,8 +8,6 @@ from harness.values.kernel import Scalar
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.target import Target
 
-__all__ = ["other_options", "other_targets"]
-
 # The fewest first: a kernel with one stage has no pipeline, one with one warp no barriers.
 _VALUES: Mapping[str, tuple[Scalar, ...]] = {"num_stages": (1, 2, 3), "num_warps": (1, 2, 4, 8)}
 # The first GPU with asynchronous copies, which the emulator knows; from 90 on a target is one chip.

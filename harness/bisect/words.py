@@ -13,16 +13,6 @@ from harness.judging.followed import PAIRING, measured
 from harness.tables.said import BLANK, Block, SaidLine, Tone, say, verdict_said
 from harness.values.toolchain import EMULATOR, compiler_name
 
-__all__ = [
-    "bisect_document",
-    "bisection_said",
-    "blame_words",
-    "bounds_line",
-    "numbers_line",
-    "report_line",
-    "tool_title",
-]
-
 
 def tool_title(axis: str) -> str:
     """The tool whose versions an axis walks, for people."""
@@ -170,11 +160,7 @@ def bisect_document(report: BisectReport) -> dict[str, Any]:
         ],
         "others": [
             {"version": report.version_of(each)}
-            | {
-                "verdict": each.verdict,
-                "reason": each.reason,
-                "signature": each.signature,
-            }
+            | {"verdict": each.verdict, "reason": each.reason, "signature": each.signature}
             for each in report.other_failures
         ],
         "came_back": finding.came_back,

@@ -9,8 +9,6 @@ from packaging.version import Version
 
 from harness.judging.answers import VerdictAnswer
 
-__all__ = ["order_for_others", "order_for_the_first", "worth_trying"]
-
 
 def worth_trying(versions: Sequence[str], case: str, limit: int) -> list[str]:
     """At most `limit` versions: the case's own first, the newest, then the nearest to the case."""

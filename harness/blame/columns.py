@@ -17,8 +17,6 @@ from harness.packages.versions import newest_of_minor
 from harness.values.errors import InfrastructureError, TriageError
 from harness.values.toolchain import BUNDLED, NO_ASSEMBLER, TRITON, Assembler, Compiler
 
-__all__ = ["Columns", "choose_columns", "choose_tritons", "known_versions"]
-
 # Lowering takes seconds, and a Triton that is not there yet is a large download.
 _MOST_TRITONS = 8
 

@@ -10,8 +10,6 @@ from harness.frontends.triton.config_source import OPTIONS
 from harness.frontends.triton.ir_text import read_triton_ir
 from harness.values.outcome import Lowering
 
-__all__ = ["cross"]
-
 # Which arguments the entry takes is decided where the source is read, and stays from there on.
 _OF_THE_SOURCE = ("signature", "constants", "tensordesc_meta")
 

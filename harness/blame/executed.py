@@ -38,8 +38,6 @@ from harness.values.row import Row
 from harness.values.toolchain import EMULATOR, compiler_name
 from harness.values.verdict import VerdictKind
 
-__all__ = ["find_run_blame"]
-
 # The rank from which on a row does not show what is asked about.
 _NOT_MEANT = 3
 

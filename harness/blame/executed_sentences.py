@@ -12,8 +12,6 @@ from harness.blame.ground import Ground
 from harness.blame.names import compiler_names
 from harness.judging.answers import VerdictAnswer
 
-__all__ = ["executed_sentences"]
-
 _BEGIN = (
     "ptxas is not involved: the PTX itself, executed under the PTX ISA's rules, does it (emulated)."
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 from packaging.version import Version
 
@@ -26,8 +26,6 @@ from harness.values.toolchain import (
     compiler_name,
 )
 from harness.values.verdict import VerdictKind
-
-__all__ = ["Cell", "Grid", "Line", "PairTrial", "Varied", "fold"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +82,7 @@ class Line:
         return [version for version, cell in self.cells.items() if cell.outcome is outcome]
 
 
-class Varied(str, Enum):
+class Varied(StrEnum):
     """What a trial varies: nothing, what must not matter, or how ptxas is called.
 
     Of what is executed: an option of the compiler, the target, or who lowers which stage.

@@ -8,17 +8,15 @@ crashes is at fault whatever its input; and a version that gave no result is no 
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 from harness.blame.grid import Grid, PairTrial, Varied
 from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer, works
 from harness.judging.followed import PAIRING
 from harness.values.verdict import VerdictKind
 
-__all__ = ["Culprit", "Ground", "culprit_of", "ground_of"]
 
-
-class Culprit(str, Enum):
+class Culprit(StrEnum):
     """The responsible component."""
 
     PTXAS = "ptxas"
@@ -28,7 +26,7 @@ class Culprit(str, Enum):
     CANNOT_TELL = "cannot_tell"
 
 
-class Ground(str, Enum):
+class Ground(StrEnum):
     """Why, in one word for each way to an answer; `harness.blame.words` spells them out."""
 
     NOTHING_FAILS = "nothing_fails"

@@ -33,18 +33,6 @@ from harness.values.toolchain import (
     program_name,
 )
 
-__all__ = [
-    "Made",
-    "Study",
-    "as_seen",
-    "assemble_all",
-    "distinct",
-    "followed",
-    "lines_of",
-    "look_along",
-    "make_all",
-]
-
 # So many unsupported ones in a row, going back in time, and older ones are not asked.
 _ENOUGH_HOLES = 3
 # What every line gets of the budget, at least.

@@ -33,8 +33,6 @@ from harness.runs.same_inputs import SameInputs
 from harness.store.store import Store
 from harness.values.row import Row
 
-__all__ = ["find_measured_blame"]
-
 # The rank from which on a row does not show what is asked about.
 _NOT_MEANT = 3
 _LEVELS = (0, 1, 2, 3)

@@ -10,8 +10,6 @@ from harness.blame.ground import Ground
 from harness.blame.sentences import sentences
 from harness.judging.answers import VerdictAnswer
 
-__all__ = ["measured_sentences"]
-
 _ORDER = (
     "{kind} with one cubin and not with another: the order of threads, and of sums, may decide it, "
     "which no {tool} is held to; the emulator finds no race."

@@ -8,8 +8,6 @@ from packaging.version import Version
 
 from harness.blame.grid import Line
 
-__all__ = ["agree", "compiled_by", "compiler_names", "line_name", "who_do"]
-
 
 def agree(number: int, verb: str) -> str:
     """The verb for so many subjects: `it fails`, `they fail`."""

@@ -22,8 +22,6 @@ from harness.values.toolchain import TRITON, Assembler
 from harness.values.verdict import VerdictKind
 from harness.workarounds.paste import ptxas_environment
 
-__all__ = ["as_users_pair", "remedy_of"]
-
 # Each one lowers the kernel again.
 _MOST_PAIRS = 8
 

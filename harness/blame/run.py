@@ -42,8 +42,6 @@ from harness.values.row import Row
 from harness.values.toolchain import Compiler, compiler_name
 from harness.values.verdict import VerdictKind
 
-__all__ = ["BlameOptions", "find_blame", "find_case"]
-
 # The rank from which on a row does not show what is asked about.
 _NOT_MEANT = 3
 

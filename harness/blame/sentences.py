@@ -16,8 +16,6 @@ from harness.judging.followed import measured
 from harness.values.toolchain import PTXAS
 from harness.values.verdict import VerdictKind
 
-__all__ = ["sentences"]
-
 # What a compiler says may end with a full stop of its own.
 _TWO_STOPS = re.compile(r"(?<!\.)\.\.$")
 

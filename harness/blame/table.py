@@ -22,8 +22,6 @@ from harness.tables.said import (
 from harness.values.row import SCHEMA
 from harness.values.toolchain import PTXAS, TRITON
 
-__all__ = ["blame_document", "blame_said", "grid_said"]
-
 _UNTRIED = "-"
 
 

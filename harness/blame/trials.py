@@ -27,8 +27,6 @@ from harness.values.row import Row
 from harness.values.toolchain import Assembler
 from harness.values.verdict import VerdictKind
 
-__all__ = ["Pair", "run_trials"]
-
 _AGAIN = "again"
 
 

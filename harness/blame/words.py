@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from harness.blame.executed_sentences import executed_sentences
 from harness.blame.grid import Grid
@@ -14,10 +14,8 @@ from harness.values.cell import CellId
 from harness.values.row import Row
 from harness.values.toolchain import TRITON, compiler_name
 
-__all__ = ["Blame", "BlameReport", "Wanted", "blame"]
 
-
-class Wanted(str, Enum):
+class Wanted(StrEnum):
     """What would determine more."""
 
     OTHER_TRITONS = "other_tritons"

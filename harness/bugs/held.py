@@ -15,8 +15,6 @@ from harness.values.bug import BugFacts, Occasion
 from harness.values.kernel import Config
 from harness.values.row import Row
 
-__all__ = ["HeldAt", "Stretch", "held_at", "stretches"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:

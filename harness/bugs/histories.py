@@ -16,8 +16,6 @@ from typing import NamedTuple
 from harness.packages.versions import version_order
 from harness.values.bug import Likeness
 
-__all__ = ["HistoryPlace", "compare_histories", "related"]
-
 _SHOWN = 3
 _ALIKE = 0.75
 

@@ -25,8 +25,6 @@ from harness.values.bug import AffectedRange, BugFacts, MachineState, Occasion, 
 from harness.values.toolchain import BUNDLED, EMULATOR, TRITON, assembler_name, compiler_name
 from harness.values.verdict import Stage
 
-__all__ = ["CLEAN_NIGHTS", "Chronicle", "Lifecycle", "Story", "lifecycle"]
-
 CLEAN_NIGHTS = 3
 """Whole nights in a row without a bug after which it counts as fixed."""
 

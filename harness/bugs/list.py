@@ -20,7 +20,8 @@ from harness.judging.conditions import Condition
 from harness.judging.signature import template
 from harness.repros.find import list_repros
 from harness.store.history.bug_identity import bug_key, signature_of
-from harness.store.store import RunRecord, Store
+from harness.store.sqlite.records import RunRecord
+from harness.store.store import Store
 from harness.values.bug import (
     REPRODUCER,
     Bug,
@@ -36,16 +37,6 @@ from harness.values.errors import UsageError
 from harness.values.row import Row
 from harness.values.verdict import Signature
 from harness.values.workaround import KeptWorkaround
-
-__all__ = [
-    "find_bug",
-    "join_bugs",
-    "list_bugs",
-    "list_held",
-    "reproducer_of",
-    "set_state",
-    "workarounds_of",
-]
 
 _MAX_WORDS = 2000
 
@@ -275,10 +266,7 @@ def _chronicle(store: Store) -> Chronicle:
 
 
 def _bug(
-    record: BugRecord,
-    story: Story,
-    signatures: dict[str, Signature],
-    issues: dict[str, str],
+    record: BugRecord, story: Story, signatures: dict[str, Signature], issues: dict[str, str]
 ) -> Bug:
     facts, life = story.example, story.life
     # A bug may have results under older keys only.

@@ -20,8 +20,6 @@ from harness.packages.versions import version_order
 from harness.values.bug import AffectedRange, Seen, VersionMark
 from harness.values.verdict import VerdictKind
 
-__all__ = ["LineResult", "affected_range", "seen_of"]
-
 Line: TypeAlias = tuple[str, ...]
 
 _ANSWERS = {

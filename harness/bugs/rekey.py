@@ -21,15 +21,15 @@ from harness.judging.answers import is_failure
 from harness.judging.judge import CellEvidence, judge
 from harness.judging.signature import RULE
 from harness.store.history.bug_identity import bug_key
-from harness.store.store import Evidence, ResultRecord, Store
+from harness.store.sqlite.evidence_rows import Evidence
+from harness.store.sqlite.records import ResultRecord
+from harness.store.store import Store
 from harness.values.limits import limits_of
 from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import EMULATOR, PTX
 from harness.values.verdict import Verdict, VerdictKind
-
-__all__ = ["Rekeyed", "rekey", "row_of_evidence"]
 
 _PAGE = 500
 _KINDS: dict[str, Any] = {
@@ -93,9 +93,7 @@ def rekey(store: Store) -> Rekeyed:
     )
 
 
-def _pages(
-    results: Iterator[tuple[int, ResultRecord]],
-) -> Iterator[list[tuple[int, ResultRecord]]]:
+def _pages(results: Iterator[tuple[int, ResultRecord]]) -> Iterator[list[tuple[int, ResultRecord]]]:
     while page := list(islice(results, _PAGE)):
         yield page
 

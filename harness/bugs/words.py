@@ -13,18 +13,6 @@ from harness.tables.said import Block, GridColumn, SaidFacts, SaidGrid, SaidLine
 from harness.values.bug import Bug, BugRecord, HumanState, MachineState
 from harness.values.workaround import KeptWorkaround
 
-__all__ = [
-    "bug_document",
-    "bug_said",
-    "bug_title",
-    "bugs_document",
-    "bugs_said",
-    "command_of",
-    "held_document",
-    "held_said",
-    "record_document",
-]
-
 _TONES = {
     MachineState.REGRESSED: Tone.ALARM,
     MachineState.NEW: Tone.BAD,

@@ -22,8 +22,6 @@ from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.row import Row
 
-__all__ = ["CompileOptions", "RunProgress", "compile_selections"]
-
 
 async def compile_selections(
     selections: Sequence[Selection],

@@ -9,8 +9,6 @@ from typing import Any
 from harness.tables.survivors import group_rows, survivors
 from harness.values.row import SCHEMA, Row
 
-__all__ = ["CompileReport", "compile_document"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileReport:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from harness.bench.bench import Workbench
     from harness.frontends.base import Selection
-
-__all__ = ["Elsewhere"]
 
 
 class Elsewhere(Protocol):

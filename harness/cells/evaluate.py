@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from harness.bench.assemble import Inspection
 from harness.bench.bench import Kept, Workbench
 from harness.frontends.back_end import LoweredProgram
-from harness.frontends.base import CapturedLaunch, PlannedCell
+from harness.frontends.base import PlannedCell
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.registry import back_end, front_end
 from harness.judging.judge import CellEvidence, judge
@@ -24,18 +25,6 @@ from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import NO_ASSEMBLER, PTX, PTXAS, TRITON, compiler_name
 from harness.values.verdict import Signature, Stage, Verdict, VerdictKind
-
-__all__ = [
-    "Evaluate",
-    "Evaluated",
-    "cell_evidence",
-    "compiler_end",
-    "evaluate",
-    "flagged",
-    "not_evaluated",
-    "ptxas_flags",
-    "with_flags",
-]
 
 _GPU_NAME = "--gpu-name="
 

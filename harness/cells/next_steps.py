@@ -13,25 +13,15 @@ from harness.cells.spelling import (
     spell_command,
 )
 from harness.values.row import Row
-from harness.values.toolchain import (
-    PTXAS,
-    TRITON,
-    assembler_name,
-    compiler_name,
-    program_name,
-)
+from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name, program_name
 from harness.values.verdict import Stage, VerdictKind
-
-__all__ = ["next_steps"]
 
 # What goes into each stage of Triton's: some of its kernels leave out one of the stages.
 _SHOWN = {"ttir": "source", "glir": "source", "ttgir": "ttir", "llir": "ttgir", "ptx": "llir"}
 
 
 def next_steps(
-    rows: Sequence[Row],
-    words: SelectionOptions,
-    stages: Mapping[str, Sequence[str]] | None = None,
+    rows: Sequence[Row], words: SelectionOptions, stages: Mapping[str, Sequence[str]] | None = None
 ) -> list[tuple[str, str]]:
     """Pairs of command and what it would tell; `words` selected the rows.
 

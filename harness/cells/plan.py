@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
 from harness.frontends.registry import front_end
+from harness.values.target import Target
+from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
     from harness.bench.bench import Workbench
-    from harness.values.target import Target
-    from harness.values.toolchain import Compiler
-
-__all__ = ["Adapt", "Plan", "plan_launch", "stored_launch"]
 
 
 async def plan_launch(

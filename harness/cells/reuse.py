@@ -24,9 +24,8 @@ from harness.values.verdict import VerdictKind
 if TYPE_CHECKING:
     from harness.frontends.base import PlannedCell
     from harness.processes.hub import ResourceLimits
-    from harness.store.store import ResultRecord
+    from harness.store.sqlite.records import ResultRecord
 
-__all__ = ["CELL", "LIMITS", "Identities", "carried", "limits_label"]
 
 CELL = "cell"
 """Where a result keeps its identity, among the evidence that it was judged from."""

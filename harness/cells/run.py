@@ -21,7 +21,8 @@ from harness.frontends.registry import OpenSessions
 from harness.processes import machine
 from harness.processes.hub import Hub, ResourceLimits
 from harness.ptxas.flags import FlagChange
-from harness.store.store import ResultRecord, Store
+from harness.store.sqlite.records import ResultRecord
+from harness.store.store import Store
 from harness.values.errors import CaptureError, TriageError
 from harness.values.kernel import Config
 from harness.values.matrix import MatrixVariant
@@ -29,23 +30,6 @@ from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
 from harness.values.verdict import VerdictKind
-
-__all__ = [
-    "CapturePlace",
-    "CompileOptions",
-    "Run",
-    "RunProgress",
-    "Steering",
-    "Treatment",
-    "captures_of",
-    "in_parallel",
-    "open_bench",
-    "places_of",
-    "plan_place",
-    "record_of",
-    "stored_place",
-    "work_off",
-]
 
 T = TypeVar("T")
 

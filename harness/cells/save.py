@@ -13,8 +13,6 @@ from harness.store.stages import STAGES, stage_bytes
 from harness.store.store import Store
 from harness.values.row import Row
 
-__all__ = ["save_cells"]
-
 
 def save_cells(store: Store, rows: Sequence[Row], folder: Path) -> int:
     """Write `FOLDER/CELL/STAGE` and `row.json` for each row; how many files were written.

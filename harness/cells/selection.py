@@ -31,19 +31,6 @@ from harness.values.toolchain import (
     Tool,
 )
 
-__all__ = [
-    "SUFFIX_SINCE",
-    "SelectionOptions",
-    "choose_launches",
-    "choose_targets",
-    "for_target",
-    "select",
-    "select_all",
-    "select_repros",
-    "small_launch",
-]
-
-
 _KIND = re.compile(r"[a-z][a-z0-9_]*")
 _SPEC = re.compile(r"[=<>~!]=?|[0-9]")
 

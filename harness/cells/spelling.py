@@ -10,24 +10,7 @@ from harness.values.change import Facts
 from harness.values.kernel import Config
 from harness.values.launch_label import LaunchLabel
 from harness.values.row import Row
-from harness.values.toolchain import (
-    BUNDLED,
-    EMULATOR,
-    GPU,
-    assembler_words,
-    compiler_words,
-)
-
-__all__ = [
-    "SelectionOptions",
-    "on_assembler",
-    "on_compiler",
-    "only",
-    "show_command",
-    "spell_command",
-    "spelled",
-    "words_of",
-]
+from harness.values.toolchain import BUNDLED, EMULATOR, GPU, assembler_words, compiler_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from packaging.version import Version
 
@@ -34,13 +34,9 @@ from harness.matrix.expectations import Expectations, happened
 from harness.packages.versions import parse_version
 from harness.values.change import Change, ChangeKind, Changes, Facts, Surprise
 from harness.values.kernel import Scalar
+from harness.values.matrix import Expectation
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
-
-if TYPE_CHECKING:
-    from harness.values.matrix import Expectation
-
-__all__ = ["UNTOLD", "Earlier", "compare"]
 
 Earlier = Callable[[Sequence[str]], Mapping[str, Facts]]
 """From cell ids to the last result of each that decided something, before the older run."""

@@ -15,21 +15,12 @@ from harness.changes.compare import UNTOLD, compare
 from harness.changes.purpose import purpose_of
 from harness.matrix.expectations import exclusion_of
 from harness.matrix.file import find_matrix_file, read_matrix
-from harness.store.store import RunRecord, Store
+from harness.store.sqlite.records import RunRecord
+from harness.store.store import Store
 from harness.values.change import Changes, Facts
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Matrix
 from harness.workarounds.expiry import broken, expired
-
-__all__ = [
-    "all_runs",
-    "choose_runs",
-    "compare_runs",
-    "find_run",
-    "last_night",
-    "matrix_of",
-    "previous_run",
-]
 
 _LAST = re.compile(r"last(?:~(\d+))?")
 _decode = msgspec.json.Decoder(Facts).decode

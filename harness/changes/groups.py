@@ -12,8 +12,6 @@ from harness.values.kernel import Config
 from harness.values.toolchain import BUNDLED, assembler_name
 from harness.values.verdict import VerdictKind
 
-__all__ = ["ChangeGroup", "group_changes"]
-
 _SHOWN = 3
 _COMPILES = {kind.value for kind in VerdictKind if kind.compiles}
 

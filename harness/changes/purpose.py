@@ -8,8 +8,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Silent", "purpose_of", "silence_with"]
-
 Silent = Callable[[Sequence[str]], Mapping[str, bool]]
 """From a command's words to its options that choose no cells, and whether a value follows each."""
 

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from harness.values.change import MetricStep, Severity
+from harness.values.change import Facts, MetricStep, Severity
 from harness.values.timing import Faster, compare_times
 from harness.values.verdict import VerdictKind
-
-if TYPE_CHECKING:
-    from harness.values.change import Facts
-
-__all__ = ["DEFAULT_RULES", "Rise", "StepRules", "direction", "metric_steps"]
 
 _INFORMATIONAL = ("stack", "shared", "tmem_size")
 

@@ -11,8 +11,6 @@ from harness.tables.said import SaidLine, Tone, say
 from harness.values.change import Change, ChangeKind, Changes, Facts, MetricStep, Surprise
 from harness.values.kernel import Scalar
 
-__all__ = ["ChangedCell", "changes_by_kind", "changes_document", "changes_said"]
-
 _TONES = {
     ChangeKind.REGRESSED: Tone.ALARM,
     ChangeKind.MUTATED: Tone.BAD,

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.bench.bench import Workbench
-from harness.cells.compile import CompileOptions
 from harness.cells.plan import plan_launch
-from harness.cells.run import open_bench
+from harness.cells.run import CompileOptions, open_bench
 from harness.cells.selection import small_launch
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.launch_code import fetch_launch_code
@@ -22,8 +21,6 @@ from harness.values.errors import EmptySelectionError, TriageError, UsageError
 from harness.values.limits import limits_of
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
-
-__all__ = ["CheckReport", "check_selections"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,6 @@ from harness.tables.said import BLANK, Block, Counted, Tone, say
 from harness.tables.survivors import common_ground
 from harness.values.check import Agreement, CheckRow
 
-__all__ = ["checks_said"]
-
 _TONES = {
     Agreement.AGREES: Tone.GOOD,
     Agreement.DIFFERS: Tone.BAD,

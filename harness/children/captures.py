@@ -11,18 +11,14 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.children.confine import settle
 from harness.children.jobs import JobLimits
 from harness.children.launch_code import describe_error, run_launch
 from harness.children.supervisor import Message, Supervisor, connect, redirect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["CaptureSession", "last_line", "run_for_error", "serve_captures"]
 
 
 class CaptureSession:

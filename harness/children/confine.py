@@ -17,14 +17,9 @@ import platform
 import struct
 import sys
 import tempfile
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from harness.children.system_calls import DENIED, PRLIMIT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["confine", "hide", "settle"]
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_NO_NEW_PRIVS = 38

@@ -19,8 +19,6 @@ from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
-__all__ = ["Definitions", "ExportError"]
-
 Names = dict[str, dict[str, Any]]
 
 

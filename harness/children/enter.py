@@ -11,8 +11,6 @@ import runpy
 import sys
 from pathlib import Path
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the module that is named first, with the words behind it."""

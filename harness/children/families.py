@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 
-__all__ = ["Families", "resident"]
-
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["FILES", "Job", "JobLimits", "is_full", "open_pidfd", "written"]
+from typing import Any
 
 FILES = 8
 """All files below the folders of a job may be as large as so many of the largest size."""

@@ -12,19 +12,10 @@ import importlib.util
 import os
 import sys
 import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-__all__ = [
-    "BareParents",
-    "describe_error",
-    "run_launch",
-    "stand_aside",
-]
+from typing import Any
 
 
 class _BareLoader(importlib.abc.Loader):

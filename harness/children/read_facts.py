@@ -10,19 +10,7 @@ import hashlib
 import importlib.machinery
 import os
 import stat
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-__all__ = [
-    "environment_fact",
-    "file_fact",
-    "folder_fact",
-    "kind_fact",
-    "module_origin",
-    "value_fact",
-]
+from collections.abc import Iterable, Mapping, Sequence
 
 # Larger files (weights, tables of data) are known by size and time, not by content.
 _LARGE = 64 << 20

@@ -16,8 +16,9 @@ import pathlib
 import sys
 import sysconfig
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.children.read_facts import (
     environment_fact,
@@ -27,11 +28,6 @@ from harness.children.read_facts import (
     module_origin,
     value_fact,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-__all__ = ["ReadsWatch"]
 
 # Imported by torch, late and by the hundred; none of them can change a launch.
 _TORCH_NEEDS = (

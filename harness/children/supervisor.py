@@ -17,25 +17,14 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from json import dumps, loads
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.children.confine import confine, hide
 from harness.children.families import Families, resident
 from harness.children.jobs import FILES, Job, JobLimits, is_full, open_pidfd, written
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-__all__ = [
-    "Message",
-    "Supervisor",
-    "connect",
-    "redirect",
-    "split",
-    "wait_until",
-]
 
 Message = dict[str, Any]
 

@@ -1,7 +1,5 @@
 """The system calls that confined code does not get, by their numbers on x86-64."""
 
-__all__ = ["DENIED", "PRLIMIT"]
-
 _NETWORK = {"socket": 41, "io_uring_setup": 425}
 # Landlock rules on the content of files and folders, not on their owners and modes.
 _OWNERS_AND_MODES = {

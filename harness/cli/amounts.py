@@ -17,8 +17,6 @@ import click
 
 from harness.files.regular_files import open_regular
 
-__all__ = ["SECONDS", "FilePath", "FiniteRange", "Words", "once", "read_amount"]
-
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 """The units of a time."""
 

@@ -13,8 +13,6 @@ from click.shell_completion import CompletionItem
 
 from harness.values.errors import TriageError
 
-__all__ = ["kernels", "targets", "versions"]
-
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 

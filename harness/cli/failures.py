@@ -14,8 +14,6 @@ from harness.cli.output import print_json, print_note
 from harness.values.errors import InfrastructureError, OutputError, TriageError
 from harness.values.shown import shown, shown_in_a_line
 
-__all__ = ["tell"]
-
 
 def tell(error: BaseException | None) -> int:
     """Say on stderr what went wrong, and on stdout too where JSON is asked for; the exit code.

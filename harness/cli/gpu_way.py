@@ -13,14 +13,6 @@ from harness.values.errors import UsageError
 if TYPE_CHECKING:
     from harness.gpu.timed_launches import GpuWay
 
-__all__ = [
-    "executed_on",
-    "formal_option",
-    "gpu_way",
-    "gpu_way_options",
-    "is_executed",
-    "is_on_gpu",
-]
 
 F = TypeVar("F", bound=Callable[..., Any])
 

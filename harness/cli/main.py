@@ -18,8 +18,6 @@ from harness.cli.pulse import beating
 from harness.values.errors import OutputError, TriageError
 from harness.values.toolchain import name_kinds_with
 
-__all__ = ["cli", "main"]
-
 # Name -> (module, what `triage --help` says). Loading none of them keeps the help instant.
 _COMMANDS = {
     "compile": (
@@ -54,10 +52,7 @@ _COMMANDS = {
         "harness.cli.diagnosis.workaround",
         "Find what can be done today, and prove it.",
     ),
-    "rank": (
-        "harness.cli.kernels.rank",
-        "Order the configs of a kernel by their expected time.",
-    ),
+    "rank": ("harness.cli.kernels.rank", "Order the configs of a kernel by their expected time."),
     "check": (
         "harness.cli.kernels.check",
         "Find configs that compute something else than the others.",

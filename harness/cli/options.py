@@ -23,18 +23,6 @@ from harness.processes.confinement import (
 from harness.values.errors import UsageError
 from harness.values.toolchain import BUNDLED, INSTALLED, PTXAS, TRITON
 
-__all__ = [
-    "SilentOption",
-    "execution_options",
-    "holds_option",
-    "json_option",
-    "package_version_option",
-    "scheduler_option",
-    "selection_options",
-    "toolchain_options",
-    "while_option",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Where the argument of a command is kept until `--kernel` is read.

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 import msgspec
+from rich import filesize
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.filesize import decimal as size_words
 from rich.segment import Segment
 from rich.text import Text
 
@@ -23,20 +23,6 @@ from harness.cli.streams import reader_is_gone
 from harness.tables.said import Block
 from harness.tables.terminal import for_terminal
 from harness.values.shown import shown, shown_in_a_line
-
-__all__ = [
-    "command_line",
-    "print_bytes",
-    "print_json",
-    "print_line",
-    "print_note",
-    "print_remarks",
-    "print_said",
-    "print_text",
-    "results_console",
-    "size_words",
-    "status_console",
-]
 
 # Wide enough that no column of a table is cut where it is not read live.
 _PIPE_WIDTH = 200
@@ -56,6 +42,11 @@ class _Console(Console):
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=shown(segment.text))
+
+
+def size_words(size: int) -> str:
+    """Bytes in the largest decimal unit, as `1.5 MB`."""
+    return filesize.decimal(size)
 
 
 def results_console() -> Console:

@@ -15,8 +15,6 @@ import click
 
 from harness.values.shown import shown_in_a_line
 
-__all__ = ["beating", "doing"]
-
 PLAIN_SECONDS = 15.0
 
 _parts: list[Callable[[], str]] = []

@@ -9,8 +9,6 @@ from harness.cli.output import print_note
 from harness.files.locations import home_dir, home_path
 from harness.store.store import Store
 
-__all__ = ["open_results", "read_results"]
-
 
 def open_results() -> AbstractContextManager[Store]:
     """The results folder, to read and to write; created if it is missing.

@@ -10,23 +10,14 @@ from typing import Any, TypeVar
 
 import click
 
-from harness.cells.compile import CompileOptions
-from harness.cells.selection import SelectionOptions
+from harness.cells.run import CompileOptions
+from harness.cells.spelling import SelectionOptions
 from harness.cli.output import command_line, print_remarks
 from harness.machines.dask_cluster import local_workers, open_machines
 from harness.machines.seam import MachinesGoneError
 from harness.processes.confinement import is_confined, passed_names
 from harness.processes.hub import Hub
 from harness.values.errors import InfrastructureError, UsageError
-
-__all__ = [
-    "check_scheduler",
-    "compile_options",
-    "hubs_of",
-    "run_to_the_end",
-    "selection_words",
-    "surroundings",
-]
 
 T = TypeVar("T")
 

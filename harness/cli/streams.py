@@ -18,7 +18,6 @@ from harness.values.errors import OutputError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["finish", "reader_is_gone", "take_over"]
 
 _MAX_COLUMNS = 10_000
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from harness.collapse.facts import Collapse, collapse_of, is_lifted
 from harness.values.row import Row
 
-__all__ = ["CollapseEvidence", "Lift"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lift:

@@ -16,8 +16,6 @@ from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.thresholds import DEFAULT_THRESHOLDS
 
-__all__ = ["Collapse", "collapse_of", "collapse_words", "is_lifted"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collapse:

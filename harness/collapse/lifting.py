@@ -25,8 +25,6 @@ from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, Assembler
 from harness.values.verdict import VerdictKind
 
-__all__ = ["lift_collapse", "study_collapse"]
-
 _DIRECTIVE = ".minnctapersm 1"
 _ASKED = (".minnctapersm", ".maxnreg")
 

@@ -9,16 +9,6 @@ from dataclasses import asdict, dataclass
 from harness.values.row import Row
 from harness.values.timing import Faster, compare_times, time_of
 
-__all__ = [
-    "TIMES_FILE",
-    "MeasuredTimes",
-    "TimedChange",
-    "read_times",
-    "timed_change",
-    "times_figures",
-    "times_file",
-]
-
 TIMES_FILE = "times.json"
 
 

@@ -14,16 +14,6 @@ from platformdirs import user_cache_path
 
 from harness.values.errors import StorageError, UsageError
 
-__all__ = [
-    "cache_dir",
-    "cache_path",
-    "create_folder",
-    "home_dir",
-    "home_path",
-    "offline",
-    "storage_error",
-]
-
 _CACHE = "TRIAGE_CACHE_DIR"
 _HOME = "TRIAGE_HOME"
 _OFFLINE = "TRIAGE_OFFLINE"

@@ -12,17 +12,13 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from harness.files.locations import storage_error
 from harness.files.scratch import DRAFT, Scratch
 from harness.values.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["write_output"]
 
 
 def write_output(

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from harness.files.locations import create_folder, storage_error
 from harness.files.scratch import DRAFT, Scratch
 from harness.values.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-__all__ = ["write_output_folder"]
 
 
 def write_output_folder(

@@ -9,8 +9,6 @@ from pathlib import Path
 import gpu_emulator
 import harness
 
-__all__ = ["code_sha256", "import_path", "program_sha256"]
-
 
 def code_sha256(*places: str) -> str:
     """Hash of modules; each place is a folder or a file, relative to the package.

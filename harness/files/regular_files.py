@@ -10,15 +10,11 @@ import contextlib
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
 
 from harness.values.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-__all__ = ["open_regular", "read_regular"]
 
 _WORDS = {
     errno.ENOENT: "no such file",

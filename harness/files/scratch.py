@@ -15,15 +15,10 @@ import shutil
 import stat
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.values.errors import InfrastructureError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["DRAFT", "Scratch", "scratch_disk", "sweep_scratch"]
 
 _PREFIX = "triage-"
 DRAFT = ".draft-"

@@ -14,18 +14,13 @@ import secrets
 import shutil
 import stat
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from harness.files.locations import create_folder, storage_error
 from harness.values.errors import InfrastructureError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-__all__ = ["ensure_folder", "remove_folder", "sha256_of", "write_atomically"]
 
 _LOCK_SECONDS = 1800.0
 _LOCKS = ".locks"

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
 
 from harness.files.regular_files import read_regular
 from harness.values.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-__all__ = ["FieldError", "read_located", "read_yaml"]
 
 T = TypeVar("T")
 

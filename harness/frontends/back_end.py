@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from harness.values.outcome import Assembly
+from harness.values.resources import Resources
+from harness.values.toolchain import Assembler, Tool
+from harness.values.verdict import Verdict
 
+if TYPE_CHECKING:
     from packaging.version import Version
 
     from harness.bench.assemble import Inspection
@@ -22,12 +26,6 @@ if TYPE_CHECKING:
     from harness.frontends.readings import PtxReading
     from harness.judging.judge import CellEvidence
     from harness.processes.hub import Hub, ResourceLimits
-    from harness.values.outcome import Assembly
-    from harness.values.resources import Resources
-    from harness.values.toolchain import Assembler, Tool
-    from harness.values.verdict import Verdict
-
-__all__ = ["BackEnd", "LoweredProgram"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

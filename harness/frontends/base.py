@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from harness.frontends.captured_launch import CapturedLaunch
+from harness.values.cell import CellId
+from harness.values.environment import Environment
+from harness.values.kernel import Config, ConfigFilter, LaunchSpec, Repro, Scalar
 from harness.values.launch_label import LaunchLabel
+from harness.values.limits import Limits
+from harness.values.outcome import LaunchFacts, Lowering
+from harness.values.target import Target
+from harness.values.toolchain import Assembler, Compiler, Tool
+from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -24,25 +32,6 @@ if TYPE_CHECKING:
     from harness.frontends.source_form import FileForm, SyntaxForm
     from harness.processes.hub import Hub
     from harness.ptxas.flags import FlagChange
-    from harness.values.cell import CellId
-    from harness.values.environment import Environment
-    from harness.values.kernel import Config, ConfigFilter, LaunchSpec, Repro, Scalar
-    from harness.values.limits import Limits
-    from harness.values.outcome import LaunchFacts, Lowering
-    from harness.values.target import Target
-    from harness.values.toolchain import Assembler, Compiler, Tool
-    from harness.values.verdict import Verdict
-
-__all__ = [
-    "Adapt",
-    "CapturedLaunch",
-    "FrontEnd",
-    "LaunchCode",
-    "Plan",
-    "PlannedCell",
-    "PlannedLaunch",
-    "Selection",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.processes.confinement import is_confined
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from harness.values.kernel import Scalar
-    from harness.values.limits import Limits
-
-__all__ = ["CaptureRequest"]
+from harness.values.kernel import Scalar
+from harness.values.limits import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

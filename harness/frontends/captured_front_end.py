@@ -6,6 +6,7 @@ A front end of theirs is a subclass: it names its environment and its child, and
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.frontends.captures import kernel_text
@@ -22,37 +23,27 @@ from harness.toolchains.environments import (
     is_installed,
     planned_environment,
 )
+from harness.values.environment import Environment
 from harness.values.errors import UsageError
+from harness.values.kernel import Config, Repro
 from harness.values.limits import limits_of
+from harness.values.outcome import LaunchFacts, Lowering
+from harness.values.target import Target
+from harness.values.toolchain import Assembler, Compiler
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from packaging.version import Version
 
     from harness.bench.bench import Kept, Sessions, Workbench
     from harness.frontends.back_end import BackEnd
-    from harness.frontends.base import (
-        Adapt,
-        CapturedLaunch,
-        LaunchCode,
-        Plan,
-        PlannedLaunch,
-        Selection,
-    )
+    from harness.frontends.base import Adapt, LaunchCode, Plan, PlannedLaunch, Selection
     from harness.frontends.capture_request import CaptureRequest
+    from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.captures import CapturingChild
     from harness.frontends.readings import PtxReading
     from harness.frontends.sessions import JobResult
     from harness.frontends.source_form import FileForm
     from harness.processes.hub import Hub
-    from harness.values.environment import Environment
-    from harness.values.kernel import Config, Repro
-    from harness.values.outcome import LaunchFacts, Lowering
-    from harness.values.target import Target
-    from harness.values.toolchain import Assembler, Compiler
-
-__all__ = ["CapturedFrontEnd"]
 
 
 class CapturedFrontEnd:
@@ -177,12 +168,7 @@ class CapturedFrontEnd:
         return self._cells(selection, target, launch, captured, is_own=adapt is None)
 
     async def lower(
-        self,
-        bench: Workbench,
-        launch: CapturedLaunch,
-        record: LaunchFacts,
-        *,
-        ptxas: Assembler,
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
     ) -> Kept[Lowering]:
         """See the protocol."""
 
@@ -195,12 +181,7 @@ class CapturedFrontEnd:
         key = self.lowering_key(launch, record, ptxas)
         return await self.child.lower(bench, launch, record, key, finish, self.asked(ptxas))
 
-    def lowering_key(
-        self,
-        launch: CapturedLaunch,
-        record: LaunchFacts,
-        ptxas: Assembler,
-    ) -> str:
+    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
         """See the protocol."""
         asked = self.asked(ptxas)
         return self.child.lowering_key(launch, record, **self.lowered_with(), **asked)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from harness.values.outcome import Capture
+from harness.values.toolchain import Compiler
+
 if TYPE_CHECKING:
     from harness.bench.bench import Kept
-    from harness.values.outcome import Capture
-    from harness.values.toolchain import Compiler
-
-__all__ = ["CapturedLaunch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-import harness
 import harness.children.enter
 from harness.bench.bench import Kept, content_key, has_died, still_valid
 from harness.files.own_code import code_sha256
 from harness.files.regular_files import read_regular
-from harness.frontends.base import CapturedLaunch
+from harness.files.scratch import scratch_disk
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.programs import interpreter_of
 from harness.frontends.reads import is_unchanged
 from harness.frontends.registry import OpenSessions
 from harness.frontends.sessions import ChildProgram, LaunchSessions
 from harness.processes.confinement import is_confined
 from harness.processes.environment import plain_environment
-from harness.processes.hub import scratch_disk
 from harness.values.errors import ConfigurationError, InfrastructureError
-from harness.values.outcome import Capture, Lowering, RaisedError
+from harness.values.outcome import Capture, LaunchFacts, Lowering, RaisedError
+from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
     from harness.bench.bench import Workbench
@@ -38,17 +38,7 @@ if TYPE_CHECKING:
     from harness.frontends.capture_request import CaptureRequest
     from harness.frontends.sessions import JobResult
     from harness.processes.hub import Hub, ResourceLimits
-    from harness.values.outcome import LaunchFacts
-    from harness.values.toolchain import Compiler
 
-__all__ = [
-    "CapturingChild",
-    "Finish",
-    "child_environment",
-    "keep_streams",
-    "kernel_text",
-    "read_lowering",
-]
 
 # Where the sources lie; `LaunchCode.identity` says what they are.
 _SOURCES = frozenset({"file", "paths", "bare"})
@@ -232,11 +222,7 @@ class CapturingChild:
             return await self.sessions_of(bench).on_record(key, compiler, request, message)
 
     async def compile_file(
-        self,
-        bench: Workbench,
-        compiler: Compiler,
-        request: CaptureRequest,
-        limits: ResourceLimits,
+        self, bench: Workbench, compiler: Compiler, request: CaptureRequest, limits: ResourceLimits
     ) -> JobResult:
         """Run a file that stands alone, and lower its first kernel; nothing is kept.
 

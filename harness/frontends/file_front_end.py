@@ -6,19 +6,22 @@ files, says what its cells are, and lowers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.bench.bench import Kept
-from harness.frontends.base import CapturedLaunch, LaunchCode
+from harness.frontends.base import LaunchCode
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.ptxas_back_end import PTXAS_BACK_END
 from harness.packages.versions import select
-from harness.values.kernel import LaunchSpec, Repro
+from harness.values.environment import Environment
+from harness.values.kernel import LaunchSpec, Repro, Scalar
 from harness.values.outcome import Capture, LaunchFacts
+from harness.values.target import Target
+from harness.values.toolchain import Assembler, Compiler
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from packaging.version import Version
 
     from harness.bench.bench import Sessions, Workbench
@@ -26,12 +29,6 @@ if TYPE_CHECKING:
     from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
     from harness.frontends.source_form import FileForm, SyntaxForm
     from harness.processes.hub import Hub
-    from harness.values.environment import Environment
-    from harness.values.kernel import Scalar
-    from harness.values.target import Target
-    from harness.values.toolchain import Assembler, Compiler
-
-__all__ = ["FileFrontEnd", "captured_file", "injected_configs", "launch_of_file", "repro_of_file"]
 
 
 def repro_of_file(

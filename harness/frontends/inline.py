@@ -12,8 +12,6 @@ import libcst as cst
 from harness.frontends.one_file import spelled, spelled_words
 from harness.values.standalone import Binding, Definition, Dialect, Export, FileLaunch, Standalone
 
-__all__ = ["inline"]
-
 _NAME = re.compile(r"^\s*(?:async )?(?:def|class)\s+(\w+)", re.MULTILINE)
 
 

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.frontends.base import LaunchCode
 from harness.frontends.capture_request import CaptureRequest
 from harness.packages.sdists import fetch_sdist, fetch_wheel, is_fetched
 from harness.values.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from harness.values.kernel import LaunchSpec, Repro
-    from harness.values.limits import Limits
-    from harness.values.target import Target
-
-__all__ = [
-    "capture_request",
-    "fetch_launch_code",
-    "has_launch_code",
-    "import_root",
-    "launch_sha256",
-]
+from harness.values.kernel import LaunchSpec, Repro
+from harness.values.limits import Limits
+from harness.values.target import Target
 
 
 def fetch_launch_code(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.bench.bench import Kept, content_key
@@ -10,12 +12,10 @@ from harness.bench.once import Assembled
 from harness.values.errors import UsageError
 from harness.values.outcome import Assembly, ProcessEnd
 from harness.values.resources import Resources
-from harness.values.toolchain import NO_ASSEMBLER, NOTHING, assembler_name
+from harness.values.toolchain import NO_ASSEMBLER, NOTHING, Assembler, Tool, assembler_name
+from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
     from packaging.version import Version
 
     from harness.bench.assemble import Inspection
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from harness.frontends.back_end import BackEnd, LoweredProgram
     from harness.frontends.base import FrontEnd
     from harness.judging.judge import CellEvidence
-    from harness.values.toolchain import Assembler, Tool
-    from harness.values.verdict import Verdict
 
-__all__ = ["no_assembler", "unassembled"]
 
 _PASSED_ON = Assembly(end=ProcessEnd(exit_code=0), flags=(), stdout="", stderr="", has_cubin=True)
 
@@ -36,11 +33,7 @@ def _unknown(_evidence: CellEvidence) -> Resources:
 
 
 def no_assembler(
-    *,
-    takes: str,
-    code: str,
-    is_code: bool,
-    needs: Callable[[CellEvidence], Resources] = _unknown,
+    *, takes: str, code: str, is_code: bool, needs: Callable[[CellEvidence], Resources] = _unknown
 ) -> BackEnd:
     """What stands where an assembler would: it has no versions, and runs nothing.
 

@@ -13,25 +13,6 @@ from typing import TypeVar
 
 from harness.values.standalone import FileLaunch
 
-__all__ = [
-    "GUARD",
-    "LINE",
-    "StandaloneError",
-    "code_before",
-    "commas",
-    "entries_of",
-    "filled",
-    "mapping_lines",
-    "must_be",
-    "quoted",
-    "spelled",
-    "spelled_node",
-    "spelled_words",
-    "texts_of",
-    "values_of",
-    "without_argument",
-]
-
 N = TypeVar("N", bound=ast.AST)
 
 LINE = 100

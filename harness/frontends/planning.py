@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from harness.frontends.base import CapturedLaunch, Plan, PlannedCell, PlannedLaunch, Selection
+from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.registry import front_end
 from harness.values.cell import CellId
 from harness.values.errors import CaptureError
@@ -16,14 +17,7 @@ from harness.values.kernel import Config, Repro
 from harness.values.limits import limits_of
 from harness.values.outcome import Capture, LaunchFacts, RaisedError
 from harness.values.target import Target
-from harness.values.toolchain import PTXAS, compiler_name
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from harness.values.toolchain import Assembler, Compiler, Tool
-
-__all__ = ["cells_of", "raised_words"]
+from harness.values.toolchain import PTXAS, Assembler, Compiler, Tool, compiler_name
 
 
 def cells_of(

@@ -10,27 +10,25 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harness.files.regular_files import read_regular
+from harness.files.scratch import scratch_disk
 from harness.processes.confinement import is_confined, require_confinement
 from harness.processes.environment import plain_environment
-from harness.processes.hub import scratch_disk
 from harness.values.errors import ConfigurationError
+from harness.values.outcome import ProcessEnd
+from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from harness.bench.bench import Workbench
     from harness.processes.hub import ResourceLimits
-    from harness.values.outcome import ProcessEnd
-    from harness.values.toolchain import Compiler
 
-__all__ = ["ProgramEnd", "interpreter_of", "run_program"]
 
 _MOST_BYTES = 64 << 20
 

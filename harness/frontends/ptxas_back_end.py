@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_emulator.ptx.text.facts import retarget
@@ -21,13 +23,12 @@ from harness.toolchains.install import (
 from harness.toolchains.installed import installed_versions
 from harness.toolchains.offered import available_ptxas
 from harness.values.errors import InfrastructureError, UsageError
+from harness.values.outcome import Assembly
 from harness.values.resources import Resources
-from harness.values.toolchain import BUNDLED, PTX, PTXAS
+from harness.values.toolchain import BUNDLED, PTX, PTXAS, Assembler, Tool
+from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from packaging.version import Version
 
     from harness.bench.assemble import Inspection
@@ -36,11 +37,6 @@ if TYPE_CHECKING:
     from harness.frontends.back_end import BackEnd, LoweredProgram
     from harness.judging.judge import CellEvidence
     from harness.processes.hub import Hub, ResourceLimits
-    from harness.values.outcome import Assembly
-    from harness.values.toolchain import Assembler, Tool
-    from harness.values.verdict import Verdict
-
-__all__ = ["BUNDLED_BACK_END", "PTXAS_BACK_END"]
 
 
 class _PtxasBackEnd:

@@ -12,7 +12,6 @@ from harness.bench.bench import content_key
 if TYPE_CHECKING:
     from harness.bench.bench import Kept, Workbench
 
-__all__ = ["Promises", "PtxReading", "ReadPromises", "nothing_promised", "read_stored", "read_text"]
 
 # Goes up when a reader learns something, so that stored readings are computed again.
 _RULE = 5

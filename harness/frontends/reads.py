@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from harness.children.read_facts import (
     environment_fact,
@@ -14,13 +14,7 @@ from harness.children.read_facts import (
     module_origin,
     value_fact,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from harness.values.outcome import Reads
-
-__all__ = ["OWN_VARIABLES", "is_unchanged", "withheld"]
+from harness.values.outcome import Reads
 
 OWN_VARIABLES = frozenset({"HOME", "TMPDIR"})
 """Each child has a home and a temporary folder of its own, and sets these itself."""

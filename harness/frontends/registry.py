@@ -13,6 +13,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, cast
 
 from harness.values.errors import TriageError, UsageError
+from harness.values.target import Target
 from harness.values.toolchain import NVCC, PTX, TRITON, name_kind
 
 if TYPE_CHECKING:
@@ -20,18 +21,7 @@ if TYPE_CHECKING:
     from harness.frontends.back_end import BackEnd
     from harness.frontends.base import FrontEnd
     from harness.processes.hub import Hub
-    from harness.values.target import Target
 
-__all__ = [
-    "OpenSessions",
-    "back_end",
-    "front_end",
-    "front_ends",
-    "kinds",
-    "known_versions",
-    "name_registered",
-    "stages_of",
-]
 
 GROUP = "kernel_triage.front_ends"
 _OURS = {

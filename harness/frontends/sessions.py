@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,19 +17,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harness.processes.confinement import require_confinement
-from harness.processes.hub import FILE_SIZE, PeerGoneError, is_lost
+from harness.processes.hub import FILE_SIZE
+from harness.processes.peers import PeerGoneError, is_lost
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.outcome import Capture, ProcessEnd
+from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
     from harness.frontends.capture_request import CaptureRequest
-    from harness.processes.hub import Hub, Peer
-    from harness.processes.peers import JobEnd
-    from harness.values.toolchain import Compiler
+    from harness.processes.hub import Hub
+    from harness.processes.peers import JobEnd, Peer
 
-__all__ = ["ChildProgram", "JobResult", "LaunchSessions"]
 
 _GOODBYE_SECONDS = 5.0
 _OVERTIME_SECONDS = 60.0
@@ -237,7 +236,7 @@ class LaunchSessions:
             except PeerGoneError:
                 self._hub.drop_folder(folder)
                 continue
-            except asyncio.TimeoutError as error:
+            except TimeoutError as error:
                 self._hub.drop_folder(folder)
                 raise InfrastructureError(
                     "a compilation was not ended at its time limit: the launch code disturbs the "

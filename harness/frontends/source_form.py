@@ -6,25 +6,21 @@ thousands of candidates, and none is asked for again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from harness.values.standalone import FileLayout
+from harness.values.outcome import LaunchFacts, Lowering
+from harness.values.standalone import FileLayout, SourceInstall, Standalone
+from harness.values.toolchain import Assembler
+from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from harness.bench.bench import Workbench
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.readings import PtxReading
     from harness.frontends.syntax import Syntax
     from harness.processes.hub import ResourceLimits
-    from harness.values.outcome import LaunchFacts, Lowering
-    from harness.values.standalone import SourceInstall, Standalone
-    from harness.values.toolchain import Assembler
-    from harness.values.verdict import Stage
-
-__all__ = ["CompiledForm", "FileForm", "Lowered", "SyntaxForm", "Written"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

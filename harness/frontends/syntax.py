@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Syntax", "SyntaxNode"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyntaxNode:

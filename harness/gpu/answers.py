@@ -20,8 +20,6 @@ from harness.gpu.device.sanitizing import TOOLS
 from harness.gpu.measured import GpuCheck, GpuFacts, GpuRun, GpuTimes
 from harness.gpu.trip import Trip, TripLaunch
 
-__all__ = ["Answers", "AnswersError", "head_of", "read_answers"]
-
 _VERSION = 1
 _TIMES = ("timed", "untimed")
 _SANITIZED = "sanitized"

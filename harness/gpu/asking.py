@@ -28,8 +28,6 @@ from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.kernel import Repro
 from harness.values.run import RunRow
 
-__all__ = ["GpuQuestion", "GpuReport", "ask_gpu", "import_results", "pack_for_gpu"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuQuestion:
@@ -124,10 +122,7 @@ async def _gather(
     question: GpuQuestion, bench: Workbench, command: str, tell: Callable[[str], None]
 ) -> Trip:
     gathering = Gathering(
-        command=command,
-        limit=question.limit,
-        repeats=question.repeats,
-        sanitize=question.sanitize,
+        command=command, limit=question.limit, repeats=question.repeats, sanitize=question.sanitize
     )
     for selection in question.selections:
         if selection.repro.ptx is None and question.measure:
@@ -140,13 +135,7 @@ async def _gather(
             continue
         if selection.repro.ptx is None:
             await gather_launches(
-                bench,
-                selection,
-                question.levels,
-                question.trials,
-                question.budget,
-                gathering,
-                tell,
+                bench, selection, question.levels, question.trials, question.budget, gathering, tell
             )
             continue
         await gather_ptx(

@@ -21,8 +21,6 @@ from harness.runs.raw_ptx import RawInputs
 from harness.runs.same_inputs import SameInputs
 from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 
-__all__ = ["OnGpu"]
-
 _Asked = tuple[Workbench, PlannedCell]
 
 

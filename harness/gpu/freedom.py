@@ -20,8 +20,6 @@ from gpu_emulator.ptx.text.liveness import undefined_reads
 from gpu_emulator.ptx.text.registers import read_registers
 from gpu_emulator.ptx.text.scopes import without_scopes
 
-__all__ = ["Freedom", "filled_variants", "moved_variants", "read_freedom"]
-
 _ALWAYS_APPROXIMATE = frozenset({"ex2", "lg2", "sin", "cos", "tanh"})
 _CONTRACTED = frozenset({"mul", "add", "sub"})
 _ROUNDINGS = frozenset({"rn", "rz", "rm", "rp"})

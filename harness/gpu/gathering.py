@@ -23,8 +23,6 @@ from harness.values.cell import CellId
 from harness.values.row import Row
 from harness.values.toolchain import GPU
 
-__all__ = ["Gathering", "add_cells", "gather_ptx", "kept", "leveled", "raw_trip_launch"]
-
 _PLAIN, _FULL = 0, 3
 
 

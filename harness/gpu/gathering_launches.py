@@ -21,8 +21,6 @@ from harness.values.errors import TriageError, UsageError
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
 
-__all__ = ["gather_launches", "launch_of"]
-
 
 async def gather_launches(
     bench: Workbench,

@@ -24,15 +24,13 @@ from harness.runs.launching import NotRunError, emulation_of
 from harness.runs.matching import tensors_of
 from harness.runs.numbers.noise import types_in
 from harness.values.errors import TriageError, UsageError
+from harness.values.outcome import LaunchFacts
 from harness.values.run import Argument, Buffer, LaunchVariant
 
 if TYPE_CHECKING:
     from harness.bench.bench import Workbench
     from harness.frontends.base import PlannedCell, Selection
     from harness.store.store import Store
-    from harness.values.outcome import LaunchFacts
-
-__all__ = ["gather_shapes", "shaped_launch", "shaped_variant"]
 
 
 def shaped_variant(record: LaunchFacts, store: Store) -> LaunchVariant:

@@ -11,9 +11,6 @@ from harness.gpu.device.contents import Contents, PackError
 from harness.gpu.packing import runner_files
 from harness.values.errors import UsageError
 
-__all__ = ["Inspected", "inspect_pack"]
-
-
 _LARGEST = 1 << 34
 _OURS = "that of this triage"
 _FOREIGN = "another version's, or a changed one: read it before you execute it"

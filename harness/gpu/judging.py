@@ -19,8 +19,6 @@ from harness.runs.judging import Judgement
 from harness.values.run import OutputFacts, RunVerdict
 from harness.values.verdict import Signature
 
-__all__ = ["judge_end", "judge_measured", "signature_of"]
-
 _STAGE = "run"
 # CUDA driver API, CUresult: what a kernel that was started may end with.
 _TRAPS = frozenset({710, 715, 718, 719})

@@ -26,15 +26,6 @@ from harness.runs.numbers.noise import tolerance_of
 from harness.runs.numbers.scalars import ELEMENTS
 from harness.values.run import Argument, OutputFacts, RunVerdict
 
-__all__ = [
-    "Glimpsed",
-    "Numbers",
-    "digest_of",
-    "held_together",
-    "judge_digests",
-    "numbers_of",
-]
-
 _ATOMICS = re.compile(r"\b(?:atom|red|multimem)\.")
 # One that stands alone is wrong where at least two others agree: as `prevailing` has it.
 _AGREEMENT = 2

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["GpuCheck", "GpuFacts", "GpuRun", "GpuTimes", "GuardWrite", "Measured"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFacts:

@@ -12,8 +12,6 @@ from harness.gpu.device.contents import MANIFEST, blob_name
 from harness.gpu.trip import Trip, manifest
 from harness.store.store import Store
 
-__all__ = ["manifest_bytes", "runner_files", "write_pack"]
-
 _FIRST_LINE = b"#!/usr/bin/env python3\n"
 _MAIN = b"from harness.gpu.device.program import main\n\nmain()\n"
 _ROOM = "harness/gpu/device"

@@ -11,8 +11,6 @@ import functools
 import ml_dtypes
 import numpy as np
 
-__all__ = ["pattern"]
-
 # A prime: rows of a tensor hold different values, whatever their length.
 _ELEMENTS = 262_139
 _SEED = 14

@@ -23,8 +23,6 @@ from harness.processes.machine import memory
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, UsageError
 
-__all__ = ["Destination", "head_of_file", "place_of", "read_results", "travel"]
-
 _LIBRARY = "libcuda.so.1"
 _STARTING = 900.0
 _LARGEST_RESULTS = 1 << 34

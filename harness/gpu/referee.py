@@ -16,8 +16,6 @@ from harness.runs.judging import Judgement
 from harness.runs.numbers.comparing import Difference, as_tensor, compare, near
 from harness.values.run import Argument, OutputFacts
 
-__all__ = ["EMULATOR_WORDS", "Referee", "Variant"]
-
 EMULATOR_WORDS = "the emulator"
 
 Variant = tuple[str, ...] | None

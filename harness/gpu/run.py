@@ -19,12 +19,7 @@ from harness.gpu.answers import Answers
 from harness.gpu.device.execute import GLIMPSE, glimpse_places
 from harness.gpu.freedom import filled_variants, moved_variants, read_freedom
 from harness.gpu.judging import judge_measured
-from harness.gpu.judging_digests import (
-    Glimpsed,
-    held_together,
-    judge_digests,
-    numbers_of,
-)
+from harness.gpu.judging_digests import Glimpsed, held_together, judge_digests, numbers_of
 from harness.gpu.measured import GpuFacts, GpuRun, Measured
 from harness.gpu.packing import manifest_bytes
 from harness.gpu.referee import Referee, Variant
@@ -41,8 +36,6 @@ from harness.values.run import RunRow, RunVerdict, SanitizerFacts
 from harness.values.timing import time_of
 from harness.values.toolchain import GPU
 from harness.values.verdict import Stage, VerdictKind
-
-__all__ = ["evidence_of", "find_trip", "glimpse_before", "judge_trip", "keep_all", "keep_trip"]
 
 _KIND = "trip"
 

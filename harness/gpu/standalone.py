@@ -14,8 +14,6 @@ from harness.gpu.trip import TripLaunch
 from harness.runs.numbers.scalars import ELEMENTS
 from harness.tables.templates import render_template
 
-__all__ = ["PROGRAM", "Expected", "standalone_program"]
-
 PROGRAM = "repro.py"
 
 # Of numpy's kinds; what `struct` does not know is compared by its bits.

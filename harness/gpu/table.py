@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from harness.tables.said import BLANK, Block, Tone, say
 from harness.values.run import RunRow, RunVerdict
 
-__all__ = ["measured_said"]
-
-_TONES = {
-    RunVerdict.RIGHT: Tone.GOOD,
-    RunVerdict.RAN: Tone.GOOD,
-    RunVerdict.NOT_RUN: Tone.FAINT,
-}
+_TONES = {RunVerdict.RIGHT: Tone.GOOD, RunVerdict.RAN: Tone.GOOD, RunVerdict.NOT_RUN: Tone.FAINT}
 
 
 def measured_said(rows: Sequence[RunRow], device: str) -> list[Block]:

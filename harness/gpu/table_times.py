@@ -8,8 +8,6 @@ from harness.tables.said import BLANK, Block, GridColumn, SaidGrid, SaidLine, To
 from harness.values.run import RunRow
 from harness.values.timing import Faster, TimeMs, compare_times
 
-__all__ = ["times_said"]
-
 _WORDS = {Faster.FIRST: "slower", Faster.SECOND: "faster", Faster.AMBIGUOUS: "ambiguous"}
 
 

@@ -29,8 +29,6 @@ from harness.values.run import RunVerdict
 from harness.values.timing import TimeMs, time_of
 from harness.values.toolchain import GPU
 
-__all__ = ["GpuWay", "TimedLaunch", "imported_times", "time_by"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedLaunch:

@@ -9,8 +9,6 @@ from typing import Generic, TypeVar
 
 from harness.values.errors import TriageError
 
-__all__ = ["Together"]
-
 Q = TypeVar("Q")
 A = TypeVar("A")
 

@@ -13,17 +13,6 @@ from harness.values.cell import CellId
 from harness.values.row import Row
 from harness.values.run import Argument
 
-__all__ = [
-    "LIMIT",
-    "REPEATS",
-    "SAMPLES",
-    "KeptTrusted",
-    "Trip",
-    "TripCase",
-    "TripLaunch",
-    "manifest",
-]
-
 REPEATS = 2
 """Runs of each cubin: it is compared with another one only where it agrees with itself."""
 

@@ -10,17 +10,12 @@ from typing import IO
 from harness.files.output_files import write_output
 from harness.store.exchange.export import TEXT_FORMATS, write_binary, write_text
 from harness.store.history.results import StoredRow
-from harness.store.store import RunRecord, Store
-
-__all__ = ["export_file", "export_stream"]
+from harness.store.sqlite.records import RunRecord
+from harness.store.store import Store
 
 
 def export_stream(
-    store: Store,
-    runs: Sequence[RunRecord],
-    form: str,
-    out: IO[bytes],
-    is_read: Callable[[], bool],
+    store: Store, runs: Sequence[RunRecord], form: str, out: IO[bytes], is_read: Callable[[], bool]
 ) -> None:
     """Write the results of the runs to an open stream, for as long as it `is_read`.
 

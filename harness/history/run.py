@@ -21,8 +21,6 @@ from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import PTX, PTXAS, TRITON
 
-__all__ = ["HistoryOptions", "read_history"]
-
 _decode = msgspec.json.Decoder(Row).decode
 
 

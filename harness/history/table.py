@@ -16,8 +16,6 @@ from harness.values.row import SCHEMA, Row
 from harness.values.toolchain import BUNDLED, TRITON, assembler_name, compiler_name
 from harness.values.verdict import VerdictKind
 
-__all__ = ["history_document", "history_said", "sparkline"]
-
 _BARS = "▁▂▃▄▅▆▇█"
 _UNKNOWN = "·"
 _FAILED = "x"

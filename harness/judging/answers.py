@@ -32,11 +32,9 @@ they end.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 from harness.values.verdict import Stage, VerdictKind
-
-__all__ = ["COULD_NOT_TELL", "LIMITS_OF_OURS", "VerdictAnswer", "answer_of", "is_failure", "works"]
 
 LIMITS_OF_OURS = frozenset({VerdictKind.TIMEOUT, VerdictKind.OUT_OF_MEMORY})
 """Verdicts of what our own limits ended: another limit may end it otherwise."""
@@ -51,7 +49,7 @@ _BEFORE_PTXAS = frozenset(stage.value for stage in Stage.all()) - {
 }
 
 
-class VerdictAnswer(str, Enum):
+class VerdictAnswer(StrEnum):
     """What one verdict answers; see the table above."""
 
     SAME = "same"

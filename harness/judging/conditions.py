@@ -23,22 +23,6 @@ from harness.values.kernel import Scalar
 from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind
 
-__all__ = [
-    "FIELDS",
-    "Both",
-    "Comparison",
-    "Condition",
-    "Either",
-    "Field",
-    "Negation",
-    "fields_of",
-    "holds",
-    "parse_condition",
-    "row_fields",
-    "spell",
-    "truth",
-]
-
 _NUMBERS = (
     "n_regs",
     "spill_stores",

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import signal as signals
-from typing import TYPE_CHECKING
 
 from harness.judging.signature import make_signature
-from harness.values.outcome import signal_name
+from harness.values.outcome import ProcessEnd, signal_name
 from harness.values.verdict import Stage, Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from harness.values.outcome import ProcessEnd
-
-__all__ = ["after", "death_signal", "died", "failed", "stopped"]
 
 # Signals by which a program dies of its own doing. The others come from somebody else: SIGKILL
 # most often from the system, for lack of memory.

@@ -27,21 +27,6 @@ from harness.values.thresholds import DEFAULT_THRESHOLDS, Thresholds
 from harness.values.toolchain import EMULATOR
 from harness.values.verdict import Stage, VerdictKind
 
-__all__ = [
-    "PAIRING",
-    "Followed",
-    "Sickness",
-    "follow",
-    "gravest",
-    "is_followable",
-    "measured",
-    "rank",
-    "read_while",
-    "severity",
-    "sickness_of",
-    "toolchain_of",
-]
-
 PAIRING = "pairing"
 """Who is at fault where no component is, but the choice of versions."""
 

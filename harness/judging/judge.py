@@ -11,24 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gpu_emulator.ptx.text.facts import PtxFacts
 from harness.judging.failures import failed
 from harness.judging.judge_ptxas import judge_assembly
 from harness.judging.judge_triton import judge_lowering
 from harness.judging.messages import llvm_error
+from harness.values.limits import Limits
+from harness.values.outcome import Assembly, Lowering
 from harness.values.resources import Resources
+from harness.values.target import Target
 from harness.values.thresholds import DEFAULT_THRESHOLDS, Thresholds
 from harness.values.toolchain import TRITON, compiler_name
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from gpu_emulator.ptx.text.facts import PtxFacts
     from harness.ptxas.log import PtxasLog
     from harness.ptxas.occupancy import Occupancy
-    from harness.values.limits import Limits
-    from harness.values.outcome import Assembly, Lowering
-    from harness.values.target import Target
-
-__all__ = ["CellEvidence", "judge", "judge_fit", "judge_ptxas"]
 
 
 def judge_ptxas(evidence: CellEvidence) -> Verdict:

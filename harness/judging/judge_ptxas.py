@@ -15,15 +15,12 @@ from harness.judging.messages import (
     worst,
 )
 from harness.ptxas.log import overflow_of
-from harness.values.outcome import signal_name
+from harness.values.outcome import Assembly, signal_name
+from harness.values.target import Target
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from harness.ptxas.log import Message, PtxasLog
-    from harness.values.outcome import Assembly
-    from harness.values.target import Target
-
-__all__ = ["judge_assembly"]
 
 
 def judge_assembly(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from harness.judging.failures import after, death_signal, died, failed, stopped
 from harness.judging.messages import (
     LLVM_FATAL,
@@ -28,12 +26,8 @@ from harness.judging.messages import (
     llvm_error,
 )
 from harness.judging.signature import failing_pass
+from harness.values.outcome import Lowering, RaisedError
 from harness.values.verdict import Stage, Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from harness.values.outcome import Lowering, RaisedError
-
-__all__ = ["judge_lowering"]
 
 
 def judge_lowering(lowering: Lowering) -> Verdict:

@@ -9,39 +9,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from harness.values.outcome import RaisedError
+
 if TYPE_CHECKING:
     from harness.ptxas.log import Message
-    from harness.values.outcome import RaisedError
 
-__all__ = [
-    "LLVM_FATAL",
-    "LLVM_UNKNOWN_PROCESSOR",
-    "LLVM_UNSUPPORTED",
-    "PASS_FAILED",
-    "PTXAS_FILE_TROUBLE",
-    "PTXAS_NOT_ON_TARGET",
-    "PTXAS_NO_MEMORY",
-    "PTXAS_UNSUPPORTED",
-    "TRITON_OTHER_RELEASE",
-    "TRITON_OVERFLOW",
-    "TRITON_UNKNOWN_CAPABILITY",
-    "TRITON_UNKNOWN_KEYWORD",
-    "TRITON_UNSUPPORTED",
-    "crash_words",
-    "essence",
-    "first_error",
-    "is_crash",
-    "is_generic",
-    "is_internal",
-    "is_option",
-    "is_parser_error",
-    "is_refusal",
-    "last_words",
-    "line_of",
-    "llvm_error",
-    "without_name",
-    "worst",
-]
 
 # Phrases with which a toolchain says that it cannot do a target, a PTX version or a partner,
 # whatever the kernel. Wordings of ptxas 11.7 - 13.5: they speak of `.version`, `.target` and

@@ -12,8 +12,6 @@ import re
 
 from harness.values.verdict import Signature, Stage, VerdictKind
 
-__all__ = ["RULE", "failing_pass", "make_signature", "template"]
-
 RULE = 3
 _MAX_MESSAGE = 4000
 _MAX_TEMPLATE = 600

@@ -22,7 +22,6 @@ from harness.values.errors import InfrastructureError, UsageError
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
 
-__all__ = ["local_workers", "open_machines"]
 
 _LOCAL = re.compile(r"local:([1-9]\d{0,2})")
 _ADDRESS = re.compile(r"(?:(?:tcp|tls|ws|wss)://)?(?:[\w.-]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})")
@@ -164,7 +163,7 @@ async def _connected(address: str | LocalCluster, where: str) -> tuple[Client, i
         return client, await asyncio.wait_for(greet(), seconds)
     except TypeError as error:
         raise UsageError(f"--scheduler {where[:80]}: Dask is not set up for it: {error}") from error
-    except (OSError, asyncio.TimeoutError, ValueError) as error:
+    except (TimeoutError, OSError, ValueError) as error:
         raise InfrastructureError(
             f"no Dask scheduler answers at {where[:80]}; start one there, or use local:N"
         ) from error

@@ -7,8 +7,6 @@ from typing import Protocol
 
 from harness.values.errors import InfrastructureError
 
-__all__ = ["LostWorkersError", "Machines", "MachinesGoneError"]
-
 
 class LostWorkersError(InfrastructureError):
     """The machines at work on one piece were lost, again and again: perhaps the piece did that."""

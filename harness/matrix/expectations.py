@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
+from harness.values.change import Facts
 from harness.values.kernel import Config, ConfigFilter
-from harness.values.matrix import Coordinates, Expectation
+from harness.values.matrix import Coordinates, Expectation, Matrix
 from harness.values.toolchain import EMULATOR, PTX
 from harness.values.verdict import VerdictKind
-
-if TYPE_CHECKING:
-    from harness.values.change import Facts
-    from harness.values.matrix import Matrix
-
-__all__ = ["Expectations", "exclusion_of", "happened"]
 
 
 class Expectations:
@@ -96,7 +90,4 @@ def _is_of_run(expectation: Expectation) -> bool:
 
 def happened(facts: Facts, expectation: Expectation) -> bool:
     """Whether the cell does what is expected; without a signature, any of that verdict."""
-    return facts.verdict == expectation.verdict and expectation.signature in (
-        None,
-        facts.signature,
-    )
+    return facts.verdict == expectation.verdict and expectation.signature in (None, facts.signature)

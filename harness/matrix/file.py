@@ -31,8 +31,6 @@ from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, INSTALLED, PTXAS, TRITON
 from harness.values.verdict import VerdictKind
 
-__all__ = ["find_matrix_file", "matrix_schema", "read_matrix"]
-
 FILE = "matrix.yaml"
 
 _GIB = 1 << 30
@@ -190,11 +188,7 @@ class _Meaning:
 
     def matrix(self, file: str) -> Matrix:
         data = self.data
-        lists = {
-            "kernels": data.kernels,
-            "launches": data.launches,
-            "targets": data.targets,
-        }
+        lists = {"kernels": data.kernels, "launches": data.launches, "targets": data.targets}
         lines = {
             f"{name}[{index}]": self.line(f"$.{name}[{index}]")
             for name, found in lists.items()

@@ -25,13 +25,6 @@ from harness.values.matrix import (
 )
 from harness.values.verdict import VerdictKind
 
-__all__ = [
-    "Rules",
-    "Shard",
-    "by_information",
-    "spec_hint",
-]
-
 _HELD_BACK = re.compile(r"[*?\[]")
 _SHARD = re.compile(r"(\d{1,4})/(\d{1,4})")
 _FAILED = 1

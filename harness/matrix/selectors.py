@@ -13,8 +13,6 @@ from harness.values.matrix import Selector, ToolRange
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, PTXAS, TRITON
 
-__all__ = ["make_selector", "parse_selector", "read_specifiers", "read_tool"]
-
 _VERSIONED = ("triton", "ptxas", "compiler", "assembler")
 _WORDS = ("cell", "kernel", "launch", "target", *_VERSIONED, "config")
 _TOOL = re.compile(r"([a-z][a-z0-9_]*)\s*([<>=!~].*|)")

@@ -12,7 +12,8 @@ from harness.bench.bench import Workbench
 from harness.bisect.axes import plan_cells
 from harness.bisect.variations import other_targets
 from harness.cells.evaluate import Evaluate
-from harness.cells.selection import SelectionOptions, for_target, select
+from harness.cells.selection import for_target, select
+from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import Selection
 from harness.frontends.registry import front_end
 from harness.frontends.triton.one_file import read_standalone, render
@@ -24,12 +25,7 @@ from harness.minimize.executed.launch_file import (
 )
 from harness.minimize.executed.oracle import ExecutedOracle, SourceForm, oracle_of
 from harness.minimize.executing_ir import minimize_executed_ir
-from harness.minimize.executing_ptx import (
-    RawCase,
-    as_npy,
-    executed_case,
-    minimize_executed_ptx,
-)
+from harness.minimize.executing_ptx import RawCase, as_npy, executed_case, minimize_executed_ptx
 from harness.minimize.levels import Level, along_compilers, minimize_level
 from harness.minimize.python.run import export_source, form_of, source_driver, source_sizes
 from harness.minimize.reduction.folder import MinimizedFolder
@@ -40,8 +36,6 @@ from harness.runs.same_inputs import SameInputs
 from harness.values.errors import TriageError, UsageError
 from harness.values.run import LaunchVariant, RunRow, RunVerdict
 from harness.values.verdict import VerdictKind
-
-__all__ = ["Executing", "minimize_executed"]
 
 
 @dataclass(slots=True, kw_only=True)

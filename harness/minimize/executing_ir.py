@@ -33,8 +33,6 @@ from harness.values.errors import TriageError
 from harness.values.run import RunRow, RunVerdict
 from harness.values.verdict import Stage
 
-__all__ = ["IrForm", "minimize_executed_ir"]
-
 _PTX = "min.ptx"
 _SAID_OF_ARGUMENTS = ("signature", "constants")
 

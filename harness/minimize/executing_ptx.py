@@ -39,16 +39,6 @@ from harness.values.errors import UsageError
 from harness.values.run import RunVerdict
 from harness.values.toolchain import EMULATOR
 
-__all__ = [
-    "RawCase",
-    "as_npy",
-    "executed_case",
-    "hold",
-    "launch_files",
-    "minimize_executed_ptx",
-    "written_launch",
-]
-
 _BY_VALUE = (RunVerdict.WRONG_RESULT, RunVerdict.NONDETERMINISTIC)
 # What a candidate may execute beside what the original did; one that loops for ever ends there.
 _MORE = 8
@@ -139,10 +129,7 @@ async def executed_case(bench: Workbench, cell: PlannedCell, same: SameInputs) -
         formal=same.selection.formal,
     )
     return ExecutedCase(
-        text=text,
-        emulation=emulation,
-        evidence=evidence,
-        judgement=judge(evidence),
+        text=text, emulation=emulation, evidence=evidence, judgement=judge(evidence)
     )
 
 

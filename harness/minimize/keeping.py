@@ -9,8 +9,6 @@ from harness.store.store import Store
 from harness.values.bug import REPRODUCER, KeptReproducer, reproducer_key
 from harness.values.toolchain import PTXAS, compiler_name
 
-__all__ = ["keep_reproducer"]
-
 _LONGEST = 200_000
 
 

@@ -32,17 +32,6 @@ from harness.values.standalone import SourceInstall
 from harness.values.toolchain import BUNDLED, PTX, Assembler, Compiler
 from harness.values.verdict import Stage
 
-__all__ = [
-    "Along",
-    "Level",
-    "along_compilers",
-    "minimize_config",
-    "minimize_level",
-    "minimize_source",
-    "minimize_ttgir",
-]
-
-
 T = TypeVar("T", bound=AnyTool)
 
 
@@ -82,11 +71,7 @@ async def minimize_source(reducing: Reducing) -> Minimization | Uninteresting:
     source = await read_source_of(bench, cell)
     folder = reducing.folder(source.suffix)
     oracle = CompilerOracle(
-        bench=bench,
-        cell=cell,
-        until=_until(reducing),
-        suffix=source.suffix,
-        options=source.options,
+        bench=bench, cell=cell, until=_until(reducing), suffix=source.suffix, options=source.options
     )
     back = back_end(cell.compiler.kind, cell.cell.target)
     if _until(reducing) is Stage.CUBIN and back.takes != PTX:

@@ -34,8 +34,6 @@ from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.toolchain import GPU, Assembler
 
-__all__ = ["MeasuredCase"]
-
 
 @dataclass(slots=True, kw_only=True)
 class MeasuredCase:

@@ -11,11 +11,7 @@ from harness.cells.run import CompileOptions, open_bench
 from harness.frontends.base import FrontEnd, Selection
 from harness.frontends.registry import front_end
 from harness.minimize.keeping import keep_reproducer
-from harness.minimize.levels import (
-    minimize_config,
-    minimize_source,
-    minimize_ttgir,
-)
+from harness.minimize.levels import minimize_config, minimize_source, minimize_ttgir
 from harness.minimize.ptx.run import minimize_ptx
 from harness.minimize.reduction.progress import MinimizeOptions, Reducing, Watch
 from harness.minimize.reduction.result import Minimization, Uninteresting
@@ -31,7 +27,6 @@ if TYPE_CHECKING:
     from harness.minimize.executing import Executing
     from harness.minimize.measuring import MeasuredCase
 
-__all__ = ["LEVELS", "can_be_reduced", "minimize"]
 
 _LEVELS: Mapping[str, Callable[[Reducing], Awaitable[Minimization | Uninteresting]]] = {
     "config": minimize_config,

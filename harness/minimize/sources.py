@@ -14,8 +14,6 @@ from harness.minimize.reduction.held import Driver
 from harness.minimize.reduction.result import Size
 from harness.minimize.syntax.run import syntax_driver, syntax_sizes
 
-__all__ = ["SourceText", "read_source_of", "sizes_of_source"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceText:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from harness.frontends.base import Selection
     from harness.machines.seam import Machines
 
-__all__ = ["Ahead"]
 
 _NO_RULES = Matrix(
     triton=VersionChoice(specs=()), ptxas=VersionChoice(specs=()), targets=(), kernels=()

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from harness.bench.bench import Workbench
 from harness.cells.run import CapturePlace, CompileOptions, Run, RunProgress, work_off
 from harness.files.own_code import program_sha256
+from harness.files.scratch import scratch_disk
 from harness.frontends.registry import OpenSessions
 from harness.matrix.rules import Rules
 from harness.nights.by_name import place_of_name
@@ -24,15 +25,13 @@ from harness.nights.plan import MatrixPlan
 from harness.nights.steering import MatrixSteering
 from harness.nights.tasks import CaptureAnswer, CaptureTask
 from harness.nights.tool_tasks import ToolAnswer, ToolTask
-from harness.processes.hub import Hub, ResourceLimits, scratch_disk
+from harness.processes.hub import Hub, ResourceLimits
 from harness.runs.emulating import execute_job
 from harness.store.exchange.parcels import pack
 from harness.store.sqlite.records import from_row
 from harness.store.store import Store
 from harness.toolchains.by_name import find_tool
 from harness.values.errors import TriageError
-
-__all__ = ["Workshop", "run_tool_task", "work_on_capture", "workshop"]
 
 T = TypeVar("T")
 

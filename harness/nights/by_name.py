@@ -7,7 +7,6 @@ one) is found by hashes before anything is compiled.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from harness.bench.bench import content_key
 from harness.cells.run import CapturePlace
@@ -18,12 +17,7 @@ from harness.nights.tasks import NamedPlace
 from harness.repros.find import find_kernels
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.target import Target
-from harness.values.toolchain import INSTALLED, PTX
-
-if TYPE_CHECKING:
-    from harness.values.toolchain import Compiler
-
-__all__ = ["named", "place_of_name"]
+from harness.values.toolchain import INSTALLED, PTX, Compiler
 
 
 def named(place: CapturePlace, *, is_extra: bool) -> NamedPlace:

@@ -7,7 +7,7 @@ the same run has made beside it, or before it, is copied from there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +20,9 @@ from harness.store.store import Store
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import MutableMapping
 
     from harness.processes.hub import Hub
 
-__all__ = ["CommonEvidence"]
 
 # Captures that have PTX in common are near each other in a night, and disks are small.
 TASKS_KEPT = 32

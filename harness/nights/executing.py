@@ -20,8 +20,6 @@ from harness.runs.raw_ptx import inputs_of
 from harness.runs.same_inputs import SameInputs
 from harness.values.errors import TriageError
 
-__all__ = ["execute_places", "launch_places"]
-
 
 async def execute_places(
     run: Run, steering: MatrixSteering, places: Sequence[CapturePlace]

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from harness.cells.run import CapturePlace
     from harness.nights.plan import MatrixPlan
     from harness.nights.steering import MatrixSteering
-    from harness.store.store import ResultRecord
+    from harness.store.sqlite.records import ResultRecord
 
-__all__ = ["HandingOut"]
 
 _decode_row = msgspec.json.Decoder(Row).decode
 
@@ -91,7 +90,7 @@ class HandingOut:
         sent = self.machines.run(work_on_capture, message, name=name, rank=rank)
         try:
             answer = await asyncio.wait_for(sent, self._patience())
-        except asyncio.TimeoutError:
+        except TimeoutError:
             self.steering.left(None)
         else:
             self._keep(CaptureAnswer.decode(answer), name)

@@ -15,8 +15,6 @@ from harness.nights.run import MatrixOptions, Matter, matrix_bench, open_matter
 from harness.store.store import Store
 from harness.values.matrix import Matrix
 
-__all__ = ["Estimate", "Listing", "Uncaptured", "list_matrix"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:

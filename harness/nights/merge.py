@@ -12,8 +12,6 @@ from harness.store.exchange.foreign import ForeignStore, open_foreign
 from harness.store.store import Store
 from harness.values.errors import UsageError
 
-__all__ = ["MergeReport", "merge_stores"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeReport:

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from harness.bugs.words import bug_title
 from harness.cells.spelling import show_command
 from harness.changes.groups import group_changes
-from harness.store.store import RunRecord
+from harness.store.sqlite.records import RunRecord
 from harness.values.bug import Bug, HumanState
 from harness.values.change import ChangeKind, Changes
 from harness.values.verdict import VerdictKind
-
-__all__ = ["Draft", "News", "draft_of", "drafts_of", "news_of"]
 
 _NEW_BUG = "new bug"
 _DIGITS = 16
@@ -164,7 +162,5 @@ def draft_of(bug: Bug) -> Draft:
         "",
     ]
     return Draft(
-        bug=bug.record.number,
-        title=bug_title(bug)[:_LONGEST_TITLE],
-        body="\n".join(lines),
+        bug=bug.record.number, title=bug_title(bug)[:_LONGEST_TITLE], body="\n".join(lines)
     )

@@ -10,11 +10,8 @@ from typing import TypeVar
 from packaging.version import Version
 
 from harness.cells.run import CapturePlace
-from harness.cells.selection import (
-    SelectionOptions,
-    choose_launches,
-    choose_targets,
-)
+from harness.cells.selection import choose_launches, choose_targets
+from harness.cells.spelling import SelectionOptions
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import PlannedLaunch, Selection
 from harness.frontends.ptxas_back_end import PTXAS_BACK_END
@@ -40,8 +37,6 @@ from harness.values.toolchain import (
 )
 from harness.values.workaround import KeptWorkaround
 from harness.workarounds.expiry import to_retest, to_run
-
-__all__ = ["Dropped", "MatrixPlan", "plan_matrix"]
 
 T = TypeVar("T")
 
@@ -245,11 +240,7 @@ class _Planner:
             self.warnings.append(f"{where}: {error}")
 
     def _extra_places(
-        self,
-        extra: Extra,
-        repro: Repro,
-        options: SelectionOptions,
-        ptxas: list[str],
+        self, extra: Extra, repro: Repro, options: SelectionOptions, ptxas: list[str]
     ) -> None:
         end = front_end(repro.front_end)
         if extra.compiler and end.kind not in (extra.compiler.kind, PTX):

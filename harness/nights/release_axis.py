@@ -14,8 +14,6 @@ from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import Repro
 from harness.values.matrix import Matrix
 
-__all__ = ["over_releases"]
-
 
 def over_releases(matrix: Matrix, text: str) -> Matrix:
     """The product of a matrix, with the releases of a package that `[NAME]SPEC` names.

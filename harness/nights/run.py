@@ -37,16 +37,6 @@ from harness.values.matrix import Matrix, Selector
 from harness.values.verdict import VerdictKind
 from harness.workarounds.expiry import is_known
 
-__all__ = [
-    "MatrixOptions",
-    "MatrixReport",
-    "Matter",
-    "make_plan",
-    "matrix_bench",
-    "open_matter",
-    "run_matrix",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixOptions:

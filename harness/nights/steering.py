@@ -16,12 +16,10 @@ from harness.frontends.registry import front_end
 from harness.matrix.rules import Rules, by_information
 from harness.nights.plan import MatrixPlan
 from harness.processes.hub import ResourceLimits
-from harness.store.store import ResultRecord
+from harness.store.sqlite.records import ResultRecord
 from harness.values.matrix import Coordinates, MatrixPlace
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
-
-__all__ = ["Chosen", "MatrixSteering", "coordinates_of"]
 
 K = TypeVar("K")
 
@@ -104,8 +102,7 @@ class MatrixSteering(Steering):
         if self.run is not None:
             self.last.clear()
         return Chosen(
-            cells=tuple(left[index][0] for _, index in order),
-            rank=order[0][0][:3] if order else (),
+            cells=tuple(left[index][0] for _, index in order), rank=order[0][0][:3] if order else ()
         )
 
     def _wanted(

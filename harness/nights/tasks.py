@@ -17,8 +17,6 @@ from packaging.specifiers import SpecifierSet
 from harness.values.kernel import ConfigFilter, Scalar
 from harness.values.matrix import Matrix, MatrixVariant, Selector
 
-__all__ = ["CaptureAnswer", "CaptureTask", "NamedPlace", "PastRow", "seal", "unseal"]
-
 PastRow = tuple[Any, ...]
 """A result as the store keeps it, with its checksum (`harness.store.sqlite.records`)."""
 

@@ -11,8 +11,6 @@ from harness.nights.tasks import seal, unseal
 from harness.toolchains.by_name import NamedTool
 from harness.values.outcome import ProcessEnd
 
-__all__ = ["ToolAnswer", "ToolTask"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolTask:

@@ -10,30 +10,28 @@ import asyncio
 import itertools
 import os
 import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.files.own_code import program_sha256
+from harness.files.scratch import scratch_disk
 from harness.machines.seam import MachinesGoneError
 from harness.nights.at_worker import run_tool_task
 from harness.nights.tool_tasks import ToolAnswer, ToolTask
-from harness.processes.hub import Hub, scratch_disk
+from harness.processes.hub import Hub
 from harness.processes.machine import cores
 from harness.runs.jobs import EMULATE
 from harness.toolchains.by_name import name_tool
 from harness.values.errors import InfrastructureError
+from harness.values.outcome import ProcessEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
     from harness.cells.run import CompileOptions
     from harness.machines.seam import Machines
     from harness.processes.hub import ResourceLimits
     from harness.toolchains.by_name import NamedTool
-    from harness.values.outcome import ProcessEnd
-
-__all__ = ["ToolsElsewhere", "at_once"]
 
 
 def at_once(machines: Machines, how: CompileOptions) -> CompileOptions:
@@ -104,11 +102,7 @@ class ToolsElsewhere(Hub):
             return await here()
 
     def _task(
-        self,
-        tool: NamedTool | None,
-        words: Sequence[str],
-        folder: Path,
-        limits: ResourceLimits,
+        self, tool: NamedTool | None, words: Sequence[str], folder: Path, limits: ResourceLimits
     ) -> ToolTask | None:
         """None for what another machine could not do by names and content alone."""
         files = list(folder.iterdir())

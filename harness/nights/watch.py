@@ -18,8 +18,6 @@ from harness.store.store import Store
 from harness.values.bug import HumanState
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 
-__all__ = ["NightNews", "file_issues", "send", "watch"]
-
 _SENT = "watched.txt"
 """In the results folder: one line for each message that was taken by its receiver."""
 

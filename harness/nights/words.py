@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from harness.nights.listing import Estimate, Listing
     from harness.nights.run import MatrixReport
 
-__all__ = ["estimate_words", "listing_document", "listing_lines", "matrix_document", "matrix_lines"]
-
 
 def matrix_lines(report: MatrixReport) -> Iterator[str]:
     """How many cells came out how, and what is left."""

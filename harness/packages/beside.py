@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from harness.values.errors import InfrastructureError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-__all__ = ["SharedPackage", "link_packages", "shared_packages"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

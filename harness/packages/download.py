@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -18,13 +19,9 @@ from harness.packages.endpoint import (
 from harness.values.errors import InfrastructureError, IntegrityError, OfflineError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import requests
 
     from harness.packages.index import Release
-
-__all__ = ["download"]
 
 
 def download(release: Release, path: Path, *, limit: int) -> None:

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 
-__all__ = ["telling", "told_to", "words_of"]
-
 _BEGUN = re.compile(r"^Downloading (\S+) \(([\d.]+ ?[KMGT]?i?B)\)$", re.MULTILINE)
 _DONE = re.compile(r"^ *Downloaded (\S+)$", re.MULTILINE)
 _MOST_NAMES = 3

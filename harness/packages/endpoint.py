@@ -11,16 +11,6 @@ if TYPE_CHECKING:
     import pypi_simple
     import requests
 
-__all__ = [
-    "ATTEMPTS",
-    "TIMEOUTS",
-    "VARIABLES",
-    "endpoint_setting",
-    "is_refusal",
-    "open_client",
-    "reason",
-    "status",
-]
 
 VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
 TIMEOUTS = (10.0, 30.0)

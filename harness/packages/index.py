@@ -12,9 +12,11 @@ import hashlib
 import logging
 import sys
 import time
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -50,13 +52,9 @@ from harness.values.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     import pypi_simple
     import requests
 
-__all__ = ["Release", "as_cached", "files", "pick_file", "sdist", "wheels"]
 
 _LOG = logging.getLogger(__name__)
 _TTL = 600.0

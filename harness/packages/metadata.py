@@ -6,8 +6,6 @@ from email.parser import Parser
 
 from harness.packages.sdists import fetch_sdist
 
-__all__ = ["package_license"]
-
 _CLASSIFIER = "License :: "
 
 

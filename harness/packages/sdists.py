@@ -15,10 +15,11 @@ import stat
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePosixPath
+from typing import IO
 
 import msgspec
 from packaging.utils import canonicalize_name
@@ -29,13 +30,6 @@ from harness.files.whole_folders import ensure_folder
 from harness.packages.download import download
 from harness.packages.index import Release, pick_file
 from harness.values.errors import IntegrityError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from typing import IO
-
-__all__ = ["ArchiveLimits", "fetch_sdist", "fetch_wheel", "is_fetched", "unpack"]
 
 MARKER = ".triage-source.json"
 _TREE = "tree"
@@ -182,10 +176,7 @@ class _Zip:
             if stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR}:
                 kind = "other"
             yield _Entry(
-                name=member.filename,
-                kind=kind,
-                executable=bool(mode & stat.S_IXUSR),
-                source=member,
+                name=member.filename, kind=kind, executable=bool(mode & stat.S_IXUSR), source=member
             )
 
     def open(self, entry: _Entry) -> IO[bytes]:

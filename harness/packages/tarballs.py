@@ -5,17 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from harness.files.locations import storage_error
 from harness.files.whole_folders import write_atomically
 from harness.packages import sdists as sources
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-__all__ = ["pack", "unpack"]
 
 
 def pack(path: Path, files: Mapping[str, bytes], *, folder: str) -> None:

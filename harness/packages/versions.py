@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from harness.values.errors import UsageError
 from harness.values.toolchain import BUNDLED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-__all__ = [
-    "LATEST",
-    "OLDEST_TRITON",
-    "check_spec",
-    "exact_version",
-    "parse_banner",
-    "require_supported_triton",
-    "select",
-    "toolchain_order",
-]
 
 LATEST = "latest"
 OLDEST_TRITON = Version("3.2")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uv
@@ -16,6 +18,7 @@ from harness.packages.endpoint import endpoint_setting
 from harness.packages.index import files
 from harness.packages.versions import select
 from harness.processes.hub import run_tool
+from harness.values.environment import PackagePin
 from harness.values.errors import (
     InfrastructureError,
     IntegrityError,
@@ -25,13 +28,8 @@ from harness.values.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from harness.packages.index import Release
-    from harness.values.environment import PackagePin
 
-__all__ = ["create_environment", "install_pins", "install_wheels"]
 
 _SECONDS = 1800.0
 _URL = re.compile(r"[a-z+]+://\S*?(?=[`)\s]|$)")

@@ -14,18 +14,6 @@ import msgspec
 from harness.processes.hub import bare_python, run_tool
 from harness.values.errors import InfrastructureError, UsageError
 
-__all__ = [
-    "CONFINE",
-    "MODES",
-    "PASS_ENV",
-    "confinement_words",
-    "held_parts",
-    "is_confined",
-    "is_variable",
-    "passed_names",
-    "require_confinement",
-]
-
 CONFINE = "TRIAGE_CONFINE"
 PASS_ENV = "TRIAGE_PASS_ENV"  # noqa: S105 - to pass on, no password
 MODES = ("auto", "require", "off")

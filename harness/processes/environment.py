@@ -6,8 +6,6 @@ import os
 
 from harness.processes.confinement import passed_names
 
-__all__ = ["plain_environment"]
-
 # A program that is run anywhere needs these, and none of them is a credential.
 _PLAIN = frozenset(
     {

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -32,22 +33,8 @@ from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from typing import Self
 
-    from typing_extensions import Self
-
-__all__ = [
-    "FILE_SIZE",
-    "Hub",
-    "Peer",
-    "PeerGoneError",
-    "ResourceLimits",
-    "ToolResult",
-    "bare_python",
-    "is_lost",
-    "run_tool",
-    "scratch_disk",
-]
 
 FILE_SIZE = 1 << 28
 """No file that a job writes may be larger, in bytes; its output streams are files too."""
@@ -209,7 +196,7 @@ def _printed(stream: IO[bytes]) -> str:
 async def _leave(process: asyncio.subprocess.Process) -> None:
     try:
         await asyncio.wait_for(process.wait(), _GOODBYE_SECONDS)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         _kill(process)
         await process.wait()
 

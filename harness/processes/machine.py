@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["cores", "memory"]
-
 
 def cores() -> int:
     """Processors that this process may run on."""

@@ -12,8 +12,6 @@ import msgspec
 
 from harness.values.outcome import ProcessEnd
 
-__all__ = ["JobEnd", "Peer", "PeerGoneError", "is_lost"]
-
 _UNREAD_EVENTS = 8
 # A killed job is gone at once, unless the machine is in trouble.
 _DYING_SECONDS = 5.0

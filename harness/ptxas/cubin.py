@@ -29,16 +29,14 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from elftools.elf.elffile import ELFFile
 
-__all__ = ["Cubin", "CubinEntry", "CubinError", "read_cubin"]
 
 _OSABI_OLD = 51
 _OSABI_NEW = 65
@@ -57,14 +55,7 @@ _RESERVED_SHARED = 1024
 _COUNTS_RESERVE = 90
 _WITH_BYTES = (".symtab", ".strtab", ".text.", ".nv.info", ".nv.constant")
 # What pyelftools lets through besides its own error when a file is damaged (found by fuzzing).
-_DAMAGE = (
-    ValueError,
-    LookupError,
-    AttributeError,
-    TypeError,
-    ArithmeticError,
-    struct.error,
-)
+_DAMAGE = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, struct.error)
 
 
 class CubinError(ValueError):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["FlagChange", "level_change", "single_changes"]
-
 _LEVELS = ("0", "1", "2", "3")
 # What some Triton passes for some option or knob (`make_cubin` of its NVIDIA backend), besides the
 # optimisation level and the target.

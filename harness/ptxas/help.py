@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,14 +13,11 @@ from harness.files.whole_folders import write_atomically
 from harness.processes.hub import run_tool
 from harness.ptxas.options import OPTIONS, known_options, usable
 from harness.values.errors import InfrastructureError, StorageError
+from harness.values.toolchain import Assembler
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.ptxas.options import PtxasOption
-    from harness.values.toolchain import Assembler
 
-__all__ = ["options_of"]
 
 _SECONDS = 60.0
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["LiveRegisters", "live_registers"]
-
 _LINE = re.compile(
     r"// \|(?P<kinds>[^\n]*\bGPR\b[^\n]*)\|"
     r"|^\.text\.(?P<kernel>[^\n]+?):[ \t]*(?://|$)"

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
-__all__ = ["LineTable", "line_tables"]
-
 _SECTION = ".nv_debug_line_sass"
 _LARGEST = 16 << 20
 # What pyelftools lets through besides its own error when a file is damaged.

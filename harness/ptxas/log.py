@@ -15,13 +15,8 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["FunctionUsage", "Message", "Overflow", "PtxasLog", "overflow_of", "parse_ptxas_log"]
 
 # Single spaces and bounded repetition: no line, however long, is scanned more than a few times.
 _LINE = re.compile(

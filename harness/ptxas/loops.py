@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from gpu_emulator.ptx.text.dominators import dominators
 from harness.ptxas.sass import InstructionMix, instruction_mix
 
-__all__ = ["Loop", "loops_of"]
-
 _LINE = re.compile(
     r"^(?:(?P<label>\.L_\w+):"
     r"|[ \t]*/\*[0-9a-f]{4,16}\*/[ \t{]*(?:@(?P<guard>!?[A-Z0-9]+)[ \t]+)?"

@@ -8,12 +8,8 @@ memory: that limit follows from the PTX ISA, `tcgen05.alloc`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from harness.values.limits import Limits
-
-__all__ = ["LIMITERS", "Occupancy", "theoretical_occupancy"]
+from harness.values.limits import Limits
 
 LIMITERS = ("registers", "shared", "tmem", "barriers", "warps", "blocks")
 """In the order in which a tie is named: what the kernel's code asks for before how it is launched,

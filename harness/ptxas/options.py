@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 from harness.ptxas.flags import FlagChange
 
-__all__ = ["OPTIONS", "PtxasOption", "known_options", "lowers_optimisation", "option_of", "usable"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PtxasOption:

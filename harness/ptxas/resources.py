@@ -10,18 +10,15 @@ calls, each counted once; the stack is the deepest one along the calls, where a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gpu_emulator.ptx.text.facts import PtxFacts
 from harness.values.resources import Resources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gpu_emulator.ptx.text.facts import PtxFacts
     from harness.ptxas.cubin import Cubin, CubinEntry
     from harness.ptxas.log import FunctionUsage, PtxasLog
-
-__all__ = ["combine"]
 
 
 def combine(
@@ -56,9 +53,7 @@ def combine(
         barriers=_first(usage and usage.barriers, image and image.barriers),
         tmem_columns=tmem if tmem is not None else ptx.tmem_columns if ptx else None,
         threads=_first(
-            ptx.threads if ptx else None,
-            _integer(metadata.get("threads")),
-            image and image.threads,
+            ptx.threads if ptx else None, _integer(metadata.get("threads")), image and image.threads
         ),
         disagreements=_disagreements(usage, image),
     )

@@ -13,20 +13,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = [
-    "InstructionMix",
-    "can_be_annotated",
-    "code_sections",
-    "instruction_mix",
-    "mixes",
-    "opcodes",
-]
 
 _SECTION = re.compile(r"^\.text\.([^\n]+):[ \t\r]*$", re.MULTILINE)
 _SECTION_END = re.compile(r"^(?://-|[ \t]*\.section[ \t])", re.MULTILINE)

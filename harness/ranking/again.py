@@ -11,8 +11,6 @@ from harness.ranking.order import order_of
 from harness.ranking.result import RankedConfig, RankedLaunch, RankReport
 from harness.values.row import Row
 
-__all__ = ["MeasuredError", "rank_again"]
-
 
 class MeasuredError(ValueError):
     """The text is no such document; one line that says why."""

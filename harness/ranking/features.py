@@ -11,9 +11,6 @@ from harness.ptxas.loops import Loop
 from harness.values.limits import Limits
 from harness.values.row import Row
 
-__all__ = ["Features", "LoopFacts", "features_of"]
-
-
 _SHAPELESS = re.compile(r"UTC\w*MMA")
 """Tensor instructions whose shape is in a descriptor: the code does not say how much they do."""
 

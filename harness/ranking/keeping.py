@@ -10,8 +10,6 @@ from harness.ranking.result import KeptConfig, KeptRank, RankedLaunch, RankRepor
 from harness.store.store import Store
 from harness.values.kernel import Config
 
-__all__ = ["keep_ranks", "ranks_of"]
-
 _KIND = "rank"
 """The kind of evidence: it may be trimmed, and `triage rank` makes it again."""
 

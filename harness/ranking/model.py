@@ -29,8 +29,6 @@ from dataclasses import dataclass
 
 from harness.ranking.features import Features, LoopFacts
 
-__all__ = ["MODEL", "Model", "WarpWork", "cost_of", "costs", "works_of"]
-
 _SCHEDULERS = 4
 _LEAST_TURNS = 2.0
 """Of a loop of the largest tile, where nothing says more: compilers unroll what turns once."""

@@ -11,15 +11,11 @@ from harness.ranking.result import RankedConfig
 from harness.ranking.sureness import ERRORS, GOOD, SURE, Errors, chance_of_order
 from harness.values.row import Row
 
-__all__ = ["order_of", "tile_of"]
-
 _LEAST = 3
 
 
 def order_of(
-    configs: Sequence[RankedConfig],
-    model: Model = MODEL,
-    errors: Errors = ERRORS,
+    configs: Sequence[RankedConfig], model: Model = MODEL, errors: Errors = ERRORS
 ) -> tuple[list[RankedConfig], str]:
     """The configs, the one expected to be fastest first; and why that is in doubt, or nothing.
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Quality", "quality_of", "ranks", "spearman"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:

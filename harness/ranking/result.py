@@ -10,8 +10,6 @@ from harness.ranking.quality import Quality, quality_of
 from harness.values.row import Row
 from harness.values.timing import TimeMs
 
-__all__ = ["KeptConfig", "KeptRank", "RankReport", "RankedConfig", "RankedLaunch"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedConfig:

@@ -27,8 +27,6 @@ from harness.values.verdict import VerdictKind
 if TYPE_CHECKING:
     from harness.gpu.timed_launches import GpuWay, TimedLaunch
 
-__all__ = ["features_of_cell", "rank"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compiled:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from harness.ranking.quality import ranks
 
-__all__ = ["ERRORS", "GOOD", "SURE", "Errors", "chance_of_faster", "chance_of_order"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:

@@ -20,8 +20,6 @@ from harness.tables.said import (
 )
 from harness.values.row import SCHEMA
 
-__all__ = ["rank_document", "ranks_as_markdown", "ranks_said"]
-
 _REGRETS = ("first choice", "best of three")
 
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from harness.bench.bench import TimeIsUpError, Workbench
-from harness.cells.compile import CompileOptions
-from harness.cells.run import open_bench
+from harness.cells.run import CompileOptions, open_bench
 from harness.frontends.base import LaunchCode, Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.registry import front_end
 from harness.processes.hub import Hub
@@ -23,8 +22,6 @@ from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.verdict import VerdictKind
 from harness.workarounds.executed import Executions
-
-__all__ = ["Retrial", "execute_again", "retrial_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

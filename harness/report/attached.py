@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.bisect.neighbours import contrast
-from harness.cells.compile import CompileOptions, RunProgress, compile_selections
-from harness.cells.selection import SelectionOptions, select
+from harness.cells.compile import compile_selections
+from harness.cells.run import CompileOptions, RunProgress
+from harness.cells.selection import select
+from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import Selection
 from harness.judging.conditions import Condition
 from harness.report.claims import AttachedPlace
@@ -21,9 +23,6 @@ from harness.values.row import Row
 from harness.values.run import RunRow
 from harness.values.toolchain import BUNDLED, assembler_name
 from harness.values.verdict import VerdictKind
-
-__all__ = ["Bench", "compile_places", "execute_places", "execute_rows", "launch_places"]
-
 
 MINIMAL = "min.ptx"
 

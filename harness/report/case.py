@@ -17,8 +17,6 @@ from harness.values.row import Row
 from harness.values.toolchain import PTXAS, TRITON
 from harness.values.verdict import Stage, VerdictKind
 
-__all__ = ["check_blamed", "check_upstream", "find_case", "only", "required_fields"]
-
 
 def find_case(
     selection: Selection,

@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 
 from harness.collapse.times import TIMES_FILE, times_figures
 from harness.judging.answers import VerdictAnswer
@@ -20,30 +20,10 @@ from harness.values.row import Row
 from harness.values.run import OutputFacts, RunRow
 from harness.values.toolchain import EMULATOR
 
-__all__ = [
-    "AttachedPlace",
-    "Claim",
-    "ClaimKind",
-    "ClaimsProof",
-    "ClaimsTrial",
-    "Issue",
-    "Ledger",
-    "end_of",
-    "ends_so",
-    "figures",
-    "gives",
-    "has_figures",
-    "has_output",
-    "has_times",
-    "is_seen",
-    "prove",
-]
-
-
 _NOT_TRIED = "it could not be tried here"
 
 
-class ClaimKind(str, Enum):
+class ClaimKind(StrEnum):
     """What a claim is about."""
 
     OUTCOME = "outcome"  # of an attached file on one compiler

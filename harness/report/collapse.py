@@ -14,8 +14,6 @@ from harness.report.forms import named
 from harness.tables.templates import config_label, markdown_cell
 from harness.values.row import Row
 
-__all__ = ["collapse_lines", "collapse_title", "expected_of_collapse"]
-
 _SAME = {True: "the same", False: "others", None: "not known"}
 
 

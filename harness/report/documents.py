@@ -15,8 +15,6 @@ from harness.report.dossier import Dossier, Upstream
 from harness.report.gate import Defect
 from harness.tables.templates import render_template
 
-__all__ = ["report_document", "report_page"]
-
 
 def report_document(
     d: Dossier, upstream: Upstream, issue: Issue, proof: ClaimsProof, defects: Sequence[Defect]

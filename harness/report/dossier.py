@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 from harness.bisect.contrast import Contrast
 from harness.bisect.report import BisectReport
@@ -25,18 +25,8 @@ from harness.values.run import RunRow
 from harness.values.toolchain import GPU, assembler_name, compiler_name
 from harness.values.verdict import Signature, Stage, VerdictKind
 
-__all__ = [
-    "Attachment",
-    "Dossier",
-    "KnownWorkaround",
-    "Missing",
-    "SourceOrigin",
-    "Upstream",
-    "search_terms",
-]
 
-
-class Upstream(str, Enum):
+class Upstream(StrEnum):
     """Whom a report is for; `COMPILER` is that of the kernel, which its kind names."""
 
     TRITON = "triton"

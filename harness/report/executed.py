@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from harness.bisect.axes import plan_cells
-from harness.cells.compile import CompileOptions
-from harness.cells.run import open_bench
+from harness.cells.run import CompileOptions, open_bench
 from harness.frontends.base import Selection
 from harness.gpu.evaluating import OnGpu
 from harness.gpu.places import place_of
@@ -17,8 +16,6 @@ from harness.runs.raw_ptx import RawInputs
 from harness.runs.same_inputs import SameInputs
 from harness.store.store import Store
 from harness.values.errors import UsageError
-
-__all__ = ["executed_rows", "launched_rows"]
 
 
 async def executed_rows(

@@ -17,7 +17,8 @@ from harness.frontends.triton.tracebacks import as_the_user_sees_it
 from harness.packages.metadata import package_license
 from harness.processes.hub import run_tool
 from harness.report.dossier import SourceOrigin
-from harness.store.store import ResultRecord, Store
+from harness.store.sqlite.records import ResultRecord
+from harness.store.store import Store
 from harness.tables.templates import config_label
 from harness.toolchains.install import install_ptxas
 from harness.values.errors import OfflineError, UsageError
@@ -29,15 +30,6 @@ from harness.values.toolchain import EMULATOR, PTX, PTXAS, TRITON, assembler_nam
 from harness.workarounds.measured import judge_timed
 from harness.workarounds.packed import find_packed
 from harness.workarounds.settings import SettingKind
-
-__all__ = [
-    "environment_of",
-    "log_of",
-    "origin_of",
-    "ptxas_facts",
-    "times_of_results",
-    "version_on_axis",
-]
 
 
 def ptxas_facts(selection: Selection, case: Row) -> tuple[str, str | None]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpu_emulator.ptx.text.facts import PtxError
 from harness.bugs.rekey import row_of_evidence
-from harness.cells.compile import CompileOptions
+from harness.cells.run import CompileOptions
 from harness.frontends.base import Selection
 from harness.frontends.one_file import StandaloneError
 from harness.frontends.registry import front_end
@@ -36,8 +36,6 @@ from harness.report.run import inspect_dossier, run_script, script_defects, with
 from harness.store.store import Store
 from harness.values.run import RunRow
 from harness.values.toolchain import PTXAS
-
-__all__ = ["Filed", "Filing", "file_report"]
 
 _SECONDS = 600.0
 _LARGEST_FILE = 4 << 30
@@ -89,11 +87,7 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
             inside = _unpacked(dossier, filing, Path(place) / "command")
             has_triage = dossier.executed is not None
             done = await asyncio.to_thread(
-                run_script,
-                inside,
-                _limits(filing),
-                has_triage=has_triage,
-                runner=filing.runner,
+                run_script, inside, _limits(filing), has_triage=has_triage, runner=filing.runner
             )
             defects += script_defects(done)
             if not defects:
@@ -163,10 +157,7 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
         if dossier.on_gpu:
             again = {row.cell: _original(dossier, row.ptxas or "") for row in dossier.executed_rows}
             there = await launch_places(
-                bench,
-                filing.selection,
-                [*dict.fromkeys((*places, *again.values()))],
-                filing.runner,
+                bench, filing.selection, [*dict.fromkeys((*places, *again.values()))], filing.runner
             )
             rows = {place: row for place, (row, _) in there.items()}
             runs |= {place: run for place, (_, run) in there.items()}

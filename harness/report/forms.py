@@ -9,8 +9,6 @@ from harness.report.dossier import Upstream
 from harness.tables.templates import markdown_code
 from harness.values.verdict import VerdictKind
 
-__all__ = ["REQUIRED", "expected_words", "named", "observed_words"]
-
 _PLAIN_NAME = re.compile(r"(?!.*www\.)[\w.:-]+", re.ASCII)
 
 REQUIRED: Mapping[Upstream, Sequence[str]] = {

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-__all__ = ["GITHUB_LIMIT", "Defect", "Private", "inspect_report", "without_folders"]
-
 GITHUB_LIMIT = 65_536
 """Characters that GitHub takes as the body of an issue (its API's documentation)."""
 _TITLE_LIMIT = 256
@@ -89,11 +87,7 @@ def inspect_report(
     """
     defects = [
         Defect(kind=kind, file=name, words=words)
-        for kind, words in (
-            *_sizes(issue),
-            *_fields(issue, required),
-            *_well_formed(issue, files),
-        )
+        for kind, words in (*_sizes(issue), *_fields(issue, required), *_well_formed(issue, files))
     ]
     for file, data in {name: issue.encode(), **files}.items():
         defects += [

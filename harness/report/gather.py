@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -14,12 +14,13 @@ from harness.bisect.contrast import Contrast
 from harness.bisect.log import Asked, BisectLog
 from harness.bisect.neighbours import contrast
 from harness.bisect.report import BisectReport
-from harness.bisect.run import BisectOptions, bisect_versions
+from harness.bisect.run import bisect_versions
+from harness.bisect.state import BisectOptions
 from harness.blame.run import BlameOptions, find_blame
 from harness.blame.words import BlameReport
-from harness.cells.compile import CompileOptions, RunProgress, compile_selections
-from harness.cells.selection import SelectionOptions
-from harness.cells.spelling import spell_command
+from harness.cells.compile import compile_selections
+from harness.cells.run import CompileOptions, RunProgress
+from harness.cells.spelling import SelectionOptions, spell_command
 from harness.collapse.evidence import CollapseEvidence
 from harness.collapse.facts import collapse_of
 from harness.collapse.lifting import study_collapse
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from harness.runs.executing import Executed
     from harness.runs.raw_ptx import RawInputs
 
-__all__ = ["GatherOptions", "gather"]
 
 T = TypeVar("T")
 _GLANCE = 1.0
@@ -248,7 +248,7 @@ def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
 async def _bisect(work: _Gathering, mine: Selection, dossier: Dossier, axis: str) -> BisectReport:
     case, condition = dossier.case, dossier.condition
     asked = Asked(axis=axis, selection={}, options={})
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
     name = f"report-{case.short}-{axis}-{stamp}.jsonl"
     log = BisectLog.begin(home_dir() / "bisections" / name, asked)
     options = BisectOptions(
@@ -292,13 +292,7 @@ async def _elsewhere(
 async def _contrast(work: _Gathering, mine: Selection, axis: str) -> Contrast:
     options = work.options
     return await contrast(
-        mine,
-        work.store,
-        work.how,
-        axis,
-        options.signature,
-        _silent,
-        condition=options.condition,
+        mine, work.store, work.how, axis, options.signature, _silent, condition=options.condition
     )
 
 

@@ -13,9 +13,6 @@ from harness.tables.templates import config_label, markdown_code
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-__all__ = ["escaped", "expected_sentence", "impact_sentences", "ptx_ways"]
-
-
 # A cubin comes out: that it compiles is not what is expected.
 _IS_TOLD = (VerdictKind.TRAP_STUB, VerdictKind.OUT_OF_RESOURCES)
 

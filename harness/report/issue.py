@@ -10,25 +10,13 @@ from harness.bisect.report import BisectReport
 from harness.bisect.search import Boundary
 from harness.bisect.words import bounds_line, report_line, stage_lines
 from harness.judging.answers import VerdictAnswer
-from harness.report.claims import (
-    Claim,
-    ClaimKind,
-    Issue,
-    Ledger,
-    ends_so,
-    gives,
-    has_figures,
-)
+from harness.report.claims import Claim, ClaimKind, Issue, Ledger, ends_so, gives, has_figures
 from harness.report.collapse import collapse_lines, collapse_title
 from harness.report.dossier import Attachment, Dossier, Upstream
 from harness.report.forms import named, observed_words
 from harness.report.gate import without_folders
 from harness.report.impact import escaped, expected_sentence, impact_sentences, ptx_ways
-from harness.report.launched import (
-    launched_expected,
-    launched_words,
-    level_words,
-)
+from harness.report.launched import launched_expected, launched_words, level_words
 from harness.report.minimal import by_hand, minimal_words
 from harness.report.picture import picture_lines
 from harness.report.shown import race_lines, schedule_sentence
@@ -45,8 +33,6 @@ from harness.report.tables import (
 from harness.tables.templates import config_label, markdown_cell, markdown_code, render_template
 from harness.values.toolchain import assembler_name
 from harness.values.verdict import VerdictKind
-
-__all__ = ["render_report"]
 
 # What takes the place of a failure, in a title.
 _GONE = {VerdictKind.REJECTED.value: "rejected with a message"}

@@ -7,8 +7,6 @@ from harness.report.claims import Claim, Ledger, gives, has_figures
 from harness.report.dossier import Dossier
 from harness.values.verdict import VerdictKind
 
-__all__ = ["launched_expected", "launched_words", "level_words", "program_lines"]
-
 PROGRAM = "repro.py"
 
 _WORDS = {

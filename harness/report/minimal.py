@@ -14,8 +14,6 @@ from harness.report.claims import AttachedPlace, Claim, ClaimKind, Ledger, gives
 from harness.report.dossier import Dossier
 from harness.report.launched import program_lines
 
-__all__ = ["by_hand", "minimal_words"]
-
 
 def _numbers(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w.])\d+(?![\w.])", text))
@@ -35,10 +33,7 @@ def minimal_words(ledger: Ledger, d: Dossier, shown: str) -> str:
         sizes = f"{before:,} instructions {change} ({size:,} bytes)"
         claims += [
             Claim(kind=ClaimKind.INSTRUCTIONS, file=name, expected=count.instructions)
-            for name, count in (
-                ("original.ptx", found.original),
-                (shown, found.minimized),
-            )
+            for name, count in (("original.ptx", found.original), (shown, found.minimized))
             if name in names
         ]
     else:

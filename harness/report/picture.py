@@ -18,8 +18,6 @@ from harness.values.limits import limits_of
 from harness.values.target import Target
 from harness.values.verdict import VerdictKind
 
-__all__ = ["PICTURE", "draw_history", "picture_lines"]
-
 PICTURE = "history.svg"
 # Of the heading in the picture, in characters; the title has it whole.
 _LONGEST = 60

@@ -24,8 +24,6 @@ from harness.report.launched import PROGRAM
 from harness.report.picture import PICTURE
 from harness.store.store import Store
 
-__all__ = ["attach", "inspect_dossier", "run_script", "script_defects", "with_log"]
-
 # Words that are no secret though they are values of the environment.
 _COMMON = frozenset({"root", "user", "runner", "linux", "en_US.UTF-8", "C.UTF-8", "localhost"})
 _SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "PROXY", "INDEX_URL")
@@ -168,11 +166,7 @@ def _secret_values() -> Iterator[str]:
 
 
 def run_script(
-    folder: Path,
-    limits: ResourceLimits,
-    *,
-    has_triage: bool = False,
-    runner: str | None = None,
+    folder: Path, limits: ResourceLimits, *, has_triage: bool = False, runner: str | None = None
 ) -> ToolResult:
     """Run the bundle's one command where it was unpacked, with a fresh toolchain.
 

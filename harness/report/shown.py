@@ -9,8 +9,6 @@ from harness.report.dossier import Dossier
 from harness.tables.templates import markdown_code
 from harness.values.run import RaceFacts, RunVerdict
 
-__all__ = ["race_lines", "schedule_sentence"]
-
 
 def schedule_sentence(ledger: Ledger, d: Dossier) -> str:
     """Under which schedules it goes wrong, and what it is held to; empty where nothing was run."""

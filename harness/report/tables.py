@@ -24,17 +24,6 @@ from harness.tables.templates import config_label, markdown_cell, markdown_code
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-__all__ = [
-    "attachment_lines",
-    "config_lines",
-    "contrast_lines",
-    "first_way",
-    "output_lines",
-    "short_version_lines",
-    "version_lines",
-    "way_lines",
-]
-
 _Cell = tuple[str, tuple[Claim, ...]]
 _BLANK: _Cell = ("not tried", ())
 _TELLING = (VerdictAnswer.SAME, VerdictAnswer.OK, VerdictAnswer.OTHER)

@@ -9,8 +9,6 @@ from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 from harness.workarounds.result import Candidate
 
-__all__ = ["options_that_work", "way_of"]
-
 
 def options_that_work(case: Row, rows: Sequence[Row]) -> Iterator[KnownWorkaround]:
     """Single options of the case's config with which another row came out right."""

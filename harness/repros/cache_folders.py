@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +26,8 @@ from harness.values.kernel import Scalar
 from harness.values.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from harness.frontends.triton.ir_inputs import HalfCompiled
 
-__all__ = ["ImportedKernel", "Leftovers", "read_leftovers", "write_repro"]
 
 _MARKER = ".imported"
 _MAX_DEPTH = 3

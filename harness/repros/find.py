@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import harness
 from harness.files.yaml_files import FieldError, read_yaml
 from harness.frontends.base import FrontEnd
 from harness.frontends.registry import front_ends
 from harness.frontends.triton.ir_inputs import SUFFIXES, launch_from, read_file, spelling
-from harness.repros.launch_files import (
-    imported_modules,
-    launches_of_repro,
-    launches_of_script,
-)
+from harness.repros.launch_files import imported_modules, launches_of_repro, launches_of_script
 from harness.repros.releases import in_releases, whole_folder
 from harness.repros.schema import (
     NAME,
@@ -35,11 +31,6 @@ from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import KernelSource, LaunchSpec, Operation, Pin, PtxInputs, Repro
 from harness.values.target import Target
 from harness.values.toolchain import TRITON
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["find_kernel", "find_kernels", "list_repros"]
 
 
 def _folders() -> list[Path]:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from harness.files.regular_files import read_regular
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import LaunchParameter, LaunchSpec
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["imported_modules", "launches_of_repro", "launches_of_script"]
 
 _MAX_BYTES = 4 << 20
 

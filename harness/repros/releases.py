@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,24 +12,10 @@ from harness.packages.index import files
 from harness.packages.index import sdist as sdist_of
 from harness.packages.versions import exact_version, select
 from harness.values.errors import UsageError
-from harness.values.kernel import Pin
+from harness.values.kernel import Pin, Repro
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from packaging.version import Version
-
-    from harness.values.kernel import Repro
-
-__all__ = [
-    "in_release",
-    "in_releases",
-    "is_of",
-    "pin_of",
-    "plain_name",
-    "releases",
-    "whole_folder",
-]
 
 
 def releases(package: str, spec: str) -> list[Version]:

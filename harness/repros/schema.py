@@ -13,18 +13,6 @@ from harness.packages.versions import parse_version
 from harness.values.errors import UsageError
 from harness.values.target import Target
 
-__all__ = [
-    "NAME",
-    "REPRO_FILE",
-    "ReproFile",
-    "ReproInputs",
-    "ReproKernel",
-    "ReproOperation",
-    "ReproPin",
-    "ReproSource",
-    "check_repro",
-]
-
 REPRO_FILE = "repro.yaml"
 NAME = re.compile(r"\w[\w.+-]{0,199}")
 _PYTHON_FILE = re.compile(r"\w[\w.-]*\.py")

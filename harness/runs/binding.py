@@ -26,8 +26,6 @@ from harness.runs.entry import Entry, EntryParameter
 from harness.runs.numbers.scalars import pack_float, pack_integer
 from harness.values.run import Argument, ArgumentKind, LaunchVariant
 
-__all__ = ["BindingError", "Bound", "bind", "cluster_of"]
-
 _FLOATS = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "f32": "f32", "fp64": "f64"}
 _INTEGER = re.compile(r"[iu](\d+)")
 _MAP_BYTES = 128

@@ -17,15 +17,9 @@ import msgspec
 from gpu_emulator.values import Budget, Element, Trace
 from harness.bench.bench import Kept, Workbench, content_key
 from harness.files.own_code import code_sha256, import_path
-from harness.processes.hub import (
-    FILE_SIZE,
-    Hub,
-    Peer,
-    PeerGoneError,
-    ResourceLimits,
-    is_lost,
-    scratch_disk,
-)
+from harness.files.scratch import scratch_disk
+from harness.processes.hub import FILE_SIZE, Hub, ResourceLimits
+from harness.processes.peers import Peer, PeerGoneError, is_lost
 from harness.runs.jobs import (
     EMULATE,
     PROGRESS,
@@ -38,17 +32,6 @@ from harness.runs.jobs import (
 )
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
-
-__all__ = [
-    "Emulated",
-    "Emulation",
-    "Once",
-    "emulate",
-    "emulate_once",
-    "emulator_sha256",
-    "execute_job",
-    "trace_once",
-]
 
 _LARGEST_RESULT = 1 << 30
 _PATIENCE = 10.0

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from gpu_emulator.ptx.text.document import StatementKind, parse
 from gpu_emulator.ptx.text.head import read_head
 
-__all__ = ["Entry", "EntryError", "EntryParameter", "read_entry"]
-
 _SIZES = {
     **{f"{kind}{bits}": bits // 8 for kind in "usb" for bits in (8, 16, 32, 64)},
     "b128": 16,

@@ -10,8 +10,6 @@ from harness.runs.matching import tensors_of
 from harness.runs.numbers.noise import NOISE_FACTOR, tolerance_of
 from harness.values.run import Argument, Assertion
 
-__all__ = ["RunEvidence", "Trusted"]
-
 _ROUNDINGS = 4.0
 """Roundings that two right results may be apart: each of them, and what it is computed from."""
 

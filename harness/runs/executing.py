@@ -33,8 +33,6 @@ from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.run import Inputs, LaunchVariant, RunRow, RunVerdict, TraceFacts
 from harness.values.verdict import Signature
 
-__all__ = ["Executed", "Execution", "Follow", "execute", "keep_execution", "run_evidence"]
-
 Beside = Callable[[Another], Awaitable[tuple[Emulation, str]]]
 """Another PTX of the same launch, and how it is executed on the same inputs.
 
@@ -243,11 +241,7 @@ def run_evidence(
 
 
 def _result(
-    bench: Workbench,
-    cell: PlannedCell,
-    row: RunRow,
-    signature: Signature | None,
-    trail: _Trail,
+    bench: Workbench, cell: PlannedCell, row: RunRow, signature: Signature | None, trail: _Trail
 ) -> Evaluated:
     """The run as a result beside those of compiles."""
     lowering = trail.lowering

@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from gpu_emulator.values import Fault, Place, Race
 from harness.values.run import RaceFacts
-
-if TYPE_CHECKING:
-    from gpu_emulator.values import Fault, Place, Race
-
-__all__ = [
-    "family",
-    "fault_identity",
-    "fault_words",
-    "is_formal",
-    "race_facts",
-    "race_words",
-    "source_line",
-]
 
 
 def source_line(place: Place) -> str | None:

@@ -18,18 +18,6 @@ from gpu_emulator.values import (
     Uninitialised,
 )
 
-__all__ = [
-    "EMULATE",
-    "PROGRESS",
-    "TRACE",
-    "EmulatorJob",
-    "Given",
-    "JobBuffer",
-    "Passed",
-    "Ran",
-    "RunTrial",
-]
-
 EMULATE = "emulate"
 """The message that asks the emulator's process for a job: its `folder` and `limits`."""
 

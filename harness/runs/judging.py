@@ -28,8 +28,6 @@ from harness.runs.numbers.comparing import Difference, as_tensor, compare
 from harness.values.run import OutputFacts, RaceFacts, RunVerdict
 from harness.values.verdict import Signature
 
-__all__ = ["Judgement", "judge", "schedule_words"]
-
 _FAULTS = {
     "memory_fault": RunVerdict.MEMORY_FAULT,
     "hang": RunVerdict.HANG,

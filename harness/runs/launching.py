@@ -22,15 +22,6 @@ from harness.values.outcome import Lowering
 from harness.values.run import LaunchVariant
 from harness.values.target import Target
 
-__all__ = [
-    "EmptyGridError",
-    "NotRunError",
-    "effort_words",
-    "emulation_of",
-    "emulation_of_text",
-    "why_refused",
-]
-
 _LANES = 32
 _LARGEST_BLOCK = 1024
 

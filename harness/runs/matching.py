@@ -8,16 +8,6 @@ from harness.values.kernel import Scalar
 from harness.values.outcome import LaunchFacts
 from harness.values.run import Argument, ArgumentKind, Inputs, LaunchVariant
 
-__all__ = [
-    "find_variant",
-    "named_buffers",
-    "records_like",
-    "same_arguments",
-    "seen_by_triton",
-    "simpler_configs",
-    "tensors_of",
-]
-
 # What of an argument cannot change the code.
 _HIDDEN = frozenset({"shape", "value"})
 # Triton's default, and what is left of most races with it.

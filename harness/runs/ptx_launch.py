@@ -21,8 +21,6 @@ from harness.runs.jobs import JobBuffer, Passed, Ran, RunTrial
 from harness.values.errors import UsageError
 from harness.values.run import Argument
 
-__all__ = ["LAUNCH_INPUTS", "LaunchBuffer", "PtxLaunch", "read_launch"]
-
 LAUNCH_INPUTS = "launch.json"
 _SCHEMA = 1
 

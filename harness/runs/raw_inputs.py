@@ -16,16 +16,6 @@ from harness.runs.entry import Entry, EntryParameter
 from harness.runs.numbers.scalars import ELEMENTS, pack_float, pack_integer
 from harness.values.errors import UsageError
 
-__all__ = [
-    "LARGEST",
-    "BufferWords",
-    "RawArgument",
-    "assign",
-    "pack_scalar",
-    "read_buffer",
-    "read_sizes",
-]
-
 _BUFFER = re.compile(
     r"(?P<name>[\w$%.]+)=(?P<type>\w+)\[(?P<count>\d*)\](?::(?P<fill>.+))?", re.DOTALL
 )

@@ -49,8 +49,6 @@ from harness.values.kernel import Config, PtxInputs, Repro
 from harness.values.run import Argument, ArgumentKind, RunRow
 from harness.values.target import Target
 
-__all__ = ["RawInputs", "RawLaunch", "RawReport", "inputs_of", "raw_launch", "run_ptx"]
-
 _SEED = 20_261_121
 _LANES = 32
 _LONGEST_HEAD = 1 << 16  # of an .npy file

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from gpu_emulator.values import Budget, Schedule
 from harness.bench.bench import Kept, Workbench
-from harness.frontends.base import CapturedLaunch, LaunchCode
+from harness.frontends.base import LaunchCode
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.triton.lower import capture, lower
 from harness.judging.judge_triton import judge_lowering
 from harness.runs.emulating import Emulated, emulate
@@ -23,8 +24,6 @@ from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.run import Inputs, LaunchInputs, LaunchVariant
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, Compiler
-
-__all__ = ["PLAIN_TARGET", "RealValues", "lower_record", "recorded"]
 
 PLAIN_TARGET = Target(capability=80)
 """Where values and references come from: asynchronous copies are all that it has of engines."""

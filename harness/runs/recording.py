@@ -17,21 +17,20 @@ from typing import Any
 import msgspec
 
 from harness.bench.bench import Kept, Workbench
+from harness.files.scratch import scratch_disk
 from harness.frontends.base import LaunchCode
 from harness.frontends.launch_code import capture_request
 from harness.frontends.reads import is_unchanged
 from harness.frontends.triton.environment import child_environment
 from harness.frontends.triton.lower import launch_key
 from harness.processes.confinement import require_confinement
-from harness.processes.hub import ResourceLimits, scratch_disk
+from harness.processes.hub import ResourceLimits
 from harness.runs.emulating import emulator_sha256
 from harness.values.limits import Limits
 from harness.values.outcome import ProcessEnd, RaisedError
 from harness.values.run import Buffer, Inputs, LaunchInputs
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
-
-__all__ = ["Compute", "LaunchAnswer", "record_inputs"]
 
 _CHILD = "harness.frontends.triton.child.launches.handing"
 _POLL_SECONDS = 0.02

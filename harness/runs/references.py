@@ -20,7 +20,8 @@ from pathlib import Path
 from gpu_emulator.ptx.text.facts import instructions_sha256
 from gpu_emulator.values import Budget, Schedule
 from harness.bench.bench import Workbench
-from harness.frontends.base import CapturedLaunch, LaunchCode
+from harness.frontends.base import LaunchCode
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.triton.lower import capture
 from harness.runs.emulating import Emulated, Emulation, emulate
 from harness.runs.evidence import Trusted
@@ -36,8 +37,6 @@ from harness.values.outcome import LaunchFacts
 from harness.values.run import LaunchVariant
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
-
-__all__ = ["Another", "Found", "References", "prevailing", "reference_of"]
 
 # Triton copies to shared memory in this way where it pipelines loads, and nowhere else.
 _COPIES = re.compile(r"\bcp\.async\.c[ag]\.")
@@ -248,11 +247,7 @@ class References:
         ]
 
     async def _emulated(
-        self,
-        triton: Compiler,
-        target: Target,
-        config: dict[str, Scalar],
-        cell: _Cell,
+        self, triton: Compiler, target: Target, config: dict[str, Scalar], cell: _Cell
     ) -> tuple[Emulated, bool] | None:
         """What a config leaves on a target, if it is no other name for what the cell executes.
 

@@ -11,19 +11,17 @@ from pathlib import Path
 import msgspec
 
 from harness.bench.bench import Workbench, content_key
+from harness.files.scratch import scratch_disk
 from harness.frontends.base import LaunchCode
 from harness.frontends.launch_code import capture_request
 from harness.frontends.triton.environment import child_environment
 from harness.processes.confinement import require_confinement
-from harness.processes.hub import scratch_disk
 from harness.runs.evidence import Trusted
 from harness.values.limits import Limits
 from harness.values.outcome import ProcessEnd, RaisedError
 from harness.values.run import LaunchVariant
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
-
-__all__ = ["REFERENCE_FILE", "NoReferenceError", "refer"]
 
 REFERENCE_FILE = "reference.py"
 """Beside `repro.yaml`; its functions take the kernel's arguments by name."""

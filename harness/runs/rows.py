@@ -14,8 +14,6 @@ from harness.values.run import RunRow
 from harness.values.toolchain import EMULATOR, TRITON, Compiler
 from harness.values.verdict import Stage, VerdictKind
 
-__all__ = ["as_document", "result_of", "row_of"]
-
 
 def row_of(
     cell: CellId,

@@ -30,8 +30,6 @@ from harness.values.run import Inputs, RunRow
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
 
-__all__ = ["RunReport", "run_selections"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:

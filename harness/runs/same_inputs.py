@@ -29,8 +29,6 @@ from harness.values.kernel import ConfigFilter
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.run import Inputs, LaunchVariant
 
-__all__ = ["SameInputs", "require_values"]
-
 
 def require_values(selection: Selection) -> None:
     """Launch code is run with values as Triton's launches are.

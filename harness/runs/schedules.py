@@ -16,8 +16,6 @@ from gpu_emulator.values import Checks, Schedule
 from harness.runs.jobs import RunTrial
 from harness.values.errors import UsageError
 
-__all__ = ["DEFAULT", "INSTRUCTIONS", "PROGRAMS", "read_schedules", "trials_of"]
-
 DEFAULT = "first/early,first/late,last/early,last/late"
 """The least that finds the known bugs (#13): first and last warp first, early and late."""
 
@@ -51,9 +49,7 @@ def read_schedules(text: str) -> tuple[Schedule, ...]:
             )
         found.append(
             Schedule(
-                warps=_WARPS[match[1]],
-                completion=_COMPLETIONS[match[2]],
-                seed=int(match[3] or 0),
+                warps=_WARPS[match[1]], completion=_COMPLETIONS[match[2]], seed=int(match[3] or 0)
             )
         )
     if not found:

@@ -15,13 +15,7 @@ from harness.tables.survivors import common_ground
 from harness.values.row import SCHEMA
 from harness.values.run import RunRow, RunVerdict, TraceFacts, TraceStep
 
-__all__ = ["runs_document", "runs_said", "traces_said", "values_said"]
-
-_TONES = {
-    RunVerdict.RIGHT: Tone.GOOD,
-    RunVerdict.RAN: Tone.GOOD,
-    RunVerdict.NOT_RUN: Tone.FAINT,
-}
+_TONES = {RunVerdict.RIGHT: Tone.GOOD, RunVerdict.RAN: Tone.GOOD, RunVerdict.NOT_RUN: Tone.FAINT}
 _RACES = 3
 _PRINTED = 20
 _SHOWN = 16

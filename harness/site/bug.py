@@ -14,8 +14,6 @@ from harness.site.overview import SEEN_LETTERS, SEEN_TONES, SEEN_WORDS
 from harness.site.squares import Square, SquareGrid, SquareLine
 from harness.values.bug import Bug, BugFacts, Seen
 
-__all__ = ["BlameView", "blame_view", "upstream_links"]
-
 _ISSUE = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)")
 _HASH = 8
 _MOST_SQUARES = 3_000

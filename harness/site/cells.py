@@ -16,8 +16,6 @@ from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-__all__ = ["ROWS", "Addresses", "CellPages", "RowLine", "resource_words", "row_fields"]
-
 ROWS = 1_000
 """Rows on one page of them."""
 

@@ -13,8 +13,6 @@ from harness.values.bug import BugFacts
 from harness.values.limits import Limits
 from harness.values.verdict import VerdictKind
 
-__all__ = ["RankChart", "RankPoint", "charts_of", "rank_chart"]
-
 
 def charts_of(cells: Sequence[BugFacts], limits: Limits | None) -> list[Chart]:
     """A chart for each number that is known of any cell and is not always 0."""

@@ -16,8 +16,6 @@ from harness.tables.charts import Chart
 from harness.values.bug import BugFacts
 from harness.values.limits import limits_of
 
-__all__ = ["KernelView", "kernel_view"]
-
 _MOST_LAUNCHES = 40
 _CAPABILITY = re.compile(r"sm_(\d+)[a-z]?")
 

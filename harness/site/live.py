@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from harness.ptxas.life_ranges import LiveRegisters
 from harness.site.origins import Origins, lines_of, sass_addresses
 
-__all__ = ["Live", "LiveCurve", "live_curves", "live_margins", "live_text"]
-
 WIDTH, HEIGHT = 1000.0, 160.0
 _TOP = 10.0
 _STEPS = 500

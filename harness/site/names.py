@@ -8,8 +8,6 @@ import re
 from harness.tables.said import Tone, verdict_said
 from harness.values.verdict import VerdictKind
 
-__all__ = ["LETTERS", "bug_page", "cell_page", "kernel_page", "rows_page", "tone_of"]
-
 LETTERS = {
     VerdictKind.OK: "O",
     VerdictKind.SICK: "S",

@@ -13,16 +13,6 @@ from typing import TypeAlias
 
 from harness.ptxas.line_table import LineTable
 
-__all__ = [
-    "Origins",
-    "kernel_file",
-    "lines_of",
-    "mlir_origins",
-    "ptx_origins",
-    "sass_addresses",
-    "sass_origins",
-]
-
 Origins: TypeAlias = Sequence["int | None"]
 """For each line of a text, in order, the line of the source (from 1)."""
 

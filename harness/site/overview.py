@@ -12,20 +12,6 @@ from harness.site.squares import ToolchainKey, toolchain_of_cell, toolchains_in_
 from harness.values.bug import Bug, BugFacts, Seen, VersionMark
 from harness.values.verdict import VerdictKind
 
-__all__ = [
-    "MOST_CELLS",
-    "SEEN_LETTERS",
-    "SEEN_TONES",
-    "SEEN_WORDS",
-    "BugCells",
-    "LifeLine",
-    "LifeMark",
-    "Overview",
-    "SearchEntry",
-    "ToolchainView",
-    "life_lines",
-]
-
 MOST_CELLS = 2_000
 """Cells that a bug's page lists; the page says how many there are."""
 

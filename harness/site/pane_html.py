@@ -10,8 +10,6 @@ from html import escape
 
 from harness.site.panes import Pane, PaneLine
 
-__all__ = ["pane_html"]
-
 
 def pane_html(pane: Pane, anchors: Mapping[int, str]) -> str:
     """What stands in a pane; of what the store holds everything is escaped.

@@ -21,8 +21,6 @@ from harness.site.origins import (
     sass_origins,
 )
 
-__all__ = ["Pane", "PaneLine", "anchors_of", "panes_of", "shown_stages"]
-
 _FIRST, _LAST = ("python", "source"), ("ptx", "sass", "log")
 
 _TITLES = {

@@ -38,8 +38,9 @@ from harness.site.panes import anchors_of, panes_of, shown_stages
 from harness.site.squares import MOST_SQUARES, letters_of, matrix_grid, toolchain_of_cell
 from harness.store.files.artifacts import UnusableArtifactError
 from harness.store.history.bug_identity import bug_key
+from harness.store.sqlite.records import ResultRecord, RunRecord
 from harness.store.stages import stage_bytes
-from harness.store.store import ResultRecord, RunRecord, Store
+from harness.store.store import Store
 from harness.tables.templates import render_template
 from harness.toolchains.install import every_nvdisasm
 from harness.values.bug import Bug, BugFacts
@@ -49,8 +50,6 @@ from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import TRITON, Tool
-
-__all__ = ["MARKER", "SiteReport", "write_site"]
 
 MARKER = ".triage-site"
 """The file that says that a folder is ours, to be replaced by the next site."""

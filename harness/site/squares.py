@@ -15,19 +15,6 @@ from harness.values.kernel import Config
 from harness.values.toolchain import BUNDLED, PTXAS, assembler_name, compiler_name
 from harness.values.verdict import VerdictKind
 
-__all__ = [
-    "MOST_SQUARES",
-    "Square",
-    "SquareGrid",
-    "SquareLine",
-    "ToolchainKey",
-    "config_grid",
-    "letters_of",
-    "matrix_grid",
-    "toolchain_of_cell",
-    "toolchains_in_order",
-]
-
 MOST_SQUARES = 12_000
 """Squares on one page: about 3 MB of HTML, which a phone still opens."""
 
@@ -132,10 +119,7 @@ def _square(facts: BugFacts, href: str) -> Square:
 
 
 def config_grid(
-    title: str,
-    cells: Sequence[BugFacts],
-    href_of: Callable[[str], str],
-    most: int = MOST_SQUARES,
+    title: str, cells: Sequence[BugFacts], href_of: Callable[[str], str], most: int = MOST_SQUARES
 ) -> SquareGrid:
     """Configs by toolchains. Where there are too many, configs that always compile go first."""
     columns = toolchains_in_order(map(toolchain_of_cell, cells))

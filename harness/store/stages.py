@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from harness.store.store import ResultRecord, Store
+from harness.store.sqlite.records import ResultRecord
+from harness.store.store import Store
 from harness.values.outcome import Lowering
 from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
-
-__all__ = ["STAGES", "stage_bytes"]
 
 STAGES = (
     "python",

@@ -16,8 +16,11 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from harness import __version__
@@ -42,26 +45,13 @@ from harness.store.sqlite.records import (
     to_row,
 )
 from harness.store.sqlite.salvage import restore_runs
-from harness.store.trim import KindStats, StoreStats, TrimReport, measure, trim
+from harness.store.trim import StoreStats, TrimReport, measure, trim
 from harness.values.errors import StorageError
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
-    from types import TracebackType
+    from typing import Self
 
-    from typing_extensions import Self
-
-__all__ = [
-    "Evidence",
-    "KindStats",
-    "ResultRecord",
-    "RunRecord",
-    "Store",
-    "StoreStats",
-    "TrimReport",
-]
 
 _DAY = 86400.0
 _PAGE = 1000

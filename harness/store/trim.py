@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,12 +13,10 @@ from harness.store.sqlite.connection import transaction
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Mapping
 
     from harness.store.files.artifacts import ArtifactStore
     from harness.store.sqlite.database import Database
 
-__all__ = ["KindStats", "StoreStats", "TrimReport", "measure", "trim"]
 
 _GRACE = 3600.0
 """Seconds for which an artifact that no evidence names is left alone: its maker may be about to."""
@@ -143,10 +142,7 @@ def trim(
 
 
 def _drop_unused(
-    db: sqlite3.Connection,
-    on_disk: Mapping[str, int],
-    max_bytes: int | None,
-    oldest: float | None,
+    db: sqlite3.Connection, on_disk: Mapping[str, int], max_bytes: int | None, oldest: float | None
 ) -> _Dropped:
     rows = freed = 0
     recorded: dict[str, float] = {}

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from harness.frontends.triton.written_kernels import WrittenFunction, written_functions
 
-__all__ = ["FunctionCount", "count_functions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionCount:

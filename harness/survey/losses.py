@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 
 from harness.judging.answers import COULD_NOT_TELL
 from harness.tables.survivors import group_rows
@@ -12,10 +12,8 @@ from harness.values.outcome import LaunchFacts
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-__all__ = ["Loss", "TuningList", "tuning_lists"]
 
-
-class Loss(str, Enum):
+class Loss(StrEnum):
     """How many configs of a list a target takes; `unknown`: of none it could be determined."""
 
     ALL = "all"

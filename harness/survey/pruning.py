@@ -19,8 +19,6 @@ from harness.workarounds.patch import tuned_arguments
 from harness.workarounds.pruning_source import pruning_source
 from harness.workarounds.tuner_patch import PatchError, find_tuner
 
-__all__ = ["pruning_of"]
-
 _NAME = "_drop_broken_configs"
 
 

@@ -19,8 +19,6 @@ from harness.survey.result import Reached
 from harness.values.errors import ConfigurationError, EmptySelectionError, UsageError
 from harness.values.kernel import KernelSource, Pin, Repro
 
-__all__ = ["reach"]
-
 
 def reach(text: str, own_files: Sequence[str] = ()) -> Reached:
     """The launches that reach the package that `NAME==VERSION` means, and those of files.

@@ -9,8 +9,6 @@ from harness.survey.functions import FunctionCount
 from harness.survey.losses import Loss, TuningList
 from harness.values.kernel import Pin, Repro
 
-__all__ = ["PackageReport", "Pruning", "Reached"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:

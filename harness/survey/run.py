@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.cells.compile import CompileOptions, RunProgress, compile_selections
-from harness.cells.run import CapturePlace, Steering
+from harness.cells.compile import compile_selections
+from harness.cells.run import CapturePlace, CompileOptions, RunProgress, Steering
 from harness.frontends.base import Plan, PlannedCell, Selection
 from harness.frontends.launch_code import import_root
 from harness.frontends.triton.source_copy import read_source
@@ -18,8 +18,6 @@ from harness.survey.result import PackageReport, Reached
 from harness.values.errors import TriageError
 from harness.values.kernel import Repro
 from harness.values.outcome import LaunchFacts
-
-__all__ = ["survey_package"]
 
 _CELLS_A_WORKER = 4
 

@@ -14,8 +14,6 @@ from harness.tables.summary import plural
 from harness.tables.survivors import survivors
 from harness.values.row import SCHEMA
 
-__all__ = ["package_document", "package_said"]
-
 _GRAVE = (Loss.ALL, Loss.MOST)
 
 

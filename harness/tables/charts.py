@@ -15,8 +15,6 @@ from harness.values.bug import BugFacts
 from harness.values.limits import Limits
 from harness.values.row import Row
 
-__all__ = ["HEIGHT", "LEFT", "TOP", "WIDTH", "Chart", "ChartPoint", "Measured", "charts_over"]
-
 WIDTH, HEIGHT = 640.0, 140.0
 """Of a drawing, in its own units."""
 LEFT, TOP = 8.0, 8.0

@@ -11,8 +11,6 @@ from harness.tables.summary import Summary
 from harness.tables.survivors import HEALTHY, group_rows, survivors
 from harness.values.row import Row
 
-__all__ = ["rows_as_markdown", "summary_as_markdown"]
-
 # They differ from run to run, or mean something on one machine only.
 _LEFT_OUT = ("cell", "s")
 

@@ -5,29 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from harness.tables.said import (
-    BLANK,
-    Block,
-    Counted,
-    GridColumn,
-    SaidGrid,
-    Tone,
-    say,
-    verdict_said,
-)
+from harness.tables.said import BLANK, Block, Counted, GridColumn, SaidGrid, Tone, say, verdict_said
 from harness.tables.survivors import HEALTHY, Fate, group_rows, survivors
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
-
-__all__ = [
-    "columns_of",
-    "fate_words",
-    "heading_of",
-    "lifted_of",
-    "rows_said",
-    "suspect_lines",
-]
 
 _SHORT_NAMES = {"num_warps": "warps", "num_stages": "stages", "num_ctas": "ctas"}
 _WORDS = ("cell", "verdict")

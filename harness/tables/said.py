@@ -8,26 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import TypeAlias
 
 from harness.values.verdict import VerdictKind
 
-__all__ = [
-    "BLANK",
-    "Block",
-    "Counted",
-    "GridColumn",
-    "SaidFacts",
-    "SaidGrid",
-    "SaidLine",
-    "Tone",
-    "say",
-    "verdict_said",
-]
 
-
-class Tone(str, Enum):
+class Tone(StrEnum):
     """What a word means to the reader, not how it looks."""
 
     PLAIN = "plain"

@@ -7,8 +7,6 @@ from collections import Counter
 from harness.tables.said import Block, Counted, GridColumn, SaidGrid, Tone, say, verdict_said
 from harness.tables.summary import SharedFailure, Summary
 
-__all__ = ["failure_words", "line_titles", "summary_columns", "summary_said"]
-
 _SHOWN = 4
 
 

@@ -11,8 +11,6 @@ from harness.values.row import Row
 from harness.values.toolchain import assembler_name
 from harness.values.verdict import VerdictKind
 
-__all__ = ["SharedFailure", "Summary", "SummaryLine", "plural", "summarize"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryLine:

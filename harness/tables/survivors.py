@@ -13,18 +13,6 @@ from harness.values.row import Row
 from harness.values.toolchain import assembler_name, compiler_name
 from harness.values.verdict import Stage, VerdictKind
 
-__all__ = [
-    "HEALTHY",
-    "Fate",
-    "Reasoned",
-    "Survivors",
-    "common_fields",
-    "common_ground",
-    "common_reason",
-    "group_rows",
-    "survivors",
-]
-
 Settings: TypeAlias = Mapping[str, Scalar]
 HEALTHY = (VerdictKind.OK, VerdictKind.RIGHT, VerdictKind.RAN)
 """Verdicts that need no words."""

@@ -15,8 +15,6 @@ import harness
 from harness.values.kernel import Config
 from harness.values.row import Row
 
-__all__ = ["config_label", "markdown_cell", "markdown_code", "render_template"]
-
 _TICKS = re.compile(r"`+")
 _LONG = 2500
 _LINE = 600

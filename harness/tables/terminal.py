@@ -12,8 +12,6 @@ from rich.text import Text
 from harness.tables.said import Block, Counted, SaidFacts, SaidGrid, SaidLine, Tone
 from harness.values.shown import shown
 
-__all__ = ["for_terminal"]
-
 _STYLES = {
     Tone.HEAD: "bold",
     Tone.GOOD: "green",

@@ -11,8 +11,6 @@ from harness.toolchains.marker import NVDISASM, TRITON
 from harness.values.errors import InfrastructureError
 from harness.values.toolchain import INSTALLED, Compiler, Tool
 
-__all__ = ["bundled_nvdisasm", "installed_package", "installed_triton", "package_of"]
-
 
 def package_of(triton: Compiler | None) -> Path | None:
     """The folder of a Triton's package (the installed one for None); None where there is none."""

@@ -16,8 +16,6 @@ from harness.toolchains.marker import NVDISASM, PTXAS, TRITON, read_toolchain, t
 from harness.values.errors import InfrastructureError, StorageError
 from harness.values.toolchain import INSTALLED
 
-__all__ = ["NamedTool", "find_tool", "name_tool"]
-
 _INSTALL: Mapping[str, Callable[[str], object]] = {
     PTXAS: install_ptxas,
     NVDISASM: install_nvdisasm,

@@ -15,9 +15,9 @@ import os
 import re
 import shutil
 import sys
-from datetime import datetime, timezone
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from packaging.requirements import Requirement
@@ -32,11 +32,6 @@ from harness.processes.hub import run_tool
 from harness.toolchains.environments import probe_environment, site_of
 from harness.toolchains.marker import TRITON, Toolchain
 from harness.values.errors import InfrastructureError, IntegrityError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["SITE", "banner_of", "check", "fill"]
 
 SITE = "site"
 """Where a Triton lies in its folder: what goes on the module path."""
@@ -168,7 +163,7 @@ def _marker(
         executable_sha256=digest,
         banner=banner,
         dependencies=dependencies,
-        installed=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        installed=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     return msgspec.json.format(msgspec.json.encode(toolchain))
 

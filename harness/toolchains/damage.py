@@ -10,15 +10,10 @@ import base64
 import csv
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.files.whole_folders import sha256_of
 from harness.values.errors import InfrastructureError
-
-if TYPE_CHECKING:
-    from harness.values.toolchain import Assembler
-
-__all__ = ["check_in_wheel", "check_ptxas", "digest_of"]
+from harness.values.toolchain import Assembler
 
 
 def check_ptxas(ptxas: Assembler) -> None:

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
@@ -19,11 +19,6 @@ from harness.packages.versions import parse_banner
 from harness.toolchains.contents import banner_of
 from harness.values.errors import InfrastructureError, StorageError
 from harness.values.toolchain import Assembler
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["describe_ptxas"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import shutil
 import sys
 import sysconfig
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,23 +35,13 @@ from harness.toolchains.marker import (
     read_toolchain,
     toolchain_folder,
 )
+from harness.values.environment import Environment
 from harness.values.errors import InfrastructureError, StorageError
 from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
     from harness.packages.beside import SharedPackage
-    from harness.values.environment import Environment
 
-__all__ = [
-    "compiler_in",
-    "environments_of",
-    "install_environment",
-    "is_installed",
-    "lost_package",
-    "planned_environment",
-    "probe_environment",
-    "site_of",
-]
 
 # Goes up when the same declaration comes to another folder.
 _RULE = 1
@@ -201,7 +191,7 @@ def _fill(
         shared=tuple(map(str, shared)),
         imports=declared.imports,
         environment=name.rpartition("-")[2],
-        installed=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        installed=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     banner = probe_environment(marker, partial_folder)
     return msgspec.json.format(msgspec.json.encode(replace(marker, banner=banner)))

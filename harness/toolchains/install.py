@@ -43,19 +43,6 @@ from harness.values.toolchain import Assembler, Compiler, Tool
 if TYPE_CHECKING:
     from harness.packages.index import Release
 
-__all__ = [
-    "every_nvdisasm",
-    "find_nvdisasm",
-    "install_nvdisasm",
-    "install_ptxas",
-    "install_triton",
-    "installed_nvdisasm",
-    "planned_ptxas",
-    "planned_triton",
-    "select_ptxas",
-    "select_triton",
-]
-
 
 def select_triton(spec: str, *, prereleases: bool = False) -> list[Version]:
     """The Triton versions that `spec` names (see `harness.packages.versions.select`).
@@ -116,10 +103,7 @@ def planned_triton(version: Version | str) -> Compiler:
     release = find_triton_file(exact)
     folder = toolchain_folder(folder_name(TRITON, release.version, release.filename))
     return Compiler(
-        version=str(release.version),
-        origin=release.name,
-        path=folder / SITE,
-        sha256=release.sha256,
+        version=str(release.version), origin=release.name, path=folder / SITE, sha256=release.sha256
     )
 
 

@@ -27,16 +27,6 @@ from harness.toolchains.marker import (
 )
 from harness.values.errors import StorageError, UsageError
 
-__all__ = [
-    "find_installed",
-    "installed_versions",
-    "list_damaged",
-    "list_installed",
-    "remove",
-    "require_installed",
-    "verify",
-]
-
 
 def list_installed(*, of_any_python: bool = False) -> list[Toolchain]:
     """Every installed toolchain that this Python (or any) can use, by kind and version.

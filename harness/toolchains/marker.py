@@ -6,7 +6,7 @@ import functools
 import re
 import sysconfig
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -14,24 +14,6 @@ from packaging.version import Version
 
 from harness.files.locations import cache_dir, storage_error
 from harness.values.errors import StorageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = [
-    "MARKER",
-    "NAME",
-    "NVDISASM",
-    "PTXAS",
-    "TRITON",
-    "Toolchain",
-    "folder_name",
-    "list_folders",
-    "read_toolchain",
-    "this_python",
-    "toolchain_folder",
-    "toolchains_root",
-]
 
 MARKER = ".triage-toolchain.json"
 TRITON, PTXAS, NVDISASM = "triton", "ptxas", "nvdisasm"

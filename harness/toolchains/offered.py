@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from harness.packages.index import Release, wheels
 from harness.packages.versions import select
@@ -10,18 +10,8 @@ from harness.toolchains.marker import NVDISASM, PTXAS, TRITON
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:
-    from typing import NoReturn
-
     from packaging.version import Version
 
-__all__ = [
-    "available_nvdisasm",
-    "available_ptxas",
-    "available_triton",
-    "find_nvdisasm_file",
-    "find_ptxas_file",
-    "find_triton_file",
-]
 
 _PTXAS_PROJECTS = ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc-cu11")
 _NVDISASM_PROJECT = "nvidia-cuda-nvdisasm"

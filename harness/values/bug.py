@@ -4,32 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from harness.values.change import Facts
-
-__all__ = [
-    "REPRODUCER",
-    "AffectedRange",
-    "Bug",
-    "BugFacts",
-    "BugRecord",
-    "HumanState",
-    "KeptReproducer",
-    "Likeness",
-    "MachineState",
-    "Occasion",
-    "Seen",
-    "Sighting",
-    "VersionMark",
-    "reproducer_key",
-]
 
 REPRODUCER = "minimized"
 """The kind of evidence: it may be trimmed, and the folder of the reduction has it still."""
 
 
-class HumanState(str, Enum):
+class HumanState(StrEnum):
     """What people have decided about a bug."""
 
     UNTRIAGED = "untriaged"
@@ -40,7 +23,7 @@ class HumanState(str, Enum):
     WONTFIX = "wontfix"
 
 
-class MachineState(str, Enum):
+class MachineState(StrEnum):
     """What the results say of a bug; derived from them, and never kept.
 
     `new`: one run has seen it, once. `confirmed`: the last run to see it was the one that
@@ -63,7 +46,7 @@ class MachineState(str, Enum):
     REGRESSED = "regressed"
 
 
-class Seen(str, Enum):
+class Seen(StrEnum):
     """What one cell of one run says of one bug."""
 
     HERE = "here"

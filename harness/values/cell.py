@@ -9,8 +9,6 @@ from harness.values.kernel import Config
 from harness.values.target import Target
 from harness.values.toolchain import EMULATOR, PTX, PTXAS
 
-__all__ = ["CellId", "program_label", "program_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellId:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+from enum import IntEnum, StrEnum
 
 from harness.values.kernel import Scalar
 from harness.values.matrix import Expectation
 from harness.values.timing import TimeMs
 from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
 
-__all__ = ["Change", "ChangeKind", "Changes", "Facts", "MetricStep", "Severity", "Surprise"]
 
-
-class ChangeKind(str, Enum):
+class ChangeKind(StrEnum):
     """The change of one cell since the older run; every cell of either run has exactly one."""
 
     REGRESSED = "regressed"

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 from harness.values.kernel import Scalar
 from harness.values.outcome import RaisedError, Reads
 
-__all__ = [
-    "Agreement",
-    "CheckRow",
-    "Departure",
-    "Interpretation",
-    "LaunchComparison",
-    "Operations",
-    "SameProgram",
-]
 
-
-class Agreement(str, Enum):
+class Agreement(StrEnum):
     """Whether a config computes what the others of its launch do, as far as that is known."""
 
     AGREES = "agrees"

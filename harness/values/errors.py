@@ -8,19 +8,6 @@ Exit codes: 2 wrong usage or configuration, 3 the selection is empty, 4 infrastr
 
 from __future__ import annotations
 
-__all__ = [
-    "CaptureError",
-    "ConfigurationError",
-    "EmptySelectionError",
-    "InfrastructureError",
-    "IntegrityError",
-    "OfflineError",
-    "OutputError",
-    "StorageError",
-    "TriageError",
-    "UsageError",
-]
-
 
 class TriageError(Exception):
     """Base of all errors that the program raises on purpose."""

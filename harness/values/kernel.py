@@ -5,26 +5,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from harness.values.errors import UsageError
 from harness.values.toolchain import PTX, TRITON
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = [
-    "Config",
-    "ConfigFilter",
-    "KernelSource",
-    "LaunchParameter",
-    "LaunchSpec",
-    "Operation",
-    "Pin",
-    "PtxInputs",
-    "Repro",
-    "Scalar",
-]
 
 Scalar = bool | int | float | str
 

@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["LaunchLabel"]
-
 # A `#` that no number follows belongs to the name or to the overrides.
 _PARTS = re.compile(r"([^:]*?)(?::(.*?))?(?:#([0-9]{1,9}))?", re.DOTALL)
 # A value may hold commas: what follows the next one is `name=`.

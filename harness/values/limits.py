@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["KNOWN_CAPABILITIES", "Limits", "limits_of"]
-
 _KIB = 1024
 _INTEGRATED = ("Jetson", "GB10")
 

@@ -15,21 +15,6 @@ from harness.values.launch_label import LaunchLabel
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED
 
-__all__ = [
-    "Coordinates",
-    "Excluded",
-    "Expectation",
-    "Extra",
-    "Matrix",
-    "MatrixPlace",
-    "MatrixVariant",
-    "Override",
-    "Selector",
-    "ToolChoice",
-    "ToolRange",
-    "VersionChoice",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixPlace:

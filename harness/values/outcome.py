@@ -5,18 +5,6 @@ from __future__ import annotations
 import signal as signals
 from dataclasses import dataclass, field
 
-__all__ = [
-    "Assembly",
-    "Capture",
-    "LaunchFacts",
-    "Lowering",
-    "ModuleSearch",
-    "ProcessEnd",
-    "RaisedError",
-    "Reads",
-    "signal_name",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessEnd:

@@ -8,8 +8,6 @@ from harness.values.kernel import Scalar
 from harness.values.timing import TimeMs
 from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
 
-__all__ = ["SCHEMA", "Row"]
-
 SCHEMA = 1
 """Version of the row and of the documents that hold rows; keys are only ever added."""
 

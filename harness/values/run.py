@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 from harness.values.kernel import Scalar
 from harness.values.outcome import RaisedError, Reads
 from harness.values.row import Row
 from harness.values.timing import TimeMs
 
-__all__ = [
-    "Argument",
-    "ArgumentKind",
-    "Assertion",
-    "Buffer",
-    "Inputs",
-    "LaunchInputs",
-    "LaunchVariant",
-    "OutputFacts",
-    "RaceFacts",
-    "RunRow",
-    "RunVerdict",
-    "SanitizerFacts",
-    "TraceFacts",
-    "TraceStep",
-]
 
-
-class RunVerdict(str, Enum):
+class RunVerdict(StrEnum):
     """What a run means.
 
     `RIGHT` was compared with something and agrees; `RAN` came to its end alike under all schedules,
@@ -57,7 +40,7 @@ class RunVerdict(str, Enum):
         return self not in (RunVerdict.RIGHT, RunVerdict.RAN, RunVerdict.NOT_RUN)
 
 
-class ArgumentKind(str, Enum):
+class ArgumentKind(StrEnum):
     """What a launch was given for a parameter of the kernel."""
 
     TENSOR = "tensor"

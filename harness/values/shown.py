@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["shown", "shown_in_a_line"]
-
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )

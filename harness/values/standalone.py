@@ -6,18 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = [
-    "Binding",
-    "Constant",
-    "Definition",
-    "Dialect",
-    "Export",
-    "FileLaunch",
-    "FileLayout",
-    "SourceInstall",
-    "Standalone",
-]
-
 Path = tuple[str | int, ...]
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from harness.values.errors import UsageError
 
-__all__ = ["Target"]
-
 _SPELLING = re.compile(r"(?:(?:sm|compute)_?)?([1-9][0-9]{1,2})([af]?)", re.IGNORECASE)
 
 

@@ -10,15 +10,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
-
-__all__ = ["GAP", "Faster", "TimeMs", "compare_times", "time_of"]
+from enum import StrEnum
 
 GAP = 0.02
 """Of the smaller number: intervals that are nearer than this are not apart."""
 
 
-class Faster(str, Enum):
+class Faster(StrEnum):
     """Which of two is faster, if that can be determined."""
 
     FIRST = "first"

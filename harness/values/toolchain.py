@@ -6,30 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "BUNDLED",
-    "EMULATOR",
-    "GPU",
-    "INSTALLED",
-    "NOTHING",
-    "NO_ASSEMBLER",
-    "NVCC",
-    "PTX",
-    "PTXAS",
-    "RELEASE",
-    "TRITON",
-    "Assembler",
-    "Compiler",
-    "Tool",
-    "assembler_name",
-    "assembler_words",
-    "compiler_name",
-    "compiler_words",
-    "name_kind",
-    "name_kinds_with",
-    "program_name",
-]
-
 BUNDLED = "bundled"
 """The ptxas that this Triton picks for this target."""
 

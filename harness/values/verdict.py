@@ -6,13 +6,11 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import ClassVar
 
-__all__ = ["Signature", "Stage", "Verdict", "VerdictKind"]
 
-
-class VerdictKind(str, Enum):
+class VerdictKind(StrEnum):
     """What a compile or a run means; "could not tell" is one of them, never a pass.
 
     Those from `right` on are of runs: `ran` came to its end, with nothing to compare it with.

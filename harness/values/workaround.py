@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from harness.values.kernel import Scalar
 from harness.values.row import Row
 
-__all__ = ["KeptSetting", "KeptWorkaround"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptSetting:

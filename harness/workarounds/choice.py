@@ -13,8 +13,6 @@ from harness.values.verdict import VerdictKind
 from harness.workarounds.rank import is_clearly_better, merit, spill_bytes_per_block
 from harness.workarounds.settings import Setting, SettingKind, SettingStep, UserSetting
 
-__all__ = ["Tried", "best_of", "choose", "is_first_aid", "is_gain", "rank_key"]
-
 Tried: TypeAlias = tuple[Setting, Row]
 _Names: TypeAlias = frozenset[tuple[object, ...]]
 

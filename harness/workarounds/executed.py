@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from harness.runs.executing import Executed
     from harness.runs.same_inputs import SameInputs
 
-__all__ = ["EXECUTED_KINDS", "Executions", "emulated_numerics"]
 
 EXECUTED_KINDS = (SettingKind.CONFIG, SettingKind.LAUNCH, SettingKind.TRITON)
 """What may change what PTX computes when it is executed: it has not seen ptxas yet."""

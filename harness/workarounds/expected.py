@@ -32,8 +32,6 @@ from harness.workarounds.result import Candidate, ExpectedSpeed
 from harness.workarounds.settings import SettingKind
 from harness.workarounds.trials import Attempt
 
-__all__ = ["Known", "by_time", "in_order_of_time"]
-
 _NINE_TENTHS = 1.645
 """So many standard deviations to each side hold nine tenths of a normal distribution."""
 
@@ -116,8 +114,7 @@ def by_time(
     ordered = [each for tier in sorted(tiers) for each in _in_order(tiers[tier], errors)]
     return [
         replace(
-            each.candidate,
-            expected=_expected(each, today, now, errors, device, beside=ordered),
+            each.candidate, expected=_expected(each, today, now, errors, device, beside=ordered)
         )
         for each in ordered
     ]

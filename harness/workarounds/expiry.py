@@ -20,8 +20,6 @@ from harness.values.toolchain import BUNDLED, PTX, compiler_name
 from harness.values.verdict import VerdictKind
 from harness.values.workaround import KeptWorkaround
 
-__all__ = ["Expired", "broken", "expired", "is_about", "is_known", "to_retest", "to_run"]
-
 # So many times the spills that it was found with, and it no longer does what it is for.
 _WORSE = 2
 

@@ -14,8 +14,6 @@ from packaging.version import Version
 from harness.tables.survivors import common_fields
 from harness.values.kernel import Config, Scalar
 
-__all__ = ["Clause", "Guard", "GuardedRelease", "make_guard"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedRelease:
@@ -57,10 +55,7 @@ class Guard:
 
 
 def make_guard(
-    releases: Iterable[GuardedRelease],
-    *,
-    capability: int,
-    arguments: Mapping[str, Scalar],
+    releases: Iterable[GuardedRelease], *, capability: int, arguments: Mapping[str, Scalar]
 ) -> Guard | None:
     """A guard over releases that were compiled; None where no config has to be left out.
 

@@ -10,8 +10,6 @@ from harness.values.workaround import KeptSetting, KeptWorkaround
 from harness.workarounds.result import WorkaroundReport
 from harness.workarounds.settings import Setting
 
-__all__ = ["keep"]
-
 
 def keep(store: Store, report: WorkaroundReport, selection: Selection) -> None:
     """With the bugs that it works around, so that every night can say whether it is needed."""

@@ -20,8 +20,6 @@ from harness.workarounds.result import Candidate, Equivalence, Numerics, Speedup
 if TYPE_CHECKING:
     from harness.gpu.timed_launches import GpuWay, TimedLaunch
 
-__all__ = ["judge_timed", "measure_candidates"]
-
 
 async def measure_candidates(
     bench: Workbench,

@@ -20,8 +20,6 @@ from harness.workarounds.result import Equivalence, Numerics
 from harness.workarounds.settings import Setting, SettingKind, SettingStep
 from harness.workarounds.trials import Trials
 
-__all__ = ["Judge"]
-
 _MOST_SECONDS = 90.0
 _LEVELS = {
     "source": "the source, which does not see the difference,",

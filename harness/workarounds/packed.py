@@ -23,7 +23,6 @@ from harness.workarounds.result import WorkaroundReport
 if TYPE_CHECKING:
     from harness.gpu.timed_launches import TimedLaunch
 
-__all__ = ["find_packed", "import_workarounds", "keep_packed"]
 
 _KIND = "packed_workarounds"
 _NOT_YET = "the pack is written; the order below is not measured yet"
@@ -70,10 +69,7 @@ def import_workarounds(
         raise UsageError(f"the results are of workarounds for {theirs}: select what was packed")
     baseline, candidates, notes = judge_timed(report.baseline, report.candidates, timed)
     measured = replace(
-        report,
-        baseline=baseline,
-        candidates=tuple(candidates),
-        notes=(*report.notes, *notes),
+        report, baseline=baseline, candidates=tuple(candidates), notes=(*report.notes, *notes)
     )
     keep(store, measured, selection)
     return measured

@@ -19,8 +19,6 @@ from harness.workarounds.trials import (
 )
 from harness.workarounds.words import explain, explain_step
 
-__all__ = ["explained", "paste_lines", "ptxas_environment"]
-
 # Where a wheel puts its ptxas has changed with its major version; its list of files says it.
 _LOCATE = (
     'python -c "from importlib.metadata import files; '

@@ -26,8 +26,6 @@ from harness.workarounds.settings import Setting, SettingKind, in_order
 from harness.workarounds.trials import Attempt, Trials
 from harness.workarounds.tuner_patch import PatchError, find_tuner, patch_tuner, unified_diff
 
-__all__ = ["Times", "make_patch", "tuned_arguments"]
-
 _AT_PTXAS = (Stage.CUBIN.value, Stage.LAUNCH.value)
 
 

@@ -19,8 +19,6 @@ from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 from harness.workarounds.trials import Trials
 
-__all__ = ["PatchProof", "has_failed", "prove_patch"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchProof:

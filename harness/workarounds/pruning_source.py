@@ -12,8 +12,6 @@ from harness.frontends.triton.config_source import literal
 from harness.values.kernel import Scalar
 from harness.workarounds.guard import Clause, Guard
 
-__all__ = ["pruning_source"]
-
 _WIDTH = 92
 
 

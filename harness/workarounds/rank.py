@@ -33,8 +33,6 @@ from harness.values.row import Row
 from harness.values.thresholds import DEFAULT_THRESHOLDS
 from harness.values.verdict import VerdictKind
 
-__all__ = ["is_clearly_better", "merit", "spill_bytes_per_block"]
-
 _SPILL_STEP = 1.5
 _OCCUPANCY_STEP = 0.125
 _SHARE_STEP = 0.1

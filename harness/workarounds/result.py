@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from harness.values.row import Row
 from harness.workarounds.guard import Guard
 from harness.workarounds.settings import Setting, SettingKind, SettingStep
 
-__all__ = [
-    "Candidate",
-    "Equivalence",
-    "ExpectedSpeed",
-    "Numerics",
-    "Patch",
-    "Speedup",
-    "WorkaroundReport",
-]
 
-
-class Equivalence(str, Enum):
+class Equivalence(StrEnum):
     """What is known of whether the same function is computed."""
 
     COMPILED = "compiled"

@@ -39,7 +39,6 @@ from harness.workarounds.trials import Attempt, Trials
 if TYPE_CHECKING:
     from harness.gpu.timed_launches import GpuWay
 
-__all__ = ["WorkaroundOptions", "find_workarounds"]
 
 # Of the budget: when the search ends, when steps are no longer taken back, when no proof begins,
 # and when no other Triton is asked for the patch; it is compiled in what is left.
@@ -273,11 +272,7 @@ def _defaults(selection: Selection, home: PlannedCell) -> dict[str, Scalar | Non
     launch = selection.launches[0]
     values: dict[str, Scalar | None] = {p.name: p.default for p in launch.spec.parameters}
     values.update(launch.overrides)
-    return {
-        **values,
-        "ptxas": home.ptxas.version,
-        "triton": home.compiler.version or None,
-    }
+    return {**values, "ptxas": home.ptxas.version, "triton": home.compiler.version or None}
 
 
 def _counts(rows: Sequence[Row]) -> str:

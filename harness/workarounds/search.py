@@ -30,8 +30,6 @@ from harness.workarounds.settings import (
 )
 from harness.workarounds.trials import OPTIONS_ARGUMENT, Attempt, Trials
 
-__all__ = ["explore", "usable_versions"]
-
 _BEAM = 2
 _ROUNDS = 3
 # Of the time that is left: what a kernel is given changes more than anything about its compiler.
@@ -77,8 +75,7 @@ async def explore(
     store = trials.bench.store
     learned = _learned(store)
     order = sorted(
-        kinds,
-        key=lambda kind: (_is_vain(learned, kind), _is_too_late(trials, kind), kind.weight),
+        kinds, key=lambda kind: (_is_vain(learned, kind), _is_too_late(trials, kind), kind.weight)
     )
     is_complete = True
     for index, kind in enumerate(order):

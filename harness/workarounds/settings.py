@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 
 from packaging.version import Version
 
@@ -23,20 +23,8 @@ from harness.values.toolchain import PTXAS, TRITON
 from harness.values.verdict import VerdictKind
 from harness.workarounds.rank import merit
 
-__all__ = [
-    "Setting",
-    "SettingKind",
-    "SettingStep",
-    "UserSetting",
-    "in_order",
-    "neighbours",
-    "newest_of_each_minor",
-    "spread",
-    "without",
-]
 
-
-class SettingKind(str, Enum):
+class SettingKind(StrEnum):
     """What a step changes, in the order of what it costs to try and to live with."""
 
     FLAGS = "flags"

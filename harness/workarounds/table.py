@@ -24,8 +24,6 @@ from harness.workarounds.guard import Guard
 from harness.workarounds.rank import spill_bytes_per_block
 from harness.workarounds.result import Candidate, Equivalence, Patch, WorkaroundReport
 
-__all__ = ["workaround_document", "workarounds_said"]
-
 _TODAY = "For today, without touching the source"
 _BEST = "The best there is, with a change of the source"
 _RANKING = (
@@ -234,12 +232,7 @@ def _candidate(rank: int, candidate: Candidate) -> dict[str, Any]:
         **asdict(candidate.row),
         "rank": rank,
         "change": [
-            {
-                "kind": step.kind.value,
-                "name": step.name,
-                "before": step.before,
-                "after": step.after,
-            }
+            {"kind": step.kind.value, "name": step.name, "before": step.before, "after": step.after}
             for step in candidate.steps
         ],
         "evidence": {

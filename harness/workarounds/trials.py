@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 
 from gpu_emulator.ptx.text.edits import PtxEdit, edited
 from gpu_emulator.ptx.text.facts import read_ptx
@@ -32,8 +32,6 @@ from harness.values.toolchain import PTX, Compiler
 from harness.values.verdict import VerdictKind
 from harness.workarounds.settings import Setting, SettingStep, UserSetting
 
-__all__ = ["OPTIONS_ARGUMENT", "OPTIONS_VARIABLE", "Attempt", "OptionWay", "Trials"]
-
 _Launch = tuple[tuple[str, Scalar | None], ...]
 Variables = tuple[tuple[str, str], ...]
 
@@ -44,7 +42,7 @@ OPTIONS_ARGUMENT = "ptx_options"
 """The option of a launch that holds them, where a Triton has one."""
 
 
-class OptionWay(str, Enum):
+class OptionWay(StrEnum):
     """How a user gives ptxas an option through Triton."""
 
     VARIABLE = OPTIONS_VARIABLE
@@ -233,11 +231,7 @@ class Trials:
         ], session
 
     async def _planned(
-        self,
-        triton: str | None,
-        launch: _Launch,
-        settings: Sequence[Setting],
-        variables: Variables,
+        self, triton: str | None, launch: _Launch, settings: Sequence[Setting], variables: Variables
     ) -> tuple[list[PlannedCell | None], str | None]:
         home = self.home
         if home.launch is None or home.record is None:

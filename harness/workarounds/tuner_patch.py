@@ -18,8 +18,6 @@ from harness.values.kernel import Config
 from harness.workarounds.guard import Guard
 from harness.workarounds.pruning_source import pruning_source
 
-__all__ = ["PatchError", "Tuner", "find_tuner", "patch_tuner", "unified_diff"]
-
 _Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 

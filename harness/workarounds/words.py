@@ -9,8 +9,6 @@ from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 from harness.workarounds.settings import SettingStep
 
-__all__ = ["explain", "explain_step"]
-
 # Less than this is no reason for anything.
 _NOTABLE = 0.1
 _HALF = (0.4, 0.6)

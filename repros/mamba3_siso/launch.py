@@ -21,14 +21,7 @@ def default(
 
 
 def gqa(
-    *,
-    batch=4,
-    seqlen=4096,
-    nheads=64,
-    nheads_qk=1,
-    headdim_qk=128,
-    headdim_v=64,
-    chunk_size=64,
+    *, batch=4, seqlen=4096, nheads=64, nheads_qk=1, headdim_qk=128, headdim_v=64, chunk_size=64
 ):
     """All heads share one head of q and k."""
     inputs, options = _inputs(batch, seqlen, nheads, nheads_qk, headdim_qk, headdim_v)
@@ -36,14 +29,7 @@ def gqa(
 
 
 def without_d(
-    *,
-    batch=4,
-    seqlen=4096,
-    nheads=64,
-    nheads_qk=64,
-    headdim_qk=128,
-    headdim_v=64,
-    chunk_size=64,
+    *, batch=4, seqlen=4096, nheads=64, nheads_qk=64, headdim_qk=128, headdim_v=64, chunk_size=64
 ):
     """No skip connection."""
     inputs, options = _inputs(batch, seqlen, nheads, nheads_qk, headdim_qk, headdim_v, has_d=False)
@@ -51,14 +37,7 @@ def without_d(
 
 
 def states(
-    *,
-    batch=4,
-    seqlen=4096,
-    nheads=64,
-    nheads_qk=64,
-    headdim_qk=128,
-    headdim_v=64,
-    chunk_size=64,
+    *, batch=4, seqlen=4096, nheads=64, nheads_qk=64, headdim_qk=128, headdim_v=64, chunk_size=64
 ):
     """States go in and come out, as between the segments of a long sequence."""
     inputs, options = _inputs(batch, seqlen, nheads, nheads_qk, headdim_qk, headdim_v)

@@ -20,28 +20,14 @@ def default(
 
 
 def gqa(
-    *,
-    batch=4,
-    seqlen=4096,
-    nheads=64,
-    nheads_qk=1,
-    headdim_qk=128,
-    headdim_v=64,
-    chunk_size=64,
+    *, batch=4, seqlen=4096, nheads=64, nheads_qk=1, headdim_qk=128, headdim_v=64, chunk_size=64
 ):
     """All heads share one head of q and k."""
     return _compute_dqkv((batch, seqlen, nheads, nheads_qk, headdim_qk, headdim_v), chunk_size)
 
 
 def without_d(
-    *,
-    batch=4,
-    seqlen=4096,
-    nheads=64,
-    nheads_qk=64,
-    headdim_qk=128,
-    headdim_v=64,
-    chunk_size=64,
+    *, batch=4, seqlen=4096, nheads=64, nheads_qk=64, headdim_qk=128, headdim_v=64, chunk_size=64
 ):
     """No skip connection."""
     shape = (batch, seqlen, nheads, nheads_qk, headdim_qk, headdim_v)
@@ -49,14 +35,7 @@ def without_d(
 
 
 def states(
-    *,
-    batch=4,
-    seqlen=4096,
-    nheads=64,
-    nheads_qk=64,
-    headdim_qk=128,
-    headdim_v=64,
-    chunk_size=64,
+    *, batch=4, seqlen=4096, nheads=64, nheads_qk=64, headdim_qk=128, headdim_v=64, chunk_size=64
 ):
     """Gradients of the states that came out go in; those of the states that went in come out."""
     options = {

@@ -13,9 +13,7 @@ def build(m, n, k, block_m, block_n, block_k, num_stages, threads, inner, dtype)
 
     @T.prim_func
     def matmul_kernel(
-        A: T.Tensor((m, k), dtype),
-        B: T.Tensor((k, n), dtype),
-        C: T.Tensor((m, n), dtype),
+        A: T.Tensor((m, k), dtype), B: T.Tensor((k, n), dtype), C: T.Tensor((m, n), dtype)
     ):
         with T.Kernel(T.ceildiv(n, block_n), T.ceildiv(m, block_m), threads=threads) as (bx, by):
             A_shared = T.alloc_shared((block_m, block_k), dtype)

@@ -3,16 +3,7 @@
 import triton
 import triton.language as tl
 
-__all__ = [
-    "accumulate",
-    "assembly",
-    "convert",
-    "double",
-    "matmul",
-    "softmax",
-    "trust",
-    "unroll",
-]
+__all__ = ["accumulate", "assembly", "convert", "double", "matmul", "softmax", "trust", "unroll"]
 
 
 @triton.jit

@@ -188,12 +188,7 @@ PTX_OPTIONS: list[tuple[tuple[str, ...], str]] = [
     (("--kernel", "k.ptx"), "2 times"),
     (("--json", "--markdown"), ""),
 ]
-ASKED = {
-    "type": "asked",
-    "axis": "ptxas",
-    "selection": {},
-    "options": {},
-}
+ASKED = {"type": "asked", "axis": "ptxas", "selection": {}, "options": {}}
 
 _ASKED = json.dumps(ASKED)
 LOGS = [

@@ -11,7 +11,8 @@ import msgspec
 
 from harness.cells.evaluate import Evaluated
 from harness.cells.run import record_of
-from harness.store.store import ResultRecord, Store
+from harness.store.sqlite.records import ResultRecord
+from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.kernel import Config
 from harness.values.row import Row

@@ -183,11 +183,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(triage: Triage, home: Path) -
     night(home, [row(warps=warps) for warps in range(1, 3000)])
     command = f"{sys.executable} -m harness export --format jsonl | head -1"
     done = subprocess.run(
-        ["bash", "-c", command],
-        env=triage.env,
-        cwd=triage.folder,
-        capture_output=True,
-        check=False,
+        ["bash", "-c", command], env=triage.env, cwd=triage.folder, capture_output=True, check=False
     )
     assert done.stderr == b""
     assert done.stdout.count(b"\n") == 1

@@ -353,8 +353,7 @@ def test_the_same_seed_and_jobs_make_the_same(fakes: FakeCache) -> None:
 
 
 @pytest.mark.parametrize(
-    "number",
-    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL],
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
 )
 def test_what_is_stopped_keeps_the_best_and_can_go_on(
     fakes: FakeCache, number: signal.Signals

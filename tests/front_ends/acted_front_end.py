@@ -18,8 +18,10 @@ from toy_front_end import Toy
 
 from harness.bench.bench import Kept
 from harness.cells.run import CompileOptions
-from harness.cells.selection import SelectionOptions, select
-from harness.frontends.base import CapturedLaunch, LaunchCode, Selection
+from harness.cells.selection import select
+from harness.cells.spelling import SelectionOptions
+from harness.frontends.base import LaunchCode, Selection
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.store.store import Store
 from harness.values.errors import CaptureError, InfrastructureError, UsageError
 from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd, RaisedError

@@ -20,7 +20,7 @@ from toy_front_end import Toy
 from harness.bench.assemble import CODE, AssemblerRun, run_assembler
 from harness.bench.bench import Kept, content_key
 from harness.bench.once import assemble_once
-from harness.frontends.base import CapturedLaunch
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.programs import run_program
 from harness.frontends.readings import PtxReading
 from harness.judging.failures import death_signal, failed

@@ -24,7 +24,7 @@ from harness.values.verdict import Stage, Verdict, VerdictKind
 if TYPE_CHECKING:
     from harness.bench.bench import Workbench
     from harness.frontends.back_end import BackEnd
-    from harness.frontends.base import CapturedLaunch
+    from harness.frontends.captured_launch import CapturedLaunch
     from harness.judging.judge import CellEvidence
     from harness.values.target import Target
     from harness.values.toolchain import Assembler

@@ -33,7 +33,8 @@ from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from harness.bench.bench import Kept, Workbench
-    from harness.frontends.base import Adapt, CapturedLaunch, Plan, PlannedLaunch, Selection
+    from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
+    from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.readings import PtxReading
     from harness.values.kernel import Config, Repro
     from harness.values.outcome import LaunchFacts

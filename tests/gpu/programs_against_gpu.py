@@ -25,15 +25,7 @@ from typing import Any
 import numpy as np
 from cuda_driver import Device
 from scalar_forms import Form, all_forms
-from scalar_programs import (
-    LANES,
-    SLOT_BYTES,
-    SLOTS,
-    Generated,
-    accepted_by,
-    generate,
-    inputs,
-)
+from scalar_programs import LANES, SLOT_BYTES, SLOTS, Generated, accepted_by, generate, inputs
 
 from gpu_emulator.api import run
 from gpu_emulator.numbers.approximate import BANDS

@@ -44,10 +44,7 @@ def test_configs_that_differ_are_named_and_no_others(module_triage: Triage) -> N
         assert row["suspect"] == (
             f"BLOCK={block} covers {block} of n=64, and the kernel does not loop over it"
         )
-    assert by_block(rows, "partly")[64] == (
-        "agrees",
-        "interpreted: the reference for the others",
-    )
+    assert by_block(rows, "partly")[64] == ("agrees", "interpreted: the reference for the others")
     assert not any(row["suspect"] for row in rows if row not in wrong)
     written = ("agrees", "interpreted: all that it writes agrees")
     assert by_block(rows, "looping") == dict.fromkeys((16, 32, 64), written)

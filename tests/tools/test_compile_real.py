@@ -60,11 +60,7 @@ def check_traps_and_spills(rows: list[dict[str, Any]], *, stages: int) -> None:
         for row in sick
         if row["config"]["num_stages"] == 1
     }
-    assert spills == {
-        None: (32, 44324, 50224),
-        128: (128, 14784, 16828),
-        256: (255, 7962, 9136),
-    }
+    assert spills == {None: (32, 44324, 50224), 128: (128, 14784, 16828), 256: (255, 7962, 9136)}
     assert all(
         row["instructions"]["local"] > 0 and row["instructions"]["tensor"] > 0 for row in sick
     )

@@ -88,8 +88,7 @@ def test_kernels_of_one_launch_share_its_capture(module_triage: Triage) -> None:
 
 
 @pytest.mark.parametrize(
-    "launch",
-    [pytest.param("gqa", marks=pytest.mark.long), "without_d", "states", "varlen"],
+    "launch", [pytest.param("gqa", marks=pytest.mark.long), "without_d", "states", "varlen"]
 )
 def test_the_main_kernel_in_its_other_launches(module_triage: Triage, launch: str) -> None:
     words = ["--kernel", "mamba3_siso_bwd_dqkv", "--launch", launch]

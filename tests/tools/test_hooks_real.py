@@ -99,9 +99,7 @@ def test_what_is_executed_is_what_plain_triton_compiles(
     assert found == {key: sha256 for key, (sha256, _) in plain.items() if key[0] == "sm_90a"}
 
 
-def test_hooks_that_write_to_tensors_prepare_each_config_alone(
-    module_triage: Triage,
-) -> None:
+def test_hooks_that_write_to_tensors_prepare_each_config_alone(module_triage: Triage) -> None:
     words = ["run", "--kernel", f"{HOOKED}::add_up", "--sm", "80"]
     done = module_triage(*words, "--triton", "installed", "--json")
     assert done.returncode == 0, done.stderr

@@ -19,10 +19,11 @@ import pytest
 from conftest import HERE, Triage
 
 from harness.bench.bench import Workbench
-from harness.cells.compile import CompileOptions
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.plan import plan_launch
-from harness.cells.selection import SelectionOptions, select
+from harness.cells.run import CompileOptions
+from harness.cells.selection import select
+from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.triton.one_file import read_standalone, render
 from harness.frontends.triton.sessions import TritonSessions

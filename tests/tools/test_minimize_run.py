@@ -14,9 +14,9 @@ import pytest
 from conftest import HERE, Triage
 
 from harness.bisect.axes import plan_cells
-from harness.cells.compile import CompileOptions
-from harness.cells.run import open_bench
-from harness.cells.selection import SelectionOptions, select
+from harness.cells.run import CompileOptions, open_bench
+from harness.cells.selection import select
+from harness.cells.spelling import SelectionOptions
 from harness.frontends.triton.one_file import read_standalone, render
 from harness.minimize.executed.oracle import ExecutedOracle, SourceForm
 from harness.minimize.executing_ir import IrForm

@@ -15,9 +15,9 @@ import pytest
 from conftest import Triage
 
 from harness.bisect.axes import plan_cells
-from harness.cells.compile import CompileOptions
-from harness.cells.run import open_bench
-from harness.cells.selection import SelectionOptions, select
+from harness.cells.run import CompileOptions, open_bench
+from harness.cells.selection import select
+from harness.cells.spelling import SelectionOptions
 from harness.minimize.executing_ptx import RawCase, hold
 from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.predicate import Said

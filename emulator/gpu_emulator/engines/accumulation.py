@@ -17,8 +17,6 @@ import numpy as np
 from gpu_emulator.numbers import arithmetic
 from gpu_emulator.numbers.formats import Bits, Float64, from_float64, to_float64
 
-__all__ = ["Accumulation", "hopper"]
-
 _NARROW = ("e4m3", "e5m2")
 
 

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from gpu_emulator.numbers.formats import Bits
 
-__all__ = ["LANES", "Layout", "accumulator", "elements", "operand_a", "operand_b", "registers"]
-
 LANES = 32
 Index = NDArray[np.intp]
 

@@ -14,15 +14,6 @@ import numpy as np
 from gpu_emulator.engines.fragments import LANES, Layout, elements, registers
 from gpu_emulator.numbers.formats import Bits
 
-__all__ = [
-    "load_bytes",
-    "load_matrices",
-    "move_matrix",
-    "store_bytes",
-    "store_matrices",
-    "unpack_row",
-]
-
 
 @cache
 def _pairs(*, transposed: bool) -> Layout:

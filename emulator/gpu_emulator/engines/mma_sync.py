@@ -25,8 +25,6 @@ from gpu_emulator.engines.products import (
 )
 from gpu_emulator.numbers.formats import Bits, Float64, to_float64
 
-__all__ = ["SHAPES", "mma_sync", "scales_of_a", "scales_of_b"]
-
 _WIDTHS = {
     "f64": 64, "tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8,
     "e3m2": 8, "e2m3": 8, "e2m1": 8, **INTEGERS, "b1": 1,

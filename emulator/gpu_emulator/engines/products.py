@@ -16,8 +16,6 @@ from gpu_emulator.engines.accumulation import Accumulation
 from gpu_emulator.numbers import arithmetic
 from gpu_emulator.numbers.formats import Bits, Float64, from_float64, to_float64
 
-__all__ = ["INTEGERS", "Order", "binary_product", "decode", "integer_product", "product"]
-
 Order = NDArray[np.intp]
 INTEGERS = {"s8": 8, "u8": 8, "s4": 4, "u4": 4}
 """Bits of the integer types."""

@@ -22,8 +22,6 @@ import numpy as np
 from gpu_emulator.engines.swizzle import SWIZZLES, Addresses
 from gpu_emulator.numbers.formats import Bits
 
-__all__ = ["MatrixDescriptor", "pieces", "read_matrix", "tcgen05_descriptor", "wgmma_descriptor"]
-
 PIECE = 16
 """Bytes of a piece."""
 _WGMMA_SWIZZLES = ("none", "128B", "64B", "32B")

@@ -16,25 +16,9 @@ from gpu_emulator.engines.fragments import elements
 from gpu_emulator.engines.matrix_moves import unpack_row
 from gpu_emulator.engines.products import INTEGERS, Order, decode, integer_product, product
 from gpu_emulator.engines.shared_matrices import MatrixDescriptor, read_matrix
-from gpu_emulator.engines.tensor_core import (
-    MatrixInstruction,
-    Placement,
-    placement,
-    scale_cells,
-)
+from gpu_emulator.engines.tensor_core import MatrixInstruction, Placement, placement, scale_cells
 from gpu_emulator.engines.tensor_memory import ROWS, Index
 from gpu_emulator.numbers.formats import Bits, Float64, from_float64, to_float64
-
-__all__ = [
-    "Scales",
-    "copy",
-    "copy_lanes",
-    "enabled_lanes",
-    "multiply",
-    "operand_cells",
-    "operand_from_shared",
-    "operand_from_tensor_memory",
-]
 
 K_BYTES = 32
 """Bytes of K of every dense instruction, as elements lie in shared memory."""

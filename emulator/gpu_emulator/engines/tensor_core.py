@@ -13,8 +13,6 @@ import numpy as np
 
 from gpu_emulator.engines.tensor_memory import Index
 
-__all__ = ["MatrixInstruction", "Placement", "decode_instruction", "placement", "scale_cells"]
-
 _NARROW = {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"}
 _FORMATS = {
     "f16": {0: "f16", 1: "bf16"},

@@ -10,8 +10,6 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-__all__ = ["ELEMENTS", "MAP_BYTES", "TileMap", "replace"]
-
 MAP_BYTES = 128
 ELEMENTS = (
     "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32_ftz", "f64", "bf16", "tf32",

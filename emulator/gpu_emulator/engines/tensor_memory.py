@@ -16,19 +16,6 @@ from numpy.typing import NDArray
 from gpu_emulator.engines.fragments import LANES
 from gpu_emulator.numbers.formats import Bits
 
-__all__ = [
-    "COLUMNS",
-    "ROWS",
-    "Allocator",
-    "Cells",
-    "address_parts",
-    "load",
-    "may_access",
-    "shift_down",
-    "store",
-    "warp_cells",
-]
-
 ROWS, COLUMNS = 128, 512
 _LEAST = 32
 _SLAB = 32

@@ -19,17 +19,6 @@ from gpu_emulator.numbers import arithmetic
 from gpu_emulator.numbers.conversion import convert
 from gpu_emulator.numbers.formats import Bits
 
-__all__ = [
-    "fill_bits",
-    "gathered",
-    "loaded",
-    "misaligned",
-    "reduced",
-    "shared_addresses",
-    "tile_bytes",
-    "tile_elements",
-]
-
 _FILL = b"\xf7\x7f"
 """Two bytes that make a NaN of every floating-point type, repeated."""
 _ROW_UNIT = 16
@@ -98,10 +87,7 @@ def gathered(
         )
     corner = np.stack(np.broadcast_arrays(column[..., None], rows), axis=-1)
     address, inside = tile_elements(tile, corner)
-    return (
-        address.reshape(*rows.shape[:-1], -1),
-        inside.reshape(*rows.shape[:-1], -1),
-    )
+    return (address.reshape(*rows.shape[:-1], -1), inside.reshape(*rows.shape[:-1], -1))
 
 
 def misaligned(tile: TileMap, coordinates: Addresses) -> NDArray[np.bool_]:

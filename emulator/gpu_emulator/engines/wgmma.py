@@ -19,8 +19,6 @@ from gpu_emulator.engines.products import (
 from gpu_emulator.engines.shared_matrices import MatrixDescriptor, read_matrix
 from gpu_emulator.numbers.formats import Bits
 
-__all__ = ["K_BYTES", "accumulator", "register_operand", "shared_operand", "wgmma"]
-
 ROWS = 64
 THREADS = 128
 K_BYTES = 32

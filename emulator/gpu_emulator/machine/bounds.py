@@ -14,8 +14,6 @@ from dataclasses import replace
 from gpu_emulator.refusal import NotExecutable
 from gpu_emulator.values import LARGEST_SIZES, MOST_THREADS, Launch
 
-__all__ = ["as_declared"]
-
 _Sizes = tuple[int, int, int]
 _MOST_CLUSTER = 16
 

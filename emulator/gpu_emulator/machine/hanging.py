@@ -13,8 +13,6 @@ from gpu_emulator.steps import WARP
 from gpu_emulator.types import Array
 from gpu_emulator.values import Fault, Place
 
-__all__ = ["hang"]
-
 _MOST = 4
 
 

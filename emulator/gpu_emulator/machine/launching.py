@@ -33,8 +33,6 @@ from gpu_emulator.steps import WARP, Registers
 from gpu_emulator.types import Array
 from gpu_emulator.values import Budget, Checks, Fault, Launch, Outcome, Schedule
 
-__all__ = ["run"]
-
 _MOST_BATCH_CTAS = 256
 _MOST_SHARED = 1 << 20
 # With more CTAs a step of one warp of each is wide enough for numpy.

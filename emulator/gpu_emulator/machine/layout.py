@@ -25,8 +25,6 @@ from gpu_emulator.values import (
     TensorMapArgument,
 )
 
-__all__ = ["Arena", "parameter_memory", "place_symbols", "thread_registers"]
-
 _ALIGN = 256
 _GUARD = 4096
 

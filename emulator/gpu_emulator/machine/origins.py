@@ -20,8 +20,6 @@ from gpu_emulator.state.recording import ANOTHER, AccessSpan, Event, Recording
 from gpu_emulator.types import Array
 from gpu_emulator.values import Budget, Element, Launch, Schedule, Trace, TraceInput, TraceLink
 
-__all__ = ["origins"]
-
 _MOST_BYTES = 1 << 29
 _MOST_NODES = 1_000_000
 # These read what lanes of a warp hold together.

@@ -22,8 +22,6 @@ from gpu_emulator.steps import MASK, WARP
 from gpu_emulator.types import Array
 from gpu_emulator.values import Fault, FaultKind, Schedule
 
-__all__ = ["Fallen", "run_batch"]
-
 # So many blocks of one frame before another one gets its turn; so many choices of the smallest
 # block before a greater one gets its turn: who spins must not keep out whom it waits for.
 _TURN = 4096

@@ -13,8 +13,6 @@ from gpu_emulator.steps import WARP
 from gpu_emulator.types import Array
 from gpu_emulator.values import Budget, Element, Launch, Schedule, Trace, TraceLink
 
-__all__ = ["find_owner", "lane_of", "trace", "value_text"]
-
 _MOST_LINKS = 2000
 _MOST_BYTES = 1 << 29
 _FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16}

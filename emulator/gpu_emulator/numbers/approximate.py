@@ -7,18 +7,13 @@ anywhere in the band. Each function takes and returns registers of one format.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpu_emulator.numbers.arithmetic import flush, settle
 from gpu_emulator.numbers.formats import Bits, Float64, from_float64, to_float64
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["BANDS", "Band", "approximate", "approximate_divide", "inverse_root"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ or root carries more than twice the bits of an f32, so that rounding it again is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,27 +31,7 @@ from gpu_emulator.numbers.formats import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
-
-__all__ = [
-    "BLOCK",
-    "add",
-    "divide",
-    "extremum",
-    "flush",
-    "flush_tiny",
-    "fma",
-    "in_blocks",
-    "multiply",
-    "negate",
-    "packed",
-    "reciprocal",
-    "settle",
-    "square_root",
-    "subtract",
-]
 
 
 BLOCK = 1 << 13

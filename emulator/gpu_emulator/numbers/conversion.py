@@ -26,8 +26,6 @@ from gpu_emulator.numbers.formats import (
 )
 from gpu_emulator.numbers.nearest import round_bits_to_bf16
 
-__all__ = ["convert", "convert_randomly", "integer_type", "pack_integers"]
-
 _FLUSHED = ("f32",)
 _PAYLOADS = {
     ("f64", "f32"),
@@ -216,12 +214,7 @@ def _with_payloads(result: Bits, bits: Bits, values: Float64, to: str, source: s
 
 @np.errstate(all="ignore")
 def convert_randomly(
-    bits: Bits,
-    to: str,
-    random: Bits,
-    *,
-    satfinite: bool = False,
-    relu: bool = False,
+    bits: Bits, to: str, random: Bits, *, satfinite: bool = False, relu: bool = False
 ) -> Bits:
     """Stochastic rounding of f32 to f16 or bf16 (`cvt.rs`).
 

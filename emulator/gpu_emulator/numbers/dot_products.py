@@ -6,8 +6,6 @@ import numpy as np
 
 from gpu_emulator.numbers.formats import Bits
 
-__all__ = ["dp2a", "dp4a"]
-
 
 def _parts(register: Bits, width: int, *, signed: bool) -> Bits:
     """The parts of 32-bit registers in one more dimension, least significant first, as int64."""

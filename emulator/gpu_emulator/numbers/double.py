@@ -13,17 +13,12 @@ division the dividend first). A NaN that numbers give is 0xfff8000000000000.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpu_emulator.numbers.formats import Bits, Float64, canonical_nan, odd_sum, to_float64
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["add", "divide", "fma", "multiply", "quiet", "square_root"]
 
 _LOW, _HIGH = 2.0**-400, 2.0**400
 """Operands between these leave every error term of an fma normal."""

@@ -16,20 +16,6 @@ from numpy.typing import NDArray
 
 from gpu_emulator.numbers.nearest import narrow_nearest, odd_float32, round_bits_to_bf16
 
-__all__ = [
-    "FORMATS",
-    "Bits",
-    "Float64",
-    "Format",
-    "canonical_nan",
-    "from_float64",
-    "odd_sum",
-    "round_float64",
-    "round_integral",
-    "to_float32",
-    "to_float64",
-]
-
 Bits = NDArray[Any]
 """Unsigned integers: the bits of a register or of an element."""
 Float64 = NDArray[np.float64]

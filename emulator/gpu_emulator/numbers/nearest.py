@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["narrow_nearest", "odd_float32", "round_bits_to_bf16"]
-
 Bits = NDArray[Any]
 Float64 = NDArray[np.float64]
 _BF16_NAN = 0x7FFF

@@ -11,8 +11,6 @@ from gpu_emulator.steps import MASK, Registers
 from gpu_emulator.types import Array
 from gpu_emulator.values import Place
 
-__all__ = ["Located", "gather", "locate", "scatter"]
-
 Located = tuple[Memory, Array]
 _RANK_MASK = (1 << CLUSTER_SHIFT) - 1
 

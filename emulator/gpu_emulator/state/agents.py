@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["BY_WARP", "LOADS", "NO_AGENT", "Agents"]
-
 LOADS = 8
 """So many mbarriers of bulk loads are distinguished."""
 

@@ -19,8 +19,6 @@ from gpu_emulator.steps import MASK
 from gpu_emulator.types import Array
 from gpu_emulator.values import Place
 
-__all__ = ["Asynchrony", "Groups"]
-
 # Does an operation for a mask of threads (None: all of the frame).
 Effect = Callable[[Array | None], None]
 

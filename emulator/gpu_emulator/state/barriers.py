@@ -15,8 +15,6 @@ from gpu_emulator.state.happens_before import HappensBefore
 from gpu_emulator.state.memory import Trouble
 from gpu_emulator.types import Array
 
-__all__ = ["Barriers"]
-
 _COUNT = 16
 _WARP = 32
 

@@ -17,8 +17,6 @@ from gpu_emulator.state.watching import RaceWatch, Watched
 from gpu_emulator.types import Array
 from gpu_emulator.values import Place, Schedule, Uninitialised
 
-__all__ = ["WINDOWS", "Batch", "Geometry"]
-
 # Where generic addresses of each space begin; each window is 2^40 bytes but that of global memory.
 WINDOWS = {
     "global": 0, "const": 0, "shared": 0x1000_0000_0000, "local": 0x2000_0000_0000,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from gpu_emulator.values import Place, Race, RaceKind, RaceSpace
 
-__all__ = ["Races", "Unordered"]
-
 _MOST_EXAMPLES = 200
 
 

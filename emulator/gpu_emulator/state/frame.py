@@ -13,8 +13,6 @@ from gpu_emulator.steps import MASK, Registers
 from gpu_emulator.types import Array
 from gpu_emulator.values import Place
 
-__all__ = ["Frame", "Hold", "Parting"]
-
 
 @dataclass(slots=True)
 class Hold:

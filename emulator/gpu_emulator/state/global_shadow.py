@@ -25,8 +25,6 @@ from gpu_emulator.state.stamps import Accessors, Stamps, in_pieces
 from gpu_emulator.types import Array
 from gpu_emulator.values import RaceKind
 
-__all__ = ["GlobalShadow"]
-
 _MOST_BYTES = 1 << 28
 # So many reads are listed at most, of all buffers.
 _MOST_LISTED = 1 << 22

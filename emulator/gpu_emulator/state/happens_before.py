@@ -21,8 +21,6 @@ from gpu_emulator.state.semantics import WITHIN_GPU, Semantics
 from gpu_emulator.steps import MASK, WARP
 from gpu_emulator.types import Array
 
-__all__ = ["HappensBefore", "Task", "by_warp", "rows_of"]
-
 _BARRIERS = 16
 # Locations whose releases are taken together: what is in one line of 2^7 bytes.
 _LINE = 7

@@ -9,8 +9,6 @@ import numpy as np
 from gpu_emulator.state.frame import Frame
 from gpu_emulator.types import Array
 
-__all__ = ["alike", "issuers"]
-
 
 def issuers(frame: Frame) -> Iterator[tuple[int, Array]]:
     """Column by column, the threads that are active: the column and the rows of their CTAs."""

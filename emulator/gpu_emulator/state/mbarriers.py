@@ -11,8 +11,6 @@ import numpy as np
 from gpu_emulator.state.memory import Memory, Trouble
 from gpu_emulator.types import Array
 
-__all__ = ["MOST_ARRIVALS", "arrive", "initialised", "parity", "still_to_come"]
-
 MOST_ARRIVALS = (1 << 20) - 1
 _FIELD = 20
 _TX_BITS = 22

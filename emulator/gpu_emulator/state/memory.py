@@ -15,8 +15,6 @@ from gpu_emulator.regions import Region
 from gpu_emulator.types import Array
 from gpu_emulator.values import Place
 
-__all__ = ["CLUSTER_SHIFT", "GLOBAL_BASE", "Memory", "Trouble"]
-
 # Where global memory begins.
 GLOBAL_BASE = 0x7F00_0000_0000
 # An address of shared memory of another CTA of the cluster has its rank, plus one, up here.

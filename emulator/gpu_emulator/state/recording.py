@@ -24,8 +24,6 @@ from gpu_emulator.steps import WARP
 from gpu_emulator.types import Array
 from gpu_emulator.values import Element, Place
 
-__all__ = ["ANOTHER", "AccessSpan", "Event", "Read", "Recording", "TraceWatch"]
-
 ANOTHER = -1
 """The writer of what another CTA wrote; 0 is that of what nothing has written."""
 

@@ -16,8 +16,6 @@ import numpy as np
 
 from gpu_emulator.types import Array
 
-__all__ = ["Releases"]
-
 # Clocks of the agents of CTAs, by the number of the CTA in the grid.
 _Clocks = dict[int, Array]
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["WEAK", "WITHIN_CTA", "WITHIN_GPU", "Semantics", "semantics_of"]
-
 WITHIN_CTA, WITHIN_GPU = 1, 2
 """For whom an access is strong: threads of its CTA, or all. A cluster's counts as all."""
 

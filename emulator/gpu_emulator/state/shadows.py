@@ -18,8 +18,6 @@ from gpu_emulator.state.stamps import Accessors, Stamps
 from gpu_emulator.types import Array
 from gpu_emulator.values import Place, RaceKind, RaceSpace
 
-__all__ = ["Access", "Shadow"]
-
 
 @dataclass(frozen=True, slots=True)
 class Access:

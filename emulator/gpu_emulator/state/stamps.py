@@ -7,8 +7,6 @@ import numpy as np
 from gpu_emulator.state.agents import NO_AGENT
 from gpu_emulator.types import Array
 
-__all__ = ["Accessors", "Stamps", "in_pieces"]
-
 _PLACE, _TIME = np.uint64(8), np.uint64(32)
 _ONE_BYTE, _TWO_BYTES = np.uint64(0xFF), np.uint64(0xFFFF)
 

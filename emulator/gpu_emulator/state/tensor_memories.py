@@ -7,8 +7,6 @@ import numpy as np
 from gpu_emulator.engines.tensor_memory import COLUMNS, ROWS, Allocator
 from gpu_emulator.types import Array
 
-__all__ = ["TensorMemories"]
-
 
 class TensorMemories:
     """128 x 512 words of each CTA: `words` is (CTAs, 128, 512), made when it is first asked for.

@@ -21,8 +21,6 @@ from gpu_emulator.steps import WARP
 from gpu_emulator.types import Array
 from gpu_emulator.values import Place, RaceSpace
 
-__all__ = ["RaceWatch", "Watched"]
-
 # A piece of tensor memory: 16 lanes of one column, which no access splits.
 _SLAB, _SLABS, _COLUMNS = 16, 8, 512
 _ALL = slice(None)

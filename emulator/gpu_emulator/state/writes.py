@@ -9,8 +9,6 @@ import numpy as np
 from gpu_emulator.state.memory import Memory
 from gpu_emulator.types import Array
 
-__all__ = ["Write"]
-
 
 @dataclass(frozen=True, slots=True)
 class Write:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,11 +17,12 @@ from harness.bisect.contrast_words import contrast_document, contrast_said
 from harness.bisect.log import Asked, BisectLog
 from harness.bisect.neighbours import CONTRAST_AXES, contrast
 from harness.bisect.report import BisectReport
-from harness.bisect.run import BisectOptions, bisect_versions
+from harness.bisect.run import bisect_versions
+from harness.bisect.state import BisectOptions
 from harness.bisect.words import bisect_document, bisection_said, tool_title
 from harness.cells.run import CompileOptions
-from harness.cells.selection import SelectionOptions, select
-from harness.cells.spelling import spell_command
+from harness.cells.selection import select
+from harness.cells.spelling import SelectionOptions, spell_command
 from harness.cli.amounts import FilePath, Words
 from harness.cli.diagnosis.bisect_commands import compile_command, follow_command
 from harness.cli.gpu_way import executed_on, formal_option, is_executed
@@ -56,16 +57,7 @@ from harness.store.store import Store
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import (
-    GPU,
-    NO_ASSEMBLER,
-    PTX,
-    PTXAS,
-    RELEASE,
-    TRITON,
-)
-
-__all__ = ["command"]
+from harness.values.toolchain import GPU, NO_ASSEMBLER, PTX, PTXAS, RELEASE, TRITON
 
 _EPILOG = """\b
 Example:
@@ -146,17 +138,9 @@ _ASKED = (
 @click.option(
     "--script", type=Words(), metavar="CMD", help="Your own predicate, as for `git bisect run`."
 )
+@click.option("--resume", type=FilePath(read=True), metavar="LOG", help="Go on with a log.")
 @click.option(
-    "--resume",
-    type=FilePath(read=True),
-    metavar="LOG",
-    help="Go on with a log.",
-)
-@click.option(
-    "--replay",
-    type=FilePath(read=True),
-    metavar="LOG",
-    help="Print again what a log says.",
+    "--replay", type=FilePath(read=True), metavar="LOG", help="Print again what a log says."
 )
 @scheduler_option("Have the versions compiled")
 @execution_options
@@ -254,7 +238,7 @@ def _begin(options: dict[str, Any]) -> BisectLog:
         },
         options={name: options[name] for name in _ASKED},
     )
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
     name = f"{Path(words.kernel).name.replace('::', '-')}-{options['axis']}-{stamp}.jsonl"
     return BisectLog.begin(home_dir() / "bisections" / name, asked)
 

@@ -6,14 +6,11 @@ from dataclasses import replace
 
 from harness.bisect.axes import VERSION_AXES
 from harness.bisect.report import BisectReport
-from harness.cells.selection import SelectionOptions
-from harness.cells.spelling import on_assembler, on_compiler, only, spell_command
+from harness.cells.spelling import SelectionOptions, on_assembler, on_compiler, only, spell_command
 from harness.frontends.base import Selection
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR, GPU, PTXAS, RELEASE
-
-__all__ = ["compile_command", "follow_command"]
 
 
 def follow_command(report: BisectReport, row: Row, words: SelectionOptions) -> str:

@@ -13,8 +13,9 @@ from harness.blame.ground import Culprit
 from harness.blame.run import BlameOptions, find_blame
 from harness.blame.table import blame_document, blame_said
 from harness.blame.words import BlameReport, Wanted
-from harness.cells.selection import SelectionOptions, select
+from harness.cells.selection import select
 from harness.cells.spelling import (
+    SelectionOptions,
     on_assembler,
     on_compiler,
     only,
@@ -33,16 +34,8 @@ from harness.frontends.base import Selection
 from harness.judging.conditions import spell
 from harness.judging.followed import read_while, toolchain_of
 from harness.values.errors import UsageError
-from harness.values.toolchain import (
-    BUNDLED,
-    EMULATOR,
-    GPU,
-    PTXAS,
-    TRITON,
-)
+from harness.values.toolchain import BUNDLED, EMULATOR, GPU, PTXAS, TRITON
 from harness.values.verdict import VerdictKind
-
-__all__ = ["command"]
 
 _TIMEOUT = VerdictKind.TIMEOUT.value
 
@@ -121,9 +114,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
 
             find = partial(find_measured_blame, runner=options["runner"])
         elif options["run"]:
-            from harness.blame.executed import (  # noqa: PLC0415 - brings in the emulator: 0.2 s
-                find_run_blame as find,
-            )
+            from harness.blame.executed import find_run_blame as find  # noqa: PLC0415 - brings in the emulator: 0.2 s
         report = run_to_the_end(find(selection, store, how, asked, tell))
     for trouble in report.troubles:
         status.print(f"triage: not available: {trouble}", soft_wrap=True)

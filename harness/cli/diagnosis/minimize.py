@@ -21,12 +21,7 @@ from harness.cli.kernels.ptx_inputs import (
     refuse_ptx_options,
 )
 from harness.cli.main import CONTEXT
-from harness.cli.options import (
-    execution_options,
-    json_option,
-    scheduler_option,
-    selection_options,
-)
+from harness.cli.options import execution_options, json_option, scheduler_option, selection_options
 from harness.cli.output import command_line, print_json, print_said, results_console, status_console
 from harness.cli.progress.preparing import preparing
 from harness.cli.progress.reduction import watch_reduction
@@ -59,7 +54,6 @@ if TYPE_CHECKING:
     from harness.runs.raw_ptx import RawInputs
     from harness.store.store import Store
 
-__all__ = ["command"]
 
 _FULL = 3
 _EPILOG = """\b

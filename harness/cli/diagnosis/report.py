@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from harness.bugs.list import find_bug, list_bugs
-from harness.cells.selection import SelectionOptions, select
-from harness.cells.spelling import spell_command, words_of
+from harness.cells.selection import select
+from harness.cells.spelling import SelectionOptions, spell_command, words_of
 from harness.cli.amounts import FilePath
 from harness.cli.gpu_way import executed_on, formal_option, is_executed, is_on_gpu
 from harness.cli.main import CONTEXT
@@ -43,8 +43,6 @@ from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.row import Row
 from harness.values.toolchain import GPU, TRITON
-
-__all__ = ["command"]
 
 # Of a sentence that could not be checked: enough to find it in the issue.
 _SHOWN = 100
@@ -99,9 +97,7 @@ def _upstream(options: Mapping[str, Any]) -> Upstream:
     help="Folder for issue.md, history.svg and bundle.tar.gz. Default: reports/KERNEL-CELL.",
 )
 @click.option(
-    "--run",
-    is_flag=True,
-    help="Report what the PTX computes when it is executed on the emulator.",
+    "--run", is_flag=True, help="Report what the PTX computes when it is executed on the emulator."
 )
 @executed_on("On a GPU, what the cubin of a file of PTX computes.")
 @formal_option

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,7 @@ from harness.cells.selection import select
 from harness.cli.amounts import SECONDS, FilePath, read_amount
 from harness.cli.gpu_way import gpu_way, gpu_way_options
 from harness.cli.main import CONTEXT
-from harness.cli.options import (
-    execution_options,
-    json_option,
-    scheduler_option,
-    selection_options,
-)
+from harness.cli.options import execution_options, json_option, scheduler_option, selection_options
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import narrating
@@ -38,12 +34,9 @@ from harness.workarounds.settings import SettingKind
 from harness.workarounds.table import workaround_document, workarounds_said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from harness.cells.run import CompileOptions
     from harness.store.store import Store
 
-__all__ = ["command"]
 
 _EPILOG = """\b
 Example:

@@ -21,8 +21,6 @@ from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.values.check import Agreement, CheckRow
 from harness.values.row import SCHEMA
 
-__all__ = ["command"]
-
 _EPILOG = """\b
 Example:
   triage check --kernel chunk_scan_dstate --launch unpruned

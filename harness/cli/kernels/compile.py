@@ -11,8 +11,8 @@ from harness.cells.compile import compile_selections
 from harness.cells.document import CompileReport, compile_document
 from harness.cells.next_steps import next_steps
 from harness.cells.save import save_cells
-from harness.cells.selection import SelectionOptions, select_all
-from harness.cells.spelling import spell_command
+from harness.cells.selection import select_all
+from harness.cells.spelling import SelectionOptions, spell_command
 from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
 from harness.cli.options import SilentOption, execution_options, json_option, selection_options
@@ -36,8 +36,6 @@ from harness.tables.summaries import summary_said
 from harness.tables.summary import summarize
 from harness.values.errors import UsageError
 from harness.values.verdict import VerdictKind
-
-__all__ = ["command"]
 
 _EPILOG = """\b
 Example:

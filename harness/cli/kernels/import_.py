@@ -14,8 +14,6 @@ from harness.cli.output import print_json, print_remarks, results_console
 from harness.repros.cache_folders import read_leftovers, write_repro
 from harness.values.errors import EmptySelectionError
 
-__all__ = ["command"]
-
 _EPILOG = """\b
 Example:
   triage import ~/.triton/cache

@@ -14,8 +14,6 @@ from harness.tables.said import GridColumn, SaidGrid, say
 from harness.values.kernel import Repro
 from harness.values.toolchain import TRITON
 
-__all__ = ["command"]
-
 _EPILOG = """\b
 Example:
   triage kernels
@@ -70,10 +68,7 @@ def _document(repro: Repro) -> dict[str, object]:
         "targets": repro.targets,
         "configs": repro.configs,
         "launches": [
-            {
-                "name": launch.name,
-                "parameters": {p.name: p.default for p in launch.parameters},
-            }
+            {"name": launch.name, "parameters": {p.name: p.default for p in launch.parameters}}
             for launch in repro.launches
         ],
     }

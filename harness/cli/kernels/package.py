@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from harness.cells.selection import SelectionOptions, select_repros
+from harness.cells.selection import select_repros
+from harness.cells.spelling import SelectionOptions
 from harness.cli.amounts import FilePath, Words
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, toolchain_options
@@ -19,8 +20,6 @@ from harness.survey.reaching import reach
 from harness.survey.result import PackageReport
 from harness.survey.run import survey_package
 from harness.survey.words import package_document, package_said
-
-__all__ = ["command"]
 
 _EPILOG = """\b
 Example:

@@ -16,7 +16,6 @@ from harness.values.kernel import PtxInputs, Repro
 if TYPE_CHECKING:
     from harness.runs.raw_ptx import RawInputs
 
-__all__ = ["PTX_INPUTS", "inputs_of_repro", "named_inputs", "ptx_options", "refuse_ptx_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -26,8 +26,6 @@ from harness.ranking.run import rank
 from harness.ranking.table import rank_document, ranks_as_markdown, ranks_said
 from harness.values.errors import UsageError
 
-__all__ = ["command"]
-
 _LARGEST = 1 << 28
 
 _EPILOG = """\b

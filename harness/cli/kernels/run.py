@@ -41,8 +41,6 @@ from harness.values.errors import UsageError
 from harness.values.kernel import Repro
 from harness.values.run import RunRow, RunVerdict
 
-__all__ = ["command"]
-
 _PTX = ".ptx"
 # What chooses among launches, configs and compilers: a file of PTX has none.
 _OF_KERNELS = {

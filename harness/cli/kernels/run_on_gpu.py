@@ -32,8 +32,6 @@ from harness.values.kernel import Repro
 from harness.values.row import SCHEMA
 from harness.values.run import RunVerdict
 
-__all__ = ["gpu_options", "is_for_gpu", "look_at_pack", "run_on_gpu"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LEVEL = re.compile(r"([0-3])(?:\.\.([0-3]))?")

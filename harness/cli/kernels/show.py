@@ -14,13 +14,12 @@ from harness.cli.running import run_to_the_end
 from harness.frontends.registry import stages_of
 from harness.processes.hub import Hub
 from harness.site.live import Live, live_text
+from harness.store.sqlite.records import ResultRecord
 from harness.store.stages import STAGES, stage_bytes
-from harness.store.store import ResultRecord, Store
+from harness.store.store import Store
 from harness.toolchains.install import every_nvdisasm
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.toolchain import TRITON
-
-__all__ = ["command"]
 
 _LIVE = "live"
 

@@ -11,8 +11,6 @@ from harness.cli.output import print_json, results_console, size_words
 from harness.cli.results import open_results, read_results
 from harness.files.locations import home_path
 
-__all__ = ["command"]
-
 _EPILOG = """\b
 Example:
   triage cache --trim 2GB"""

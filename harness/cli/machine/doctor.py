@@ -11,17 +11,11 @@ from harness.cli.output import print_json, print_said, status_console
 from harness.cli.progress.steps import working
 from harness.tables.said import SaidLine, Tone, say
 
-__all__ = ["command"]
-
 _EPILOG = """\b
 Example:
   triage doctor"""
 
-_MARKS = {
-    True: say("ok", Tone.GOOD),
-    False: say("!!", Tone.BAD),
-    None: say("--", Tone.FAINT),
-}
+_MARKS = {True: say("ok", Tone.GOOD), False: say("!!", Tone.BAD), None: say("--", Tone.FAINT)}
 
 
 @click.command("doctor", context_settings=CONTEXT, epilog=_EPILOG)

@@ -31,8 +31,6 @@ from harness.toolchains.offered import available_ptxas, available_triton
 from harness.values.errors import TriageError
 from harness.values.toolchain import TRITON
 
-__all__ = ["Check", "examine"]
-
 _GIB = 1 << 30
 _ROOM = 3 * _GIB
 
@@ -88,9 +86,7 @@ def _machine() -> Check:
 
 def _python() -> Check:
     return Check(
-        name="python",
-        ok=True,
-        found=f"{platform.python_version()}, triage {harness.__version__}",
+        name="python", ok=True, found=f"{platform.python_version()}, triage {harness.__version__}"
     )
 
 

@@ -17,11 +17,7 @@ from harness.frontends.base import FrontEnd
 from harness.frontends.registry import front_end, front_ends, kinds
 from harness.tables.said import Block, GridColumn, SaidGrid, say
 from harness.toolchains import marker as toolchain_marker
-from harness.toolchains.install import (
-    install_nvdisasm,
-    install_ptxas,
-    select_ptxas,
-)
+from harness.toolchains.install import install_nvdisasm, install_ptxas, select_ptxas
 from harness.toolchains.installed import (
     list_damaged,
     list_installed,
@@ -32,8 +28,6 @@ from harness.toolchains.installed import (
 from harness.toolchains.offered import available_nvdisasm, available_ptxas, available_triton
 from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
 from harness.values.toolchain import NO_ASSEMBLER, PTX, PTXAS, TRITON
-
-__all__ = ["command"]
 
 _EPILOG = """\b
 Example:

@@ -26,8 +26,6 @@ from harness.judging.followed import read_while
 from harness.values.bug import HumanState, MachineState
 from harness.values.errors import UsageError
 
-__all__ = ["command"]
-
 _EPILOG = """\b
 Example:
   triage bugs

@@ -15,8 +15,6 @@ from harness.cli.output import print_json, print_said, status_console
 from harness.cli.results import read_results
 from harness.values.errors import UsageError
 
-__all__ = ["command"]
-
 _EPILOG = """\b
 Example:
   triage diff
@@ -41,12 +39,7 @@ cell whose own runs disagree. 4: something known could not be determined. 5: onl
 @click.option("--strict-fixed", is_flag=True, help="Exit with 5 where something was fixed.")
 @json_option
 def command(
-    runs: tuple[str, ...],
-    *,
-    show_all: bool,
-    matrix: Path | None,
-    strict_fixed: bool,
-    as_json: bool,
+    runs: tuple[str, ...], *, show_all: bool, matrix: Path | None, strict_fixed: bool, as_json: bool
 ) -> None:
     """Say what changed from one run to another, and nothing else.
 

@@ -17,10 +17,9 @@ from harness.cli.results import read_results
 from harness.cli.streams import reader_is_gone
 from harness.history.export import export_file, export_stream
 from harness.store.exchange.export import FORMATS, TEXT_FORMATS
-from harness.store.store import RunRecord, Store
+from harness.store.sqlite.records import RunRecord
+from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, UsageError
-
-__all__ = ["command"]
 
 _EPILOG = """\b
 Example:
@@ -38,10 +37,7 @@ people read. Parquet needs pyarrow: pip install 'kernel-triage[parquet]'."""
 @click.option("--run", metavar="RUN", help="A run's number, `last` (the default), or `last~1`.")
 @click.option("--all", "every", is_flag=True, help="All runs, the oldest first.")
 @click.option(
-    "--out",
-    type=FilePath(),
-    metavar="FILE",
-    help="Default: stdout, for the formats that are text.",
+    "--out", type=FilePath(), metavar="FILE", help="Default: stdout, for the formats that are text."
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 def command(*, form: str, run: str | None, every: bool, out: Path | None, force: bool) -> None:

@@ -15,8 +15,6 @@ from harness.history.run import HistoryOptions, read_history
 from harness.history.table import history_document, history_said
 from harness.judging.followed import read_while
 
-__all__ = ["command"]
-
 _EPILOG = """\b
 Example:
   triage history --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=8,num_stages=1

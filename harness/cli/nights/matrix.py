@@ -46,8 +46,6 @@ from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.matrix import Matrix
 
-__all__ = ["command"]
-
 _EPILOG = """\b
 Example:
   triage matrix run --dry-run

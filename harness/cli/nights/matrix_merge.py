@@ -15,8 +15,6 @@ from harness.cli.progress.steps import working
 from harness.cli.results import open_results
 from harness.nights.merge import merge_stores
 
-__all__ = ["merge"]
-
 _EPILOG = """\b
 Example:
   triage matrix merge shard-1 shard-2 shard-3
@@ -26,13 +24,7 @@ the others were taken over."""
 
 
 @click.command("merge", context_settings=CONTEXT, epilog=_EPILOG)
-@click.argument(
-    "folders",
-    nargs=-1,
-    required=True,
-    metavar="DIR...",
-    type=FilePath(readable=False),
-)
+@click.argument("folders", nargs=-1, required=True, metavar="DIR...", type=FilePath(readable=False))
 @json_option
 def merge(folders: tuple[Path, ...], *, as_json: bool) -> None:
     """Take over the history of other results folders: runs, results, and what is said of bugs.

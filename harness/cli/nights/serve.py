@@ -10,8 +10,6 @@ from pathlib import Path
 from harness.cli.output import results_console
 from harness.values.errors import UsageError
 
-__all__ = ["serve"]
-
 _HERE = "127.0.0.1"
 
 

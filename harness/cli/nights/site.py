@@ -18,8 +18,6 @@ from harness.cli.results import read_results
 from harness.site.run import write_site
 from harness.values.errors import UsageError
 
-__all__ = ["command"]
-
 _EPILOG = """\b
 Example:
   triage site

@@ -15,8 +15,6 @@ from harness.cli.results import open_results
 from harness.nights.watch import file_issues, send, watch
 from harness.values.errors import UsageError
 
-__all__ = ["command"]
-
 _EPILOG = """\b
 Example:
   triage watch

@@ -7,21 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.progress import (
-    Progress as Bar,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
 
-from harness.cells.compile import RunProgress
+from harness.cells.run import RunProgress
 from harness.cli.pulse import doing
 from harness.values.row import Row
-
-__all__ = ["show_progress"]
 
 
 @contextlib.contextmanager

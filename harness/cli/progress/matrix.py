@@ -19,8 +19,6 @@ from harness.cli.pulse import doing
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-__all__ = ["show_matrix_progress"]
-
 _SHOWN_FAILURES = 6
 _REASON_WIDTH = 80
 

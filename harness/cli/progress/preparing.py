@@ -10,16 +10,11 @@ from rich.console import Console
 from harness.cli.progress.steps import working
 from harness.packages.downloads import telling
 
-__all__ = ["preparing"]
-
 _WORDS = "preparing toolchains and sources"
 
 
 @contextlib.contextmanager
 def preparing(console: Console) -> Iterator[None]:
     """The downloads that are under way."""
-    with (
-        working(console, _WORDS) as tell,
-        telling(lambda words: tell(f"{_WORDS}: {words}")),
-    ):
+    with working(console, _WORDS) as tell, telling(lambda words: tell(f"{_WORDS}: {words}")):
         yield

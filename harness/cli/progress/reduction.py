@@ -15,8 +15,6 @@ from harness.minimize.reduction.progress import ReductionStep, Watch
 from harness.minimize.reduction.result import Size
 from harness.minimize.reduction.words import MEASURES
 
-__all__ = ["watch_reduction"]
-
 _FRAMES = 8
 
 

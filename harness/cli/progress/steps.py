@@ -9,8 +9,6 @@ from rich.console import Console
 
 from harness.cli.pulse import doing
 
-__all__ = ["narrating", "show_steps", "working"]
-
 
 @contextlib.contextmanager
 def working(console: Console, words: str) -> Iterator[Callable[[str], None]]:

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from harness.bench.bench import content_key, has_died, still_valid
 from harness.frontends.cuda import nvcc, nvrtc
 from harness.frontends.cuda.running import NvccRun, run_nvcc
 from harness.frontends.cuda.source import sources_sha256
+from harness.values.environment import Environment
+from harness.values.kernel import Scalar
 from harness.values.outcome import Lowering
+from harness.values.target import Target
+from harness.values.toolchain import Compiler
+from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from packaging.version import Version
 
     from harness.bench.bench import Kept, Workbench
     from harness.processes.hub import ResourceLimits
-    from harness.values.environment import Environment
-    from harness.values.kernel import Scalar
-    from harness.values.target import Target
-    from harness.values.toolchain import Compiler
-    from harness.values.verdict import Verdict
 
-__all__ = ["NVCC_DRIVER", "NVRTC_DRIVER", "CudaDriver", "defines"]
 
 # As nvcc is called for a release build; line numbers tell where in the source PTX comes from.
 _NVCC_FLAGS = ("-O3", "-std=c++17", "-lineinfo")

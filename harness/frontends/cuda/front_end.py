@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.bench.bench import content_key
 from harness.frontends.cuda.drivers import NVCC_DRIVER, NVRTC_DRIVER, CudaDriver, defines
 from harness.frontends.cuda.kernels import kernels_of
 from harness.frontends.cuda.nvcc import tool_of
-from harness.frontends.cuda.source import (
-    block_of,
-    configs_of,
-    kernels_in,
-    read_source,
-)
+from harness.frontends.cuda.source import block_of, configs_of, kernels_in, read_source
 from harness.frontends.cuda.source_form import CudaForm
 from harness.frontends.file_front_end import (
     FileFrontEnd,
@@ -38,33 +34,23 @@ from harness.toolchains.environments import (
     install_environment,
     planned_environment,
 )
+from harness.values.environment import Environment
 from harness.values.errors import CaptureError
+from harness.values.kernel import Config, Repro, Scalar
 from harness.values.outcome import LaunchFacts, Lowering
+from harness.values.target import Target
+from harness.values.toolchain import Assembler, Compiler
+from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from packaging.version import Version
 
     from harness.bench.bench import Kept, Workbench
     from harness.frontends.back_end import BackEnd
-    from harness.frontends.base import (
-        Adapt,
-        CapturedLaunch,
-        FrontEnd,
-        Plan,
-        PlannedLaunch,
-        Selection,
-    )
+    from harness.frontends.base import Adapt, FrontEnd, Plan, PlannedLaunch, Selection
+    from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.readings import PtxReading
     from harness.frontends.source_form import SyntaxForm
-    from harness.values.environment import Environment
-    from harness.values.kernel import Config, Repro, Scalar
-    from harness.values.target import Target
-    from harness.values.toolchain import Assembler, Compiler
-    from harness.values.verdict import Verdict
-
-__all__ = ["CUDA_FRONT_END", "NVRTC_FRONT_END"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,12 +146,7 @@ class _CudaFrontEnd(FileFrontEnd):
         return _planned(bench, selection, target, compiler, launch, configs, done, adapt is None)
 
     async def lower(
-        self,
-        bench: Workbench,
-        launch: CapturedLaunch,
-        record: LaunchFacts,
-        *,
-        ptxas: Assembler,
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
     ) -> Kept[Lowering]:
         file, target, entries = launch.request
         whole = await self._driver.compiled(bench, file, record.config, target, launch.compiler)

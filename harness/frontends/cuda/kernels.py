@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx
 from harness.frontends.cuda.source import bounds_in, display_name
 
-__all__ = ["CompiledKernel", "kernel_meant", "kernels_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledKernel:

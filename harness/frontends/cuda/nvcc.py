@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import re
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 from packaging.version import Version
 
@@ -19,26 +20,9 @@ from harness.processes.environment import plain_environment
 from harness.processes.hub import run_tool
 from harness.values.environment import Environment, PackagePin
 from harness.values.errors import InfrastructureError, UsageError
-from harness.values.toolchain import NVCC
+from harness.values.outcome import Lowering, ProcessEnd
+from harness.values.toolchain import NVCC, Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from harness.values.outcome import Lowering, ProcessEnd
-    from harness.values.toolchain import Compiler
-
-__all__ = [
-    "KIND",
-    "available_nvcc",
-    "environment_of",
-    "host_compiler",
-    "judge_nvcc",
-    "only_its_check_failed",
-    "partner_of",
-    "tool_of",
-]
 
 KIND = NVCC
 _NVCC, _NVVM, _CRT = "nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt"

@@ -19,23 +19,15 @@ from harness.frontends.programs import run_program
 from harness.packages.index import wheels
 from harness.values.environment import Environment, PackagePin
 from harness.values.errors import UsageError
+from harness.values.outcome import Lowering
+from harness.values.target import Target
+from harness.values.toolchain import Compiler
+from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
     from harness.bench.bench import Workbench
     from harness.processes.hub import ResourceLimits
-    from harness.values.outcome import Lowering
-    from harness.values.target import Target
-    from harness.values.toolchain import Compiler
-    from harness.values.verdict import Verdict
 
-__all__ = [
-    "KIND",
-    "available_nvrtc",
-    "child_identity",
-    "judge_nvrtc",
-    "nvrtc_environment",
-    "run_nvrtc",
-]
 
 KIND = "nvrtc"
 _NVRTC = "nvidia-cuda-nvrtc-cu12"

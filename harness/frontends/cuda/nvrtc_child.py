@@ -10,8 +10,6 @@ import json
 import sys
 from pathlib import Path
 
-__all__ = ["main"]
-
 
 def _folders(name: str) -> list[Path]:
     """The folders of that name in the packages of NVIDIA, in their order."""

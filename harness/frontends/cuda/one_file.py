@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from harness.frontends.cuda.source import is_config_line, own_header, read_source
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from harness.values.kernel import Scalar
-
-__all__ = ["one_file"]
+from harness.values.kernel import Scalar
 
 _ONCE = re.compile(r"^\s*#\s*pragma\s+once\b")
 _LAUNCH = re.compile(r"^\s*//\s*launch\b")

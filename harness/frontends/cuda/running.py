@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.bench.assemble import read_stream
+from harness.files.scratch import scratch_disk
 from harness.frontends.cuda.nvcc import only_its_check_failed, tool_of
 from harness.processes.environment import plain_environment
-from harness.processes.hub import scratch_disk
+from harness.values.outcome import ProcessEnd
+from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from harness.bench.bench import Workbench
     from harness.processes.hub import ResourceLimits
-    from harness.values.outcome import ProcessEnd
-    from harness.values.toolchain import Compiler
 
-__all__ = ["NvccRun", "run_nvcc"]
 
 _OUT = "kernel.ptx"
 

@@ -11,30 +11,13 @@ import hashlib
 import itertools
 import math
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from harness.files.regular_files import read_regular
 from harness.values.errors import ConfigurationError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from harness.values.kernel import Scalar
-
-__all__ = [
-    "LaunchedBlock",
-    "block_of",
-    "bounds_in",
-    "configs_of",
-    "display_name",
-    "is_config_line",
-    "kernels_in",
-    "own_header",
-    "read_source",
-    "sources_sha256",
-]
+from harness.values.kernel import Scalar
 
 _MOST_BYTES = 16 << 20
 _MOST_CONFIGS = 4096

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from harness.files.scratch import scratch_disk
 from harness.frontends.cuda.kernels import kernel_meant, kernels_of
 from harness.frontends.cuda.nvcc import tool_of
 from harness.frontends.cuda.one_file import one_file
@@ -12,23 +14,18 @@ from harness.frontends.cuda.source import block_of
 from harness.frontends.cuda.syntax import CUDA_SYNTAX
 from harness.frontends.readings import read_text
 from harness.frontends.source_form import Lowered, Written
-from harness.processes.hub import scratch_disk
 from harness.values.errors import UsageError
-from harness.values.outcome import Lowering
+from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.standalone import SourceInstall
+from harness.values.toolchain import Assembler
+from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from harness.bench.bench import Workbench
-    from harness.frontends.base import CapturedLaunch
+    from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.cuda.drivers import CudaDriver
     from harness.processes.hub import ResourceLimits
-    from harness.values.outcome import LaunchFacts
-    from harness.values.toolchain import Assembler
-    from harness.values.verdict import Stage
 
-__all__ = ["CudaForm"]
 
 _NO_KERNEL = "no such kernel"
 

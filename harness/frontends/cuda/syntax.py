@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from harness.frontends.syntax import Syntax, SyntaxNode
 from harness.values.errors import InfrastructureError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["CUDA_SYNTAX"]
 
 
 @functools.cache

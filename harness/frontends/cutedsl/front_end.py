@@ -6,6 +6,7 @@ CuTe DSL's own passes, and leaves the PTX that they come to.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.frontends.captured_front_end import CapturedFrontEnd
@@ -15,23 +16,19 @@ from harness.frontends.cutedsl.lowering import CHILD, FILES, lowering_of
 from harness.frontends.cutedsl.source_form import CUTEDSL_FORM
 from harness.frontends.cutedsl.versions import KIND, TITLE, available, declared_environment
 from harness.frontends.cutedsl.wordings import judge_cutedsl
-from harness.values.outcome import Lowering
+from harness.values.environment import Environment
+from harness.values.outcome import LaunchFacts, Lowering
+from harness.values.toolchain import Assembler, Compiler
+from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from packaging.version import Version
 
     from harness.bench.bench import Workbench
-    from harness.frontends.base import CapturedLaunch, FrontEnd
+    from harness.frontends.base import FrontEnd
+    from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.sessions import JobResult
     from harness.frontends.source_form import FileForm
-    from harness.values.environment import Environment
-    from harness.values.outcome import LaunchFacts
-    from harness.values.toolchain import Assembler, Compiler
-    from harness.values.verdict import Verdict
-
-__all__ = ["CUTEDSL_FRONT_END"]
 
 
 class _CuteDslFrontEnd(CapturedFrontEnd):

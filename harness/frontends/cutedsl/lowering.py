@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from harness.frontends.captures import CapturingChild, read_lowering
 from harness.frontends.cutedsl.versions import KIND
 from harness.frontends.cutedsl.wordings import only_its_ptxas_failed
+from harness.values.outcome import Lowering
 
 if TYPE_CHECKING:
-    from harness.frontends.base import CapturedLaunch
+    from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.sessions import JobResult
-    from harness.values.outcome import Lowering
 
-__all__ = ["CHILD", "FILES", "lowering_of"]
 
 FILES = {"mlir": "kernel.mlir", "ptx": "kernel.ptx"}
 """What a job leaves, by stage."""

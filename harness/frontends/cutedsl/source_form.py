@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from harness.files.scratch import scratch_disk
 from harness.frontends.cutedsl.lowering import CHILD, FILES, lowering_of
 from harness.frontends.cutedsl.one_file import (
     DIALECT,
@@ -18,22 +20,17 @@ from harness.frontends.cutedsl.one_file import (
 from harness.frontends.cutedsl.versions import TITLE, pins_without_ptxas
 from harness.frontends.readings import read_text
 from harness.frontends.source_form import FileForm, Lowered
-from harness.processes.hub import scratch_disk
 from harness.values.errors import UsageError
+from harness.values.outcome import LaunchFacts
 from harness.values.standalone import Export, SourceInstall, Standalone
+from harness.values.toolchain import Assembler
+from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from harness.bench.bench import Workbench
-    from harness.frontends.base import CapturedLaunch
+    from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.sessions import JobResult
     from harness.processes.hub import ResourceLimits
-    from harness.values.outcome import LaunchFacts
-    from harness.values.toolchain import Assembler
-    from harness.values.verdict import Stage
-
-__all__ = ["CUTEDSL_FORM"]
 
 
 # Where its modules lie, up to 4.5 and from 4.6 on: a file of the package tells Python.

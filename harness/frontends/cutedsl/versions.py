@@ -5,7 +5,7 @@ That one cannot be called by itself. The header of the PTX names the NVVM, of an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -13,11 +13,6 @@ from packaging.version import Version
 from harness.packages.index import wheels
 from harness.values.environment import Environment, PackagePin
 from harness.values.errors import InfrastructureError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["KIND", "TITLE", "available", "declared_environment", "pins_without_ptxas"]
 
 KIND = "cutedsl"
 TITLE = "CuTe DSL"

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from harness.judging.failures import died, failed, stopped
+from harness.values.outcome import Lowering, RaisedError
 from harness.values.verdict import Stage, Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from harness.values.outcome import Lowering, RaisedError
-
-__all__ = ["judge_cutedsl", "only_its_ptxas_failed"]
 
 _TRACING = Stage("mlir")
 _PTXAS = re.compile(r"ptxas application ptx input|PTXAS_ERROR_COMPILATION|(?m:^ *ptxas fatal)")

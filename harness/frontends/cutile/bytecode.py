@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Bytecode", "BytecodeError", "read_bytecode"]
-
 _MAGIC = b"\x7fTileIR\x00"
 _HEADER = len(_MAGIC) + 4
 _END, _STRINGS, _FUNCTIONS = 0, 1, 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from harness.bench.bench import content_key
@@ -18,31 +19,20 @@ from harness.frontends.file_front_end import (
 from harness.frontends.planning import cells_of
 from harness.frontends.readings import PtxReading
 from harness.values.errors import UsageError
-from harness.values.outcome import Lowering, ProcessEnd
-from harness.values.toolchain import Compiler
+from harness.values.kernel import Config, Repro
+from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd
+from harness.values.target import Target
+from harness.values.toolchain import Assembler, Compiler
+from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from packaging.version import Version
 
     from harness.bench.bench import Kept, Workbench
     from harness.frontends.back_end import BackEnd
-    from harness.frontends.base import (
-        Adapt,
-        CapturedLaunch,
-        FrontEnd,
-        Plan,
-        PlannedLaunch,
-        Selection,
-    )
-    from harness.values.kernel import Config, Repro
-    from harness.values.outcome import LaunchFacts
-    from harness.values.target import Target
-    from harness.values.toolchain import Assembler
-    from harness.values.verdict import Verdict
+    from harness.frontends.base import Adapt, FrontEnd, Plan, PlannedLaunch, Selection
+    from harness.frontends.captured_launch import CapturedLaunch
 
-__all__ = ["TILE_IR_FRONT_END"]
 
 _KIND = "tileir"
 _PASS_ON = Compiler(kind=_KIND, version="", origin=_KIND)

@@ -6,6 +6,7 @@ child lowers it to the bytecode of Tile IR, in the newest version that the tilei
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.bench.bench import content_key
@@ -17,24 +18,21 @@ from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
 from harness.frontends.cutile.versions import KIND, TITLE, available, declared_environment
 from harness.frontends.cutile.wordings import judge_cutile
 from harness.frontends.readings import PtxReading
+from harness.values.environment import Environment
+from harness.values.kernel import Config
+from harness.values.outcome import LaunchFacts, Lowering
+from harness.values.toolchain import Assembler, Compiler
+from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from packaging.version import Version
 
     from harness.bench.bench import Kept, Workbench
     from harness.frontends.back_end import BackEnd
-    from harness.frontends.base import CapturedLaunch, FrontEnd
+    from harness.frontends.base import FrontEnd
+    from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.sessions import JobResult
     from harness.frontends.source_form import FileForm
-    from harness.values.environment import Environment
-    from harness.values.kernel import Config
-    from harness.values.outcome import LaunchFacts, Lowering
-    from harness.values.toolchain import Assembler, Compiler
-    from harness.values.verdict import Verdict
-
-__all__ = ["CUTILE_FRONT_END"]
 
 
 # After the form "Bug Report" of cuTile Python's tracker.

@@ -9,13 +9,12 @@ from packaging.version import Version
 
 from harness.frontends.captures import CapturingChild, read_lowering
 from harness.frontends.cutile.versions import KIND
+from harness.values.outcome import Lowering
+from harness.values.toolchain import Assembler
 
 if TYPE_CHECKING:
     from harness.frontends.sessions import JobResult
-    from harness.values.outcome import Lowering
-    from harness.values.toolchain import Assembler
 
-__all__ = ["CHILD", "FILES", "PROGRAM", "asked_for", "lowering_of"]
 
 PROGRAM = "kernel.tileir"
 """What tileiras takes, in the folder of a job."""

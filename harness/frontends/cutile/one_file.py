@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from harness.frontends.one_file import (
     GUARD,
@@ -23,11 +23,6 @@ from harness.frontends.one_file import (
     values_of,
 )
 from harness.values.standalone import Dialect, FileLaunch, Path, Standalone
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-__all__ = ["DIALECT", "ROOTS", "read_standalone", "render", "with_constraints"]
 
 _IMPORTS = ("import os", "import cuda.tile as ct", "from cuda.tile import compilation")
 ROOTS = frozenset({"os", "ct", "compilation"})

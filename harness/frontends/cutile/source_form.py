@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from harness.files.scratch import scratch_disk
 from harness.frontends.cutile.lowering import CHILD, FILES, PROGRAM, asked_for, lowering_of
 from harness.frontends.cutile.one_file import (
     DIALECT,
@@ -19,22 +21,17 @@ from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
 from harness.frontends.cutile.versions import TITLE, pins_with_ptxas
 from harness.frontends.readings import PtxReading
 from harness.frontends.source_form import FileForm, Lowered
-from harness.processes.hub import scratch_disk
 from harness.values.errors import UsageError
+from harness.values.outcome import LaunchFacts
 from harness.values.standalone import Export, SourceInstall, Standalone
+from harness.values.toolchain import Assembler
+from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from harness.bench.bench import Workbench
-    from harness.frontends.base import CapturedLaunch
+    from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.sessions import JobResult
     from harness.processes.hub import ResourceLimits
-    from harness.values.outcome import LaunchFacts
-    from harness.values.toolchain import Assembler
-    from harness.values.verdict import Stage
-
-__all__ = ["CUTILE_FORM"]
 
 
 class _Exported(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -39,24 +41,19 @@ from harness.toolchains.environments import (
 )
 from harness.toolchains.install import install_ptxas
 from harness.values.errors import InfrastructureError
+from harness.values.outcome import Assembly
 from harness.values.resources import Resources
-from harness.values.toolchain import BUNDLED, PTX, PTXAS, Assembler
+from harness.values.toolchain import BUNDLED, PTX, PTXAS, Assembler, Compiler, Tool
+from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
     from harness.bench.assemble import Inspection
     from harness.bench.bench import Kept, Workbench
     from harness.bench.once import Assembled
     from harness.frontends.back_end import BackEnd, LoweredProgram
     from harness.judging.judge import CellEvidence
     from harness.processes.hub import Hub, ResourceLimits
-    from harness.values.outcome import Assembly
-    from harness.values.toolchain import Compiler, Tool
-    from harness.values.verdict import Verdict
 
-__all__ = ["LATEST_BACK_END", "TILEIRAS_BACK_END", "ptxas_script", "tileiras_in"]
 
 _PROGRAM = "kernel.tileir"
 _PTX, _LOG = "kernel.ptx", "ptxas.log"

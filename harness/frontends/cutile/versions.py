@@ -10,19 +10,6 @@ from harness.packages.index import wheels
 from harness.values.environment import Environment, PackagePin
 from harness.values.errors import InfrastructureError, UsageError
 
-__all__ = [
-    "KIND",
-    "NVVM",
-    "PACKAGE",
-    "TILEIRAS",
-    "TITLE",
-    "available",
-    "available_tileiras",
-    "declared_environment",
-    "pins_with_ptxas",
-    "tileiras_environment",
-]
-
 KIND = "cutile"
 TITLE = "cuTile"
 TILEIRAS = "tileiras"

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 from harness.judging.failures import after, death_signal, died, failed, stopped
 from harness.judging.judge_ptxas import judge_assembly
 from harness.ptxas.log import parse_ptxas_log
-from harness.values.outcome import Assembly, ProcessEnd, signal_name
+from harness.values.outcome import Assembly, Lowering, ProcessEnd, RaisedError, signal_name
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from harness.judging.judge import CellEvidence
-    from harness.values.outcome import Lowering, RaisedError
 
-__all__ = ["judge_cutile", "judge_tileiras"]
 
 _FIRST = "cutile"
 # What a user wrote and cuTile refuses: named otherwise up to 1.4.

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["DeviceProperties", "DriverProperties", "UnknownFactError"]
-
 _UNKNOWN = "is not known to triage, and a guess would decide what is launched"
 
 
@@ -69,9 +67,7 @@ class DriverProperties(dict[str, Any]):
 
     def __init__(self, facts: dict[str, Any]) -> None:
         super().__init__(
-            max_shared_mem=facts["max_shared"],
-            max_num_regs=facts["registers_per_sm"],
-            warpSize=32,
+            max_shared_mem=facts["max_shared"], max_num_regs=facts["registers_per_sm"], warpSize=32
         )
         self._product = facts["name"]
         if facts["multiprocessors"] is not None:

@@ -8,8 +8,6 @@ import ctypes
 import re
 from typing import Any
 
-__all__ = ["CUDA_DEVICE", "as_capsule"]
-
 CUDA_DEVICE = (2, 0)
 """`kDLCUDA` and the number of the device."""
 
@@ -51,11 +49,7 @@ class _Tensor(ctypes.Structure):
 
 
 class _Managed(ctypes.Structure):
-    _fields_ = (
-        ("tensor", _Tensor),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-    )
+    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
 def as_capsule(tensor: Any, address: int) -> Any:

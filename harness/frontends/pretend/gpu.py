@@ -14,18 +14,14 @@ never written to hold the same numbers in every run.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from harness.frontends.pretend.device_facts import DeviceProperties
 from harness.frontends.pretend.dlpack import CUDA_DEVICE, as_capsule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["NeedsValuesError", "backing", "idle", "pretend_cuda"]
 
 # Any address aligned far beyond the 16 bytes that Triton specialises on will do.
 _BASE_ADDRESS = 0x7F00_0000_0000

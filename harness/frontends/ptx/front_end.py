@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, retarget
 from harness.files.regular_files import read_regular
-from harness.frontends.base import Adapt, CapturedLaunch, Plan, PlannedCell, PlannedLaunch
+from harness.frontends.base import Adapt, Plan, PlannedCell, PlannedLaunch
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.file_front_end import FileFrontEnd
 from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.triton.ir_inputs import repro_of
 from harness.toolchains.bundled import bundled_nvdisasm
 from harness.values.cell import CellId, program_label
 from harness.values.errors import UsageError
-from harness.values.kernel import Config
+from harness.values.kernel import Config, Repro, Scalar
 from harness.values.limits import limits_of
-from harness.values.toolchain import PTX, Compiler
+from harness.values.outcome import LaunchFacts, Lowering
+from harness.values.target import Target
+from harness.values.toolchain import PTX, Assembler, Compiler
+from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from packaging.version import Version
 
     from harness.bench.bench import Kept, Workbench
     from harness.frontends.base import FrontEnd, Selection
-    from harness.values.kernel import Repro, Scalar
-    from harness.values.outcome import LaunchFacts, Lowering
-    from harness.values.target import Target
-    from harness.values.toolchain import Assembler
-    from harness.values.verdict import Verdict
 
-__all__ = ["PTX_FRONT_END"]
 
 _PASS_ON = Compiler(kind=PTX, version="", origin=PTX)
 

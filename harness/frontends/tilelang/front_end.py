@@ -6,6 +6,7 @@ fork of that child, and by nvcc to PTX with the options that this TileLang would
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.frontends.captured_front_end import CapturedFrontEnd
@@ -14,22 +15,20 @@ from harness.frontends.tilelang.lowering import CHILD, FLAGS, kept_lowering
 from harness.frontends.tilelang.source_form import TILELANG_FORM
 from harness.frontends.tilelang.versions import KIND, TITLE, available, declared_environment
 from harness.frontends.tilelang.wordings import NVCC_STAGE, failing_pass, judge_tilelang
+from harness.values.environment import Environment
+from harness.values.outcome import LaunchFacts, Lowering
+from harness.values.toolchain import Assembler, Compiler
+from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from packaging.version import Version
 
     from harness.bench.bench import Workbench
-    from harness.frontends.base import CapturedLaunch, FrontEnd
+    from harness.frontends.base import FrontEnd
+    from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.sessions import JobResult
     from harness.frontends.source_form import FileForm
-    from harness.values.environment import Environment
-    from harness.values.outcome import LaunchFacts, Lowering
-    from harness.values.toolchain import Assembler, Compiler
-    from harness.values.verdict import Verdict
 
-__all__ = ["TILELANG_FRONT_END"]
 
 # Of the form "Bug report" of TileLang's tracker.
 _ISSUE_FIELDS = (

@@ -11,16 +11,15 @@ from harness.frontends.readings import read_text
 from harness.frontends.source_form import Lowered
 from harness.frontends.tilelang.versions import KIND
 from harness.frontends.tilelang.wordings import NVCC_STAGE
+from harness.values.outcome import Lowering
+from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
     from harness.bench.bench import Workbench
-    from harness.frontends.base import CapturedLaunch
+    from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.cuda.running import NvccRun
     from harness.frontends.sessions import JobResult
-    from harness.values.outcome import Lowering
-    from harness.values.verdict import Stage
 
-__all__ = ["CHILD", "FLAGS", "kept_lowering", "lowered_text"]
 
 # As TileLang 0.1.8 to 0.1.15 call nvcc, besides the options that they choose.
 FLAGS = ("-O3", "-lineinfo")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from harness.frontends.one_file import (
     GUARD,
@@ -23,11 +23,6 @@ from harness.frontends.one_file import (
     values_of,
 )
 from harness.values.standalone import Dialect, FileLaunch, Standalone
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["DIALECT", "read_standalone", "render"]
 
 _IMPORTS = ("import tilelang", "import tilelang.language as T", "from tilelang import tvm")
 DIALECT = Dialect(always=frozenset(_IMPORTS))

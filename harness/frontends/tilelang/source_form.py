@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from harness.files.scratch import scratch_disk
 from harness.frontends.source_form import FileForm, Lowered
 from harness.frontends.tilelang.lowering import CHILD, lowered_text
 from harness.frontends.tilelang.one_file import DIALECT, read_standalone, render
 from harness.frontends.tilelang.versions import KIND, TITLE, pins_without_nvcc
-from harness.processes.hub import scratch_disk
 from harness.values.errors import UsageError
+from harness.values.outcome import LaunchFacts
 from harness.values.standalone import Export, SourceInstall, Standalone
+from harness.values.toolchain import Assembler
+from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from harness.bench.bench import Workbench
-    from harness.frontends.base import CapturedLaunch
+    from harness.frontends.captured_launch import CapturedLaunch
     from harness.processes.hub import ResourceLimits
-    from harness.values.outcome import LaunchFacts
-    from harness.values.toolchain import Assembler
-    from harness.values.verdict import Stage
 
-__all__ = ["TILELANG_FORM"]
 
 # Of what is shared with triage: modules that it imports.
 _NEEDS = ("ml_dtypes", "numpy", "torch")

@@ -6,7 +6,7 @@ cannot be imported today. So each partner is pinned here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -15,11 +15,6 @@ from harness.frontends.cuda.nvcc import available_nvcc, environment_of
 from harness.packages.index import wheels
 from harness.values.environment import Environment, PackagePin
 from harness.values.errors import InfrastructureError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["KIND", "SHARED", "TITLE", "available", "declared_environment", "pins_without_nvcc"]
 
 KIND = "tilelang"
 TITLE = "TileLang"

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from harness.frontends.cuda.nvcc import judge_nvcc
 from harness.judging.failures import died, failed, stopped
+from harness.values.outcome import Lowering, RaisedError
 from harness.values.verdict import Stage, Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from harness.values.outcome import Lowering, RaisedError
-
-__all__ = ["NVCC_STAGE", "failing_pass", "judge_tilelang"]
 
 NVCC_STAGE = "nvcc"
 _BUILDING = Stage("tir")

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from harness.values.kernel import Config
-
-__all__ = ["OPTIONS", "config_source", "literal"]
+from harness.values.kernel import Config
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 """Of a config, what is said to the compiler; all else are the kernel's own meta-parameters."""

@@ -5,21 +5,15 @@ from __future__ import annotations
 import os
 import re
 import site
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import harness
 from harness.frontends.triton.knobs import NO_KNOBS
 from harness.frontends.triton.settings import knobs, torch_settings
 from harness.processes.confinement import is_confined
 from harness.processes.environment import plain_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from harness.values.toolchain import Compiler
-
-__all__ = ["child_environment"]
+from harness.values.toolchain import Compiler
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.frontends.base import Adapt, CapturedLaunch, Plan, PlannedLaunch, Selection
+from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.launch_code import fetch_launch_code, has_launch_code
 from harness.frontends.planning import cells_of
 from harness.frontends.ptxas_back_end import BUNDLED_BACK_END
@@ -14,12 +16,7 @@ from harness.frontends.triton.config_source import OPTIONS, config_source
 from harness.frontends.triton.environment import child_environment
 from harness.frontends.triton.ir_inputs import IR_SUFFIXES, repro_of
 from harness.frontends.triton.knobs import NO_KNOBS
-from harness.frontends.triton.lower import (
-    capture,
-    lower,
-    lowering_key,
-    stored_capture,
-)
+from harness.frontends.triton.lower import capture, lower, lowering_key, stored_capture
 from harness.frontends.triton.passes import failing_pass, llvm_of
 from harness.frontends.triton.ptx_reading import read_stored_ptx
 from harness.frontends.triton.sessions import TritonSessions, child_code_sha256
@@ -30,13 +27,16 @@ from harness.toolchains.bundled import bundled_nvdisasm, installed_triton
 from harness.toolchains.install import install_triton, planned_triton, select_triton
 from harness.toolchains.installed import installed_versions
 from harness.toolchains.offered import available_triton
+from harness.values.environment import Environment
 from harness.values.errors import InfrastructureError
+from harness.values.kernel import Config, Repro
 from harness.values.limits import Limits, limits_of
-from harness.values.toolchain import TRITON
+from harness.values.outcome import LaunchFacts, Lowering
+from harness.values.target import Target
+from harness.values.toolchain import TRITON, Assembler, Compiler
+from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from packaging.version import Version
 
     from harness.bench.bench import Kept, Sessions, Workbench
@@ -45,14 +45,6 @@ if TYPE_CHECKING:
     from harness.frontends.readings import PtxReading
     from harness.frontends.source_form import FileForm
     from harness.processes.hub import Hub
-    from harness.values.environment import Environment
-    from harness.values.kernel import Config, Repro
-    from harness.values.outcome import LaunchFacts, Lowering
-    from harness.values.target import Target
-    from harness.values.toolchain import Assembler, Compiler
-    from harness.values.verdict import Verdict
-
-__all__ = ["TRITON_FRONT_END"]
 
 
 class _TritonFrontEnd:

@@ -7,32 +7,29 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harness.bench.bench import Kept
+from harness.files.scratch import scratch_disk
 from harness.frontends.launch_code import capture_request
 from harness.frontends.reads import is_unchanged
 from harness.frontends.triton.environment import child_environment
 from harness.frontends.triton.lower import launch_key
 from harness.processes.confinement import require_confinement
-from harness.processes.hub import scratch_disk
 from harness.values.check import Departure, Interpretation, Operations
-from harness.values.outcome import RaisedError
+from harness.values.limits import Limits
+from harness.values.outcome import ProcessEnd, RaisedError
+from harness.values.target import Target
+from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from harness.bench.bench import Workbench
     from harness.frontends.base import LaunchCode
-    from harness.values.limits import Limits
-    from harness.values.outcome import ProcessEnd
-    from harness.values.target import Target
-    from harness.values.toolchain import Compiler
 
-__all__ = ["interpret", "interpret_variants"]
 
 _CHILD = "harness.frontends.triton.child"
 

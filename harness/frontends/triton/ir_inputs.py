@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import codecs
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, PtxError, PtxFacts, read_ptx
 from harness.files.regular_files import read_regular
 from harness.frontends.triton.ir_text import IrError, IrFacts, read_triton_ir
 from harness.values.errors import UsageError
-from harness.values.kernel import LaunchParameter, LaunchSpec, Repro
+from harness.values.kernel import LaunchParameter, LaunchSpec, Repro, Scalar
 from harness.values.target import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from harness.values.kernel import Scalar
-
-__all__ = [
-    "IR_SUFFIXES",
-    "SUFFIXES",
-    "HalfCompiled",
-    "launch_from",
-    "read_file",
-    "repro_of",
-    "spelling",
-]
 
 IR_SUFFIXES = (".ttir", ".ttgir")
 SUFFIXES = (*IR_SUFFIXES, ".ptx")

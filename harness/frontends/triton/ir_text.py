@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["MAX_BYTES", "IrError", "IrFacts", "read_triton_ir"]
-
 MAX_BYTES = 32 << 20
 
 # Up to Triton 3.2 the dialect of `.ttgir` was called triton_gpu.

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["NO_KNOBS", "is_knob", "listed_knobs"]
-
 # Nothing but Triton and MLIR's or LLVM's NVPTX back end has names that begin like this.
 _PREFIXES = ("TRITON_", "MLIR_", "NVPTX_", "AMDGCN_")
 _ELSEWHERE = frozenset(

@@ -7,6 +7,7 @@ import hashlib
 import platform
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -15,37 +16,25 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.bench.bench import Kept, content_key, has_died, still_valid
-from harness.frontends.base import CapturedLaunch
+from harness.files.scratch import scratch_disk
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.captures import kernel_text
 from harness.frontends.launch_code import capture_request
 from harness.frontends.reads import is_unchanged
 from harness.frontends.triton.environment import child_environment
 from harness.frontends.triton.sessions import child_code_sha256, sessions_of
 from harness.frontends.triton.settings import knobs, torch_settings
-from harness.processes.hub import scratch_disk
 from harness.values.errors import InfrastructureError
-from harness.values.outcome import Capture, Lowering, RaisedError
+from harness.values.limits import Limits
+from harness.values.outcome import Capture, LaunchFacts, Lowering, RaisedError
+from harness.values.target import Target
+from harness.values.toolchain import Assembler, Compiler
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from harness.bench.bench import Workbench
     from harness.frontends.base import LaunchCode
     from harness.frontends.sessions import JobResult
-    from harness.values.limits import Limits
-    from harness.values.outcome import LaunchFacts
-    from harness.values.target import Target
-    from harness.values.toolchain import Assembler, Compiler
 
-__all__ = [
-    "capture",
-    "launch_key",
-    "lower",
-    "lowering_key",
-    "read_lowering",
-    "stage_file",
-    "stored_capture",
-]
 
 _STAGES = ("source", "ttir", "glir", "ttgir", "llir", "ptx")
 _MAX_LOG = 1 << 20

@@ -27,8 +27,6 @@ from harness.frontends.one_file import (
 )
 from harness.values.standalone import Dialect, FileLaunch, Path, Standalone
 
-__all__ = ["DIALECT", "read_standalone", "render"]
-
 DIALECT = Dialect(always=frozenset({"import triton"}), constant=("tl.constexpr", "triton.language"))
 
 _IMPORTS = {

@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["PassTrail", "follow_passes"]
-
 _HEADER = re.compile(r"// -----// IR Dump Before (\S+)(?: \(([\w.-]{1,200})\))?")
 _TRAP = re.compile(r"^\s*(?:%\S+ = )?\"?(?:[a-z]\w*\.)*trap\b")
 

@@ -7,18 +7,17 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from harness.files.scratch import scratch_disk
 from harness.frontends.triton.pass_dump import follow_passes
 from harness.frontends.triton.sessions import sessions_of
-from harness.processes.hub import scratch_disk
 from harness.toolchains.bundled import package_of
+from harness.values.outcome import LaunchFacts
+from harness.values.toolchain import Assembler, Compiler
 
 if TYPE_CHECKING:
     from harness.bench.bench import Workbench
-    from harness.frontends.base import CapturedLaunch
-    from harness.values.outcome import LaunchFacts
-    from harness.values.toolchain import Assembler, Compiler
+    from harness.frontends.captured_launch import CapturedLaunch
 
-__all__ = ["failing_pass", "llvm_of"]
 
 # The debug paths in Triton's library name the LLVM that it was built with, by commit.
 _LLVM = re.compile(rb"llvm-project[ /]([0-9a-f]{8})[0-9a-f]{0,32}|llvm-([0-9a-f]{8})-[a-z]")

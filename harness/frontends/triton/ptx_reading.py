@@ -10,8 +10,6 @@ from harness.frontends.triton.ttir import lost_assembly, read_effects
 if TYPE_CHECKING:
     from harness.bench.bench import Kept, Workbench
 
-__all__ = ["read_stored_ptx", "read_texts"]
-
 
 def _promises(ir: str, ptx: str) -> Promises:
     effects = read_effects(ir)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.files.own_code import code_sha256
@@ -11,18 +12,13 @@ from harness.frontends.programs import interpreter_of
 from harness.frontends.registry import OpenSessions
 from harness.frontends.sessions import ChildProgram, LaunchSessions
 from harness.frontends.triton.environment import child_environment
-from harness.values.toolchain import TRITON
+from harness.values.toolchain import TRITON, Compiler
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.bench.bench import Workbench
     from harness.frontends.capture_request import CaptureRequest
     from harness.frontends.sessions import JobResult
     from harness.processes.hub import Hub, ResourceLimits
-    from harness.values.toolchain import Compiler
-
-__all__ = ["TritonSessions", "child_code_sha256", "sessions_of"]
 
 
 @functools.cache

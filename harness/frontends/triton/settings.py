@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from harness.frontends.triton.knobs import is_knob, listed_knobs
 from harness.toolchains.bundled import installed_package
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from harness.values.toolchain import Compiler
-
-__all__ = ["knobs", "torch_settings"]
+from harness.values.toolchain import Compiler
 
 
 def knobs(triton: Compiler) -> dict[str, str]:

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.files.regular_files import read_regular
-from harness.processes.hub import scratch_disk
+from harness.files.scratch import scratch_disk
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:
     from harness.frontends.base import LaunchCode
 
-__all__ = ["copy_with", "read_source", "source_root"]
 
 _MOST_BYTES = 4 << 20
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["as_the_user_sees_it"]
-
 # Frames of what runs inside a foreign Triton, wherever this program is installed.
 _OURS = re.compile(
     r'  File "[^"\n]*harness/(?:child|children|frontends/\w+/child)/[\w.]+", line \d+, in [^\n]*\n'

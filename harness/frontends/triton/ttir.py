@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gpu_emulator.ptx.text.facts import opcodes, writes_outside
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["Effects", "lost_assembly", "read_effects"]
 
 _EFFECT_OPS = re.compile(
     r"\btt\.(?:store|atomic_(?:rmw|cas|store)|(?:experimental_)?descriptor_(?:store|reduce|scatter)"

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from harness.judging.failures import failed
 from harness.judging.judge_triton import judge_lowering
-from harness.judging.messages import (
-    essence,
-    first_error,
-    is_parser_error,
-    is_refusal,
-    line_of,
-)
+from harness.judging.messages import essence, first_error, is_parser_error, is_refusal, line_of
+from harness.values.outcome import Lowering, RaisedError
 from harness.values.verdict import Stage, Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from harness.values.outcome import Lowering, RaisedError
-
-__all__ = ["judge_dialects"]
 
 _GLUON = Stage("glir")
 # Gluon is experimental: what one release has, another names or calls otherwise (Triton 3.4 - 3.9).

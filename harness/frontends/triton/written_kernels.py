@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["WrittenFunction", "written_functions"]
 
 _PACKAGE = "triton"
 _JIT, _TUNED = "jit", "autotune"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 
-__all__ = ["SmClock", "driver_version"]
-
 _LIBRARY = "libnvidia-ml.so.1"
 _SM = 1
 _LONGEST = 80

@@ -13,8 +13,6 @@ import zipfile
 import zlib
 from typing import IO, Any
 
-__all__ = ["MANIFEST", "MOST_RUNS", "Contents", "PackError", "blob_name"]
-
 MANIFEST = "pack.json"
 SCHEMA = 1
 _LARGEST_MANIFEST = 1 << 28

@@ -7,12 +7,8 @@ is `FaultError`, and after it nothing works in this process any more.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-__all__ = ["DriverError", "FaultError", "GpuDriver", "RefusedError"]
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 _LIBRARY = "libcuda.so.1"
 _SUCCESS = 0

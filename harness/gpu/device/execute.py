@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from harness.gpu.device.contents import PackError
@@ -17,19 +18,9 @@ from harness.gpu.device.memory import GUARD, allocate_buffers, arguments_of
 
 if TYPE_CHECKING:
     import ctypes
-    from collections.abc import Callable, Iterator
 
     from harness.gpu.device.contents import Contents
 
-__all__ = [
-    "GLIMPSE",
-    "WINDOW",
-    "WINDOWS",
-    "Answer",
-    "execute_case",
-    "glimpse_places",
-    "window_starts",
-]
 
 WINDOW, WINDOWS = 1 << 16, 64
 """Bytes of a window of a large buffer, and how many of them are looked at."""

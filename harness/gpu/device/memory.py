@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from harness.gpu.device.contents import Contents
     from harness.gpu.device.driver import GpuDriver
 
-__all__ = ["GUARD", "Allocations", "allocate_buffers", "arguments_of"]
 
 GUARD = 1 << 12
 """Bytes before and behind each buffer. Alignment of the buffer stays that of the allocation."""

@@ -16,6 +16,7 @@ import struct
 import sys
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from harness.gpu.device.contents import PackError
@@ -24,11 +25,8 @@ from harness.gpu.device.execute import execute_case
 from harness.gpu.device.timing import time_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from harness.gpu.device.contents import Contents
 
-__all__ = ["GpuMissingError", "GpuPool"]
 
 _HEAD = struct.Struct("<II")
 _START_SECONDS = 120.0

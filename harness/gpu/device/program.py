@@ -24,8 +24,6 @@ from harness.gpu.device.driver import DriverError
 from harness.gpu.device.pool import GpuMissingError, GpuPool
 from harness.gpu.device.sanitizing import check_cases, launch_alone
 
-__all__ = ["RESULTS", "main"]
-
 RESULTS = 1
 """Version of the lines."""
 

@@ -11,17 +11,15 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from harness.gpu.device.driver import DriverError, GpuDriver
 from harness.gpu.device.memory import GUARD, arguments_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from harness.gpu.device.contents import Contents
 
-__all__ = ["TOOLS", "check_cases", "launch_alone"]
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _PROGRAM = "compute-sanitizer"

@@ -8,6 +8,7 @@ never set.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from harness.gpu.device.clocks import SmClock
@@ -16,11 +17,9 @@ from harness.gpu.device.memory import Allocations
 
 if TYPE_CHECKING:
     import ctypes
-    from collections.abc import Callable, Iterator
 
     from harness.gpu.device.contents import Contents
 
-__all__ = ["time_cases"]
 
 _LEAST = 5
 """Runs of a case that is slow: its time is worth less than that of all others."""

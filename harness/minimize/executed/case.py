@@ -8,8 +8,6 @@ from harness.runs.emulating import Emulation
 from harness.runs.evidence import RunEvidence, Trusted
 from harness.runs.judging import Judgement
 
-__all__ = ["ExecutedCase"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutedCase:

@@ -12,8 +12,6 @@ from harness.runs.numbers.comparing import as_tensor, near
 from harness.runs.numbers.scalars import ELEMENTS
 from harness.values.run import Argument
 
-__all__ = ["WrongElement", "find_elements"]
-
 _MOST = 8
 
 

@@ -29,8 +29,6 @@ from harness.runs.ptx_launch import PtxLaunch
 from harness.runs.schedules import DEFAULT, read_schedules, trials_of
 from harness.values.run import RunVerdict
 
-__all__ = ["EmulatedPtx", "Observed", "compared"]
-
 _FAULTS = frozenset({RunVerdict.MEMORY_FAULT, RunVerdict.HANG, RunVerdict.LAUNCH_FAILED})
 _BY_VALUE = frozenset({RunVerdict.WRONG_RESULT, RunVerdict.NONDETERMINISTIC})
 

@@ -15,8 +15,6 @@ from harness.runs.numbers.scalars import ELEMENTS
 from harness.values.run import Argument, ArgumentKind, LaunchVariant
 from harness.values.standalone import Standalone
 
-__all__ = ["LaunchForm", "NoLaunchFileError", "launch_text", "recorded_name"]
-
 _OPTIONS = ("num_warps", "num_ctas", "maxnreg")
 _SEED = 0
 # What is written into the file; more whole numbers go into a file of their own.

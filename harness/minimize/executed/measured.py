@@ -31,8 +31,6 @@ from harness.runs.ptx_launch import PtxLaunch
 from harness.values.run import RunRow, RunVerdict
 from harness.values.toolchain import BUNDLED, TRITON
 
-__all__ = ["MeasuredPtx"]
-
 _FINE = (RunVerdict.RIGHT, RunVerdict.RAN)
 
 

@@ -16,7 +16,8 @@ from typing import Protocol
 from gpu_emulator.values import Budget, Schedule
 from harness.bench.bench import Workbench
 from harness.cells.evaluate import cell_evidence
-from harness.frontends.base import CapturedLaunch, PlannedCell
+from harness.frontends.base import PlannedCell
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.one_file import StandaloneError
 from harness.frontends.source_form import Lowered
 from harness.frontends.triton.compile_file import lower_text
@@ -39,8 +40,6 @@ from harness.values.run import LaunchVariant, RunRow, RunVerdict
 from harness.values.standalone import FileLaunch
 from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
-
-__all__ = ["TWICE", "ExecutedOracle", "Form", "SourceForm", "oracle_of", "reaction_of_run"]
 
 _PLAIN = Schedule(warps="lockstep", completion="early")
 TWICE = (RunTrial(schedule=_PLAIN), RunTrial(schedule=replace(_PLAIN, garbage=1)))

@@ -11,8 +11,7 @@ from functools import partial
 from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.plan import plan_launch
-from harness.cells.selection import SelectionOptions
-from harness.cells.spelling import on_assembler, on_compiler, only, spell_command
+from harness.cells.spelling import SelectionOptions, on_assembler, on_compiler, only, spell_command
 from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.judging.conditions import row_fields
 from harness.minimize.launch.settings import Settings, differences, reduce_settings
@@ -29,8 +28,6 @@ from harness.values.outcome import ProcessEnd
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, Compiler
 from harness.values.verdict import Stage, VerdictKind
-
-__all__ = ["LaunchLevel", "open_launch", "size_of_command"]
 
 _WITHOUT = "# without the flag "
 

@@ -15,8 +15,6 @@ from harness.minimize.reduction.patient import MarkedPass, reduce_patiently
 from harness.minimize.reduction.tests import UNLIMITED, Effort
 from harness.values.kernel import Config, LaunchParameter, Scalar
 
-__all__ = ["Settings", "differences", "reduce_settings"]
-
 _KEPT_FLAGS = ("-v", "--verbose", "--gpu-name", "-arch")
 
 

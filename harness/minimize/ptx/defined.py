@@ -26,16 +26,6 @@ from gpu_emulator.ptx.text.registers import Registers, read_registers, renamed
 from gpu_emulator.ptx.text.scopes import without_scopes
 from harness.minimize.reduction.driver import Edit, Transformation
 
-__all__ = [
-    "FIRST",
-    "VALUES",
-    "Guarded",
-    "completed",
-    "count_unwritten",
-    "undeclared",
-    "undefined_registers",
-]
-
 # How a register of a type is made from the thread's number, which is in the first one.
 FIRST = ".b32"
 VALUES = {

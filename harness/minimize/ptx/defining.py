@@ -21,8 +21,6 @@ from harness.minimize.ptx.defined import FIRST, VALUES, undefined_registers
 from harness.minimize.ptx.weight import double_ballast
 from harness.minimize.reduction.driver import Reducer
 
-__all__ = ["define"]
-
 _NAME = "define"
 # The same in a whole block, and unknown; different in each thread; known.
 _SOURCES = {"block": "%ctaid.x", "thread": "%tid.x", "one": "1"}

@@ -31,10 +31,8 @@ from harness.minimize.ptx.passes_rewriting import (
 from harness.minimize.ptx.passes_structure import Functions, Heads, declarations, returns
 from harness.minimize.ptx.passes_tidying import Tidying, tidied
 from harness.minimize.ptx.weight import Ballast, ballasts, pump
-from harness.minimize.reduction.driver import PassCount, Reducer, ReductionProgress, Transformation
-from harness.minimize.reduction.tests import UNLIMITED, Effort
-
-__all__ = ["PtxReduction", "count_instructions", "reduce_ptx", "single_deletions"]
+from harness.minimize.reduction.driver import Reducer, ReductionProgress, Transformation
+from harness.minimize.reduction.tests import UNLIMITED, Effort, PassCount
 
 _Passes = tuple[Transformation[Document], ...]
 
@@ -45,11 +43,7 @@ _TIDY = Tidying()
 _DELETE = Swapping("delete", deletions)
 _COLLAPSE = Collapsing()
 _UNDEFINED = Renaming("undefined", undefined)
-_STRUCTURE: _Passes = (
-    Functions(),
-    Heads(),
-    Swapping("declarations", declarations),
-)
+_STRUCTURE: _Passes = (Functions(), Heads(), Swapping("declarations", declarations))
 _PLAIN: _Passes = (
     Swapping("guards", guards),
     Swapping("immediates", immediates),
@@ -97,12 +91,7 @@ async def reduce_ptx(
     `defined`: what comes out reads no register that nothing wrote, if the text that goes in does
     not; `always`: neither does any candidate.
     """
-    work = _Work(
-        document=parse(text),
-        is_interesting=is_interesting,
-        effort=effort,
-        watch=watch,
-    )
+    work = _Work(document=parse(text), is_interesting=is_interesting, effort=effort, watch=watch)
     if always:
         return await _reduce(
             work,

@@ -12,8 +12,6 @@ from gpu_emulator.ptx.text.instruction import Instruction, names_in
 from gpu_emulator.ptx.text.registers import Registers, read_registers, renamed
 from harness.minimize.reduction.driver import Edit
 
-__all__ = ["Collapsing", "Rename", "Renaming", "bypasses", "mergers", "undefined"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rename:

@@ -15,23 +15,6 @@ from gpu_emulator.ptx.text.instruction import Instruction, split_operands
 from gpu_emulator.ptx.text.registers import type_finder
 from harness.minimize.reduction.driver import Edit
 
-__all__ = [
-    "ALL",
-    "DELETED",
-    "GUARD",
-    "OPCODE",
-    "Modifiers",
-    "Swap",
-    "Swapping",
-    "definitions",
-    "deletions",
-    "guards",
-    "halves",
-    "immediates",
-    "narrowest",
-    "offsets",
-]
-
 DELETED, ALL, GUARD, OPCODE = -4, -3, -2, -1
 _WIDTH = re.compile(r"([xv])(1|2|4|8|16|32|64|128)")
 _IMMEDIATE = re.compile(r"[-+]?[0-9][\w.]*")

@@ -11,8 +11,6 @@ from gpu_emulator.ptx.text.head import Head, read_head
 from harness.minimize.ptx.passes_rewriting import ALL, DELETED, Swap
 from harness.minimize.reduction.driver import Edit
 
-__all__ = ["Functions", "Heads", "declarations", "returns"]
-
 # What says which compiler and which GPU a module is for is not up for reduction.
 _KEPT = re.compile(r"\.(?:version|target)\b")
 _ALIGNMENT = re.compile(r"\.align\s+\d+\s+")

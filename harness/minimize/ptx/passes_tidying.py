@@ -24,8 +24,6 @@ from gpu_emulator.ptx.text.registers import (
 from gpu_emulator.ptx.text.scopes import without_scopes
 from harness.minimize.reduction.driver import Edit
 
-__all__ = ["Tidying", "tidied"]
-
 _DEBUG = re.compile(r"\.(?:loc|file|section)\b")
 _BLANKS_INSIDE = re.compile(r"(?<=[\[({])\s+|\s+(?=[\])}])")
 _NO_OFFSET = re.compile(r"\s*\+\s*0(?=[\],])")

@@ -23,8 +23,6 @@ from harness.values.outcome import ProcessEnd
 from harness.values.toolchain import Assembler
 from harness.values.verdict import Stage, VerdictKind
 
-__all__ = ["PtxPredicate", "Said", "minimize_by"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:

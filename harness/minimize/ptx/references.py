@@ -31,8 +31,6 @@ from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, Assembler
 from harness.values.verdict import VerdictKind
 
-__all__ = ["accepting_target", "look_around", "oracle_limits", "same_from_index"]
-
 # What a candidate may take beside what the original took.
 _SLOWER = 5.0
 _LEAST_SECONDS = 2.0

@@ -9,8 +9,6 @@ from harness.minimize.reduction.progress import Reducing
 from harness.minimize.reduction.result import Minimization
 from harness.values.toolchain import BUNDLED, Assembler
 
-__all__ = ["ptx_report"]
-
 
 def ptx_report(
     reducing: Reducing,

@@ -30,8 +30,6 @@ from harness.values.row import Row
 from harness.values.toolchain import Assembler
 from harness.values.verdict import VerdictKind
 
-__all__ = ["minimize_ptx"]
-
 # How often the original is run to see whether it always fails.
 _TRIALS = 3
 # How many times the limit of a candidate the result of a hang is given in the end.
@@ -88,12 +86,7 @@ async def minimize_ptx(reducing: Reducing) -> Minimization | Uninteresting:
             await _look_longer(under_way, oracle, ptxas, how.limits)
     work.finish(is_minimal=under_way.is_minimal)
     return ptx_report(
-        reducing,
-        under_way,
-        ptxas,
-        text,
-        flags=oracle.question.flags,
-        limit=oracle.limits.timeout,
+        reducing, under_way, ptxas, text, flags=oracle.question.flags, limit=oracle.limits.timeout
     )
 
 
@@ -177,9 +170,7 @@ async def _try_again(
     return tally
 
 
-def _said_by(
-    interest: Interest[Assembler],
-) -> Callable[[str], Awaitable[tuple[bool, str]]] | None:
+def _said_by(interest: Interest[Assembler]) -> Callable[[str], Awaitable[tuple[bool, str]]] | None:
     """What a script says of a text, in words; None where there is none."""
     if interest.predicate is None:
         return None

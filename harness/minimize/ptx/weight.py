@@ -23,8 +23,6 @@ from gpu_emulator.ptx.text.instruction import NAME, Instruction
 from gpu_emulator.ptx.text.registers import read_registers, renamed
 from harness.minimize.reduction.driver import Reducer, Transformation
 
-__all__ = ["Ballast", "ballasts", "double_ballast", "pump"]
-
 _NAME = "ballast"
 _FEWEST_LOOKALIKES = 4
 _MOST_GROUPS = 3

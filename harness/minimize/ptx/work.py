@@ -16,8 +16,6 @@ from harness.minimize.reduction.result import Ablation, Ending, Size
 from harness.minimize.reduction.tests import Effort
 from harness.values.toolchain import Assembler
 
-__all__ = ["PtxDriver", "PtxWork", "size_of", "undefined_count"]
-
 # How many instructions are taken away singly; fewer where the budget ended it.
 _MAX_ABLATED = 400
 _MAX_ABLATED_UNFINISHED = 100

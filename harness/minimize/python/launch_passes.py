@@ -17,8 +17,6 @@ from harness.minimize.python.tree import (
 )
 from harness.minimize.reduction.driver import Edit
 
-__all__ = ["Arguments", "Numbers", "Options"]
-
 Change = Callable[[ast.AST], Replacement]
 
 

@@ -28,8 +28,6 @@ from harness.minimize.reduction.driver import Reducer, Reduction, ReductionProgr
 from harness.minimize.reduction.patient import MarkedPass, reduce_patiently, sweep_coarsely
 from harness.minimize.reduction.tests import UNLIMITED, Effort
 
-__all__ = ["PASSES", "reduce_source"]
-
 _STRUCTURE: tuple[MarkedPass[PythonFile], ...] = (
     Unused(),
     Methods(),

@@ -20,24 +20,6 @@ from harness.minimize.python.tree import (
 )
 from harness.minimize.reduction.driver import Edit
 
-__all__ = [
-    "Methods",
-    "Rewrites",
-    "Statements",
-    "Unused",
-    "bare_expressions",
-    "branches",
-    "constants",
-    "edit_position",
-    "keywords",
-    "nothing",
-    "operands",
-    "parameters",
-    "plain_assignments",
-    "positions_of",
-    "trailing_arguments",
-]
-
 Change = Callable[[ast.AST], Replacement]
 
 

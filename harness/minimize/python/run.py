@@ -15,8 +15,6 @@ from harness.minimize.reduction.texts import DocumentDriver
 from harness.values.errors import UsageError
 from harness.values.standalone import Standalone
 
-__all__ = ["export_source", "form_of", "source_driver", "source_sizes"]
-
 
 def form_of(kind: str) -> FileForm:
     """How a kind of compiler writes its kernels as files.

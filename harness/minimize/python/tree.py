@@ -14,19 +14,6 @@ from functools import cached_property
 
 from harness.values.standalone import FileLaunch, FileLayout, Standalone
 
-__all__ = [
-    "PythonFile",
-    "PythonFunction",
-    "bodies",
-    "expression",
-    "loads",
-    "names_in",
-    "names_of_launch",
-    "preorder",
-    "stores",
-    "undefined",
-]
-
 _BUILTINS = frozenset(dir(builtins))
 Replacement = ast.AST | list[ast.AST] | None
 

@@ -18,8 +18,6 @@ from harness.minimize.python.tree import (
 )
 from harness.minimize.reduction.driver import Edit
 
-__all__ = ["Propagations", "Twins", "Variables"]
-
 _SHORT = 40
 Change = Callable[[ast.AST], Replacement]
 

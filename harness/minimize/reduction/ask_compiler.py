@@ -19,8 +19,6 @@ from harness.processes.hub import ResourceLimits
 from harness.values.toolchain import BUNDLED, Assembler, Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
-__all__ = ["AssemblerOracle", "CompilerOracle"]
-
 _AFTER_PTX = frozenset({Stage.CUBIN, Stage.LAUNCH, Stage.RUN})
 
 

@@ -22,8 +22,6 @@ from harness.values.target import Target
 from harness.values.toolchain import Assembler
 from harness.values.verdict import Verdict, VerdictKind
 
-__all__ = ["PtxOracle", "Question", "reaction_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:

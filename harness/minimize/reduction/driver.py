@@ -21,16 +21,6 @@ from typing import Generic, Protocol, TypeVar
 
 from harness.minimize.reduction.tests import UNLIMITED, Effort, PassCount, ReductionTest, Tests
 
-__all__ = [
-    "Edit",
-    "PassCount",
-    "Reducer",
-    "Reduction",
-    "ReductionProgress",
-    "Transformation",
-    "reduce",
-]
-
 D = TypeVar("D")
 Edit = Hashable
 
@@ -348,14 +338,7 @@ async def reduce(
     The arguments are those of `Reducer`. Singles wait until every pass had its first round: most of
     what is left then goes in larger pieces by another pass.
     """
-    reducer = Reducer(
-        document,
-        is_interesting,
-        size=size,
-        key=key,
-        effort=effort,
-        watch=watch,
-    )
+    reducer = Reducer(document, is_interesting, size=size, key=key, effort=effort, watch=watch)
     await reducer.sweep(passes, smallest=2)
     while await reducer.sweep(passes):
         pass

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 
 from packaging.version import Version
 
@@ -20,20 +20,8 @@ from harness.values.kernel import Scalar
 from harness.values.outcome import ProcessEnd
 from harness.values.verdict import Signature, Stage, VerdictKind
 
-__all__ = [
-    "Answer",
-    "Cost",
-    "Fingerprint",
-    "Reaction",
-    "accepting_neighbours",
-    "drifted",
-    "guards_of",
-    "in_order",
-    "lower_versions",
-]
 
-
-class Answer(str, Enum):
+class Answer(StrEnum):
     """A reaction, as the fingerprint sees it."""
 
     SAME = "same"

@@ -9,20 +9,16 @@ import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from harness.files.locations import create_folder, storage_error
 from harness.files.regular_files import read_regular
 from harness.files.whole_folders import write_atomically
-from harness.minimize.reduction.driver import PassCount
+from harness.minimize.reduction.tests import PassCount
 from harness.values.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["LOG", "MinimizedFolder"]
 
 LOG = "log.jsonl"
 _MAX_BYTES = 256 << 20

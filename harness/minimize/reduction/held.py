@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from harness.machines.seam import MachinesGoneError
-from harness.minimize.reduction.driver import PassCount
 from harness.minimize.reduction.fingerprint import Reaction, drifted
 from harness.minimize.reduction.interest import AnyTool, Interest, ask_all
 from harness.minimize.reduction.progress import Work
 from harness.minimize.reduction.references import AtHand
 from harness.minimize.reduction.result import Ending, VersionLine
-from harness.minimize.reduction.tests import Effort
+from harness.minimize.reduction.tests import Effort, PassCount
 from harness.values.errors import InfrastructureError
-
-__all__ = ["Driven", "Driver", "HeldReduction"]
 
 T = TypeVar("T", bound=AnyTool)
 
@@ -98,10 +95,7 @@ class HeldReduction(Generic[T]):
         work = self.work
         work.begin()
         done = await self.driver(
-            work.best,
-            self.interest.begin,
-            effort=work.effort,
-            watch=self._heard,
+            work.best, self.interest.begin, effort=work.effort, watch=self._heard
         )
         work.take(done.text)
         work.end(done.ledger, done.tests, is_finished=done.is_finished)

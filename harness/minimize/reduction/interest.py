@@ -10,8 +10,6 @@ from typing import Generic, Protocol, TypeVar
 from harness.minimize.reduction.fingerprint import Answer, Cost, Fingerprint, Reaction, in_order
 from harness.processes.hub import ResourceLimits
 
-__all__ = ["AnyTool", "Interest", "Oracle", "ask_all"]
-
 
 class AnyTool(Protocol):
     """One version of ptxas or of Triton."""

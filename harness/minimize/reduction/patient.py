@@ -12,8 +12,6 @@ from typing import Generic, Protocol, TypeVar
 
 from harness.minimize.reduction.driver import Edit, Reducer, Transformation
 
-__all__ = ["MarkedPass", "reduce_patiently", "sweep_coarsely"]
-
 D = TypeVar("D")
 
 

@@ -13,18 +13,16 @@ from harness.bench.bench import Workbench
 from harness.cells.run import CompileOptions
 from harness.frontends.base import Selection
 from harness.judging.conditions import Condition, spell
-from harness.minimize.reduction.driver import PassCount
 from harness.minimize.reduction.fingerprint import Fingerprint
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.result import Ending, Size
 from harness.minimize.reduction.subject import Subject
-from harness.minimize.reduction.tests import Effort
+from harness.minimize.reduction.tests import Effort, PassCount
 from harness.values.row import Row
 
 if TYPE_CHECKING:
     from harness.runs.raw_ptx import RawInputs
 
-__all__ = ["STARTED_OVER", "MinimizeOptions", "Reducing", "ReductionStep", "Watch", "Work"]
 
 STARTED_OVER = "the saved result no longer reproduces; starting over"
 

@@ -28,16 +28,6 @@ from harness.toolchains.offered import available_ptxas
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.toolchain import Assembler, Compiler
 
-__all__ = [
-    "AtHand",
-    "Shelf",
-    "ask_installed",
-    "assembler_shelf",
-    "compiler_shelf",
-    "ptxas_shelf",
-    "walk_the_index",
-]
-
 # What a version may take that is only looked at.
 _GLANCE_SECONDS = 30.0
 _TIMES = 8

@@ -5,33 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
-from harness.minimize.reduction.driver import PassCount
 from harness.minimize.reduction.fingerprint import (
     Answer,
     Fingerprint,
     Reaction,
     accepting_neighbours,
 )
+from harness.minimize.reduction.tests import PassCount
 from harness.values.run import RunRow
 from harness.values.standalone import SourceInstall
 from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
 from harness.values.verdict import Stage, VerdictKind
-
-__all__ = [
-    "LAUNCH_FILE",
-    "Ablation",
-    "Ending",
-    "Minimization",
-    "Size",
-    "Uninteresting",
-    "VersionLine",
-    "VersionSpan",
-    "spans_of",
-    "versions_document",
-]
-
 
 LAUNCH_FILE = "kernel.py"
 """A kernel with its launch, named as the candidates are: a fault says in which file it is."""
@@ -41,7 +27,7 @@ LAUNCH_FILE = "kernel.py"
 _REFUSES = {"ptx": VerdictKind.PTXAS_ERROR}
 
 
-class Ending(str, Enum):
+class Ending(StrEnum):
     """Why a reduction stopped."""
 
     FINISHED = "finished"

@@ -22,15 +22,8 @@ from harness.tables.templates import render_template
 from harness.values.limits import limits_of
 from harness.values.standalone import SourceInstall
 from harness.values.target import Target
-from harness.values.toolchain import (
-    assembler_name,
-    assembler_words,
-    compiler_name,
-    compiler_words,
-)
+from harness.values.toolchain import assembler_name, assembler_words, compiler_name, compiler_words
 from harness.values.verdict import Stage, VerdictKind
-
-__all__ = ["headline_of", "repro_script", "test_script"]
 
 # What a fold of `harness.judging.signature` leaves in the place of what it takes away.
 _FOLDED = re.compile(r"\b(?:TMP|L|HEX|tN|N|KERNEL)\b|%V|SHAPEx|^SIG[A-Z0-9]+: |: ")

@@ -23,8 +23,6 @@ from harness.values.errors import EmptySelectionError
 from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind
 
-__all__ = ["Subject", "SubjectSearch", "find_subject", "is_before_ptxas"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
@@ -184,12 +182,7 @@ def _subject(bench: Workbench, cell: PlannedCell, row: Row) -> Subject:
             text = _for_target(text, str(target))
     flags = row.ptxas_flags or ("-v", f"--gpu-name={target}")
     question = Question(target=target, flags=flags, entry=cell.entry)
-    return Subject(
-        cell=cell,
-        row=replace(row, ptxas_flags=flags),
-        text=text,
-        question=question,
-    )
+    return Subject(cell=cell, row=replace(row, ptxas_flags=flags), text=text, question=question)
 
 
 def _for_target(text: str, target: str) -> str:

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["UNLIMITED", "Effort", "PassCount", "ReductionTest", "Tests"]
-
 D = TypeVar("D")
 
 

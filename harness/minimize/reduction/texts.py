@@ -10,8 +10,6 @@ from harness.minimize.reduction.driver import Reduction, ReductionProgress
 from harness.minimize.reduction.held import Driven
 from harness.minimize.reduction.tests import Effort
 
-__all__ = ["DocumentDriver"]
-
 D = TypeVar("D")
 
 

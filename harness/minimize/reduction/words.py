@@ -30,16 +30,6 @@ from harness.tables.templates import render_template
 from harness.values.row import SCHEMA
 from harness.values.verdict import VerdictKind
 
-__all__ = [
-    "MEASURES",
-    "folder_files",
-    "measure_of",
-    "minimization_document",
-    "minimization_said",
-    "nothing_document",
-    "pattern_words",
-]
-
 _WORDS = {
     Answer.SAME: "fails this way",
     Answer.ACCEPTS: "accepts it",
@@ -289,10 +279,7 @@ def minimization_document(found: Minimization) -> dict[str, Any]:
         "last_good": found.last_good,
         "first_fixed": found.first_fixed,
         "is_minimal": found.is_minimal,
-        "undefined_registers": {
-            "original": found.undefined[0],
-            "minimized": found.undefined[1],
-        },
+        "undefined_registers": {"original": found.undefined[0], "minimized": found.undefined[1]},
         "versions": [
             {
                 found.compiler.lower(): line.version,

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from harness.minimize.syntax.tree import SourceTree, Splice, SyntaxChange
 
-__all__ = ["inlined", "macros", "parameters", "shorter_names", "specialised", "variables"]
-
 _SIMPLE = re.compile(r"[\w.:]+|\w[\w:]*<[\w, ]*>")
 
 

@@ -7,13 +7,7 @@ from collections.abc import Awaitable, Callable
 from harness.minimize.reduction.driver import Reducer, Reduction, ReductionProgress
 from harness.minimize.reduction.patient import MarkedPass, reduce_patiently, sweep_coarsely
 from harness.minimize.reduction.tests import UNLIMITED, Effort
-from harness.minimize.syntax.names import (
-    macros,
-    parameters,
-    shorter_names,
-    specialised,
-    variables,
-)
+from harness.minimize.syntax.names import macros, parameters, shorter_names, specialised, variables
 from harness.minimize.syntax.passes import (
     ChangePass,
     alone,
@@ -29,8 +23,6 @@ from harness.minimize.syntax.passes import (
     unwrapped,
 )
 from harness.minimize.syntax.tree import SourceTree
-
-__all__ = ["PASSES", "reduce_by_syntax"]
 
 _STRUCTURE: tuple[MarkedPass[SourceTree], ...] = (
     ChangePass("comments", comments),

@@ -12,21 +12,6 @@ from dataclasses import dataclass
 from harness.minimize.reduction.driver import Edit
 from harness.minimize.syntax.tree import SourceTree, Splice, SyntaxChange
 
-__all__ = [
-    "ChangePass",
-    "alone",
-    "comments",
-    "elements",
-    "halves",
-    "items",
-    "layout",
-    "operands",
-    "optional",
-    "plain_types",
-    "replaced",
-    "unwrapped",
-]
-
 _EVERY_ITEM = "*"
 _INDENT = "    "
 

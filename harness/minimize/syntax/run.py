@@ -10,8 +10,6 @@ from harness.minimize.reduction.texts import DocumentDriver
 from harness.minimize.syntax.order import reduce_by_syntax
 from harness.minimize.syntax.tree import SourceTree
 
-__all__ = ["syntax_driver", "syntax_sizes"]
-
 
 def syntax_driver(syntax: Syntax) -> DocumentDriver[SourceTree]:
     """Reduces a text of a language."""

@@ -9,8 +9,6 @@ from functools import cached_property
 
 from harness.frontends.syntax import Syntax, SyntaxNode
 
-__all__ = ["SourceTree", "Splice", "SyntaxChange"]
-
 Splice = tuple[int, int, str]
 """From where to where, and what takes its place."""
 _BLANKS = re.compile(r"\s+")

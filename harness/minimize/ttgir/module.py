@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-__all__ = ["IrModule", "IrOperation", "value_names"]
-
 _VALUE = re.compile(r"%[\w$.-]+")
 _RESULTS = re.compile(r"\s*(%[\w$.-]+(?::\d+)?(?:\s*,\s*%[\w$.-]+(?::\d+)?)*)\s*=\s")
 _ALIAS = re.compile(r"\s*([#!][\w$.-]+)\s*=\s")

@@ -15,8 +15,6 @@ from harness.minimize.reduction.patient import MarkedPass, reduce_patiently, swe
 from harness.minimize.reduction.tests import UNLIMITED, Effort
 from harness.minimize.ttgir.module import IrModule, IrOperation, value_names
 
-__all__ = ["IR_PASSES", "argument_names", "reduce_ir"]
-
 _ARGUMENT = re.compile(r"(%[\w$.-]+): ((?:[^,{()]|<[^>]*>)+)")
 _FOR = re.compile(
     r"scf\.for (%[\w$.-]+) = (%[\w$.-]+) to .*?(?:iter_args\((.*?)\) -> \((.*)\))?\s*:"

@@ -18,8 +18,6 @@ from harness.minimize.ttgir.passes import reduce_ir
 from harness.values.errors import UsageError
 from harness.values.verdict import Stage
 
-__all__ = ["IrText", "find_ir", "ir_driver", "ir_oracle", "ir_texts", "size_of_module"]
-
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 # The later one first: what is lower has gone through more passes. `source` is TTIR before any.
 _STAGES = (("ttgir", Stage.TTGIR), ("ttir", Stage.TTIR), ("source", Stage.TTIR))
@@ -119,11 +117,7 @@ def ir_oracle(
 
 def ir_driver() -> DocumentDriver[IrModule]:
     """Reduces a module operation by operation."""
-    return DocumentDriver(
-        read=IrModule.read,
-        text_of=lambda module: module.text,
-        reduce=reduce_ir,
-    )
+    return DocumentDriver(read=IrModule.read, text_of=lambda module: module.text, reduce=reduce_ir)
 
 
 def size_of_module(text: str) -> Size:

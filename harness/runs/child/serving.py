@@ -14,8 +14,6 @@ from harness.children.supervisor import Message, Supervisor, connect, redirect
 from harness.runs.child.worker import work
 from harness.runs.jobs import EMULATE
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Serve until the caller hangs up."""

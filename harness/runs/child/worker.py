@@ -21,8 +21,6 @@ from gpu_emulator.types import Array
 from gpu_emulator.values import Allocation, Launch, Schedule
 from harness.runs.jobs import PROGRESS, TRACE, EmulatorJob, JobBuffer, Ran, RunTrial
 
-__all__ = ["work"]
-
 
 def _allocation(buffer: JobBuffer, folder: Path) -> Allocation:
     if buffer.file is None:

@@ -18,8 +18,6 @@ import numpy.typing as npt
 from harness.runs.numbers.scalars import ELEMENTS
 from harness.values.run import Argument
 
-__all__ = ["Difference", "as_tensor", "compare", "near"]
-
 Array = npt.NDArray[Any]
 
 

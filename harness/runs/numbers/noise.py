@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from harness.runs.numbers.scalars import ELEMENTS
 
-__all__ = ["LARGEST_TOLERANCE", "NOISE_FACTOR", "UNIT_ROUNDOFF", "tolerance_of", "types_in"]
-
 NOISE_FACTOR = 30.0
 """A value is wrong at this many times the noise that its arithmetic explains.
 

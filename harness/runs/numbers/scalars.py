@@ -7,8 +7,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-__all__ = ["ELEMENTS", "pack_float", "pack_integer"]
-
 _INTEGERS = {8: "int8", 16: "int16", 32: "int32", 64: "int64"}
 
 ELEMENTS: dict[str, np.dtype[Any]] = {

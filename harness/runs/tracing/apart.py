@@ -28,8 +28,6 @@ from harness.values.run import Argument, TraceFacts
 from harness.values.target import Target
 from harness.values.toolchain import TRITON
 
-__all__ = ["follow_apart", "read_another"]
-
 _TRIAL = RunTrial(schedule=Schedule(warps="first", completion="early"))
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _MOST_SPANS = 3

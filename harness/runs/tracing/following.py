@@ -21,15 +21,6 @@ from harness.runs.numbers.scalars import ELEMENTS
 from harness.values.errors import UsageError
 from harness.values.run import Argument, TraceFacts, TraceStep
 
-__all__ = [
-    "check_index",
-    "follow_value",
-    "offset_of",
-    "read_element",
-    "steps_of",
-    "tensor_of",
-]
-
 _ELEMENT = re.compile(r"(?P<name>[\w.$%]+)(?:\[(?P<index>[\d,\s]+)\])?")
 
 

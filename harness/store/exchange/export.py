@@ -24,8 +24,6 @@ from harness.store.history.results import StoredRow
 from harness.values.errors import UsageError
 from harness.values.row import Row
 
-__all__ = ["BINARY_FORMATS", "COLUMNS", "FORMATS", "TEXT_FORMATS", "write_binary", "write_text"]
-
 _BATCH = 2000
 _OBJECT = "object"
 _PLAIN: dict[object, str] = {int: "int", float: "float", str: "str", bool: "bool"}

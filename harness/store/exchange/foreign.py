@@ -11,10 +11,11 @@ import shutil
 import sqlite3
 import tempfile
 import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -27,11 +28,6 @@ from harness.values.errors import StorageError, UsageError
 from harness.values.row import Row
 from harness.values.verdict import Signature, VerdictKind
 from harness.values.workaround import KeptWorkaround
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-__all__ = ["ForeignRun", "ForeignStore", "open_foreign"]
 
 _NAME = "triage.db"
 _LARGEST = 8 << 30

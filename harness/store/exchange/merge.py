@@ -8,6 +8,7 @@ are given here stay; one that is given elsewhere is kept where it is free here.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,11 @@ from harness.values.bug import BugRecord, HumanState
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable, Sequence
 
     from harness.store.exchange.foreign import ForeignRun, ForeignStore
     from harness.store.files.artifacts import ArtifactStore
     from harness.store.sqlite.database import Database
 
-__all__ = ["Merged", "Merging"]
 
 # All that is put into the text of a statement is a constant.
 _PUT_RESULT = f"""
@@ -203,13 +202,5 @@ def _take_words(
     return db.execute(
         "UPDATE bugs SET state = ?, url = ?, duplicate_of = ?, note = ?, changed = ?"
         " WHERE number = ? AND (changed IS NULL OR changed < ?)",
-        (
-            state.value,
-            record.url,
-            original,
-            record.note,
-            record.changed,
-            number,
-            record.changed,
-        ),
+        (state.value, record.url, original, record.note, record.changed, number, record.changed),
     ).rowcount

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -23,13 +24,11 @@ from harness.store.sqlite.evidence_rows import SELECT_EVIDENCE, EvidenceRow, put
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator
 
     from harness.store.exchange.foreign import ForeignStore
     from harness.store.files.artifacts import ArtifactStore
     from harness.store.sqlite.database import Database
 
-__all__ = ["Taken", "take_evidence", "take_workarounds"]
 
 _PAGE = 500
 _PUT_WORKAROUND = """
@@ -93,9 +92,7 @@ def _named(source: ForeignStore) -> Iterator[tuple[str, str]]:
 
 
 def _read_page(
-    source: ForeignStore,
-    page: list[tuple[str, str]],
-    ours: ArtifactStore,
+    source: ForeignStore, page: list[tuple[str, str]], ours: ArtifactStore
 ) -> tuple[list[tuple[str, EvidenceRow]], int, int]:
     """What is whole of a page, its artifacts copied; how many these are; how many are not whole."""
     keys: defaultdict[str, list[str]] = defaultdict(list)

@@ -21,8 +21,6 @@ from harness.values.errors import UsageError
 if TYPE_CHECKING:
     from harness.store.exchange.foreign import ForeignStore
 
-__all__ = ["open_parcel", "pack"]
-
 
 class _Parcel(msgspec.Struct):
     """The database, and the files of artifacts by their sha256, compressed as they lie there."""

@@ -16,22 +16,12 @@ import re
 import stat
 import time
 import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, BinaryIO
+from pathlib import Path
+from typing import BinaryIO
 
 from harness.values.errors import StorageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-__all__ = [
-    "ArtifactStore",
-    "DamagedArtifactError",
-    "MissingArtifactError",
-    "UnusableArtifactError",
-    "disk_failure",
-]
 
 _LARGEST = 2**30
 """Most bytes that one artifact may have, uncompressed: bounds what a damaged file expands to."""

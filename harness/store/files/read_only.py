@@ -5,17 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.store.files.artifacts import disk_failure
 from harness.values.errors import StorageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["DATABASE", "database_copy", "is_writable"]
 
 DATABASE = "triage.db"
 _BESIDE = ("", "-wal")

@@ -26,8 +26,6 @@ from harness.values.cell import program_of
 from harness.values.row import Row
 from harness.values.verdict import Signature
 
-__all__ = ["bug_key", "identities", "is_wordless", "same_program", "signature_of"]
-
 _DIGITS = 16
 
 # Templates that say that something failed, and not what: no two of them are the same bug for that.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.store.history.bug_identity import identities, is_wordless, same_program, signature_of
@@ -19,20 +20,9 @@ from harness.values.verdict import Signature
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Mapping, Sequence
 
     from harness.store.sqlite.database import Database
 
-__all__ = [
-    "BUG_COLUMNS",
-    "SIGNATURE_COLUMNS",
-    "BugRecords",
-    "join",
-    "move_keys",
-    "put_signatures",
-    "read_numbers",
-    "read_signatures",
-]
 
 BUG_COLUMNS = ("number", "key", "state", "url", "duplicate_of", "note", "created", "changed")
 SIGNATURE_COLUMNS = ("key", "rule", "stage", "kind", "failing_pass", "code", "template")

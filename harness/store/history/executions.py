@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,15 +11,13 @@ import msgspec
 from harness.store.history.bugs import put_signatures
 from harness.store.sqlite.connection import transaction
 from harness.values.run import RunRow
+from harness.values.verdict import Signature
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable
 
     from harness.store.sqlite.database import Database
-    from harness.values.verdict import Signature
 
-__all__ = ["ExecutionRecords"]
 
 _SELECT = "SELECT body, checksum FROM executions WHERE cell = ? ORDER BY created DESC, id DESC"
 _PUT = (

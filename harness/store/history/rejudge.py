@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,12 +24,10 @@ from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator, Mapping
 
     from harness.store.sqlite.database import Database
     from harness.store.sqlite.records import ResultRecord
 
-__all__ = ["Judgements", "Moved"]
 
 _PAGE = 1000
 # All that is put into the text of a statement is a constant.
@@ -128,8 +127,5 @@ def _judged(record: ResultRecord, verdict: Verdict) -> ResultRecord:
         "signature": key,
     }
     return replace(
-        record,
-        verdict=verdict.kind.value,
-        signature_key=key,
-        row=msgspec.json.encode(row),
+        record, verdict=verdict.kind.value, signature_key=key, row=msgspec.json.encode(row)
     )

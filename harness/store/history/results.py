@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.store.sqlite.connection import DamagedRowError
 from harness.store.sqlite.records import RESULT_COLUMNS, from_row, is_intact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from harness.store.sqlite.database import Database
     from harness.store.sqlite.records import ResultRecord
 
-__all__ = ["SELECT_RESULTS", "PastResults", "StoredRow"]
 
 # All that is put into the text of a statement is a constant.
 SELECT_RESULTS = f"SELECT {', '.join(RESULT_COLUMNS)}, id FROM results"  # noqa: S608

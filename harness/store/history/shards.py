@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["NightPart", "begin_part", "finish_part", "settle"]
 
 _UID_DIGITS = 32
 

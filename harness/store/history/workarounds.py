@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from harness.store.sqlite.database import Database
 
-__all__ = ["WorkaroundRecords"]
 
 _SELECT = "SELECT body, checksum FROM workarounds ORDER BY created, cell"
 _PUT = "INSERT OR REPLACE INTO workarounds VALUES (?, ?, ?, ?)"

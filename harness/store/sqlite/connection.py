@@ -7,17 +7,12 @@ import os
 import resource
 import sqlite3
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from harness.store.files.artifacts import disk_failure
 from harness.values.errors import StorageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-__all__ = ["DamagedRowError", "connect", "is_damage", "storage_failure", "transaction"]
 
 _BUSY = 30.0
 """Seconds to wait for another process that writes."""

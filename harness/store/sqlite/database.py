@@ -19,20 +19,16 @@ import os
 import sqlite3
 import stat
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 from harness.store.files.artifacts import disk_failure
 from harness.store.sqlite.connection import connect, is_damage, storage_failure
 from harness.store.sqlite.migrations import migrate
 from harness.store.sqlite.salvage import rebuild
 from harness.values.errors import StorageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-__all__ = ["Database"]
 
 T = TypeVar("T")
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Mapping
 
-__all__ = ["SELECT_EVIDENCE", "Evidence", "EvidenceRow", "put_row", "read_row"]
 
 SELECT_EVIDENCE = """
     SELECT key, body, created, used, checksum, (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import __version__
@@ -11,9 +12,7 @@ from harness.values.errors import StorageError
 
 if TYPE_CHECKING:
     import sqlite3
-    from pathlib import Path
 
-__all__ = ["applied", "migrate"]
 
 _MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from harness.store.sqlite.connection import DamagedRowError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from harness.values.verdict import Signature
-
-__all__ = [
-    "RESULT_COLUMNS",
-    "RUN_COLUMNS",
-    "Config",
-    "ResultRecord",
-    "RunRecord",
-    "canonical",
-    "from_row",
-    "is_intact",
-    "to_row",
-]
+from harness.values.verdict import Signature
 
 Config: TypeAlias = Mapping[str, str | int | float | bool | None]
 

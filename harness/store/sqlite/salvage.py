@@ -7,20 +7,15 @@ it is complete, and the caller keeps a marker until the end.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import astuple
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from harness.store.sqlite.connection import transaction
 from harness.store.sqlite.migrations import applied, migrate
 from harness.store.sqlite.records import RESULT_COLUMNS, RUN_COLUMNS, RunRecord, is_intact
 from harness.values.errors import StorageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-__all__ = ["rebuild", "restore_runs"]
 
 _FILES = ("", "-wal", "-shm")
 """What SQLite keeps of one database, by suffix. A log left behind would be replayed into whatever

@@ -14,7 +14,8 @@ from nights import record, row
 from harness.bench.life_ranges import CountedLive, count_live
 from harness.cells.run import CompileOptions, open_bench
 from harness.processes.hub import Hub
-from harness.store.store import ResultRecord, Store
+from harness.store.sqlite.records import ResultRecord
+from harness.store.store import Store
 from harness.values.toolchain import Tool
 
 CUBIN = HERE / "data" / "cubins" / "13.5.37" / "two_entries-sm_90a.cubin"

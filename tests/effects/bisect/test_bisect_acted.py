@@ -15,7 +15,8 @@ from packaging.version import Version
 
 from harness.bisect.log import Asked, BisectLog
 from harness.bisect.report import BisectReport
-from harness.bisect.run import BisectOptions, bisect_versions
+from harness.bisect.run import bisect_versions
+from harness.bisect.state import BisectOptions
 from harness.bisect.words import bisection_said, report_line
 from harness.cli.diagnosis.bisect import command
 from harness.frontends.registry import OpenSessions, back_end

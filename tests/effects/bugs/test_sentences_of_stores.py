@@ -14,7 +14,8 @@ from packaging.version import Version
 from harness.bisect.bounds import bounds_said
 from harness.bisect.log import Asked, BisectLog
 from harness.bisect.neighbours import contrast
-from harness.bisect.run import BisectOptions, bisect_versions
+from harness.bisect.run import bisect_versions
+from harness.bisect.state import BisectOptions
 from harness.bisect.words import tool_title
 from harness.frontends.registry import back_end
 from harness.store.store import Store

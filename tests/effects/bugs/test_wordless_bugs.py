@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 pytest_plugins = ("store_fixtures",)
 
 ICE = make_signature(
-    stage=Stage.CUBIN,
-    kind=VerdictKind.PTXAS_ICE,
-    message="Internal compiler error.",
-    code="C7907",
+    stage=Stage.CUBIN, kind=VerdictKind.PTXAS_ICE, message="Internal compiler error.", code="C7907"
 )
 
 

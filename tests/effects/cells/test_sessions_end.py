@@ -28,9 +28,7 @@ def _rank(stage: Stage) -> Awaitable[object]:
 
 @pytest.mark.parametrize("command", [_compile, _rank])
 def test_the_session_of_a_capture_ends_where_a_result_cannot_be_kept(
-    stage: Stage,
-    monkeypatch: pytest.MonkeyPatch,
-    command: Callable[[Stage], Awaitable[object]],
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, command: Callable[[Stage], Awaitable[object]]
 ) -> None:
     def full(*_: object) -> None:
         raise StorageError("the disk is full")

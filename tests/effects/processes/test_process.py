@@ -15,15 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harness.files.scratch import scratch_disk
 from harness.processes import hub
-from harness.processes.hub import (
-    Hub,
-    PeerGoneError,
-    ResourceLimits,
-    ToolResult,
-    run_tool,
-    scratch_disk,
-)
+from harness.processes.hub import Hub, ResourceLimits, ToolResult, run_tool
+from harness.processes.peers import PeerGoneError
 from harness.values.errors import InfrastructureError
 
 if TYPE_CHECKING:
@@ -518,7 +513,7 @@ def test_a_child_that_cannot_be_killed_is_given_up() -> None:
 def test_a_child_that_ends_just_as_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def late(waited: Awaitable[int], _: float) -> None:
         await waited
-        raise asyncio.TimeoutError
+        raise TimeoutError
 
     async def leave() -> int | None:
         process = await asyncio.create_subprocess_exec("true")

@@ -10,7 +10,8 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.store.store import ResultRecord, Store
+from harness.store.sqlite.records import ResultRecord
+from harness.store.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -498,10 +498,7 @@ def test_verify(served: LocalIndex) -> None:
 def test_remove(served: LocalIndex, empty_cache: Path) -> None:
     install_ptxas("13.1.115")
     install_ptxas("13.0.88")
-    assert [each.name for each in list_installed()] == [
-        "ptxas-13.0.88",
-        "ptxas-13.1.115",
-    ]
+    assert [each.name for each in list_installed()] == ["ptxas-13.0.88", "ptxas-13.1.115"]
     remove("ptxas-13.1.115")
     assert entries(empty_cache) == ["ptxas-13.0.88"]
     with pytest.raises(UsageError, match=r"not installed; installed: ptxas-13\.0\.88"):

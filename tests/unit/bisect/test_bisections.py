@@ -128,10 +128,7 @@ def test_gone_is_not_fixed_in_the_document_either() -> None:
     found = bisect_document(report("++xxee"))
     assert found["first_fixed"] is None
     assert found["first_fixed_candidates"] == []
-    assert found["gone_from"] == {
-        "candidates": ["13.4.0"],
-        "ends_with": "ptxas says: bad operand.",
-    }
+    assert found["gone_from"] == {"candidates": ["13.4.0"], "ends_with": "ptxas says: bad operand."}
     assert bisect_document(report("++xxtt"))["gone_from"] is None
     assert bisect_document(report("++xx++"))["gone_from"] is None
 

@@ -12,8 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from printed_commands import parse
 
-from harness.cells.selection import SelectionOptions
-from harness.cells.spelling import on_assembler, on_compiler, only, spell_command, words_of
+from harness.cells.spelling import (
+    SelectionOptions,
+    on_assembler,
+    on_compiler,
+    only,
+    spell_command,
+    words_of,
+)
 from harness.cli.running import selection_words
 from harness.processes.confinement import PASS_ENV
 from harness.values.kernel import Config, ConfigFilter

@@ -212,10 +212,7 @@ def test_a_version_that_is_added_inside_a_known_range_is_no_news() -> None:
 
 def test_a_new_triton_is_compared_with_the_triton_before_on_the_same_ptxas() -> None:
     older = versions(("13.0.88", "ok"), ("13.1.80", "ptxas_ice"), triton="3.9.0")
-    newer = [
-        *older,
-        *versions(("13.0.88", "trap_stub"), ("13.1.80", "ptxas_ice"), triton="3.10.0"),
-    ]
+    newer = [*older, *versions(("13.0.88", "trap_stub"), ("13.1.80", "ptxas_ice"), triton="3.10.0")]
     found = compared(older, newer).changes
     assert {each.facts.ptxas: (each.kind, each.since) for each in found} == {
         "13.0.88": (ChangeKind.REGRESSED, "Triton 3.10.0 after 3.9.0"),

@@ -12,11 +12,7 @@ from harness.collapse.evidence import CollapseEvidence, Lift
 from harness.collapse.facts import collapse_of, collapse_words, is_lifted
 from harness.collapse.times import TIMES_FILE, MeasuredTimes, timed_change, times_file
 from harness.report.claims import ClaimKind, ClaimsTrial, Ledger, prove
-from harness.report.collapse import (
-    collapse_lines,
-    collapse_title,
-    expected_of_collapse,
-)
+from harness.report.collapse import collapse_lines, collapse_title, expected_of_collapse
 from harness.report.dossier import Dossier
 from harness.values.row import Row
 

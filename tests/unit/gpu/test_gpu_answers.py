@@ -87,11 +87,7 @@ def trip() -> Trip:
 TRIP = trip()
 PACK = sha256(manifest_bytes(TRIP))
 HEAD: dict[str, Any] = {"results": 1, "pack": PACK, "cases": 2, "gpu": GPU}
-BLOB = {
-    "blob": sha256(OUTPUT),
-    "size": 4,
-    "data": base64.b64encode(zlib.compress(OUTPUT)).decode(),
-}
+BLOB = {"blob": sha256(OUTPUT), "size": 4, "data": base64.b64encode(zlib.compress(OUTPUT)).decode()}
 
 
 def ended(case: int = 0, run: int | None = 0, **changes: Any) -> dict[str, Any]:

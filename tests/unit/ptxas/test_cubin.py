@@ -54,16 +54,7 @@ def test_the_data_is_there() -> None:
         "13.5.37",
     }
     targets = {path.stem.rpartition("-")[2] for path in CUBINS}
-    assert targets == {
-        "sm_75",
-        "sm_80",
-        "sm_86",
-        "sm_90",
-        "sm_90a",
-        "sm_100a",
-        "sm_103a",
-        "sm_120",
-    }
+    assert targets == {"sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "sm_100a", "sm_103a", "sm_120"}
 
 
 @pytest.mark.parametrize("path", CUBINS, ids=label)

@@ -134,10 +134,7 @@ def test_what_meets_a_condition_is_drawn_and_shaded() -> None:
     report = evidence("ptxas", ("1.0", "2.0", "3.0"), "+xx", poor).report()
     followed = follow(poor, condition=condition)
     dossier = replace(
-        IN_PTXAS,
-        case=poor,
-        condition=condition,
-        along_ptxas=replace(report, followed=followed),
+        IN_PTXAS, case=poor, condition=condition, along_ptxas=replace(report, followed=followed)
     )
     drawn = draw_history(dossier, Upstream.NVIDIA)
     assert drawn

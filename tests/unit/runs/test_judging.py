@@ -53,11 +53,7 @@ def evidence(*runs: Any, trusted: dict[str, list[Any]] | None = None, **more: An
     """Runs are (schedule, buffers, what else to say of them)."""
     contents = Contents()
     ran = [
-        Ran(
-            trial=RunTrial(schedule=schedule),
-            buffers=tuple(map(contents.put, after)),
-            **said,
-        )
+        Ran(trial=RunTrial(schedule=schedule), buffers=tuple(map(contents.put, after)), **said)
         for schedule, after, said in runs
     ]
     return RunEvidence(
@@ -121,9 +117,7 @@ def test_a_wrong_value_is_placed_and_measured() -> None:
     wrong: list[float] = [1.0, 2.0, 9.0, 4.0]
     found = judge(
         evidence(
-            (EARLY, buffers(), {}),
-            (LATE, buffers(wrong), {}),
-            trusted={"a reference": buffers()},
+            (EARLY, buffers(), {}), (LATE, buffers(wrong), {}), trusted={"a reference": buffers()}
         )
     )
     assert found.verdict is RunVerdict.WRONG_RESULT

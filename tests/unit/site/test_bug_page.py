@@ -55,8 +55,7 @@ def test_one_program_that_fails_here_and_works_there_is_the_assembler_s_doing() 
 
 def test_two_programs_on_one_assembler_and_what_cannot_be_told() -> None:
     found = view(
-        ("3.6.0", "13.1.80", "a" * 64, Seen.HERE),
-        ("3.7.0", "13.1.80", "b" * 64, Seen.CLEAN),
+        ("3.6.0", "13.1.80", "a" * 64, Seen.HERE), ("3.7.0", "13.1.80", "b" * 64, Seen.CLEAN)
     )
     [said] = found.says
     assert said.endswith("it depends on the program.")
@@ -73,10 +72,7 @@ def test_two_programs_on_one_assembler_and_what_cannot_be_told() -> None:
 
 
 def test_a_compiler_that_came_to_no_program_proves_nothing_of_an_assembler() -> None:
-    found = view(
-        ("3.6.0", "13.1.80", None, Seen.HERE),
-        ("3.6.0", "13.3.33", None, Seen.CLEAN),
-    )
+    found = view(("3.6.0", "13.1.80", None, Seen.HERE), ("3.6.0", "13.3.33", None, Seen.CLEAN))
     assert found.says[0].startswith("No two")
 
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from harness.cells.next_steps import next_steps
-from harness.cells.selection import SelectionOptions
+from harness.cells.spelling import SelectionOptions
 from harness.tables.rows import rows_said
 from harness.tables.survivors import common_reason, group_rows, survivors
 from harness.tables.terminal import for_terminal

@@ -43,8 +43,7 @@ def other(x, n):
     pass
 '''
 PRUNING = PLAIN.replace(
-    "# and nothing else\n",
-    '\n    prune_configs_by={"early_config_prune": keep_two, "top_k": 3},\n',
+    "# and nothing else\n", '\n    prune_configs_by={"early_config_prune": keep_two, "top_k": 3},\n'
 ).replace(
     "# The kernel",
     "def keep_two(configs, named_args, **kwargs):\n"

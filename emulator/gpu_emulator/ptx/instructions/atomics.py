@@ -20,8 +20,6 @@ from gpu_emulator.steps import MASK, Reader, Registers, Step
 from gpu_emulator.types import BITS, DTYPES, Array
 from gpu_emulator.values import Place
 
-__all__ = ["apply_to_memory", "combine"]
-
 _TITLE = "Parallel Synchronization and Communication Instructions"
 _SEM = "{sem:relaxed|acquire|release|acq_rel}"
 _SCOPE = "{scope:cta|cluster|gpu|sys}"

@@ -23,19 +23,6 @@ from gpu_emulator.steps import WARP, Registers, Step
 from gpu_emulator.types import BITS, Array
 from gpu_emulator.values import Place
 
-__all__ = [
-    "at_rank",
-    "copied",
-    "in_global",
-    "in_shared",
-    "signalled",
-    "stored",
-    "taken_by",
-    "targets",
-    "watched",
-    "watched_in_global",
-]
-
 _TITLE = "Data Movement and Conversion Instructions"
 _READ, _SEEN = "bulk.read", "bulk.seen"
 _RANK = (1 << CLUSTER_SHIFT) - 1

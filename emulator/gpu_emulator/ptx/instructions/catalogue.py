@@ -28,8 +28,6 @@ from gpu_emulator.ptx.instructions import (
     warps,
 )
 
-__all__ = ["CHAPTERS"]
-
 CHAPTERS: tuple[ModuleType, ...] = (
     integers, carry, floats, logic, comparisons,
     conversions, loads, copies, barriers, warps, matrix,

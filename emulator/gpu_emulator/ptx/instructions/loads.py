@@ -13,8 +13,6 @@ from gpu_emulator.steps import Registers, Step
 from gpu_emulator.types import BITS, Array
 from gpu_emulator.values import Place
 
-__all__ = ["space_of"]
-
 _TITLE = "Data Movement and Conversion Instructions"
 _TYPES = "b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f16|bf16|f32|f64"
 _SPACES = "global|shared|shared::cta|shared::cluster|local|const|param|param::entry|param::func"

@@ -23,8 +23,6 @@ from gpu_emulator.steps import MASK, WARP, Reader, Registers, Step
 from gpu_emulator.types import Array
 from gpu_emulator.values import Place
 
-__all__ = ["held", "whole_warps"]
-
 _TITLE = "Warp Level Matrix Multiply-Accumulate Instructions"
 _FLOATS = "f16|bf16|tf32|f64|e4m3|e5m2|e3m2|e2m3|e2m1"
 _SHARED = "shared|shared::cta"

@@ -19,8 +19,6 @@ from gpu_emulator.state.memory import Memory, Trouble
 from gpu_emulator.steps import MASK, WARP, Registers, Step
 from gpu_emulator.types import Array
 
-__all__ = ["complete_bytes", "signal"]
-
 _TITLE = "Parallel Synchronization and Communication Instructions: mbarrier"
 _SHARED = "shared|shared::cta|shared::cluster"
 _SEM = "?{sem:release|relaxed}?{scope:cta|cluster}"

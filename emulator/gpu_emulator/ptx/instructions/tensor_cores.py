@@ -15,10 +15,7 @@ import numpy as np
 from gpu_emulator.engines import tcgen05
 from gpu_emulator.engines.shared_matrices import MatrixDescriptor, pieces, tcgen05_descriptor
 from gpu_emulator.engines.tensor_core import MatrixInstruction, decode_instruction
-from gpu_emulator.engines.tensor_memory import (
-    address_parts,
-    shift_down,
-)
+from gpu_emulator.engines.tensor_memory import address_parts, shift_down
 from gpu_emulator.ptx.instructions.mbarriers import signal
 from gpu_emulator.ptx.instructions.tensor_moves import memories_of, note_cells
 from gpu_emulator.ptx.program.binder import Binder

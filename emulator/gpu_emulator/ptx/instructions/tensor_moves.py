@@ -29,8 +29,6 @@ from gpu_emulator.steps import MASK, WARP, Registers, Step
 from gpu_emulator.types import Array
 from gpu_emulator.values import Place
 
-__all__ = ["memories_of", "note_cells"]
-
 _TITLE = "TensorCore 5th Generation Family Instructions"
 _GROUP = "{group:cta_group::1|cta_group::2}"
 

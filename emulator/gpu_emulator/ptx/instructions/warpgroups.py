@@ -19,8 +19,6 @@ from gpu_emulator.state.memory import Trouble
 from gpu_emulator.steps import WARP, Registers, Step
 from gpu_emulator.types import Array
 
-__all__ = ["KIND"]
-
 _TITLE = "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions"
 KIND = "wgmma"
 _GROUP = 4

@@ -18,8 +18,6 @@ from gpu_emulator.steps import MASK, WARP, Registers, Step
 from gpu_emulator.types import DTYPES, Array
 from gpu_emulator.values import Place
 
-__all__ = ["warps_of"]
-
 _TITLE = "Parallel Synchronization and Communication Instructions"
 _LANES = np.arange(WARP, dtype=np.int64)
 _ALL = 0xFFFF_FFFF

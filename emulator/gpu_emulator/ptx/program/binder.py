@@ -20,8 +20,6 @@ from gpu_emulator.refusal import NotExecutable
 from gpu_emulator.steps import MASK, Reader, Registers, Run, Step, merge
 from gpu_emulator.types import BITS, CANONICAL, DTYPES, Array, cast, is_signed
 
-__all__ = ["CLOCKS", "Binder", "Slots"]
-
 _ADDRESS = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*([^\[\]]+)|(-[^\[\]]+))?\]\Z")
 _SYMBOL = re.compile(r"([A-Za-z_$%][\w$]*)\s*([+-].+)?\Z")
 _SPECIAL = re.compile(

@@ -19,8 +19,6 @@ from gpu_emulator.ptx.text.instruction import NAME, split_operands
 from gpu_emulator.refusal import NotExecutable
 from gpu_emulator.types import BITS
 
-__all__ = ["Calls"]
-
 _REGISTER = re.compile(r"\.reg\s+\.(\w+)\s+([\w$%]+)\Z")
 # How many calls may be nested; fewer where functions call themselves and the lines grow too many.
 _DEEPEST_CALL = 64

@@ -22,8 +22,6 @@ from gpu_emulator.steps import MASK, Reader, Registers, Run, Step, merge
 from gpu_emulator.types import CANONICAL, Array
 from gpu_emulator.values import MOST_THREADS, Place
 
-__all__ = ["Program", "Section", "decode"]
-
 _FREE_EVERY = 8
 # So many values for registers that nothing wrote; the next register begins so many further on.
 _GARBAGE, _APART = 1 << 16, 1031

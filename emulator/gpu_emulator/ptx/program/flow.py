@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from gpu_emulator.ptx.program.lines import EntryListing, PtxLine
 from gpu_emulator.refusal import NotExecutable
 
-__all__ = ["Block", "read_flow"]
-
 _LEAVES = ("ret", "exit")
 
 

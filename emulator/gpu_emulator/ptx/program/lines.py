@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from gpu_emulator.ptx.program.variables import Variable
 from gpu_emulator.values import Place
 
-__all__ = ["STACK", "STACK_BYTES", "EntryListing", "PtxLine"]
-
 # The stack pointer of a thread, and how large its stack is.
 STACK = "%stack"
 STACK_BYTES = 1 << 14

@@ -21,8 +21,6 @@ from gpu_emulator.ptx.text.scopes import without_scopes
 from gpu_emulator.refusal import NotExecutable
 from gpu_emulator.values import Place
 
-__all__ = ["read_listing"]
-
 _LOC = re.compile(r"\.loc\s+([0-9]+)\s+([0-9]+)")
 _FILE = re.compile(r'\.file\s+([0-9]+)\s*"([^"\n]*)"')
 _TABLE = re.compile(r"\.(branch|call)targets\s+([^;]*);")

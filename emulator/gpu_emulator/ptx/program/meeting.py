@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from gpu_emulator.ptx.text.dominators import dominators
 
-__all__ = ["meeting_points"]
-
 
 def meeting_points(successors: Sequence[Sequence[int]]) -> list[int | None]:
     """For each block the first one that all ways from it lead through; None: only the end."""

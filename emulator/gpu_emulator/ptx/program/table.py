@@ -17,8 +17,6 @@ from functools import lru_cache
 from gpu_emulator.ptx.program.binder import Binder
 from gpu_emulator.steps import Step
 
-__all__ = ["OpcodeRow", "find_row", "in_order", "opcode", "rows"]
-
 _GAP = re.compile(r"([.?])\{(\w+):([^{}]*)\}")
 
 _TYPE = re.compile(r"(?:[busf][0-9]+|bf16|tf32|pred|e[0-9]m[0-9]|ue8m0)(?:x[0-9]+)?\Z")

@@ -9,8 +9,6 @@ from gpu_emulator.ptx.program.flow import Block
 from gpu_emulator.ptx.program.lines import PtxLine
 from gpu_emulator.ptx.program.variables import SIZES
 
-__all__ = ["grain", "is_plain"]
-
 _WIDEST = 16
 _ENGINES = ("cp", "mbarrier", "tcgen05", "multimem", "tensormap")
 # What may make the order of warps matter though every access is ordered.

@@ -13,8 +13,6 @@ from gpu_emulator.ptx.text.constants import constant, float_bits, integer
 from gpu_emulator.ptx.text.instruction import split_operands
 from gpu_emulator.refusal import NotExecutable
 
-__all__ = ["MOST_BYTES", "SIZES", "Variable", "read_variable"]
-
 MOST_BYTES = 1 << 30
 """So many bytes the variables of a module may take."""
 

@@ -10,8 +10,6 @@ import re
 import struct
 from collections.abc import Callable
 
-__all__ = ["constant", "float_bits", "integer"]
-
 _TOKEN = re.compile(
     r"\s*(?:(?:(?P<bits>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16})"
     r"|(?P<real>(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"

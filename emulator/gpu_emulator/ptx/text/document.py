@@ -17,8 +17,6 @@ from functools import cached_property
 from gpu_emulator.ptx.text.facts import blank_opaque, uncomment
 from gpu_emulator.ptx.text.instruction import Instruction, read_instruction
 
-__all__ = ["Document", "Function", "Statement", "StatementKind", "parse", "statement"]
-
 # How deep braces may nest inside one statement: an initialiser of a three-dimensional array.
 _DEEPEST = 4
 _BLANKS = re.compile(r"\s*")

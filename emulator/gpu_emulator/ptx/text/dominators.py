@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["dominators"]
-
 
 def dominators(after: Sequence[Sequence[int]], first: int) -> dict[int, int]:
     """The nearest block that every way from the `first` one to a block leads through.

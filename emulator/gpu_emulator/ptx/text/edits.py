@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from gpu_emulator.ptx.text.facts import blank_opaque
 from gpu_emulator.ptx.text.variants import rename_entry
 
-__all__ = ["EDITS", "PtxEdit", "edited", "with_directive"]
-
 _BLOCK_SIZE = re.compile(r"^[ \t]*\.(?:reqntid|maxntid)\b[^\n{]*", re.MULTILINE)
 _NAME_PART = "cutlass"
 

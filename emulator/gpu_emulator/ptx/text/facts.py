@@ -9,28 +9,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gpu_emulator.ptx.text.held_numbers import held_numbers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-__all__ = [
-    "MAX_BYTES",
-    "PtxError",
-    "PtxFacts",
-    "blank_opaque",
-    "body_sha256",
-    "instructions_sha256",
-    "opcodes",
-    "read_ptx",
-    "retarget",
-    "uncomment",
-    "without_debug",
-    "writes_outside",
-]
 
 MAX_BYTES = 32 << 20
 

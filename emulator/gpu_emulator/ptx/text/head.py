@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from gpu_emulator.ptx.text.instruction import split_operands
 
-__all__ = ["Head", "PtxParameter", "read_head"]
-
 _HEAD = re.compile(
     r"(?P<front>(?:\.\w+\s+){0,4}?)\.(?P<what>entry|func)\s*(?P<results>\([^()]*\))?"
     r"\s*(?P<name>[\w$%]+)\s*(?:\((?P<parameters>[^()]*)\))?(?P<directives>.*)",

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from gpu_emulator.ptx.text.instruction import read_instruction
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-__all__ = ["held_numbers"]
 
 _NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,8}|0[xX][0-9a-fA-F]{1,8})U?")
 _MOVE = re.compile(r"mov\.[bus]32")

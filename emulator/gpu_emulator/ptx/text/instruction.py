@@ -10,8 +10,6 @@ import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-__all__ = ["NAME", "Instruction", "names_in", "read_instruction", "split_operands"]
-
 # A register, variable, label or special register, whole: `%r1`, `$L__BB0_1`, `%tid.x` as `%tid`.
 NAME = re.compile(r"(?<![\w$%.])[A-Za-z_$%][\w$]*")
 _INSTRUCTION = re.compile(r"(?:@\s*(!?)\s*([\w$%]+)\s+)?([a-z]\w*(?:(?:\.|::)\w+)*)(?![\w.:])\s*")

@@ -15,8 +15,6 @@ from gpu_emulator.ptx.text.document import Document, Function
 from gpu_emulator.ptx.text.instruction import Instruction
 from gpu_emulator.ptx.text.registers import Registers, read_registers
 
-__all__ = ["UndefinedRead", "undefined_reads"]
-
 _LEAVES = frozenset({"ret", "exit", "trap"})
 
 

@@ -10,15 +10,6 @@ from dataclasses import dataclass, field
 from gpu_emulator.ptx.text.document import Document, Function, Statement, StatementKind
 from gpu_emulator.ptx.text.instruction import NAME
 
-__all__ = [
-    "Declared",
-    "Registers",
-    "declared_registers",
-    "declared_variable",
-    "read_registers",
-    "renamed",
-]
-
 _DECLARATION = re.compile(r"\.reg\s+((?:\.v[248]\s*)?\.\w+)\s+(.*);", re.DOTALL)
 _NAMES = re.compile(r"([\w$%]+)\s*(?:<\s*([0-9]{1,9})\s*>)?")
 _VARIABLE = re.compile(

@@ -19,8 +19,6 @@ from gpu_emulator.ptx.text.registers import (
     renamed,
 )
 
-__all__ = ["without_scopes"]
-
 # Deeper nests, and nested declarations of more names, are left as they are.
 _DEEPEST = 16
 _MOST_NAMES = 256

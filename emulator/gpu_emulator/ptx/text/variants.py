@@ -6,14 +6,9 @@ A failure that comes or goes with one of them depends on what must not matter.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from gpu_emulator.ptx.text.facts import blank_opaque, without_debug
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["harmless_variants", "rename_entry"]
 
 # A directive or a modifier keeps its dot.
 _WORD = re.compile(r"\.?[A-Za-z_$%][A-Za-z0-9_$]*")

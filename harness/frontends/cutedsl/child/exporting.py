@@ -16,7 +16,8 @@ import re
 import sys
 import textwrap
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import cutlass
 import cutlass.cute
@@ -25,11 +26,6 @@ from cutlass.cute import runtime
 from cutlass.cutlass_dsl import JitArgAdapterRegistry
 
 from harness.children.definitions import Definitions, ExportError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["export_to"]
 
 _BROUGHT = {"cuda", "cutlass", *sys.stdlib_module_names}
 _OBJECT = "launcher"

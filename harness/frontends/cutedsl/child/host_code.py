@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["dynamic_shared"]
-
 # The launch configuration of the host function: its third field is the size.
 _SIZE_FIELD = re.compile(
     r"llvm\.getelementptr %\w+\[0, 2\] : .*struct<\(array<3 x i32>, array<3 x i32>, i64,.*\n"

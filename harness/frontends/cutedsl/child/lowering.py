@@ -9,16 +9,12 @@ import re
 import tempfile
 import time
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from harness.children.launch_code import describe_error
 from harness.frontends.cutedsl.child.host_code import dynamic_shared
 from harness.frontends.cutedsl.child.recording import DUMP
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["lower"]
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 

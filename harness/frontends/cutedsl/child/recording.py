@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-import cutlass.cute
 import cutlass.utils
 from cutlass._mlir import ir
 from cutlass.base_dsl.dsl import BaseDSL
@@ -23,12 +24,6 @@ from cutlass.base_dsl.dsl import BaseDSL
 from harness.children.launch_code import describe_error
 from harness.frontends.pretend.device_facts import UnknownFactError
 from harness.frontends.pretend.gpu import NeedsValuesError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-__all__ = ["DUMP", "FunctionRecord", "FunctionRecorder", "Launched"]
 
 DUMP = "/triage-dump/kernel"
 """Stands in a pipeline for the path that PTX is written to."""

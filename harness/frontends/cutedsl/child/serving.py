@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # All here, none later: launch code may bring a package of our name, and modules of any.
 import cutlass
-import cutlass.cute
 from cutlass.base_dsl.dsl import DSLSingletonMeta
 
 from harness.children.captures import CaptureSession, run_for_error, serve_captures
@@ -21,11 +21,7 @@ from harness.frontends.cutedsl.child.recording import FunctionRecord, FunctionRe
 from harness.frontends.triton.child.passed_over import passing_over_triton, pretend_cuda
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.children.supervisor import Message
-
-__all__ = ["main"]
 
 
 class _Session(CaptureSession):

@@ -11,8 +11,6 @@ import sys
 import types
 from typing import Any
 
-__all__ = ["pretend", "set_capability"]
-
 # What loads the driver, in cuTile 1.3.0 to 1.7.0.
 _LOADER = "cuda.tile._load_libcuda"
 _NOT_SUPPORTED = 801

@@ -15,18 +15,14 @@ import inspect
 import sys
 import typing
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import cuda.tile
 import torch
 from cuda.tile.compilation import ConstantConstraint
 
 from harness.children.definitions import Definitions, ExportError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["export_to"]
 
 _BROUGHT = "cuda.tile"
 # Of constraints: what is given by place, in this order.

@@ -10,16 +10,12 @@ import tempfile
 import time
 import traceback
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import cuda.tile._compile as compiling
 
 from harness.children.launch_code import describe_error
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["gpu_of", "leave", "lower", "lowered", "newest_bytecode"]
 
 # What cuTile's own IR is written out by.
 _WRITER = "_ir2bytecode"

@@ -18,10 +18,12 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import cuda.tile
 import cuda.tile._cext
@@ -32,12 +34,6 @@ from harness.children.supervisor import split, wait_until
 from harness.frontends.cutile.child.lowering import lowered, newest_bytecode
 from harness.frontends.pretend.device_facts import UnknownFactError
 from harness.frontends.pretend.gpu import NeedsValuesError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-__all__ = ["LaunchRecord", "LaunchRecorder"]
 
 _LIMIT = 5000
 # For what takes a fraction of a second: time of the processor, so that a busy machine counts alike.

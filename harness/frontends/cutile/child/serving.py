@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # All here, none later: launch code may bring a package of our name, and modules of any.
@@ -19,11 +20,7 @@ from harness.frontends.cutile.child.recording import LaunchRecorder
 from harness.frontends.triton.child.passed_over import passing_over_triton, pretend_cuda
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.children.supervisor import Message
-
-__all__ = ["main"]
 
 
 class _Session(CaptureSession):

@@ -11,17 +11,13 @@ import ast
 import inspect
 import sys
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from harness.children.definitions import Definitions, ExportError
 from harness.frontends.tilelang.child.tensor_ir import TIR
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["export_to"]
 
 _BROUGHT = {"tilelang", "tvm", "torch", *sys.stdlib_module_names}
 

@@ -11,16 +11,12 @@ import tempfile
 import time
 import traceback
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import tilelang
 import tilelang.contrib.nvcc
 import tvm
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["lower"]
 
 
 def lower(record: Any, folder: Path, target: str) -> None:

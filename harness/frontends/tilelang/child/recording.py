@@ -13,10 +13,11 @@ import hashlib
 import sys
 import traceback
 import types
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tilelang
 import tilelang.profiler
@@ -26,11 +27,6 @@ from tilelang.autotuner import AutoTuner
 from harness.frontends.pretend.device_facts import UnknownFactError
 from harness.frontends.pretend.gpu import NeedsValuesError
 from harness.frontends.tilelang.child.stand_in import NotLowered, StandIn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-__all__ = ["KernelRecord", "KernelRecorder"]
 
 # `import tilelang.jit as x` gives the function of that name.
 _JIT = sys.modules["tilelang.jit"]

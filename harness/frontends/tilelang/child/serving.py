@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # All here, none later: launch code may bring a package of our name, and modules of any.
@@ -20,11 +21,7 @@ from harness.frontends.tilelang.child.recording import KernelRecord, KernelRecor
 from harness.frontends.triton.child.passed_over import passing_over_triton, pretend_cuda
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.children.supervisor import Message
-
-__all__ = ["main"]
 
 
 class _Session(CaptureSession):

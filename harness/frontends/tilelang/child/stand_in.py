@@ -11,8 +11,6 @@ import tvm
 
 from harness.frontends.tilelang.child.tensor_ir import TIR
 
-__all__ = ["NotLowered", "StandIn"]
-
 _DTYPES = {
     "bool": "bool",
     "float8_e4m3": "float8_e4m3fn",

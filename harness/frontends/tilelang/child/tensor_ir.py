@@ -6,6 +6,4 @@ from typing import Any
 
 import tvm
 
-__all__ = ["TIR"]
-
 TIR: Any = tvm.tirx if hasattr(tvm, "tirx") else tvm.tir

@@ -8,17 +8,13 @@ and compares those. Here they are widened to float32 first, and what comes out i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["mend_bfloat16"]
 
 
 class _Rounding:

@@ -14,11 +14,12 @@ import contextlib
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from json import dumps, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from triton.runtime.autotuner import Autotuner
@@ -34,11 +35,6 @@ from harness.frontends.triton.child.grouping import ConfigTrial, compare, group
 from harness.frontends.triton.child.injected_configs import Injected, injected_configs
 from harness.frontends.triton.child.partial_tiles import suspicion
 from harness.frontends.triton.child.pretend_driver import pretend_triton
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-__all__ = ["SEED", "Checker", "main"]
 
 # A kernel that is launched in a loop is checked this often; it is the same kernel.
 _LAUNCHES = 3

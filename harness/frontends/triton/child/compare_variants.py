@@ -36,7 +36,6 @@ from harness.frontends.triton.child.pretend_driver import pretend_triton
 if TYPE_CHECKING:
     from harness.frontends.triton.child.grouping import ConfigTrial
 
-__all__ = ["main"]
 
 # Seeds of the runs whose roundings are made at random: the worst of so many counts.
 _ROUNDINGS = (1, 2, 3)

@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import triton
 import triton.compiler
 from triton.runtime import driver
 
 from harness.frontends.triton.child.describing import first_stage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-__all__ = ["SourceRecord", "compile_calls"]
 
 _COMPILE = triton.compile
 _OPTIONS = {"num_warps": None, "num_stages": None, "num_ctas": 1, "maxnreg": None}

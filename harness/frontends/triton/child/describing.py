@@ -6,31 +6,13 @@ from __future__ import annotations
 
 import inspect
 import operator
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from harness.frontends.triton.child.injected_configs import OPTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-__all__ = [
-    "by_name",
-    "config_of",
-    "describe_argument",
-    "describe_arguments",
-    "describe_constexpr",
-    "describe_views",
-    "first_stage",
-    "grid_dims",
-    "identity",
-    "plain_config",
-    "specialization",
-    "stable",
-    "storages_of",
-]
 
 _DEFAULTS = {
     "num_ctas": 1,
@@ -239,10 +221,7 @@ def describe_constexpr(name: str, value: Any) -> dict[str, Any]:
 
 
 def describe_argument(
-    name: str,
-    value: Any,
-    places: Mapping[int, int],
-    number_of: Callable[[Any], int] = identity,
+    name: str, value: Any, places: Mapping[int, int], number_of: Callable[[Any], int] = identity
 ) -> dict[str, Any]:
     """An argument by its parameter's name; `places` are the numbers of the storages."""
     tensor = _tensor(value)

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import torch
 
-__all__ = ["Distance", "distance", "tolerance"]
-
 # Each of a few intermediate results may be rounded the other way when a tile has another size.
 _ROUNDINGS = 4
 # Sums of thousands of terms, in another order.

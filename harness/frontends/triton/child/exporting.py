@@ -10,8 +10,10 @@ global that it names.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterator
 from json import dumps
-from typing import TYPE_CHECKING, Any, NoReturn
+from pathlib import Path as File
+from typing import Any, NoReturn
 
 import triton
 import triton.compiler
@@ -19,12 +21,6 @@ import triton.language as tl
 from triton.runtime.jit import JITFunction
 
 from harness.children.definitions import Definitions, ExportError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path as File
-
-__all__ = ["ExportError", "export", "export_to"]
 
 Names = dict[str, dict[str, Any]]
 Path = tuple[int, ...]

@@ -7,28 +7,15 @@ from __future__ import annotations
 import math
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import torch
 
 from harness.children.supervisor import split, wait_until
 from harness.frontends.triton.child.grouping import Apart, ConfigTrial
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-__all__ = [
-    "Forks",
-    "UnfollowedError",
-    "ended_badly",
-    "in_a_line",
-    "leave",
-    "numbers",
-    "results",
-    "tensors",
-]
 
 _OUT_OF_BOUNDS = (signal.SIGSEGV, signal.SIGBUS)
 

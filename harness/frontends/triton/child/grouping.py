@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.frontends.triton.child.distances import Distance, distance, tolerance
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
-
     import torch
 
-__all__ = ["Apart", "ConfigTrial", "compare", "group"]
 
 _NOT_AT_ALL = Distance(0.0, 0.0, 0.0)
 

@@ -8,15 +8,11 @@ as `config_of` in `recording` spells it, meta-parameters and options in one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from triton.runtime.autotuner import Config
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-__all__ = ["OPTIONS", "Injected", "injected_configs", "injected_options"]
 
 Injected = dict[str, list[dict[str, Any]]]
 

@@ -11,16 +11,12 @@ alike. Whatever else is written in assembly is refused as before.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["mend_inline_assembly"]
 
 _ONE = re.compile(r"\s*(\w+)\.approx(?:\.ftz)?\.f32\s+\$0\s*,\s*\$1\s*;?\s*")
 _FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -14,8 +14,6 @@ from typing import Any, ClassVar
 import triton
 from triton.backends.compiler import GPUTarget
 
-__all__ = ["IrRecord", "is_ir", "read_ir"]
-
 _SUFFIXES = (".ttir", ".ttgir")
 _KERNEL = re.compile(r'tt\.func public @(?:"([^"\n]{1,500})"|([\w.$-]{1,500}))\s{0,9}\(')
 

@@ -12,16 +12,12 @@ import tempfile
 import time
 import traceback
 import types
+from collections.abc import Callable
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from triton.backends import backends
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["ProgressFile", "lower", "picked_ptxas"]
 
 # The class that compiles, and the globals that its methods see. Until 3.3 Triton loads the module
 # by path, under another name: importing it would give a copy that is not used.

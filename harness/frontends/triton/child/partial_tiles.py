@@ -7,13 +7,9 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["suspicion"]
+from typing import Any
 
 
 def suspicion(function: Any, values: Mapping[str, Any]) -> str:

@@ -6,12 +6,10 @@ Launch code often has both. Where there is no Triton, the launch code says so it
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from harness.frontends.pretend.gpu import pretend_cuda
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["passing_over_triton", "pretend_cuda"]
 
@@ -19,8 +17,6 @@ _KINDS: list[Any] = []
 with contextlib.suppress(ImportError):
     from triton.runtime.autotuner import Autotuner, Heuristics
     from triton.runtime.jit import JITFunction
-
-    from harness.frontends.triton.child.pretend_driver import pretend_triton as pretend_cuda
 
     _KINDS += [JITFunction, Autotuner, Heuristics]
 

@@ -12,20 +12,18 @@ of one of them runs its code, in place.
 from __future__ import annotations
 
 import functools
-import importlib
 import importlib.util
 import re
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from importlib.machinery import SourceFileLoader
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from importlib.machinery import ModuleSpec
 
-__all__ = ["postpone", "postpone_torch"]
 
 _COMPILER = "torch._dynamo"
 _SHAPES = "torch.fx.experimental.symbolic_shapes"

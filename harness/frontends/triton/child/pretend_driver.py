@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import triton
@@ -14,11 +15,6 @@ from triton.backends.compiler import GPUTarget
 
 from harness.frontends.pretend.device_facts import DriverProperties
 from harness.frontends.pretend.gpu import backing, idle, pretend_cuda
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["PretendDriver", "bench_once", "pretend_triton"]
 
 
 class PretendDriver:

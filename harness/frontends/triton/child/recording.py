@@ -12,9 +12,10 @@ import contextlib
 import copy
 import hashlib
 import inspect
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, is_dataclass
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from triton.runtime.autotuner import Autotuner
@@ -38,11 +39,6 @@ from harness.frontends.triton.child.injected_configs import (
     injected_options,
 )
 from harness.frontends.triton.child.partial_tiles import suspicion
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-__all__ = ["Record", "Recorder"]
 
 
 @dataclass

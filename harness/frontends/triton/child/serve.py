@@ -15,13 +15,13 @@ import importlib.metadata
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 # All here, none later: launch code may bring a package of our name, and modules of any.
 import torch  # noqa: F401 - so that every fork has it
 import triton
-import triton.backends.nvidia.compiler
 
 from harness.children.captures import last_line
 from harness.children.confine import settle
@@ -36,11 +36,6 @@ from harness.frontends.triton.child.postponed import postpone_torch
 from harness.frontends.triton.child.pretend_driver import pretend_triton
 from harness.frontends.triton.child.recording import Recorder
 from harness.frontends.triton.child.whole_file import compile_standalone
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["main"]
 
 # What Triton imports in the middle of its first compilation, where it has it.
 _IMPORTED_LATE = (

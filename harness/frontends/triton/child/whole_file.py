@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
 
 from triton.runtime.jit import JITFunction
 
@@ -15,12 +17,6 @@ from harness.frontends.triton.child.ir_files import is_ir, read_ir
 from harness.frontends.triton.child.lowering import lower
 from harness.frontends.triton.child.pretend_driver import pretend_triton
 from harness.frontends.triton.child.recording import Recorder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-__all__ = ["compile_standalone"]
 
 
 @dataclass

@@ -269,10 +269,7 @@ def test_launch_code_that_leaves_is_an_error_with_its_code(children: Children) -
 
 @pytest.mark.parametrize(
     ("function", "says"),
-    [
-        ("launch_abort", "died by SIGABRT"),
-        ("launch_closes", "ended its process"),
-    ],
+    [("launch_abort", "died by SIGABRT"), ("launch_closes", "ended its process")],
 )
 def test_launch_code_that_takes_its_process_down(
     children: Children, function: str, says: str

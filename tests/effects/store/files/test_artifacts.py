@@ -17,11 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.store.files import artifacts as module
-from harness.store.files.artifacts import (
-    ArtifactStore,
-    DamagedArtifactError,
-    MissingArtifactError,
-)
+from harness.store.files.artifacts import ArtifactStore, DamagedArtifactError, MissingArtifactError
 from harness.values.errors import StorageError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from harness.store.store import Store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.store.store import ResultRecord
+    from harness.store.sqlite.records import ResultRecord
 
 pytest_plugins = ["store_fixtures"]
 
@@ -52,10 +52,7 @@ def test_the_last_result_that_told_something_before_a_time(store: Store) -> None
 
 def test_bodies_are_the_rows_of_a_run_in_the_order_of_its_cells(store: Store) -> None:
     cells = [f"cell{number:04}" for number in range(2500)]
-    run = run_of(
-        store,
-        *(record(cell, row=cell.encode(), created=5.0) for cell in reversed(cells)),
-    )
+    run = run_of(store, *(record(cell, row=cell.encode(), created=5.0) for cell in reversed(cells)))
     run_of(store, replace(record("cell0000"), row=b"{}"))
     found = list(store.run_bodies(run))
     assert [each.row.decode() for each in found] == cells

@@ -43,7 +43,7 @@ def test_migration_is_applied_once_with_its_record(
             assert db.execute("SELECT text FROM notes").fetchall() == [("hi",)]
             assert len(run_rows(store, run)) == 300
             assert [name for (name,) in db.execute("SELECT name FROM migrations ORDER BY 1")] == [
-                *(name for name, _ in migrations._MIGRATIONS),
+                *(name for name, _ in migrations._MIGRATIONS)
             ]
 
 

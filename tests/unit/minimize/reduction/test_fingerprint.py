@@ -111,10 +111,7 @@ def test_a_condition_holds_if_it_does_whatever_the_unknown_values_are(
 ) -> None:
     """An unknown value decides nothing, so filling it in cannot undo what held."""
     known = {name: value for name, value in row.items() if value is not None}
-    filled = {
-        **{name: "zz" if name in WORDS else 7 for name in FIELDS},
-        **known,
-    }
+    filled = {**{name: "zz" if name in WORDS else 7 for name in FIELDS}, **known}
     if holds(condition, row):  # type: ignore[arg-type]
         assert holds(condition, filled)  # type: ignore[arg-type]
         assert not holds(Negation(part=condition), filled)  # type: ignore[arg-type]

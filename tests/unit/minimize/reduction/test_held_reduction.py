@@ -91,13 +91,7 @@ async def reduce_words(
     watch: Callable[[ReductionProgress[str]], None],
 ) -> object:
     return await reduce(
-        document,
-        [Words()],
-        is_interesting,
-        size=len,
-        key=str,
-        effort=effort,
-        watch=watch,
+        document, [Words()], is_interesting, size=len, key=str, effort=effort, watch=watch
     )
 
 
@@ -107,11 +101,7 @@ def run(tmp_path: Path, rules: Rules, *, bad: str = "2.0") -> HeldReduction[Vers
     async def inner() -> HeldReduction[Version]:
         oracle, tools = Fake(rules), {version: Version(version) for version in rules}
         shelf = Shelf(
-            name="Triton",
-            installed=list(tools.values()),
-            available=list,
-            install=Version,
-            steps=0,
+            name="Triton", installed=list(tools.values()), available=list, install=Version, steps=0
         )
         fingerprint = Fingerprint(bad=bad, signature=signature("bug").key)
         at_hand = await ask_installed(oracle, shelf, ORIGINAL, tools[bad], LIMITS)

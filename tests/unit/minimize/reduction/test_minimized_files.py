@@ -158,10 +158,7 @@ def test_a_ptxas_that_no_index_has_must_be_named() -> None:
 def test_whether_versions_fare_alike_is_said(minimized: Answer | None, said: str) -> None:
     lines = (
         VersionLine(
-            version="1.0",
-            original=Answer.ACCEPTS,
-            original_words="",
-            minimized=Answer.ACCEPTS,
+            version="1.0", original=Answer.ACCEPTS, original_words="", minimized=Answer.ACCEPTS
         ),
         VersionLine(version="2.0", original=Answer.SAME, original_words="", minimized=minimized),
     )

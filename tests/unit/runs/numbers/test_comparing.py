@@ -72,9 +72,7 @@ def test_integers_have_to_be_equal() -> None:
 
 
 @given(
-    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20),
-    st.integers(0, 19),
-    st.floats(0, 0.2),
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.integers(0, 19), st.floats(0, 0.2)
 )
 def test_differing_counts_what_is_beyond_the_tolerance(
     values: list[float], place: int, allowed: float
@@ -91,12 +89,7 @@ def test_differing_counts_what_is_beyond_the_tolerance(
 def test_views_are_taken_by_offset_and_strides() -> None:
     data = np.arange(24, dtype=np.float32).tobytes()
     argument = Argument(
-        name="x",
-        kind=ArgumentKind.TENSOR,
-        offset=8,
-        dtype="float32",
-        shape=(3, 2),
-        strides=(6, 2),
+        name="x", kind=ArgumentKind.TENSOR, offset=8, dtype="float32", shape=(3, 2), strides=(6, 2)
     )
     assert as_tensor(argument, data).tolist() == [[2, 4], [8, 10], [14, 16]]
 

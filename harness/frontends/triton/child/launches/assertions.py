@@ -13,19 +13,15 @@ import contextlib
 import linecache
 import sys
 import traceback
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from harness.frontends.triton.child.describing import identity, storages_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-__all__ = ["Following"]
 
 _COMPARISONS = ("isclose", "allclose", "equal")
 _READS = frozenset(

@@ -18,11 +18,12 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from json import dumps, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from triton.runtime.autotuner import Autotuner
@@ -53,11 +54,6 @@ from harness.frontends.triton.child.launches.assertions import Following
 from harness.frontends.triton.child.launches.kernels import CompiledLaunch, GivenKernel
 from harness.frontends.triton.child.launches.snapshots import Snapshots
 from harness.frontends.triton.child.pretend_driver import pretend_triton
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-__all__ = ["main"]
 
 _POLL_SECONDS = 0.02
 

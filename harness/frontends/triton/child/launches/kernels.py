@@ -13,8 +13,6 @@ from harness.frontends.triton.child.describing import by_name
 if TYPE_CHECKING:
     from triton.runtime.jit import JITFunction
 
-__all__ = ["CompiledLaunch", "GivenKernel"]
-
 
 class _Parameter(NamedTuple):
     """As Triton has it of a compiled function."""

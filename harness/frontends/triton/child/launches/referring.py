@@ -12,19 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Callable, Mapping
 from json import dumps, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from harness.children.confine import settle
 from harness.children.launch_code import describe_error, run_launch, stand_aside
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-__all__ = ["main"]
 
 _TYPES: dict[str, Callable[[str], Any]] = {
     "int": int,

@@ -9,7 +9,9 @@ written once. Shapes, strides and dtypes are in the description of the arguments
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,12 +21,6 @@ from harness.frontends.triton.child.describing import (
     identity,
     storages_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-__all__ = ["Snapshots", "TooLargeError"]
 
 _LARGEST = 128 << 20
 """Bytes of the largest storage that is kept: a file that a job writes may have 256 MiB."""

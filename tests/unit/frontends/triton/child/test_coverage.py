@@ -85,16 +85,7 @@ def test_both_dimensions_are_told() -> None:
 
 @pytest.mark.parametrize(
     "kernel",
-    [
-        over_the_grid,
-        over_the_grid_later,
-        looping,
-        stepping,
-        moving,
-        asserting,
-        helping,
-        unlimited,
-    ],
+    [over_the_grid, over_the_grid_later, looping, stepping, moving, asserting, helping, unlimited],
 )
 def test_whatever_could_cover_the_rest_is_not_suspect(kernel) -> None:
     assert suspicion(kernel, {"dim": 64, "P": 32}) == ""

@@ -20,7 +20,7 @@ def _imported() -> None:
     """Every worker of the suite collects this file, and one runs it: torch takes seconds."""
     for name in ("distances", "grouping"):
         module = importlib.import_module(f"harness.frontends.triton.child.{name}")
-        globals().update({each: getattr(module, each) for each in module.__all__})
+        globals().update(vars(module))
     globals()["torch"] = importlib.import_module("torch")
 
 
