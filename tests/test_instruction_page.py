@@ -32,7 +32,7 @@ def test_every_opcode_of_the_table_is_on_the_page_and_the_other_way_round() -> N
     named = set(re.findall(r"`(\w+)`", PAGE))
     assert known - named == set()
     executed = {name for name, count in SCALAR.items() if count}
-    # Control flow is no row: it ends blocks.
+    # Control flow is not a row: it ends blocks.
     assert executed - known == {"bra", "brx", "call", "ret", "exit"}
 
 

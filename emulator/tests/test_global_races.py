@@ -100,7 +100,7 @@ def test_lanes_of_one_store_to_global_memory() -> None:
     (race,) = weak.races
     assert race.kind == "lanes"
     assert "lanes 0 and 31 of a warp write 0x00000000 and 0x00000001" in race.what
-    # Strong operations are no data race, whichever comes last.
+    # Strong operations are not a data race, whichever comes last.
     strong = "st.relaxed.gpu.global.u32 [%rd2], %r5;"
     assert not races(body.format(store=strong), grid=2, block=32).races
 

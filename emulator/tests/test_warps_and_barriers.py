@@ -293,7 +293,7 @@ def test_threads_that_need_not_have_met_before_an_aligned_instruction(
         # Lane 20 has left.
         ("setp.eq.u32 %p1, %r40, 20; @%p1 exit; shfl.sync.idx.b32 %r9, %r40, 20, 31, -1;", True),
         ("setp.eq.u32 %p1, %r40, 20; @%p1 exit; shfl.sync.idx.b32 %r9, %r40, 19, 31, -1;", False),
-        # A lane beyond the segment is no lane: each takes its own value.
+        # A lane beyond the segment is not a lane: each takes its own value.
         ("shfl.sync.down.b32 %r9, %r40, 4, 31, -1;", False),
     ],
 )

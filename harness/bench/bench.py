@@ -95,12 +95,12 @@ class Workbench:
         self._slots = self.slots or asyncio.Semaphore(self.jobs)
         self._here = asyncio.Semaphore(self.here) if self.here else None
 
-    def apart(self, *, limits: ResourceLimits | None, afresh: bool) -> Workbench:
-        """The same bench with other limits; `afresh`: as if nothing were stored or being made."""
+    def apart(self, *, limits: ResourceLimits | None, uncached: bool) -> Workbench:
+        """The same bench with other limits; `uncached`: as if nothing were stored or being made."""
         other = copy.copy(self)
         other.cpu_seconds = 0.0
         other.limits = limits or self.limits
-        if afresh:
+        if uncached:
             other.use_cache, other.made, other.making = False, set(), WeakValueDictionary()
         return other
 
@@ -117,7 +117,7 @@ class Workbench:
     async def slot(self, *, alone: bool = False, is_tool: bool = False) -> AsyncIterator[None]:
         """Wait for a turn; `alone` waits until nothing else runs.
 
-        What is no tool waits for its turn on this machine, too: see `here`.
+        What is not a tool waits for its turn on this machine, too: see `here`.
 
         Raises:
             TimeIsUpError: the turn would come after the deadline.

@@ -220,7 +220,7 @@ def _release_axis(selection: Selection, spec: str) -> ReleaseAxis:
     repro = find_kernel(plain_name(selection.repro.name))
     source = selection.repro.source
     if source is None or repro.source is None:
-        raise UsageError(f"{repro.name}: its source is no package, so that it has no releases")
+        raise UsageError(f"{repro.name}: its source is not a package, so that it has no releases")
     versions = tuple(map(str, releases(source.pin.package, spec)))
     asked = source.pin.version
     return ReleaseAxis(

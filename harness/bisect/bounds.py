@@ -33,7 +33,7 @@ class VersionHistory(Protocol):
         """The reason of a version's answer, in words."""
 
     def is_clean_end(self, index: int) -> bool:
-        """Whether a version comes to an end of its own, with a reason: no limit of ours cut it."""
+        """Whether a version comes to an end of its own, with a reason: no limit cut it."""
 
 
 def bounds_said(line: VersionHistory, tool: str) -> list[str]:

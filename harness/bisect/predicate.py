@@ -72,7 +72,7 @@ async def run_script(bench: Workbench, script: str, row: Row, ptxas: Assembler) 
                 (folder / f"kernel.{name}").write_bytes(bench.store.artifacts.get(sha256))
                 env[f"TRIAGE_{name.upper()}"] = str(folder / f"kernel.{name}")
     # In a subshell: an `exec` or `exit` of the user's ends that only.
-    # On lines of its own: a comment at its end is no comment on the parenthesis.
+    # On lines of its own: a comment at its end is not a comment on the parenthesis.
     words = ["/bin/sh", "-c", f"cd {shlex.quote(str(Path.cwd()))} && (\n{script}\n)"]
     async with bench.slot():
         end = await bench.hub.execute(words, folder=folder, limits=bench.limits, env=env)

@@ -102,7 +102,7 @@ async def _run(search: BisectSearch, index: int, *, again: bool) -> tuple[Probe,
     """One run of a cell; `again` from nothing, except for the PTX of an axis that froze it."""
     bench, plan = search.bench, await plan_of(search, index)
     if again:
-        bench = search.bench.apart(limits=None, afresh=True)
+        bench = search.bench.apart(limits=None, uncached=True)
         if search.axis.frozen and index in search.done:
             bench.made.update(search.done[index].evidence.values())
             bench.made.discard(search.done[index].evidence.get("assemble", ""))

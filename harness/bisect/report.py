@@ -64,7 +64,7 @@ class BisectReport:
         return row.reason if row else self.reasons.get(self.version(index), "nothing that is known")
 
     def is_clean_end(self, index: int) -> bool:
-        """Whether a version comes to an end of its own, with a reason: no limit of ours cut it."""
+        """Whether a version comes to an end of its own, with a reason: no limit cut it."""
         row = self.row(index)
         if row is None:
             return self.version(index) in self.reasons
@@ -87,7 +87,7 @@ class BisectReport:
         return tuple(found.values())
 
     def _is_another(self, row: Row) -> bool:
-        """Whether a row fails otherwise; where numbers are followed, better ones are no failure."""
+        """Whether a row fails otherwise; better numbers, where they are followed, do not."""
         outcome = self.followed.of(row)
         is_better = outcome is VerdictAnswer.OK and self.followed.condition is not None
         return outcome is not VerdictAnswer.SAME and not is_better

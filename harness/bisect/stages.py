@@ -49,7 +49,7 @@ async def _failing_pass(
     died = done.row.verdict == VerdictKind.COMPILER_CRASH.value and done.row.stage != "cubin"
     if not (traps or died) or plan.launch is None or plan.record is None:
         return None
-    # The dump is MLIR's. Where LLVM died later, its last pass ended well.
+    # The dump is MLIR's. Where LLVM died later, its last pass succeeded.
     if not traps and (done.row.stage == Stage.PTX.value or "LLVM ERROR" in done.row.reason):
         return None
     return await front_end(plan.compiler.kind).failing_pass(

@@ -14,14 +14,6 @@ from harness.tables.said import BLANK, Block, SaidLine, Tone, say, verdict_said
 from harness.values.toolchain import EMULATOR, compiler_name
 
 
-def tool_title(axis: str) -> str:
-    """The tool whose versions an axis walks, for people."""
-    return compiler_name(axis)
-
-
-"""How an axis of versions is called in a sentence."""
-
-
 def bisection_said(report: BisectReport) -> list[Block]:
     """The versions, oldest first, what lies at the boundary, and the line to paste."""
     lines: list[Block] = [_span_said(span) for span in spans(report)]
@@ -45,7 +37,7 @@ def stage_lines(report: BisectReport, story: StageStory) -> list[str]:
     """What the Tritons on both sides make of the kernel, and what they are made of."""
     assert report.boundary is not None
     before, after = report.version(report.boundary.before), report.version(report.boundary.after)
-    tool = tool_title(report.axis)
+    tool = compiler_name(report.axis)
     lines = [f"Between {tool} {before} and {after} (+ is what {after} has and {before} has not):"]
     lines += [f"  {stage.stage:>5}: {stage.words}" for stage in story.stages]
     if story.first:
@@ -66,7 +58,7 @@ def stage_lines(report: BisectReport, story: StageStory) -> list[str]:
 
 def report_line(report: BisectReport) -> str:
     """One paragraph: last good, first bad, first fixed, holes, confidence, whose PTX it was."""
-    finding, tool = report.finding, tool_title(report.axis)
+    finding, tool = report.finding, compiler_name(report.axis)
     if finding.newest_bad is None:
         meant = "meets the condition" if report.followed.condition else "shows this failure"
         return f"No {tool} that was tried {meant}."
@@ -89,7 +81,7 @@ def bounds_line(report: BisectReport) -> str:
     """Where it began and where it ended, and no more."""
     if report.finding.newest_bad is None:
         return report_line(report)
-    return " ".join(bounds_said(report, tool_title(report.axis))[:2])
+    return " ".join(bounds_said(report, compiler_name(report.axis))[:2])
 
 
 def numbers_line(report: BisectReport) -> str:
@@ -126,8 +118,8 @@ def blame_words(report: BisectReport) -> str:
     if report.blame == PAIRING:
         return "; these versions do not go together, and no component is at fault"
     if report.along_assembler:
-        return f", so {tool_title(report.axis)}"
-    return f": it depends on the {tool_title(report.axis)}"
+        return f", so {compiler_name(report.axis)}"
+    return f": it depends on the {compiler_name(report.axis)}"
 
 
 def bisect_document(report: BisectReport) -> dict[str, Any]:

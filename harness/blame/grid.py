@@ -220,7 +220,7 @@ class Grid:
     def fails_otherwise(self) -> bool:
         """Whether a toolchain takes the source, and fails later; not where it refuses the target.
 
-        Where the failure is no refusal of the source, it has taken it itself.
+        Where the failure is not a refusal of the source, it has taken it itself.
         """
         cells = (cell for line in self.lines for cell in line.all_cells())
         return self.focus.kind is not VerdictKind.REJECTED or any(

@@ -2,7 +2,7 @@
 
 A history maps where a bug was looked for (a version of the tool at fault, for one target and set of
 flags) to whether it was there. Two histories are compared where both have an answer. Agreement is
-evidence only where the bug came or went; it is no proof, since another bug may have the same
+evidence only where the bug came or went; it is not proof, since another bug may have the same
 bounds. A disagreement may have its cause in the programs too: people decide.
 """
 

@@ -94,7 +94,7 @@ async def evaluate(bench: Workbench, plan: PlannedCell) -> Evaluated:
 
 
 def not_evaluated(plan: PlannedCell, trouble: str) -> Evaluated:
-    """The result of a cell that machines of ours failed to work on, with what to say of that."""
+    """The result of a cell that our machines failed to work on, with what to say of that."""
     return _conclude(_Trail(plan=plan, trouble=trouble))
 
 

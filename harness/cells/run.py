@@ -334,7 +334,7 @@ async def _evaluate(bench: Workbench, plan: PlannedCell, treatment: Treatment) -
     if treatment.limits is None and treatment.repeat == 1:
         done.append(await evaluate(bench, plan))
     while len(done) < _runs_wanted(treatment, done):
-        mine = bench.apart(limits=treatment.limits, afresh=bool(done))
+        mine = bench.apart(limits=treatment.limits, uncached=bool(done))
         try:
             done.append(await evaluate(mine, plan))
         finally:

@@ -162,7 +162,7 @@ def choose_targets(options: SelectionOptions, repro: Repro) -> tuple[Target, ...
     """The targets that `--sm` names, else the repro's.
 
     Raises:
-        UsageError: one of them is no GPU that is known.
+        UsageError: one of them is not a GPU that is known.
     """
     words = options.sm or repro.targets
     if not words:
@@ -226,7 +226,7 @@ def _overrides(words: Sequence[str], spec: LaunchSpec, repro: Repro) -> dict[str
         if name in overrides:
             raise UsageError(f"--set {name} is given twice; which one is meant?")
         overrides[name] = _in_header(name, text) if repro.ptx else parameters[name].read(text)
-    # In the order of the signature, and a default that is set is no override: one cell id.
+    # In the order of the signature, and a default that is set is not an override: one cell id.
     return {
         name: overrides[name]
         for name, parameter in parameters.items()

@@ -9,8 +9,8 @@ Two runs of one matrix are compared by cell id. Rules:
 - A cell of a toolchain version that no earlier run had is compared with the nearest older version
   of the same tool, of the same night where there is one: kernel, launch, config and target being
   equal, what differs is the version's doing, and is said as `since`. A version that was only added
-  later (its neighbour on the other side does the same) is no news: `new`.
-- A failure that ends in a kernel that is sick is no fix, but another trouble: `mutated`. One that
+  later (its neighbour on the other side does the same) is not news: `new`.
+- A failure that ends in a kernel that is sick is not a fix but another trouble: `mutated`. One that
   ends in a run that nothing was compared with says nothing of a wrong result.
 - A cell that the older run has and the newer one lacks is `missing`: a hole. One that the matrix
   excludes by now is `excluded`, with its reason: nothing was lost.

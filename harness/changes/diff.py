@@ -99,7 +99,7 @@ def choose_runs(store: Store, words: Sequence[str]) -> tuple[RunRecord, RunRecor
     is the last finished run.
 
     Raises:
-        UsageError: a word is no run's.
+        UsageError: a word does not name a run.
         EmptySelectionError: there is nothing to compare.
         StorageError: the runs cannot be read.
     """

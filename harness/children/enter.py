@@ -1,4 +1,4 @@
-"""Runs a module of ours with the Python of a foreign environment, and lends that nothing else.
+"""Runs one of our modules with the Python of a foreign environment, and lends that nothing else.
 
 `python .../enter.py MODULE WORD ...`: what lies beside our package (the packages that triage itself
 is installed with, say) cannot be imported by it.

@@ -75,7 +75,7 @@ class BareParents(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """As the standard finder, but with a loader of ours for packages of the fetched sources."""
+        """As the standard finder, but with our own loader for packages of the fetched sources."""
         spec = importlib.machinery.PathFinder.find_spec(
             fullname, path if path is not None else self._roots, target
         )

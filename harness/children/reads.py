@@ -91,7 +91,7 @@ class _Lookups(importlib.abc.MetaPathFinder):
 class ReadsWatch:
     """What is read from `start` to `stop`.
 
-    What lies below the folders of `own` is no input: the sources that the capture is keyed by, and
+    What lies below the folders of `own` is not input: the sources that the capture is keyed by, and
     folders that exist for this capture alone. Nor is the launch's own `file`, nor what lies in the
     `packages` of the compiler.
     """
@@ -105,7 +105,7 @@ class ReadsWatch:
         needs = [f"{folder}/{name}" for folder in beside_torch for name in _TORCH_NEEDS]
         known = [folder for name in ("torch", "triton", *packages) for folder in _folders_of(name)]
         self._packages = _below([*known, *needs])
-        # What these ask of the environment and look for is keyed, or is no matter of the launch.
+        # What these ask of the environment and look for is keyed, or is not a matter of the launch.
         self._silent = (*self._packages, *_below([str(Path(__file__).parent.parent)]))
         self._own = _below(own)
         self._given = _initial_environment()
@@ -239,7 +239,7 @@ class ReadsWatch:
             self._unseen.add(f"more than {_MOST} names")
 
     def _fact(self, fact: Callable[[str], str | None], name: str) -> str | None:
-        """Look for ourselves, which is no read."""
+        """Look for ourselves, which is not a read."""
         before = getattr(self._thread, "looks", False)
         self._thread.looks = True
         try:

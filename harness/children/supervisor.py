@@ -248,7 +248,7 @@ class Supervisor:
             os.kill(job.pid, signal.SIGKILL)
 
     def clear(self) -> None:
-        """Kill what this process started that is no job."""
+        """Kill what this process started that is not a job."""
         self._bury([job.pid for job in self._jobs.values()])
 
     def _bury(self, living: Sequence[int], seconds: float = _BURIAL_SECONDS) -> None:

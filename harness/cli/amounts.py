@@ -28,7 +28,7 @@ _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def read_amount(text: str, units: Mapping[str, float]) -> float | None:
-    """A number with one of these units, in the smallest of them; None where it is no such thing."""
+    """A number with one of these units, in the smallest of them; None for any other text."""
     match = _AMOUNT.fullmatch(text.strip())
     if not match or match[2] not in units:
         return None

@@ -61,7 +61,7 @@ def status_console() -> Console:
 
 
 def _plain_words() -> dict[str, Any]:
-    """Nothing of ours is markup; and without colour (NO_COLOR) no bold either."""
+    """Nothing that we print is markup; and without colour (NO_COLOR) no bold either."""
     bare: dict[str, Any] = {"color_system": None} if os.environ.get("NO_COLOR") else {}
     return {"highlight": False, "emoji": False, "markup": False, **bare}
 

@@ -1,4 +1,4 @@
-"""What a command is doing now: a line every so often on stderr, where that is no terminal.
+"""What a command is doing now: a line every so often on stderr, where that is not a terminal.
 
 `beating` is around every command, `doing` around its parts that take long: the innermost is said.
 On a terminal, a display of its own shows the same (`harness/cli/progress`).

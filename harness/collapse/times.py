@@ -70,7 +70,7 @@ def read_times(data: bytes) -> MeasuredTimes:
     """What such a file holds.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is not JSON.
         KeyError: it has no changes.
         TypeError: something else is missing, is too much, or is not of its kind.
     """

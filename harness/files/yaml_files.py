@@ -130,7 +130,7 @@ def _refuse_traps(node: yaml.Node, around: tuple[yaml.Node, ...]) -> None:
         raise _HostileError("an alias (*name) inside of what it names", node.start_mark)
     if isinstance(node, yaml.ScalarNode):
         if node.tag == _TAG + "timestamp":
-            # Everything of ours that looks like a date is text.
+            # Everything in our files that looks like a date is text.
             node.tag = _TAG + "str"
         if node.tag not in _SCALARS:
             raise _HostileError(f"{node.tag.removeprefix(_TAG)!r} values", node.start_mark)

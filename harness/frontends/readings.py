@@ -46,7 +46,7 @@ class PtxReading:
     """What the parent reads off one program, and off the IR it came from.
 
     `ttir_effects`, `has_trap`, `unknown_effects` and `lost_assembly` are those of `Promises`.
-    `problem` says why the program could not be read. Of one that is no PTX there are no `facts`;
+    `problem` says why the program could not be read. Of one that is not PTX there are no `facts`;
     `kernel` is then the kernel's name in it, and `body_sha256` hashes all of it that counts.
     """
 

@@ -267,7 +267,7 @@ async def _captured(hello: asyncio.Future[Peer], file: Path) -> tuple[Peer, Capt
     """The session's process once its capture is over; None where it died before.
 
     Raises:
-        CaptureError: what it says is no capture.
+        CaptureError: what it says is not a capture.
     """
     peer = await hello
     event = await peer.event()

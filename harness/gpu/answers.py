@@ -30,7 +30,7 @@ _DIGITS = re.compile(r"(?:[0-9a-f]{2}){0,65536}")
 
 
 class AnswersError(ValueError):
-    """The lines are no results of this pack; the message says which line, and why."""
+    """The lines are not results of this pack; the message says which line, and why."""
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ def head_of(line: bytes) -> str:
     """The pack that results are of, by their first line.
 
     Raises:
-        AnswersError: it is no such line.
+        AnswersError: it is not such a line.
     """
     try:
         head = msgspec.json.decode(line, type=_Head)

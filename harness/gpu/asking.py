@@ -109,7 +109,7 @@ async def import_results(
     """Judge results that another machine gave for a pack of this store, as if it had run here.
 
     Raises:
-        UsageError: they are no results, or of no pack of this store.
+        UsageError: they are not results, or of no pack of this store.
     """
     trip = find_trip(store, head_of_file(path))
     answers = read_results(path, trip, store)

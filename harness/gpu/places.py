@@ -43,7 +43,7 @@ def place_of(runner: str | None) -> Destination:
     """The user's runner, else the driver of this machine.
 
     Raises:
-        UsageError: the runner is no command.
+        UsageError: the runner is not a command.
         InfrastructureError: there is neither.
     """
     if runner is not None:

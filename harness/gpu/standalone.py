@@ -1,4 +1,4 @@
-"""A launch of PTX as one Python program: the driver by ctypes, ptxas, and nothing of ours.
+"""A launch of PTX as one Python program: the driver by ctypes, ptxas, and nothing of `triage`.
 
 It goes into reports: who reads one has a GPU and the toolkit, and not this program.
 """

@@ -126,7 +126,7 @@ def imported_times(paths: Sequence[Path], store: Store) -> dict[str, TimedLaunch
     """What a GPU did with the cubins of packs of this store, by their sha256.
 
     Raises:
-        UsageError: these are no results, or of no pack of this store.
+        UsageError: these are not results, or of no pack of this store.
     """
     found: dict[str, TimedLaunch] = {}
     for path in paths:

@@ -10,7 +10,7 @@ works. `answer_of` answers it for one verdict:
 | `sick` before ptxas (the kernel is gone from the PTX)      | other              | same     |
 | `trap_stub`, `out_of_resources`, `rejected`,               |                    |          |
 | `pass_failure`, `compiler_crash`, `ptxas_ice`, `ptxas_error` | other            | same     |
-| `timeout`, `out_of_memory` (limits of ours)                | untestable (2)     | same (3) |
+| `timeout`, `out_of_memory` (limits of `triage`)            | untestable (2)     | same (3) |
 | `unsupported`                                              | untestable         | same (3) |
 | `infra`                                                    | infra              | infra    |
 | `right`, `ran` (executed)                                  | ok (4)             | -        |
@@ -23,7 +23,7 @@ a fix; *untestable* and *infra* are "could not tell": no regression when they be
 they end.
 
 (1) Other, where the failure that is followed is `sick` itself: a kernel that is sick in another way
-    is no proof that it is well.
+    is not proof that it is well.
 (2) Another limit or a faster machine may show anything: the kernel works, or fails.
 (3) Who follows a hang, or asks since when a target is supported, has made the limit or the target
     part of the question. Nothing but `infra` is untestable by its nature.
@@ -97,7 +97,7 @@ def works(kind: VerdictKind, stage: str | None) -> bool:
 def is_failure(verdict: str) -> bool:
     """Whether a cell with this verdict has a bug.
 
-    What is sick compiles, and does the work; what is unsupported was not tried. A limit of ours
+    What is sick compiles, and does the work; what is unsupported was not tried. A limit of `triage`
     that ended a compiler may be the compiler's bug: a hang is one.
     """
     kind = VerdictKind(verdict)

@@ -235,7 +235,7 @@ class Sickness:
 def sickness_of(
     row: Row, others: Iterable[Row] = (), thresholds: Thresholds = DEFAULT_THRESHOLDS
 ) -> Sickness | None:
-    """The condition by which a sick row is followed; None where it is no matter of degree.
+    """The condition by which a sick row is followed; None where it is not a matter of degree.
 
     Where the row is so many times worse than the best toolchain as `thresholds.worse` says, that
     much worse than the best is the condition. Else it is half of what the row has: what is nearly

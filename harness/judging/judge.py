@@ -49,7 +49,7 @@ class CellEvidence:
     on a lowering that raised or did not end well. `code` is what people call the program that the
     assembler `takes` (the last stage, where it is not `is_assembled`), and `judge_code` its back
     end's verdict on a run that left no machine code. `kernel` is the kernel's name in a program
-    that is no PTX.
+    that is not PTX.
     """
 
     target: Target
@@ -223,7 +223,7 @@ def _judge_health(evidence: CellEvidence, thresholds: Thresholds) -> Verdict | N
 
 
 def _of_this_kernel(evidence: CellEvidence, message: str) -> str:
-    """That a kernel spills is no sign of a bug that another one has: its name belongs to it."""
+    """That a kernel spills is not a sign of a bug that another one has: its name belongs to it."""
     return f"{evidence.entry}: {message}" if evidence.entry else message
 
 

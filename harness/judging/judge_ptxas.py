@@ -34,7 +34,7 @@ def judge_assembly(
     message = worst(log.messages if log else ())
     said = message.text if message else last_words(f"{assembly.stdout}\n{assembly.stderr}")
     code = message.code if message else None
-    # A reproducer may rename the kernel: its name is no part of the failure.
+    # A reproducer may rename the kernel: its name is not part of the failure.
     nameless = without_name(said, entry)
     number = death_signal(end)
     if number is not None:

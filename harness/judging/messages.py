@@ -145,7 +145,7 @@ def worst(messages: tuple[Message, ...]) -> Message | None:
 
 
 def without_name(said: str, name: str | None) -> str:
-    """A message without the kernel's name, which is no part of the failure."""
+    """A message without the kernel's name, which is not part of the failure."""
     if name is None:
         return said
     return re.sub(rf"(?<![\w$]){re.escape(name)}(?![\w$])", "KERNEL", said)

@@ -66,7 +66,7 @@ async def open_machines(where: str, *works: Callable[[bytes], bytes]) -> AsyncIt
     `works` is what they will be asked for, which processes here load once for all.
 
     Raises:
-        UsageError: Dask is not installed, or `where` is no address.
+        UsageError: Dask is not installed, or `where` is not an address.
         InfrastructureError: nothing answers there.
     """
     count = local_workers(where)

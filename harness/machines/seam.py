@@ -1,4 +1,4 @@
-"""What other machines are to a command: they run a function of ours on bytes, and answer bytes."""
+"""Other machines, as a command sees them: each runs one of our functions on bytes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Machines(Protocol):
     async def run(
         self, work: Callable[[bytes], bytes], message: bytes, *, name: str, rank: int
     ) -> bytes:
-        """What a module-level function of ours answers to a message, on one of the machines.
+        """What one of our module-level functions answers to a message, on one of the machines.
 
         Work that was lost with its machine is done again on another. `name` is shown to who looks
         at the machines; of what waits, the least `rank` begins first.

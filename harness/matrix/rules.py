@@ -44,7 +44,7 @@ class Shard:
         """Read `2/4`.
 
         Raises:
-            UsageError: it is no part of a whole.
+            UsageError: it is not part of a whole.
         """
         match = _SHARD.fullmatch(text.strip())
         if not match or not 1 <= int(match[1]) <= int(match[2]):

@@ -40,7 +40,7 @@ from harness.values.run import RunVerdict
 from harness.values.toolchain import EMULATOR
 
 _BY_VALUE = (RunVerdict.WRONG_RESULT, RunVerdict.NONDETERMINISTIC)
-# What a candidate may execute beside what the original did; one that loops for ever ends there.
+# What a candidate may execute beside what the original did; one that loops without end ends there.
 _MORE = 8
 _LEAST_INSTRUCTIONS = 1_000_000
 # What hangs is cut off early: it would take its whole budget each time.
@@ -62,7 +62,7 @@ class RawCase:
         """The file of a selection.
 
         Raises:
-            UsageError: it is no PTX, or the inputs do not fit its parameters.
+            UsageError: it is not PTX, or the inputs do not fit its parameters.
         """
         repro = selection.repro
         assert repro.ptx is not None, "it is a file of PTX"

@@ -13,7 +13,7 @@ _LONGEST = 200_000
 
 
 def keep_reproducer(store: Store, found: Minimization, command: str) -> None:
-    """Keep what is left, unless something smaller is known; a condition is no bug's.
+    """Keep what is left, unless something smaller is known; a condition is not of a bug.
 
     Raises:
         StorageError: the store cannot be read or written.

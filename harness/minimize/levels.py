@@ -75,7 +75,7 @@ async def minimize_source(reducing: Reducing) -> Minimization | Uninteresting:
     )
     back = back_end(cell.compiler.kind, cell.cell.target)
     if _until(reducing) is Stage.CUBIN and back.takes != PTX:
-        # It is no level of its own: what the assembler takes is only reduced as source.
+        # It is not a level of its own: what the assembler takes is only reduced as source.
         by_assembler = Level(
             name="source",
             suffix=source.suffix,

@@ -57,7 +57,7 @@ class MeasuredCase:
         """The file of a selection; its first ptxas is accused.
 
         Raises:
-            UsageError: it is no PTX.
+            UsageError: it is not PTX.
         """
         if selection.repro.ptx is None:
             raise UsageError(
@@ -137,7 +137,7 @@ class MeasuredCase:
                 for trusted in predicate.given.trusted:
                     for sha256 in filter(None, trusted.buffers):
                         candidates.artifacts.put(self.bench.store.artifacts.get(sha256))
-                predicate.bench = self.bench.apart(limits=None, afresh=False)
+                predicate.bench = self.bench.apart(limits=None, uncached=False)
                 predicate.bench.store, predicate.bench.use_cache = candidates, True
                 found = await minimize_by(
                     reducing,

@@ -64,7 +64,7 @@ async def minimize(
     end = front_end(selection.repro.front_end)
     if not can_be_reduced(end, selection.targets[0]):
         raise UsageError(
-            f"{selection.repro.name}: what {end.title} generates is no PTX, which is all that can "
+            f"{selection.repro.name}: what {end.title} generates is not PTX, which is all that can "
             "be reduced of it"
         )
     _check_level(options, selection)

@@ -80,7 +80,7 @@ def plan_matrix(
     the workaround names others.
 
     Raises:
-        UsageError: a target is no GPU that is known.
+        UsageError: a target is not a GPU that is known.
         InfrastructureError: the package index cannot be asked.
     """
     return _Planner(rules=rules, shard=shard, kept=kept, installs=installs).plan()

@@ -64,7 +64,7 @@ def send(news: Sequence[News], url: str, home: Path) -> int:
     What was sent is noted after each, so that a call that fails is repeated without doubles.
 
     Raises:
-        UsageError: that is no URL.
+        UsageError: that is not a URL.
         InfrastructureError: the receiver cannot be reached, or does not take it.
     """
     _check(url, "--webhook")
@@ -101,7 +101,7 @@ def send(news: Sequence[News], url: str, home: Path) -> int:
 
 
 def _check(url: str, word: str) -> None:
-    """Refuse what is no address, before anything is sent; it is not printed: it may be secret."""
+    """Refuse what is not an address, before anything is sent; it may be secret: do not print it."""
     try:
         url.encode()
         parts = urlsplit(url)

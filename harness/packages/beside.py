@@ -16,7 +16,7 @@ from harness.values.errors import InfrastructureError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedPackage:
-    """One package of ours: `record` hashes its list of files, `entries` lie in a site folder."""
+    """One of our packages: `record` hashes its list of files, `entries` lie in a site folder."""
 
     name: str
     version: str

@@ -38,7 +38,7 @@ def check_spec(spec: str, *, what: str) -> None:
 
 
 def require_supported_triton(spec: str) -> None:
-    """Refuse a version that is too old; what is no single version is not looked at.
+    """Refuse a version that is too old; what is not a single version is not looked at.
 
     Raises:
         UsageError: it is older than `OLDEST_TRITON`.
@@ -92,7 +92,7 @@ def _specifiers(spec: str, what: str) -> SpecifierSet:
 def parse_banner(text: str) -> tuple[str, str] | None:
     """Version and Build line of what `ptxas --version` or `nvdisasm --version` prints.
 
-    The Build line is empty where there is none. None if the text is no such banner.
+    The Build line is empty where there is none. None if the text is not such a banner.
     """
     release = _RELEASE.search(text)
     if release is None:
@@ -106,14 +106,14 @@ def toolchain_order(
 ) -> tuple[object, ...]:
     """A key that sorts toolchains as versions: by Triton, then the bundled ptxas, then the others.
 
-    What is no version comes first, by its text; so does raw PTX, which has no Triton.
+    What is not a version comes first, by its text; so does raw PTX, which has no Triton.
     """
     return version_order(triton), origin != BUNDLED, version_order(ptxas)
 
 
 @lru_cache(maxsize=4096)
 def parse_version(text: str | None) -> Version | None:
-    """The version that a text names; None for what is no version."""
+    """The version that a text names; None for what is not a version."""
     try:
         return Version(text or "")
     except InvalidVersion:
@@ -121,7 +121,7 @@ def parse_version(text: str | None) -> Version | None:
 
 
 def version_order(text: str | None) -> tuple[int, Version, str]:
-    """A key that sorts versions as such; what is no version comes first, by its text."""
+    """A key that sorts versions as such; what is not a version comes first, by its text."""
     version = parse_version(text)
     return (1, version, "") if version else (0, Version("0"), text or "")
 

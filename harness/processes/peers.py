@@ -61,7 +61,7 @@ class Peer:
         """Pass one message on.
 
         Raises:
-            ValueError: no child of ours says this.
+            ValueError: none of our children says this.
         """
         if "end" in message:
             ended = msgspec.convert(message, JobEnd)
@@ -81,7 +81,7 @@ class Peer:
     def start(self, message: dict[str, Any]) -> tuple[int, asyncio.Future[JobEnd]]:
         """Ask for a job; the future is its end, or `PeerGoneError` when the child is gone."""
         future: asyncio.Future[JobEnd] = asyncio.get_running_loop().create_future()
-        # Not every caller waits for every end: an end that is not waited for is no error.
+        # Not every caller waits for every end: an end that is not waited for is not an error.
         future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         if self.gone:
             future.set_exception(PeerGoneError())

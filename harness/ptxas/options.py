@@ -132,7 +132,7 @@ def _takes(values: str, value: str) -> bool:
 
 
 def option_of(change: FlagChange | None) -> PtxasOption | None:
-    """The option that a change of a command is, if it is one of ours."""
+    """The option that a change of a command is, if it is one of these."""
     return _BY_WORDS.get(change.added) if change else None
 
 

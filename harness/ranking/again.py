@@ -13,7 +13,7 @@ from harness.values.row import Row
 
 
 class MeasuredError(ValueError):
-    """The text is no such document; one line that says why."""
+    """The text is not such a document; one line that says why."""
 
 
 class _Config(msgspec.Struct):
@@ -36,7 +36,7 @@ def rank_again(texts: Sequence[bytes]) -> RankReport:
     """Order the configs of these documents again, with their times.
 
     Raises:
-        MeasuredError: one of them is no document of `triage rank`.
+        MeasuredError: one of them is not a document of `triage rank`.
     """
     launches: list[RankedLaunch] = []
     devices: set[str] = set()

@@ -70,7 +70,7 @@ def check_upstream(
     maintainers = _maintainers(case)
     if upstream is Upstream.NVIDIA and stage != Stage.CUBIN.value and not on_gpu:
         raise UsageError(
-            f"--for nvidia: this is no failure of ptxas: {case.verdict} in stage {case.stage}, "
+            f"--for nvidia: this is not a failure of ptxas: {case.verdict} in stage {case.stage}, "
             f"before ptxas has the kernel; report it with --for {maintainers}"
         )
     if upstream is Upstream.NVIDIA and case.assembler != PTXAS:

@@ -18,7 +18,7 @@ _SAME = {True: "the same", False: "others", None: "not known"}
 
 
 def collapse_title(ledger: Ledger, d: Dossier) -> str | None:
-    """What Triton leaves out and what follows; None without a directive that mends it."""
+    """What Triton leaves out and what follows; None without a directive that fixes it."""
     found = d.collapse
     if found is None or found.directive is None or not found.directive.lifts:
         return None
@@ -30,7 +30,7 @@ def collapse_title(ledger: Ledger, d: Dossier) -> str | None:
 
 
 def expected_of_collapse(ledger: Ledger, d: Dossier) -> str | None:
-    """What the PTX gives with the directive that it lacks; None where that does not mend it."""
+    """What the PTX gives with the directive that it lacks; None where that does not fix it."""
     found = d.collapse
     if found is None or found.directive is None or not found.directive.lifts:
         return None
@@ -38,7 +38,7 @@ def expected_of_collapse(ledger: Ledger, d: Dossier) -> str | None:
     said = (
         f"Expected: what the same PTX gives with `{found.directive.words}` behind `.reqntid`, for "
         f"a launch that asks for no occupancy: {after.n_regs} registers and "
-        f"{after.spill_stores:,} B of spill stores a thread."
+        f"{after.spill_stores:,} B of spill stores per thread."
     )
     return ledger.say(said, has_figures(after))
 
@@ -75,7 +75,7 @@ def _times(ledger: Ledger, data: bytes) -> list[str]:
         f"turns, the L2 cache flushed before each run. `{TIMES_FILE}` has every sample."
     )
     header = (
-        *("added to that PTX", "registers", "spill stores (B a thread)", "ms, median"),
+        *("added to that PTX", "registers", "spill stores (B per thread)", "ms, median"),
         *("fastest - third quartile", "runs", "times as fast", "bytes that it leaves"),
     )
     claims = [has_times(data, each.change) for each in found.changes]
@@ -103,7 +103,7 @@ def _what(ledger: Ledger, d: Dossier, found: CollapseEvidence) -> str:
 
 
 def _table(ledger: Ledger, names: tuple[str, str], before: Row, lifts: Sequence[Lift]) -> list[str]:
-    header = (*names, "spill stores (B a thread)", "spill loads", "occupancy")
+    header = (*names, "spill stores (B per thread)", "spill loads", "occupancy")
     lines = [_line(header), _line(["---"] * len(header))]
     for words, row in (("nothing", before), *((f"`{each.words}`", each.after) for each in lifts)):
         lines.append(ledger.say(_line((words, *_figures(row))), has_figures(row)))
@@ -117,7 +117,7 @@ def _figures(row: Row) -> tuple[str, ...]:
 
 
 def _pairs(ledger: Ledger, name: str, lifts: Sequence[tuple[str, Lift]]) -> list[str]:
-    header = (name, "registers", "with it", "spill stores (B a thread)", "with it")
+    header = (name, "registers", "with it", "spill stores (B per thread)", "with it")
     lines = [_line(header), _line(["---"] * len(header))]
     for words, each in lifts:
         before, after = _figures(each.before), _figures(each.after)

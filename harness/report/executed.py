@@ -51,7 +51,7 @@ async def launched_rows(
     """A file of PTX by every selected ptxas, launched on a GPU in one trip and kept.
 
     Raises:
-        UsageError: it is no file of PTX, or the inputs do not fit.
+        UsageError: it is not a file of PTX, or the inputs do not fit.
         InfrastructureError: there is no GPU, or no results came back.
         TriageError: nothing could be assembled.
     """

@@ -116,7 +116,7 @@ def times_of_results(path: Path, selection: Selection, store: Store) -> bytes:
     """The times of today's config, and with each option of ptxas alone: cubins of one PTX.
 
     Raises:
-        UsageError: these are no results of `triage workaround --pack` for the selected kernel, or
+        UsageError: these are not results of `triage workaround --pack` for the selected kernel, or
             they have no time of it.
     """
     packed, timed = find_packed([path], store)

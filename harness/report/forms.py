@@ -95,7 +95,7 @@ def observed_words(kind: VerdictKind) -> str:
     """What the kernel does, as the end of a sentence.
 
     Raises:
-        KeyError: it is no failure that can be reported.
+        KeyError: it is not a failure that can be reported.
     """
     return _OBSERVED[kind]
 

@@ -27,7 +27,7 @@ _TOKENS = re.compile(
 _BYTES = re.compile(r"\.b8\s+([\d,\s]+)")
 _LINK = re.compile(r"https?://[^\s/$.?#].\S*\Z")
 # What a template leaves where a value was missing.
-# A compiler may say that a name "is undefined"; what a template leaves is no such sentence.
+# A compiler may say that a name "is undefined"; what a template leaves is not such a sentence.
 _HOLES = re.compile(r"\{\{|\{%|(?<![\w`\"'=.])(?:None|nan|(?<!\bis )undefined)(?![\w`\"'=.])")
 _TAG = re.compile(r"<(/?)(details|summary|table|tr|td|pre|code)\b[^>]*>")
 
@@ -172,7 +172,7 @@ def _inline(token: Token, files: Mapping[str, bytes]) -> Iterator[tuple[str, str
         target = str(token.attrGet("href") or token.attrGet("src") or "")
         is_file = target in files
         if not is_file and not target.startswith("#") and not _LINK.match(target):
-            yield "markdown", f"a link to {target!r}, which is no address and no file of the bundle"
+            yield "markdown", f"a link to {target!r}: neither an address nor a file of the bundle"
     elif token.type == "text" and (hole := _HOLES.search(token.content)):
         yield "field", f"{hole[0]!r} stands where a value should: {token.content.strip()[:80]!r}"
 

@@ -102,7 +102,7 @@ def impact_sentences(ledger: Ledger, d: Dossier) -> str:
         elif max(spills):
             least, most = min(spills), max(spills)
             span = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-            said += f" Those that compile spill {span} B a thread."
+            said += f" Those that compile spill {span} B per thread."
         else:
             said += f" {len(compiling)} compile."
         parts.append(ledger.say(said, *map(has_figures, rows)))

@@ -255,7 +255,7 @@ class View:
         """Where it goes wrong."""
         case, signature = self.d.case, self.d.signature
         if self.d.executed:
-            return "It compiles without a word: what goes wrong is what the PTX computes."
+            return "It compiles cleanly: what goes wrong is what the PTX computes."
         words = f"Stage: {case.stage}." if case.stage else "The stage is not known."
         if signature and signature.failing_pass:
             words += f" Pass: `{signature.failing_pass}`."

@@ -8,7 +8,6 @@ from itertools import groupby
 
 from harness.bisect.report import BisectReport
 from harness.bisect.search import Boundary
-from harness.bisect.words import tool_title
 from harness.judging.answers import VerdictAnswer
 from harness.report.claims import Ledger, has_figures
 from harness.report.dossier import Dossier, Upstream
@@ -16,6 +15,7 @@ from harness.tables.charts import LEFT, WIDTH, Chart, ChartPoint, charts_over
 from harness.tables.templates import config_label, markdown_cell, render_template
 from harness.values.limits import limits_of
 from harness.values.target import Target
+from harness.values.toolchain import compiler_name
 from harness.values.verdict import VerdictKind
 
 PICTURE = "history.svg"
@@ -103,7 +103,7 @@ def _picture(d: Dossier, report: BisectReport) -> _Picture | None:
     known = {point.label for chart in charts for part in chart.stretches for point in part}
     step = (WIDTH - 2 * LEFT) / max(1, len(tried) - 1)
     bands = tuple(_bands(tried, failing, known, step))
-    tool = tool_title(report.axis)
+    tool = compiler_name(report.axis)
     failure = "meets the condition" if d.condition else "this failure"
     config = f", {config_label(d.case)}" if d.case.config else ""
     subject = _plain(f"{d.function}{config}, {d.case.target}")
@@ -196,5 +196,5 @@ def _begun(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without what a file of XML must not hold: control characters and what is no character."""
+    """Without what a file of XML must not hold: control characters and what is not a character."""
     return "".join(each if each.isprintable() else "?" for each in text)

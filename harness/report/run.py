@@ -24,7 +24,7 @@ from harness.report.launched import PROGRAM
 from harness.report.picture import PICTURE
 from harness.store.store import Store
 
-# Words that are no secret though they are values of the environment.
+# Words that are not secret though they are values of the environment.
 _COMMON = frozenset({"root", "user", "runner", "linux", "en_US.UTF-8", "C.UTF-8", "localhost"})
 _SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "PROXY", "INDEX_URL")
 _SHORTEST = 4
@@ -184,7 +184,7 @@ def run_script(
         "PATH": os.pathsep.join([*path, os.environ.get("PATH", "")]),
         "HOME": place,
         "TMPDIR": place,
-        # What pip says of itself is no part of what the command shows.
+        # What pip says of itself is not part of what the command shows.
         "PIP_ROOT_USER_ACTION": "ignore",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         **passed,

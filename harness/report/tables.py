@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from harness.bisect.contrast import Contrast
 from harness.bisect.report import BisectReport
-from harness.bisect.words import tool_title
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import measured
 from harness.report.claims import (
@@ -22,6 +21,7 @@ from harness.report.claims import (
 from harness.report.dossier import Dossier
 from harness.tables.templates import config_label, markdown_cell, markdown_code
 from harness.values.row import Row
+from harness.values.toolchain import compiler_name
 from harness.values.verdict import VerdictKind
 
 _Cell = tuple[str, tuple[Claim, ...]]
@@ -46,7 +46,7 @@ class _Column:
 
 def config_lines(ledger: Ledger, rows: Sequence[Row]) -> list[str]:
     """The table of every config: its verdict and its numbers."""
-    names = ("config", "verdict", "registers", "spill stores (B a thread)", "spill loads")
+    names = ("config", "verdict", "registers", "spill stores (B per thread)", "spill loads")
     lines = [_line((*names, "shared (B)", "tensor memory (columns)")), _line(["---"] * 7)]
     for row in rows:
         numbers = (row.n_regs, row.spill_stores, row.spill_loads, row.shared, row.tmem_size)
@@ -71,7 +71,7 @@ def short_version_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> lis
         one, other = columns
         both = {v: (said, made + other.cells[v][1]) for v, (said, made) in one.cells.items()}
         names, columns = [" and ".join(names)], [replace(one, cells=both)]
-    lines = [_line([tool_title(report.axis), *names]), _line(["---"] * (len(names) + 1))]
+    lines = [_line([compiler_name(report.axis), *names]), _line(["---"] * (len(names) + 1))]
     for versions, cells in _spans(telling, columns):
         name = versions[0] if len(versions) == 1 else f"{versions[0]} - {versions[-1]}"
         claims = [claim for one in cells for _, made in one for claim in made]
@@ -99,7 +99,7 @@ def version_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> list[str]
     columns = [_given(d, report)]
     if d.smallest and report is d.history:
         columns.append(_smallest(d))
-    tool = tool_title(report.axis)
+    tool = compiler_name(report.axis)
     lines = [_line([tool, *(each.header for each in columns)]), _line(["---"] * (len(columns) + 1))]
     for versions, cells in _spans(report.versions, columns):
         name = versions[0] if len(versions) == 1 else f"{versions[0]} - {versions[-1]}"
@@ -229,7 +229,7 @@ def _contrast_place(d: Dossier, axis: str, label: str) -> AttachedPlace | None:
 def way_lines(ledger: Ledger, d: Dossier) -> list[str]:
     """The table of workarounds: what changes, and the result."""
     # What is executed has not seen ptxas: it has none of these.
-    measures = () if d.executed else ("registers", "spill stores (B a thread)", "tensor memory")
+    measures = () if d.executed else ("registers", "spill stores (B per thread)", "tensor memory")
     names = ("change", "verdict", *measures, "what is known of its results")
     lines = [_line(names), _line(["---"] * len(names))]
     for way in d.ways or ():

@@ -119,7 +119,7 @@ def _spec(path: Path, node: ast.FunctionDef) -> LaunchSpec:
 
 
 def _parameter(name: str, node: ast.expr) -> LaunchParameter:
-    """A keyword and its default; what is no number, text or truth value cannot be overridden."""
+    """A keyword and its default; what is not a number, text or truth value cannot be overridden."""
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, RecursionError):

@@ -49,11 +49,11 @@ def in_releases(repro: Repro, spec: str) -> list[Repro]:
     """The kernel in each release of its package that a specifier names.
 
     Raises:
-        UsageError: it is of no package, or there is no such release.
+        UsageError: it is not of a package, or there is no such release.
         InfrastructureError: as `releases`.
     """
     if repro.source is None:
-        raise UsageError(f"{repro.name}: its source is no package, so that it has no releases")
+        raise UsageError(f"{repro.name}: its source is not a package, so that it has no releases")
     pinned = repro.source.pin
     exact = exact_version(spec)
     if exact is not None and exact == exact_version(pinned.version):

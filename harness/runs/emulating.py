@@ -201,7 +201,7 @@ async def execute_job(hub: Hub, folder: Path, limits: ResourceLimits) -> Process
         task = _SERVERS.get(hub)
         if task is None or is_lost(task):
             task = _SERVERS[hub] = asyncio.create_task(_serve(hub))
-            # One that is ended while it starts is no error of ours.
+            # One that is ended while it starts is not our error.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             end, start_error = await (await asyncio.shield(task)).run(message)

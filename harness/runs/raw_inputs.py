@@ -216,7 +216,7 @@ def pack_scalar(parameter: EntryParameter, text: str) -> bytes:
     """A number as the parameter holds it; `0x...` is its bits.
 
     Raises:
-        UsageError: it is no number, or too large.
+        UsageError: it is not a number, or too large.
     """
     said = f"--scalar {parameter.name}={text}"
     try:

@@ -130,7 +130,7 @@ async def run_ptx(
     `formal` is as in `RunEvidence`.
 
     Raises:
-        UsageError: the file is no PTX, or the inputs do not fit its parameters.
+        UsageError: the file is not PTX, or the inputs do not fit its parameters.
         InfrastructureError: the emulator's process cannot be started.
     """
     raw = raw_launch(path, entry, inputs, store)
@@ -175,7 +175,7 @@ def raw_launch(path: Path, entry: str | None, inputs: RawInputs, store: Store) -
     """One entry of a PTX file and what it is launched with.
 
     Raises:
-        UsageError: the file is no PTX, or has no such entry.
+        UsageError: the file is not PTX, or has no such entry.
     """
     return RawLaunch(path=path, inputs=inputs, found=_entry(path, entry), store=store)
 

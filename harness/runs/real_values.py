@@ -28,7 +28,7 @@ from harness.values.toolchain import BUNDLED, Compiler
 PLAIN_TARGET = Target(capability=80)
 """Where values and references come from: asynchronous copies are all that it has of engines."""
 
-# A config that does not compile, or not for us, is no reason to do without values.
+# A config that does not compile, or not for us, is not a reason to do without values.
 _TRIES = 3
 _PLAIN = RunTrial(schedule=Schedule(warps="lockstep", completion="early"))
 

@@ -5,7 +5,7 @@ assertions accept. Next, the kernel itself is the best judge of
 its configs: without pipelining, on a target without
 asynchronous engines, most of what compilers get wrong has no place to be; where other Tritons
 agree that it is wrong even so, they count. Next comes Triton's interpreter. What executes the
-cell's own instructions is no reference: it agrees whatever they compute.
+cell's own instructions is not a reference: it agrees whatever they compute.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class References:
     ) -> Trusted | None:
         """What the interpreter of this Triton makes of the same inputs, if another's was asked.
 
-        An interpreter may be wrong, too; it is no judge of what other versions compute.
+        An interpreter may be wrong, too; it is not a judge of what other versions compute.
         """
         if triton == self.interpreter:
             return None
@@ -249,7 +249,7 @@ class References:
     async def _emulated(
         self, triton: Compiler, target: Target, config: dict[str, Scalar], cell: _Cell
     ) -> tuple[Emulated, bool] | None:
-        """What a config leaves on a target, if it is no other name for what the cell executes.
+        """What a config leaves on a target, if it is not another name for what the cell executes.
 
         And whether its loads are pipelined all the same: a loop may have stages of its own
         (`tl.range`). None, too, where it cannot be compiled or executed there.

@@ -152,7 +152,7 @@ def _command(example: BugFacts) -> str:
 
 
 def upstream_links(bug: Bug) -> list[tuple[str, str]]:
-    """Words and address of each upstream issue; "" for one that is no address."""
+    """Words and address of each upstream issue; "" for one that is not an address."""
     found = {}
     if bug.record.url:
         found[bug.record.url] = bug.record.url

@@ -82,7 +82,7 @@ def mlir_origins(text: str, file: str) -> list[int | None]:
 
     def line_of(alias: str) -> int | None:
         if alias not in known:
-            known[alias] = None  # a loop among them is no place
+            known[alias] = None  # a loop among them is not a place
             body = aliases.get(alias, "")
             place = _PLACE.match(body)
             if place:

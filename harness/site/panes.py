@@ -131,7 +131,7 @@ def panes_of(stages: Mapping[str, bytes], live: Live | None = None) -> list[Pane
 def _home(texts: Mapping[str, str]) -> str:
     """The stage whose lines the debug information counts: the kernel's file, or generated source.
 
-    Of a compiler that writes source for another one, the PTX names a file that is no Python.
+    Of a compiler that writes source for another one, the PTX names a file that is not Python.
     """
     file = kernel_file(texts.get("ptx", ""))
     between = [name for name in texts if name not in (*_FIRST, *_LAST)]

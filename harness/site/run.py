@@ -146,7 +146,7 @@ class _Writer:
 
     def _page(self, file: str, template: str, **values: Any) -> None:  # noqa: ANN401 - a template's
         text = render_template(f"site/{template}.html.j2", here=file, **values)
-        # What a name holds that is no text (half of a surrogate pair) is written as a reference.
+        # What a name holds that is not text (half of a surrogate pair) is written as a reference.
         data = text.encode("utf-8", "xmlcharrefreplace")
         (self.folder / file).write_bytes(data)
         self.sizes.append(len(data))
@@ -367,7 +367,7 @@ class _Writer:
 
 @cache
 def _script(name: str) -> tuple[str, str]:
-    """A script of ours, and the hash by which a page's policy lets it run."""
+    """One of our scripts, and the hash by which a page's policy lets it run."""
     script = render_template(f"site/{name}.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return script, f"'sha256-{digest}'"

@@ -14,7 +14,7 @@ class FunctionCount:
 
     `launched` were; `mentioned` were not, and other such functions mention their names: functions
     that kernels call look like this. No launch reached the others, `unreached`; of these, `tuned`
-    have an `autotune`. `unread` are files that are no Python that this Python reads.
+    have an `autotune`. `unread` are files that are not Python that this Python reads.
     """
 
     launched: tuple[tuple[str, str], ...]

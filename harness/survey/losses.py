@@ -57,7 +57,7 @@ class TuningList:
 
     @property
     def lost(self) -> tuple[Row, ...]:
-        """Those that do not work, by an answer of the compilers and not by a limit of ours."""
+        """Those that do not work, by an answer of the compilers and not by a limit of `triage`."""
         return tuple(row for row in self.rows if not _is_unknown(row) and row not in self.works)
 
     @property

@@ -85,7 +85,7 @@ def _folder(repro: Repro) -> Path:
 
 
 def _texts(folder: Path) -> dict[str, str]:
-    """The Python files of the package; one that is no text counts as empty."""
+    """The Python files of the package; one that is not text counts as empty."""
     found = {}
     for path in sorted(folder.rglob("*.py")):
         try:

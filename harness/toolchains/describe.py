@@ -38,7 +38,7 @@ def describe_ptxas(path: Path, origin: str) -> Assembler:
 
     Raises:
         StorageError: it cannot be read.
-        InfrastructureError: it cannot be run, or is no ptxas.
+        InfrastructureError: it cannot be run, or is not ptxas.
     """
     path = path.absolute()
     try:

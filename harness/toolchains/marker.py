@@ -30,7 +30,7 @@ class Toolchain:
     folder and `executable_sha256` its hash (for Triton: its compiled library); `banner` is what
     `--version` printed, or the `__version__` that Triton gives; `dependencies` are wheels that
     were installed beside it; `installed` is a time in ISO 8601, UTC. `folder` is the name of its
-    folder, which is no part of the marker. Of a compiler in a virtual environment of its own,
+    folder, which is not part of the marker. Of a compiler in a virtual environment of its own,
     `environment` tells it from others of the same version, `shared` are packages of triage's own
     environment that are linked into it, and `imports` the modules that it must be able to import.
     """

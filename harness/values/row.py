@@ -20,20 +20,19 @@ class Row:
     where it ran, else the process in which Triton died; None where Triton raised an exception,
     since no process of the compiler's ended then. Spills and stack are bytes per thread, called
     functions included, `shared` bytes per block, `tmem_size` columns per block, `occupancy` a
-    fraction (theoretical),
-    `instructions` static counts by class, `seconds` wall time of lowering and assembling when they
-    were run. `ptx_version` is the PTX's `.version`; `ptx_body_sha256` hashes the program without
-    debug information and `.version`; `ptx_same_as_bundled` compares it with the one that Triton
-    makes for the ptxas it bundles, and `frozen` says that it is that one. `suspect` is what reading
-    the kernel's source finds wrong with the config. `compiler` is the kind of the compiler, None
-    for raw PTX, and `compiler_version` its version, None where a file is passed on as it is;
-    `triton` is that version where it is Triton.
-    `partners` are the packages beside the compiler in its environment, as `NAME==VERSION`.
-    `assembler` is the kind of the assembler, whose version is `ptxas` whatever its kind; it is
-    `none`, and `ptxas` and `ptxas_origin` are None, where nothing assembles. `program_sha256` is
-    what it was given, where that is no PTX. `time_ms` is how long it took on a GPU, where it was
-    timed: a noisy number, unlike all others here. `probe_of` is the cell whose failure was followed
-    to this one, a variant on another target or with other flags; None for what was selected.
+    fraction (theoretical), `instructions` static counts by class, `seconds` wall time of lowering
+    and assembling when they were run. `ptx_version` is the PTX's `.version`; `ptx_body_sha256`
+    hashes the program without debug information and `.version`; `ptx_same_as_bundled` compares it
+    with the one that Triton makes for the ptxas it bundles, and `frozen` says that it is that one.
+    `suspect` is what reading the kernel's source finds wrong with the config. `compiler` is the
+    kind of the compiler, None for raw PTX, and `compiler_version` its version, None where a file is
+    passed on as it is; `triton` is that version where it is Triton. `partners` are the packages
+    beside the compiler in its environment, as `NAME==VERSION`. `assembler` is the kind of the
+    assembler, whose version is `ptxas` whatever its kind; it is `none`, and `ptxas` and
+    `ptxas_origin` are None, where nothing assembles. `program_sha256` is what it was given, where
+    that is not PTX. `time_ms` is how long it took on a GPU, where it was timed: a noisy number,
+    unlike all others here. `probe_of` is the cell whose failure was followed to this one, a variant
+    on another target or with other flags; None for what was selected.
     """
 
     cell: str

@@ -267,6 +267,6 @@ class RunRow:
 
     @property
     def counted_races(self) -> tuple[RaceFacts, ...]:
-        """Those that are no note: formal ones only where they alone are the verdict."""
+        """Those that are not notes: formal ones only where they alone are the verdict."""
         serious = tuple(race for race in self.races if not race.formal)
         return serious or (self.races if self.run is RunVerdict.RACE else ())

@@ -112,7 +112,7 @@ class SourceInstall:
     the compiler keeps, and `ptxas` are those that name the ptxas that it runs. `died` is how the
     compiler says that the signal `{}` has ended its assembler.
     `below` are folders, in the one with the packages, in which modules lie.
-    `program` is a command, by its path there, that compiles files which are no Python.
+    `program` is a command, by its path there, that compiles files which are not Python.
     """
 
     title: str

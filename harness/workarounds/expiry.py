@@ -130,7 +130,7 @@ def _broken(kept: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
 
 
 def is_known(kept: Iterable[KeptWorkaround], facts: Facts) -> bool:
-    """Whether one of them is for this very config: that it fails is no surprise."""
+    """Whether one of them is for this very config: that it fails is not a surprise."""
     config = _key(facts.config)
     return any(
         is_about(each, facts)

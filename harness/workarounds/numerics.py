@@ -151,7 +151,7 @@ class Judge:
     def _bench(self) -> Workbench:
         bench = self.trials.bench
         seconds = min(bench.limits.timeout, _MOST_SECONDS)
-        mine = bench.apart(limits=replace(bench.limits, timeout=seconds), afresh=False)
+        mine = bench.apart(limits=replace(bench.limits, timeout=seconds), uncached=False)
         mine.deadline = self.until
         return mine
 

@@ -57,7 +57,7 @@ def import_workarounds(
     """The report of the search whose pack gave these results, with what was measured.
 
     Raises:
-        UsageError: they are no results, of several packs, or of none that was written here for what
+        UsageError: they are not results, of several packs, or of none that was written for what
             is selected.
         StorageError: the database cannot be written.
     """
@@ -81,7 +81,7 @@ def find_packed(
     """What was kept with the pack of these results, and what a GPU did with its cubins by sha256.
 
     Raises:
-        UsageError: they are no results, of several packs, or of none that was written here.
+        UsageError: they are not results, of several packs, or of none that was written here.
     """
     from harness.gpu.places import head_of_file  # noqa: PLC0415 - numpy: 0.1 s
     from harness.gpu.timed_launches import imported_times  # noqa: PLC0415 - as above

@@ -76,7 +76,7 @@ async def _captured(trials: Trials, file: Path, patched: str, folder: Path) -> P
         return copy or code
 
     plan = await plan_launch(
-        trials.bench.apart(limits=None, afresh=True),
+        trials.bench.apart(limits=None, uncached=True),
         selection,
         trials.target,
         trials.home.launch.compiler,

@@ -18,7 +18,7 @@ These choose where the search goes on and what is shown; the order of what is sh
 
 Every criterion is monotone in its figure. So a compilation that is better in everything ranks
 first. Beyond these, the nearer setting comes first (`harness.workarounds.settings.rank_key`): equal
-figures are no reason to change a toolchain.
+figures are not a reason to change a toolchain.
 
 Sources: measured on the H200 by this project; `occupancy` is that of NVIDIA's cuda_occupancy.h;
 256-thread blocks at 25 % hid latencies that 12.5 % did not in a serving stack's tuning of the same

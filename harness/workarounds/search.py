@@ -229,7 +229,7 @@ async def _tritons(trials: Trials, starts: Sequence[Setting]) -> None:
         title = compiler_name(trials.home.compiler.kind)
         trials.tell(f"other {title}s are not tried: {error}")
         return
-    # What fails today is what another Triton may mend; and it is quick to compile.
+    # What fails today is what another Triton may fix; and it is quick to compile.
     failing = {each.setting.key for each in trials.done.values() if _fails(each.row)}
     starts = sorted(starts, key=lambda start: start.key not in failing)
     starts = [*(each.setting for each in _best(trials)[:1]), *starts]

@@ -160,7 +160,7 @@ class Trials:
         limits = self.bench.limits
         seconds = min(limits.timeout, self.patience)
         try:
-            done = await self._evaluated(cell, replace(limits, timeout=seconds), afresh=False)
+            done = await self._evaluated(cell, replace(limits, timeout=seconds), uncached=False)
         except TimeIsUpError:
             self.is_time_up = True
             return
@@ -174,7 +174,7 @@ class Trials:
         self.tell(f"{words}: {done.row.verdict}: {done.row.reason[:90]}")
 
     async def _evaluated(
-        self, cell: PlannedCell, limits: ResourceLimits | None, *, afresh: bool
+        self, cell: PlannedCell, limits: ResourceLimits | None, *, uncached: bool
     ) -> Evaluated:
         """The cell, if there is time to begin with it.
 
@@ -185,7 +185,7 @@ class Trials:
             deadline = self.bench.deadline
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeIsUpError
-            bench = self.bench.apart(limits=limits, afresh=afresh)
+            bench = self.bench.apart(limits=limits, uncached=uncached)
             bench.deadline = None
             try:
                 return await until(self.end, self.how_it_is(bench, cell))
@@ -366,7 +366,7 @@ class Trials:
             ptxas = flagged(cell.cell.ptxas, setting.flags)
             cell = replace(cell, cell=replace(cell.cell, config=setting.config, ptxas=ptxas))
         try:
-            done = await self._evaluated(cell, None, afresh=True)
+            done = await self._evaluated(cell, None, uncached=True)
         finally:
             if session:
                 await self.bench.sessions.close(session)

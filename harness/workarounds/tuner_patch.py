@@ -39,7 +39,7 @@ def find_tuner(text: str, kernel: str) -> Tuner:
     """The tuner of the function of that name.
 
     Raises:
-        PatchError: there is none, or it is no decorator of the function, or it hides its arguments.
+        PatchError: there is none, or it does not decorate the function, or it hides its arguments.
     """
     try:
         module = cst.parse_module(text)

@@ -9,7 +9,7 @@ from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 from harness.workarounds.settings import SettingStep
 
-# Less than this is no reason for anything.
+# Less than this is not a reason for anything.
 _NOTABLE = 0.1
 _HALF = (0.4, 0.6)
 

@@ -137,7 +137,7 @@ def test_what_is_tried_on_other_targets_is_no_bug_of_its_own(triage: Triage) -> 
         assert bug["machine"] in ("new", "confirmed", "present")
     export = triage("export", "--all", "--format", "jsonl").stdout.splitlines()
     tried = [row for row in map(msgspec.json.decode, export) if row["probe_of"]]
-    # Other targets do not know what it uses: that is no bug of ptxas.
+    # Other targets do not know what it uses: that is not a bug of ptxas.
     assert "ptxas_error" in {row["verdict"] for row in tried}
     [along] = bug["ranges"]
     assert [mark["version"] for mark in along["marks"]] == ["13.1.115"]

@@ -46,7 +46,7 @@ class Line:
         with Store.open(self.stage.folder / "results") as store:
             before = max((run.id for run in store.runs(1)), default=0)
             code = self(*shlex.split(command)[1:])
-            # A wrong usage, an empty selection, or what could not tell, is no answer.
+            # A wrong usage, an empty selection, or what could not tell, is not an answer.
             assert code in (0, 1), f"{command}: {code}\n{self.err}"
             runs = [run.id for run in store.runs(100) if run.id > before]
             rows = [json.loads(each.row) for run in runs for each in store.run_bodies(run)]

@@ -237,7 +237,7 @@ def test_what_it_cannot_do_is_one_line(brew: Triage) -> None:
         (("bisect", *one, "--run"), 2, "launches of Brew cannot be run with values"),
         (("run", *one), 2, "launches of Brew cannot be run with values"),
         (("minimize", *KERNEL, "--config", "size=4,foam=1", "--assembler", "kettle==1.1"), 2,
-         "what Brew generates is no PTX, which is all that can be reduced of it"),
+         "what Brew generates is not PTX, which is all that can be reduced of it"),
         (("check", *one), 2, "Brew has no interpreter that could run it"),
     ):  # fmt: skip
         done = brew(*words)

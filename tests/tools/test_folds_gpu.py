@@ -83,7 +83,7 @@ def test_bisect_brackets_with_the_versions_that_are_at_hand(triage: Triage) -> N
     done = replaying(triage)("bisect", *words, *more, "--json", timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     document: dict[str, Any] = msgspec.json.decode(done.stdout)
-    # Of versions that were not recorded nothing is known: they are no boundary.
+    # Of versions that were not recorded nothing is known: they are not a boundary.
     verdicts = {each["verdict"] for each in document["segments"]}
     assert {"wrong_result", "right"} <= verdicts <= {"wrong_result", "right", "not_run"}
     assert document["ptx_identical"] is True

@@ -24,7 +24,7 @@ def test_a_merged_cell_is_as_good_as_a_local_one(triage: Triage) -> None:
     merged = json.loads(triage("matrix", "merge", "shard", "--json").stdout)
     assert (merged["results"], merged["lacking"], merged["refused"]) == (1, 0, [])
     assert merged["artifacts"] > 0
-    for stage in set(STAGES) - {"cubin"}:  # which is no text; the SASS is what it holds
+    for stage in set(STAGES) - {"cubin"}:  # which is not text; the SASS is what it holds
         asked = ("show", row["cell"], "--stage", stage)
         local, here = there(*asked), triage(*asked)
         assert (here.returncode, here.stdout) == (local.returncode, local.stdout), stage

@@ -187,7 +187,7 @@ def test_what_it_cannot_do_is_one_line(drip: Triage) -> None:
         (("bisect", *OVER, "--axis", "ptxas"), f"rain.drip: {lost}; use --axis compiler"),
         (("bisect", *OVER, "--axis", "flag"), f"rain.drip: {lost}"),
         (("blame", *OVER, "--sm", "100a"), "--sm: rain.drip goes through no assembler and Kettle"),
-        (("minimize", *OVER), "what Drip generates is no PTX"),
+        (("minimize", *OVER), "what Drip generates is not PTX"),
         (("run", *OVER), "launches of Drip cannot be run with values"),
     ):
         done = drip(*words)

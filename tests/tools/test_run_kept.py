@@ -57,7 +57,7 @@ def test_a_fault_is_a_bug_with_a_history_and_an_edited_file_is_another_program(
     assert (cell["verdict"], cell["ptxas"]) == ("memory_fault", "emulator")
     assert run(triage, 4)[1]["run"] == "ran"
     [bug] = documents(triage, "bugs")["bugs"]
-    # One run is no night: it is not seen any more, and that is all.
+    # One run is not a night: it is not seen any more, and that is all.
     assert bug["machine"] == "absent"
     counts = documents(triage, "diff", code=4)["counts"]
     assert (counts["missing"], counts["new"]) == (1, 1)

@@ -71,7 +71,7 @@ def test_a_bulk_load_of_what_a_bulk_store_has_not_yet_written(triage: Triage) ->
     wrong, right = sorted(json.loads(done.stdout)["runs"], key=lambda row: row["triton"])
     assert (wrong["run"], right["run"]) == ("wrong_result", "right")
     assert wrong["schedule"] == "first/late, last/late"
-    # Garbage comes out, and the same file beside it is free of any: that is no reason not to.
+    # Garbage comes out, and the same file beside it is free of any: that is not a reason not to.
     done = triage("minimize", *words, "--run", "--budget", "1", "--out", "least")
     assert done.returncode == 0, done.stderr
     assert (triage.folder / "least" / "kernel.py").exists()

@@ -136,7 +136,7 @@ class TileMap:
         """Read the 128 bytes.
 
         Raises:
-            ValueError: a field has a value that does not exist: this is no tensor map of ours.
+            ValueError: a field has a value that does not exist: this is not a tensor map.
         """
         address, rank, element, interleave, swizzle, atom, fill, *rest = _LAYOUT.unpack_from(raw)
         sizes, strides, box, steps = rest[:5], rest[5:9], rest[9:14], rest[14:19]

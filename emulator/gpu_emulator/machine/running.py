@@ -31,7 +31,7 @@ _TESTS = 10_000
 _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
 
 
-class Fallen(Exception):  # noqa: N818 - the end of a run, not an error of ours
+class Fallen(Exception):  # noqa: N818 - the end of a run, not our error
     """The run ends with a fault."""
 
     def __init__(self, fault: Fault) -> None:

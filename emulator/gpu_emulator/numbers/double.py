@@ -162,7 +162,7 @@ def fma(a: Bits, b: Bits, c: Bits, rounding: str) -> Bits:
     """`fma.rnd.f64`: a * b + c, rounded once."""
     x, y, z = np.broadcast_arrays(*(to_float64(operand, "f64") for operand in (a, b, c)))
     product = x * y
-    # A finite product that overflows is no infinity: it loses against an infinite addend.
+    # A finite product that overflows is not an infinity: it loses against an infinite addend.
     finite = np.isfinite(x) & np.isfinite(y)
     plain = np.where(finite & ~np.isfinite(z), z, product + z)
 

@@ -208,7 +208,7 @@ def to_float64(bits: Bits, name: str) -> Float64:
     return values
 
 
-@np.errstate(all="ignore")  # a signalling NaN is no concern of ours
+@np.errstate(all="ignore")  # a signalling NaN is not our concern
 def round_integral(values: Float64, rounding: str) -> Float64:
     """To an integral value. `rounding` is one of rn, rna, rz, rm, rp, or these with an i (rni).
 

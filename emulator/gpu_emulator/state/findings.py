@@ -24,7 +24,7 @@ class Races:
         self._numbers: dict[Place, int] = {}
 
     def doubt(self, what: str) -> None:
-        """What may depend on the order of warps, and is no race."""
+        """What may depend on the order of warps, and is not a race."""
         if self.ends:
             raise Unordered(what)
 

@@ -1,10 +1,10 @@
 """Who last wrote and read each piece of global memory, over all CTAs of a launch.
 
 Within a CTA as in shared memory. Of accesses from several CTAs the atomic ones, and what these
-order (`Releases`), are no race, and neither are writes of the same bytes; all else that touches the
-same bytes is one, in whichever order it ran. Of each piece the readers of one CTA are known, the
-last one's; and one more that read it before. So are its last writer, and one more that wrote the
-same. PTX ISA, "Memory Consistency Model: Morally strong operations, Data races".
+order (`Releases`), are not a race, and neither are writes of the same bytes; all else that touches
+the same bytes is one, in whichever order it ran. Of each piece the readers of one CTA are known,
+the last one's; and one more that read it before. So are its last writer, and one more that wrote
+the same. PTX ISA, "Memory Consistency Model: Morally strong operations, Data races".
 
 As long as nothing writes to a buffer its reads are only listed: most buffers are inputs.
 """

@@ -19,7 +19,7 @@ from harness.bisect.neighbours import CONTRAST_AXES, contrast
 from harness.bisect.report import BisectReport
 from harness.bisect.run import bisect_versions
 from harness.bisect.state import BisectOptions
-from harness.bisect.words import bisect_document, bisection_said, tool_title
+from harness.bisect.words import bisect_document, bisection_said
 from harness.cells.run import CompileOptions
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions, spell_command
@@ -57,7 +57,7 @@ from harness.store.store import Store
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import GPU, NO_ASSEMBLER, PTX, PTXAS, RELEASE, TRITON
+from harness.values.toolchain import GPU, NO_ASSEMBLER, PTX, PTXAS, RELEASE, TRITON, compiler_name
 
 _EPILOG = """\b
 Example:
@@ -342,7 +342,7 @@ def _print(
 
 def _other(report: BisectReport, row: Row) -> str:
     version = report.version_of(row)
-    return f"{tool_title(report.axis)} {version}, {row.verdict}: {row.reason.rstrip('.')}."
+    return f"{compiler_name(report.axis)} {version}, {row.verdict}: {row.reason.rstrip('.')}."
 
 
 def _contrast(options: dict[str, Any]) -> None:

@@ -85,7 +85,7 @@ class _Budget(click.ParamType[tuple[str, float]]):
         amount = read_amount(text, SECONDS)
         is_count = text.isdigit()
         if not amount or not (is_count or text[-1] in SECONDS):
-            self.fail(f"{value!r} is no budget; write 10m, 90s or 1500 (tests)", param, ctx)
+            self.fail(f"{value!r} is not a budget; write 10m, 90s or 1500 (tests)", param, ctx)
         return "tests" if is_count else "seconds", amount
 
 

@@ -84,7 +84,7 @@ Exit code 0: all that was run is right. 1: something is wrong. 4: something coul
 @click.option(
     "--programs",
     type=click.IntRange(1),
-    help=f"Of a larger grid so many programs are executed, evenly spread. Default: {PROGRAMS}; all "
+    help=f"The most programs of a grid to execute, evenly spread over it. Default: {PROGRAMS}; all "
     "of a file of PTX.",
 )
 @click.option("--races/--no-races", default=True, show_default=True, help="Look for races.")
@@ -236,7 +236,7 @@ def _run_files(
 
 
 def _follow(options: dict[str, Any]) -> Follow | None:
-    """What follows a value, where one is to be followed."""
+    """The tensor element that `--trace` follows; None without `--trace`."""
     if not options["trace"]:
         if options["beside"]:
             raise UsageError("--beside goes with --trace NAME[INDEX]")

@@ -75,7 +75,7 @@ async def _live(store: Store, record: ResultRecord) -> bytes | None:
 
 
 def _check_stage(record: ResultRecord, stage: str) -> None:
-    """Refuse what is no stage of Triton's, nor of the compiler of this cell."""
+    """Refuse what is not a stage of Triton's, nor of the compiler of this cell."""
     kind = msgspec.json.decode(record.row).get("compiler")
     known = [*STAGES, _LIVE, *(stages_of(kind) if kind not in (None, TRITON) else ())]
     if stage not in known:

@@ -16,7 +16,7 @@ _HERE = "127.0.0.1"
 class _Pages(SimpleHTTPRequestHandler):
     """The files of one folder, for browsers of this machine."""
 
-    def send_head(self) -> object:  # type: ignore[override]  # what it sends is no matter of ours
+    def send_head(self) -> object:  # type: ignore[override]  # what it sends is not our concern
         # Another site whose name leads here must not read what is ours.
         name = self.headers.get("Host", "").rpartition(":")[0]
         if name not in (_HERE, "localhost"):

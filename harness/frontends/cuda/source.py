@@ -37,7 +37,7 @@ def read_source(path: Path) -> str:
     """The text of a file.
 
     Raises:
-        UsageError: it cannot be read, or is no text.
+        UsageError: it cannot be read, or is not text.
     """
     try:
         return read_regular(path, _MOST_BYTES).decode()

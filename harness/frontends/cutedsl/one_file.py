@@ -33,7 +33,7 @@ _OPTIONS = "--gpu-arch {} --keep-ptx"
 
 
 def with_arguments(launch: FileLaunch, calls: Mapping[str, str]) -> FileLaunch:
-    """The launch with what stands for arguments that are no constants: a call for each."""
+    """The launch with what stands for arguments that are not constants: a call for each."""
     made = {name: spelled(text) for name, text in calls.items()}
     return replace(launch, signature={**launch.signature, **made})
 

@@ -73,7 +73,7 @@ def _judge_raised(error: RaisedError, stage: Stage) -> Verdict:
 
 
 def _essence(error: RaisedError) -> str:
-    """The line that says what failed: the cause that is named, or the first that is no frame."""
+    """The line that says what failed: the cause that is named, or the first that is not a frame."""
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
     if backend := _BACKEND.findall(error.message):
         return f"libNVVM: {backend[-1]}"

@@ -33,7 +33,7 @@ def read_bytecode(data: bytes) -> Bytecode:
     """The header, and which functions there are.
 
     Raises:
-        BytecodeError: it is no such file, or ends early.
+        BytecodeError: it is not such a file, or ends early.
     """
     if not data.startswith(_MAGIC) or len(data) < _HEADER:
         raise BytecodeError("it is not bytecode of Tile IR: it does not begin as such a file does")

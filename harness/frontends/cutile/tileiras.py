@@ -1,8 +1,8 @@
 """tileiras behind the door of assemblers: from the bytecode of Tile IR to a cubin.
 
 tileiras generates PTX with libNVVM and calls ptxas: where none lies beside it, as in the
-environments that we install, the first on its PATH. That is a script of ours, which keeps the PTX
-and what ptxas said (tileiras passes on neither), and calls the ptxas of the same release.
+environments that we install, the first on its PATH. It is our script, which keeps the PTX and what
+ptxas said (tileiras passes on neither), and calls the ptxas of the same release.
 """
 
 from __future__ import annotations

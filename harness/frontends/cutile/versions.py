@@ -15,7 +15,7 @@ TITLE = "cuTile"
 TILEIRAS = "tileiras"
 _NAME = "cuda-tile"
 PACKAGE, NVVM = "nvidia-cuda-tileiras", "nvidia-nvvm"
-# Brings the ptxas that tileiras calls: in an environment of ours a script stands in its place.
+# Brings the ptxas that tileiras calls: in our environments a script stands in its place.
 _NVCC = "nvidia-cuda-nvcc"
 # Older ones have no way to compile what is not launched (`cuda.tile.compilation`).
 _OLDEST = Version("1.3.0")

@@ -29,7 +29,7 @@ _NOT_THERE = re.compile(
     r"|[Uu]nsupported CUDA arch"
 )
 _PASS = re.compile(r"\btransform\.(\w+)\([^()\n]*\)\(\w+\)")
-# Times and levels of a log line are no part of what it says.
+# Times and levels of a log line are not part of what it says.
 _CLOCK = re.compile(r"^\s*(?:\d{4}-\d\d-\d\d )?\[?\d\d:\d\d:\d\d\]?(?:[.,]\d+)? *")
 
 

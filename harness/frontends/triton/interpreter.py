@@ -79,7 +79,7 @@ def _environment(triton: Compiler) -> dict[str, str]:
 async def _interpreter(
     bench: Workbench, module: str, request: dict[str, Any], triton: Compiler
 ) -> tuple[Path, ProcessEnd]:
-    """Have a module of ours answer a request in its interpreter; the folder is the caller's."""
+    """Have one of our modules answer a request in its interpreter; the folder is the caller's."""
     require_confinement()
     folder = bench.hub.new_folder("check")
     with scratch_disk():

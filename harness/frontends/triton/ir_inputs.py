@@ -121,6 +121,6 @@ def spelling(path: Path) -> str:
     r"""How cells spell a file: as the user does, so that equal names in two folders stay apart.
 
     A name is bytes to the system. Read as UTF-8 it is the same text under every locale, and what
-    is no UTF-8 in it is spelled out (`\xe9`): results and JSON are text.
+    is not UTF-8 in it is spelled out (`\xe9`): results and JSON are text.
     """
     return os.fsencode(os.path.normpath(path)).decode("utf-8", "backslashreplace")

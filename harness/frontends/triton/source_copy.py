@@ -23,7 +23,7 @@ def read_source(path: Path) -> str:
     """A Python file as it is, with its line ends.
 
     Raises:
-        UsageError: it cannot be read, or is no UTF-8.
+        UsageError: it cannot be read, or is not UTF-8.
     """
     try:
         return read_regular(path, _MOST_BYTES).decode()

@@ -27,7 +27,7 @@ _BYTES = re.compile(r"(?:[0-9a-f]{2}){1,4096}")
 
 
 class PackError(Exception):
-    """The file is no pack, or a damaged one: one line that says what is wrong."""
+    """The file is not a pack, or a damaged one: one line that says what is wrong."""
 
 
 def blob_name(sha256: str) -> str:
@@ -59,9 +59,9 @@ class Contents:
             raise PackError(f"{path}: not a pack of version {SCHEMA}")
         limit, repeats = manifest.get("limit"), manifest.get("repeats")
         if not isinstance(limit, int | float) or not 0 < limit <= _LONGEST:
-            raise PackError(f"{path}: `limit` is no number of seconds")
+            raise PackError(f"{path}: `limit` is not a number of seconds")
         if not isinstance(repeats, int) or not 0 < repeats <= MOST_RUNS:
-            raise PackError(f"{path}: `repeats` is no number of runs")
+            raise PackError(f"{path}: `repeats` is not a number of runs")
         self.limit, self.repeats = float(limit), repeats
         self.launches = self._listed(manifest, "launches", self._check_launch)
         self.cases = self._listed(manifest, "cases", self._check_case)
@@ -72,21 +72,21 @@ class Contents:
         """Runs of each case that is timed, and the cases that are timed in turns."""
         samples, timings = manifest.get("samples", 1), manifest.get("timings", [])
         if not isinstance(samples, int) or not 0 < samples <= MOST_RUNS:
-            raise PackError(f"{self.path}: `samples` is no number of runs")
+            raise PackError(f"{self.path}: `samples` is not a number of runs")
         last = len(self.cases) - 1
         if not isinstance(timings, list) or not all(
             isinstance(group, list) and group and all(_is_size(each, last) for each in group)
             for group in timings
         ):
-            raise PackError(f"{self.path}: `timings` are no lists of cases")
+            raise PackError(f"{self.path}: `timings` are not lists of cases")
         return samples, timings
 
     def _listed(self, manifest: dict[str, Any], name: str, check: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a function
         found = manifest.get(name)
         if not isinstance(found, list) or len(found) > _MOST:
-            raise PackError(f"{self.path}: `{name}` is no list")
+            raise PackError(f"{self.path}: `{name}` is not a list")
         for number, each in enumerate(found):
-            problem = check(each) if isinstance(each, dict) else "it is no object"
+            problem = check(each) if isinstance(each, dict) else "it is not an object"
             if problem:
                 raise PackError(f"{self.path}: {name}[{number}]: {problem}")
         return found
@@ -99,7 +99,7 @@ class Contents:
             if not all(_is_size(each, (1 << 31) - 1) and each for each in sizes):
                 return f"`{name}` is not three sizes"
         if not _is_size(launch.get("shared"), 1 << 24):
-            return "`shared` is no size"
+            return "`shared` is not a size"
         buffers, arguments = launch.get("buffers"), launch.get("arguments")
         if not isinstance(buffers, list) or not isinstance(arguments, list):
             return "`buffers` and `arguments` are lists"
@@ -107,7 +107,7 @@ class Contents:
             if not isinstance(buffer, dict) or not _is_size(buffer.get("size"), _LARGEST_BUFFER):
                 return "a buffer has no size, or is over 1 TiB"
             if buffer.get("file") is not None and not _SHA256.fullmatch(str(buffer["file"])):
-                return "a buffer's `file` is no sha256"
+                return "a buffer's `file` is not a sha256"
         return next(filter(None, (_wrong_argument(a, buffers) for a in arguments)), None)
 
     def _check_case(self, case: dict[str, Any]) -> str | None:
@@ -117,7 +117,7 @@ class Contents:
         if not isinstance(case.get("entry"), str) or not isinstance(case.get("name"), str):
             return "`entry` and `name` are texts"
         if not _SHA256.fullmatch(str(case.get("cubin"))):
-            return "`cubin` is no sha256"
+            return "`cubin` is not a sha256"
         return None
 
     def _read(self, name: str, most: int) -> bytes:
@@ -153,7 +153,7 @@ class Contents:
 def _wrong_argument(argument: object, buffers: list[dict[str, Any]]) -> str | None:
     """What is wrong with an argument: `scalar`, `pointer`, `map`, or none of them (null)."""
     if not isinstance(argument, dict):
-        return "an argument is no object"
+        return "an argument is not an object"
     pointer = argument.get("pointer")
     if "map" in argument:
         wanted = argument["map"]

@@ -74,7 +74,7 @@ class LaunchLevel:
         """The settings of a command that `command` wrote.
 
         Raises:
-            UsageError: it is no such command.
+            UsageError: it is not such a command.
         """
         words = shlex.split(command, comments=True)
         given = dict(itertools.pairwise(words))

@@ -1,8 +1,8 @@
 """Reduces a PTX module to what makes it interesting: the passes, and the order they come in. Pure.
 
-The order is that of facts.md: what costs one test and takes much comes first, instructions go in
-chunks before they go one by one, ballast is pumped out where deletion stalls, and only what is left
-is rewritten. In the end every pass had every opportunity on the very document that is returned.
+Passes that take much for one test come first. Instructions go in chunks before they go one by one.
+Where deletion stalls, register pressure that nothing else needs is taken out. Only what is left is
+rewritten. At the end every pass has tried every step on the document that is returned.
 """
 
 from __future__ import annotations

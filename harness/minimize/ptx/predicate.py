@@ -1,4 +1,4 @@
-"""PTX that is reduced under a predicate of ours: it says of a text whether it still shows it.
+"""PTX that is reduced under one of our predicates: it says of a text whether it still shows it.
 
 `PtxPredicate` is all that such a reduction knows of how candidates are tried: on the emulator, or
 on a GPU.
@@ -37,7 +37,7 @@ class Said:
 
     @property
     def is_same(self) -> bool:
-        """Whether it is kept."""
+        """Whether a candidate shows what is looked for."""
         return self.answer is Answer.SAME
 
 

@@ -174,7 +174,7 @@ class PythonFile:
         changes: Mapping[int, Callable[[ast.AST], Replacement]],
         launch: FileLaunch | None = None,
     ) -> PythonFile | None:
-        """The file with nodes replaced, by position; None where that is no program any more.
+        """The file with nodes replaced, by position; None where that is not a program any more.
 
         A change is given the node after the changes within it. It returns what comes in its place:
         a node, several statements, or None for nothing.

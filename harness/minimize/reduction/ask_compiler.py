@@ -27,8 +27,8 @@ class CompilerOracle:
     """Compiles a text as the cell is compiled, by any version; nothing is stored.
 
     The text is a file of source with this `suffix`, or the compiler's IR (`is_ir`); it is compiled
-    with `options`. `until` is the stage of the failure, where one
-    is looked for: what gets past it need not be compiled to the end.
+    with `options`. `until` is the stage of the failure, where one is looked for: what gets past it
+    need not be compiled to the end.
     """
 
     bench: Workbench

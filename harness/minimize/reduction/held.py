@@ -76,10 +76,10 @@ class HeldReduction(Generic[T]):
                 self.is_minimal = work.folder.is_minimal
             else:
                 await self._reduce()
-            while strayed := self._strayed(now := await self._ask_all()):
-                if set(strayed) <= set(self.interest.fingerprint.checks):
+            while diverged := self._diverged(now := await self._ask_all()):
+                if set(diverged) <= set(self.interest.fingerprint.checks):
                     break  # They were asked, and answer differently from run to run.
-                await self._go_back(strayed)
+                await self._go_back(diverged)
                 await self._reduce()
             self.versions = self._lines(now)
             if then:
@@ -112,7 +112,7 @@ class HeldReduction(Generic[T]):
         self.work.watch.stage(f"asking every installed {self.name}")
         return await ask_all(self.interest.oracle, self.work.best, self.at_hand.tools.values())
 
-    def _strayed(self, now: Mapping[str, Reaction]) -> tuple[str, ...]:
+    def _diverged(self, now: Mapping[str, Reaction]) -> tuple[str, ...]:
         """Versions that answered otherwise for the original; numbers are asked of one only."""
         fingerprint = self.interest.fingerprint
         if fingerprint.signature is None:
@@ -121,11 +121,11 @@ class HeldReduction(Generic[T]):
         original = self.at_hand.answers(fingerprint)
         return drifted(original, answers, keeps_refusals=self.keeps_refusals)
 
-    async def _go_back(self, strayed: tuple[str, ...]) -> None:
-        """Return to the last step that had not strayed, and ask these versions from there on."""
+    async def _go_back(self, diverged: tuple[str, ...]) -> None:
+        """Return to the last step that had not diverged, and ask these versions from there on."""
         interest = self.interest
         interest.fingerprint = interest.fingerprint.with_guards(
-            self.at_hand.answers(interest.fingerprint), strayed
+            self.at_hand.answers(interest.fingerprint), diverged
         )
         history = self.work.history
         first, last = 0, len(history) - 1
@@ -135,12 +135,12 @@ class HeldReduction(Generic[T]):
                 first = middle
             else:
                 last = middle
-        names = ", ".join(strayed)
+        names = ", ".join(diverged)
         self.work.note(f"{self.name} {names} differed from the original: from there on asked, too")
         text = history[first]
         del history[first + 1 :]
         self.work.take(text)
-        self.work.log("went back", {"versions": strayed})
+        self.work.log("went back", {"versions": diverged})
 
     def _lines(self, now: Mapping[str, Reaction]) -> tuple[VersionLine, ...]:
         fingerprint = self.interest.fingerprint

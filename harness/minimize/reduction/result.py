@@ -94,15 +94,14 @@ class Minimization:
     where; `reaction` is what the compiler did, None where that was not seen. `assembler` is the
     kind of what `ptxas` is the version of; `is_of_assemblers`: it takes no PTX, and its versions
     are compared. `as_version` is the `.version` that the original was tried with, if another than
-    its own. `packages` are those
-    that carry each ptxas, where an index has it. `limit` is the seconds after which a candidate
-    counts as hanging. `is_minimal`: nothing can go alone; None where that was not tried out.
-    `undefined` counts the registers that are read though nothing may have written them, in the
-    original and now. `tests`, `calls` and `seconds` are of all runs that worked on it.
-    `run_command` executes what is left, where that is what was looked at: a file with a launch
-    among `run_files`; `shown` is what came out. `is_comparing`: as a program for a GPU that file
-    says how far its results are from those without a pipeline. `on_gpu` names the ptxas and level
-    whose cubin goes wrong there, where cubins were launched.
+    its own. `packages` are those that carry each ptxas, where an index has it. `limit` is the
+    seconds after which a candidate counts as hanging. `is_minimal`: nothing can go alone; None
+    where that was not tried out. `undefined` counts the registers that are read though nothing may
+    have written them, in the original and now. `tests`, `calls` and `seconds` are of all runs that
+    worked on it. `run_command` executes what is left, where that is what was looked at: a file with
+    a launch among `run_files`; `shown` is what came out. `is_comparing`: as a program for a GPU
+    that file says how far its results are from those without a pipeline. `on_gpu` names the ptxas
+    and level whose cubin goes wrong there, where cubins were launched.
     """
 
     kernel: str

@@ -1,4 +1,4 @@
-"""`test.sh` and `repro.sh`: a failure as a shell script that needs nothing of ours."""
+"""`test.sh` and `repro.sh`: a failure as a shell script that needs nothing of `triage`."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def folder_files(found: Minimization, *, command: str) -> dict[str, str]:
 
 
 def measure_of(found: Minimization) -> str:
-    """What the level counts; of source that is no Python, all lines with code."""
+    """What the level counts; of source that is not Python, all lines with code."""
     return "lines" if found.level == "source" and found.suffix != ".py" else MEASURES[found.level]
 
 

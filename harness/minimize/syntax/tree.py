@@ -69,7 +69,7 @@ class SourceTree:
             at = self.nodes[at].last
 
     def named(self, position: int) -> list[int]:
-        """Those of its children that are no mere tokens or comments."""
+        """Those of its children that are not mere tokens or comments."""
         return [
             child
             for child in self.children(position)
@@ -189,7 +189,7 @@ class SourceTree:
         return [splice for splice in found if splice[0] < splice[1]]
 
     def changed(self, changes: Iterable[SyntaxChange]) -> SourceTree | None:
-        """With these changes; None where that is no change, or makes more of it unreadable."""
+        """With these changes; None where that is not a change, or makes more of it unreadable."""
         changes = list(changes)
         splices = [splice for change in changes for splice in change.splices]
         elements = {element for change in changes for element in change.elements}

@@ -88,7 +88,7 @@ async def ir_texts(bench: Workbench, cell: PlannedCell) -> list[IrText]:
     texts = []
     for role, stage in _STAGES:
         artifact = lowering.artifacts.get(role)
-        # What another dialect becomes first is no TTIR, and Triton reads no file of it.
+        # What another dialect becomes first is not TTIR, and Triton reads no file of it.
         if artifact is None or (role == "source" and "glir" in lowering.artifacts):
             continue
         data = bench.store.artifacts.get(artifact).decode(errors="replace")

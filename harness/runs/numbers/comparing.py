@@ -59,7 +59,7 @@ def as_tensor(argument: Argument, data: bytes) -> Array:
     if 0 in shape:
         return np.empty(shape, kind)
     strides = tuple(stride * kind.itemsize for stride in argument.strides)
-    # numpy's own views go by the name of a type, which is no name of all that ml_dtypes adds.
+    # numpy's own views go by the name of a type, which is not a name of all that ml_dtypes adds.
     view: Array = np.ndarray(shape, kind, buffer=data, offset=argument.offset, strides=strides)
     return view
 

@@ -167,7 +167,7 @@ def read_another(text: str) -> Another:
     """Read `num_stages=1,sm=80,triton=3.6.0`: what is not named is that of the cell.
 
     Raises:
-        UsageError: it is no such list, or there is no such Triton.
+        UsageError: it is not such a list, or there is no such Triton.
         InfrastructureError: the Triton cannot be installed.
     """
     pairs = [part.partition("=") for part in text.split(",")]

@@ -172,7 +172,7 @@ def _write_sqlite(stored: Iterable[StoredRow], path: Path) -> None:
 
 def _write_parquet(stored: Iterable[StoredRow], path: Path) -> None:
     try:
-        # Not a dependency: it is larger than all of ours but one, and few need it.
+        # Not a dependency: it is larger than all other dependencies but one, and few need it.
         pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise UsageError(

@@ -239,7 +239,7 @@ class ArtifactStore:
         return found.st_size
 
     def _path(self, sha256: str) -> Path:
-        # A name that is no sha256 (a damaged row may hold one) must not lead out of the folder.
+        # A name that is not a sha256 (a damaged row may hold one) must not lead out of the folder.
         if not _SHA256.fullmatch(sha256):
             return self.root / "no-such-artifact"
         return self.root / sha256[:2] / f"{sha256[2:]}.z"

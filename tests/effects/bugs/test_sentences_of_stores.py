@@ -16,11 +16,11 @@ from harness.bisect.log import Asked, BisectLog
 from harness.bisect.neighbours import contrast
 from harness.bisect.run import bisect_versions
 from harness.bisect.state import BisectOptions
-from harness.bisect.words import tool_title
 from harness.frontends.registry import back_end
 from harness.store.store import Store
 from harness.values.bug import MachineState
 from harness.values.target import Target
+from harness.values.toolchain import compiler_name
 
 pytest_plugins = ("acted_fixtures",)
 
@@ -34,7 +34,7 @@ def searched(stage: Stage, axis: str, bad: str = "1.1") -> list[str]:
     )
     options = BisectOptions(axis=axis, repeat=2)
     found = stage.run(bisect_versions(selection, stage.store, stage.how, options, stage.tell, log))
-    return bounds_said(found, tool_title(found.axis))
+    return bounds_said(found, compiler_name(found.axis))
 
 
 def test_bugs_say_of_compilers_what_the_bisection_said(stage: Stage) -> None:
@@ -59,7 +59,7 @@ def test_bugs_say_of_ptxas_what_the_bisection_said(
     [bug] = check_store(stage.store)
     [along] = [each for each in bug.ranges if each.tool == "ptxas"]
     assert along.words == " ".join(said)
-    assert bug.machine is MachineState.ABSENT  # a search is no night
+    assert bug.machine is MachineState.ABSENT  # a search is not a night
     before = [each.words for each in bug.ranges]
     # Flags and targets are variants of one of those cells: they move no bound.
     selection = stage.selection(compiler=["acted==1.1"], config="width=1", ptxas=["2.0"])

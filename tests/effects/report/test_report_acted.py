@@ -63,7 +63,7 @@ def test_what_is_no_report(crashes: Stage, config: str, options: dict[str, Any],
 
 def test_what_ptxas_never_saw_is_not_for_nvidia(crashes: Stage) -> None:
     crashes.acted.act = lambda *_: "refuses"
-    with pytest.raises(UsageError, match=r"no failure of ptxas: rejected .* with --for project"):
+    with pytest.raises(UsageError, match=r"not a failure of ptxas: rejected .* with --for project"):
         gathered(crashes, quick=True, upstream=Upstream.NVIDIA)
 
 

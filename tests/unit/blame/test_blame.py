@@ -393,7 +393,7 @@ def test_renaming_touches_the_entry_and_its_parameters_only() -> None:
 def test_a_name_that_means_something_else_too_is_not_renamed() -> None:
     assert rename_entry(PTX, "foo") is None
     assert rename_entry(PTX, "bar") is None
-    # An opcode is no use of the name, and neither is a register's or a directive's.
+    # An opcode is not a use of the name, and neither is a register's or a directive's.
     text = PTX.replace(", function_name foo", "").replace("foo", "st")
     varied = rename_entry(text, "st")
     assert varied is not None

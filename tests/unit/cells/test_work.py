@@ -26,8 +26,8 @@ class Bench:
         self.cpu_seconds = 0.0
         self.asked: list[tuple[ResourceLimits | None, bool]] = []
 
-    def apart(self, *, limits: ResourceLimits | None, afresh: bool) -> SimpleNamespace:
-        self.asked.append((limits, afresh))
+    def apart(self, *, limits: ResourceLimits | None, uncached: bool) -> SimpleNamespace:
+        self.asked.append((limits, uncached))
         return SimpleNamespace(cpu_seconds=1.5)
 
 
@@ -81,7 +81,7 @@ def test_runs_that_agree_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     done, bench = evaluate(monkeypatch, [a_row()] * 3, Treatment(repeat=3))
     assert not done.row.flaky
     # Only the first may be from the store.
-    assert [afresh for _, afresh in bench.asked] == [False, True, True]
+    assert [uncached for _, uncached in bench.asked] == [False, True, True]
     assert bench.cpu_seconds == 4.5
 
 

@@ -51,7 +51,7 @@ FAILS = facts("ptxas_ice", "s1")
         (FAILS, facts("out_of_memory", "m"), ChangeKind.UNTESTABLE),
         (OK, facts("infra"), ChangeKind.INFRA),
         (FAILS, facts("infra"), ChangeKind.INFRA),
-        # What could not be told before is no fix, and no regression.
+        # What could not be told before is neither a fix nor a regression.
         (facts("timeout", "t"), OK, ChangeKind.NEW),
         (facts("unsupported"), FAILS, ChangeKind.NEW),
         (facts("infra"), OK, ChangeKind.NEW),

@@ -83,7 +83,7 @@ def test_what_is_nearly_as_sick_is_no_better() -> None:
     alone = sickness_of(bad)
     assert alone is not None
     assert (spell(alone.condition), alone.best) == ("spill_stores >= 515", None)
-    # 511 B is no verdict of sickness, and no other kernel either.
+    # 511 B is not a verdict of sickness, and not another kernel either.
     found = follow(spilling(520), others=[spilling(505)])
     assert found.of(spilling(505)) is SAME
 
@@ -108,7 +108,7 @@ def test_other_ways_to_be_sick() -> None:
     cliff = row("sick", stage="cubin", signature="o", occupancy=0.015625, stack=0)
     assert follow(cliff).of(cliff) is SAME
     assert follow(cliff).of(replace(cliff, verdict="ok", occupancy=0.25)) is OK
-    # A kernel that is gone from the PTX is no matter of degree.
+    # A kernel that is gone from the PTX is not a matter of degree.
     gone = row("sick", stage="llir", signature="w", spill_stores=0)
     assert follow(gone).condition is None
     assert follow(gone).of(gone) is SAME

@@ -70,7 +70,9 @@ CRASH = row(
     code="C1234",
     exit_code=255,
 )
-FINE = row(2, "sick", "spills 512 B stores a thread", n_regs=32, spill_stores=512, spill_loads=600)
+FINE = row(
+    2, "sick", "spills 512 B stores per thread", n_regs=32, spill_stores=512, spill_loads=600
+)
 TRAP = row(
     4,
     "trap_stub",

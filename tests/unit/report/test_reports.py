@@ -112,7 +112,7 @@ def test_every_failure_that_can_be_reported_has_words() -> None:
 
 
 def test_poor_code_is_reported_with_its_numbers_and_the_version_without_them() -> None:
-    reason = "spills 4,096 B stores and 4,100 B loads a thread at 32 registers"
+    reason = "spills 4,096 B stores and 4,100 B loads per thread at 32 registers"
     sick = replace(FINE, reason=reason, spill_stores=4096, stage="cubin", signature="5" * 12)
     good = replace(FINE, verdict="ok", reason="compiled", spill_stores=0)
     history = replace(

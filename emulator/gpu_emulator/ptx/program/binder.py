@@ -177,7 +177,7 @@ class Binder:
         """How many groups may be pending: the operand of an instruction that waits.
 
         Raises:
-            NotExecutable: it is no number.
+            NotExecutable: it is not a number.
         """
         found = self.constant(number)
         if found is None:

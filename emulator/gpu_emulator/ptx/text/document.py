@@ -2,7 +2,7 @@
 
 The list is flat: an opening and a closing brace are statements of their own, so that any statement
 may be taken out without touching another. What cannot be read is kept as opaque text, and a text
-that is no PTX at all is one opaque statement: nothing raises. Reading is linear in the size of the
+that is not PTX at all is one opaque statement: nothing raises. Reading is linear in the size of the
 text, whatever the text. Source: PTX ISA manual, chapters "Syntax" and "Directives".
 """
 

@@ -82,7 +82,7 @@ def names_in(operand: str) -> list[str]:
 
 @lru_cache(maxsize=1 << 16)
 def read_instruction(code: str) -> Instruction | None:
-    """Read a statement without comments, its semicolon included; None if it is no instruction."""
+    """Read a statement without comments, with its semicolon; None if it is not an instruction."""
     found = _INSTRUCTION.match(code)
     if not found or not code.endswith(";"):
         return None

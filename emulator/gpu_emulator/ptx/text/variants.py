@@ -40,7 +40,7 @@ def rename_entry(text: str, entry: str, new: str = "renamed") -> tuple[str, str]
             chosen.append(word)
             is_declared = True
         elif word[0] == entry and code[word.end() : word.end() + 1] != ".":
-            return None  # a use, or a name of another kind; `add.f32` is no use of an entry `add`
+            return None  # a use, or a name of another kind; `add.f32` does not use an entry `add`
         elif word[0].startswith(entry) and _PARAMETER.fullmatch(word[0], len(entry)):
             chosen.append(word)
         previous = word[0]

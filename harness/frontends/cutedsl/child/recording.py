@@ -37,7 +37,7 @@ _OPTIONS = {
     "GenerateLineInfo": "--generate-line-info",
 }
 _MOST_SAID = 10_000
-# What only a GPU could answer is no fault of the kernel.
+# What only a GPU could answer is not a fault of the kernel.
 _OURS = (NeedsValuesError, UnknownFactError)
 
 

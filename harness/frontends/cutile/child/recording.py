@@ -39,7 +39,7 @@ _LIMIT = 5000
 # For what takes a fraction of a second: time of the processor, so that a busy machine counts alike.
 _CPU_SECONDS = 5
 _SECONDS = 120
-# What only a GPU could answer is no fault of the kernel.
+# What only a GPU could answer is not a fault of the kernel.
 _OURS = (NeedsValuesError, UnknownFactError)
 
 
@@ -102,7 +102,7 @@ def _note_signature(_kernel: Any, signature: Any, *_: Any, **__: Any) -> None:
 class LaunchRecorder:
     """Collects records while `active()`; equal ones are kept once.
 
-    `gpu` is the target as cuTile spells it, and `folder` is for files of ours. `injected` are
+    `gpu` is the target as cuTile spells it, and `folder` is for our files. `injected` are
     configs (options, and arguments by name) in place of those that launch code or a tuner has.
     Without a folder, records have no key. `dropped` counts what was over the limit.
     """
@@ -202,7 +202,7 @@ class LaunchRecorder:
     def _content(self, record: LaunchRecord) -> str:
         """What cuTile makes of a record, as a hash; empty where it dies or does not end.
 
-        A process of its own does it: what a kernel does to cuTile is no harm to its neighbours.
+        A process of its own does it: what a kernel does to cuTile is not harm to its neighbours.
         """
         if self._folder is None:
             return ""

@@ -31,7 +31,7 @@ from harness.frontends.tilelang.child.stand_in import NotLowered, StandIn
 # `import tilelang.jit as x` gives the function of that name.
 _JIT = sys.modules["tilelang.jit"]
 _LIMIT = 5000
-# What only a GPU could answer is no fault of the kernel.
+# What only a GPU could answer is not a fault of the kernel.
 _OURS = (NeedsValuesError, UnknownFactError)
 
 
@@ -287,7 +287,7 @@ def _plain(value: Any) -> bool | int | float | str:
 
 
 def _other_target(target: Any) -> str | None:
-    """What the launch compiles for, where that is no plain CUDA target."""
+    """What the launch compiles for, where that is not a plain CUDA target."""
     words = "" if target is None else str(target)
     kind = getattr(getattr(target, "kind", None), "name", words.split(" ")[0])
     return None if kind in ("", "auto", "cuda") or words.startswith("{") else words

@@ -48,7 +48,7 @@ def _is_bfloat16(value: Any) -> bool:
 
 
 def _widened(value: Any) -> Any:
-    """The same numbers in float32; whatever is no bfloat16 as it is."""
+    """The same numbers in float32; whatever is not bfloat16 as it is."""
     if not _is_bfloat16(value):
         return value
     # A copy: what was broadcast cannot be written to, and torch does not like that.

@@ -166,7 +166,7 @@ class _Definitions(Definitions):
 
 
 def _imported(name: str) -> Any:
-    """The module that a decorator of ours begins with."""
+    """The module that one of our decorators begins with."""
     if name == "triton":
         return triton
     from triton.experimental import gluon  # noqa: PLC0415 - not in every Triton

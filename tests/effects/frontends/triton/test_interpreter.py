@@ -111,7 +111,7 @@ assert set(out.float().tolist()) == {1.0, 1.0 + step}
 assert 0.2 < float((out > 1.0).float().mean()) < 0.3
 kernel[(1,)](-x, out, N=N)
 assert set(out.float().tolist()) == {-1.0, -1.0 - step}
-# What is exact stays, and so does what is no number.
+# What is exact stays, and so does what is not a number.
 exact = torch.tensor([0.0, 1.0, -2.5, float("inf"), float("-inf"), float("nan")] + [3.0] * 10)
 out = torch.empty(16, dtype=torch.bfloat16)
 kernel[(1,)](exact, out, N=16)

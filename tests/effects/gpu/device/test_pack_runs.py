@@ -381,17 +381,20 @@ def test_it_says_what_it_holds(tmp_path: Path, driver: Path) -> None:
     ("damage", "said"),
     [
         ({"launches": []}, "`launch` is none of the launches"),
-        ({"repeats": 0}, "`repeats` is no number of runs"),
-        ({"limit": "long"}, "`limit` is no number of seconds"),
+        ({"repeats": 0}, "`repeats` is not a number of runs"),
+        ({"limit": "long"}, "`limit` is not a number of seconds"),
         ({"pack": 2}, "not a pack of version 1"),
-        ({"cases": [{"name": "x", "launch": 0, "entry": "k", "cubin": "../../x"}]}, "no sha256"),
+        (
+            {"cases": [{"name": "x", "launch": 0, "entry": "k", "cubin": "../../x"}]},
+            "is not a sha256",
+        ),
         ({"launches": [launch(grid=[1, 0, 1])]}, "`grid` is not three sizes"),
-        ({"launches": [launch(shared=-1)]}, "`shared` is no size"),
+        ({"launches": [launch(shared=-1)]}, "`shared` is not a size"),
         ({"launches": [launch(arguments=[{"pointer": [9, 0]}])]}, "a pointer to no buffer"),
         ({"launches": [launch(arguments=[{"scalar": "xyz"}])]}, "hexadecimal"),
         ({"launches": [launch(buffers=[{"size": 1 << 41}])]}, "over 1 TiB"),
-        ({"timings": [[1]]}, "`timings` are no lists of cases"),
-        ({"samples": 0}, "`samples` is no number of runs"),
+        ({"timings": [[1]]}, "`timings` are not lists of cases"),
+        ({"samples": 0}, "`samples` is not a number of runs"),
     ],
 )
 def test_a_pack_that_is_none_is_refused_in_one_line(

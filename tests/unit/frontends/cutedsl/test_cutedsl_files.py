@@ -70,7 +70,7 @@ def test_what_may_go(made: Standalone) -> None:
     fewer = unread.apply(source, ["y"])
     assert fewer is not None
     assert '"y"' not in fewer.text
-    # What stands for data is no constant that code could have in its place.
+    # What stands for data is not a constant that code could have in its place.
     assert list(Arguments(is_inlining=True).opportunities(fewer)) == ["size"]
     halved = Numbers().apply(fewer, [("constant", ("size",))])
     assert halved is not None

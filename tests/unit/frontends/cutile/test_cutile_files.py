@@ -60,7 +60,7 @@ def made() -> Standalone:
 def test_what_is_written_is_read_back(made: Standalone) -> None:
     text = render(made, header="What it shows.")
     assert read_standalone(text) == made
-    # What has to be said of each array is said, and is no part of what a reduction may take.
+    # What has to be said of each array is said, and is not part of what a reduction may take.
     assert "index_dtype=ct.int32, stride_lower_bound_incl=0, alias_groups=()" in text
     assert set(made.launch.attributes) == {
         ("x", "stride_constant"),
