@@ -19,6 +19,7 @@ def blame(triage: Triage, *words: str, code: int = 0) -> Any:
     return msgspec.json.decode(done.stdout)
 
 
+@pytest.mark.long
 def test_a_fault_with_every_triton_is_the_kernels(module_triage: Triage) -> None:
     words = [*REACHING, "--triton", "3.6.0", "--triton", "3.8.0", "--config", "BLOCK=64"]
     found = blame(module_triage, *words, "--config", "num_warps=1")

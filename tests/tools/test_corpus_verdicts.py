@@ -218,6 +218,7 @@ with OnCpu():
 """
 
 
+@pytest.mark.long
 def test_the_chunk_scan_is_right_where_its_block_covers_the_state() -> None:
     done = subprocess.run(
         [sys.executable, "-c", INTERPRET, str(REPROS / "chunk_scan_dstate")],

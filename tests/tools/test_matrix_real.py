@@ -209,6 +209,7 @@ def elsewhere(triage: Triage, home: Path) -> Triage:
     return replace(triage, env={**triage.env, "TRIAGE_HOME": str(home)})
 
 
+@pytest.mark.long
 def test_two_shards_are_the_whole(done: Triage, tmp_path: Path) -> None:
     found: dict[str, dict[str, Any]] = {}
     cells = 0
@@ -220,6 +221,7 @@ def test_two_shards_are_the_whole(done: Triage, tmp_path: Path) -> None:
     assert found == results(home_of(done))
 
 
+@pytest.mark.long
 def test_when_time_is_up_nothing_new_is_begun(triage: Triage) -> None:
     own = triage
     fill(own.folder, MATRIX.replace("targets: [sm_80, sm_90a]", "targets: [sm_90a]"))

@@ -29,6 +29,7 @@ def night(triage: Triage, *, code: int) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.long
 def test_a_night_says_what_is_compiled_and_what_is_computed(triage: Triage) -> None:
     repro = triage.folder / "repros" / "reaching"
     repro.mkdir(parents=True)

@@ -102,6 +102,7 @@ def test_a_crash_of_ptxas(triage: Triage) -> None:
     assert str(triage.folder) not in readme
 
 
+@pytest.mark.long
 def test_an_error_of_ptxas_keeps_its_own_words(triage: Triage) -> None:
     (triage.folder / "refused.ptx").write_text(REFUSED)
     found = minimize(triage, "refused.ptx", "--ptxas", "13.1.115")

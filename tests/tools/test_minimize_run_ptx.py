@@ -216,6 +216,7 @@ def test_who_waits_for_nobody_still_does(tmp_path: Path) -> None:
     assert said == ["same", "same", "accepts"]
 
 
+@pytest.mark.long
 def test_what_is_left_shows_it_in_its_folder(triage: Triage) -> None:
     (triage.folder / "case.ptx").write_text(BEYOND)
     inputs = [word for each in BUFFERS for word in ("--buffer", each)]

@@ -57,6 +57,7 @@ def test_kernels_of_every_shape_are_right(module_triage: Triage) -> None:
         assert by_name[name]["reference"] == says
 
 
+@pytest.mark.long
 def test_what_is_launched_on_one_target_alone_gets_inputs_there(module_triage: Triage) -> None:
     kernel = str(HERE / "kernels" / "by_device.py")
     words = ["--kernel", kernel, "--triton", "3.6.0", "--sm", "80", "--sm", "90a"]
@@ -135,6 +136,7 @@ def test_an_empty_grid_launches_nothing_and_a_run_is_found_by_its_name(
         assert says in shown.stdout
 
 
+@pytest.mark.long
 def test_a_loop_with_stages_of_its_own_is_held_to_the_interpreter_of_its_triton(
     module_triage: Triage,
 ) -> None:

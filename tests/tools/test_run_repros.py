@@ -75,6 +75,7 @@ def make(triage: Triage, name: str, **files: str) -> None:
         (folder / file.replace("__", ".")).write_text(text)
 
 
+@pytest.mark.long
 def test_the_authors_reference_counts_before_all_others(module_triage: Triage) -> None:
     def referring_to(function: str, code: int) -> tuple[dict[str, Any], str]:
         (folder / "repro.yaml").write_text(REPRO.format(function))

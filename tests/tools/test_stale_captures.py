@@ -45,6 +45,7 @@ def _block(triage: Triage) -> tuple[int, bool]:
     return cell["config"]["BLOCK"], cell["cached"]
 
 
+@pytest.mark.long
 def test_what_a_launch_reads_decides_whether_it_is_captured_again(triage: Triage) -> None:
     (triage.folder / "k.py").write_text(_KERNEL + _LAUNCH)
     ours = triage.env["PYTHONPATH"]

@@ -32,6 +32,7 @@ def found(module_triage: Triage) -> dict[str, Any]:
     return workaround(module_triage, *words, *patch, "--most", "4")
 
 
+@pytest.mark.long
 def test_more_registers_are_found_and_ranked_by_what_they_gain(found: dict[str, Any]) -> None:
     baseline, candidates = found["baseline"], found["candidates"]
     assert baseline["config"]["maxnreg"] == 32
@@ -63,7 +64,7 @@ def test_another_tile_is_run_against_the_users_own(module_triage: Triage) -> Non
 @pytest.mark.parametrize(
     ("triton", "pasted"),
     [
-        ("3.3.1", None),
+        pytest.param("3.3.1", None, marks=pytest.mark.long),
         pytest.param("3.5.1", ["kernel[grid](..., ptx_options="], marks=pytest.mark.long),
         ("3.6.0", ["export PTXAS_OPTIONS=", "kernel[grid](..., ptx_options="]),
     ],
@@ -245,6 +246,7 @@ operation: {kernel: summing_rows, launch: default, parameters: {n: 4096}}
 """
 
 
+@pytest.mark.long
 def test_a_parameter_of_the_launch_is_compared_at_the_level_of_its_operation(
     triage: Triage,
 ) -> None:

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.tools
 REACHING = ["--kernel", str(HERE / "kernels" / "reaching.py"), "--sm", "80", "--triton", "3.6.0"]
 
 
+@pytest.mark.long
 def test_a_config_that_stays_within_its_buffers_is_found(triage: Triage) -> None:
     words = ["--config", "BLOCK=64,num_warps=1", "--run", "--change", "config", "--json"]
     done = triage("workaround", *REACHING, *words, "--most", "2")

@@ -180,6 +180,7 @@ class Machine:
             ), f"no stand-in for {action}"
 
 
+@pytest.mark.long
 def test_two_nights_of_the_workflow(triage: Triage, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     summaries = []

@@ -21,6 +21,7 @@ def run(triage: Triage, *words: str, code: int) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Triton 3.9 has no wheel for Python 3.10")
 def test_two_products_into_one_accumulator(module_triage: Triage) -> None:
     """Wrong on tensor memory with two stages, as triton-lang/triton#10821 has it: up to 3.8."""
