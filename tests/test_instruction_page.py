@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import isa_coverage  # noqa: E402
 
-from gpu_emulator.ptx.program.table import rows  # noqa: E402
+from gpu_emulator.ptx.program.binder import rows  # noqa: E402
 
 PAGE = (ROOT / "docs" / "instructions.md").read_text()
 LINES = [

@@ -11,8 +11,7 @@ Everything else in this package may change with any release.
 from __future__ import annotations
 
 from gpu_emulator.machine.launching import run
-from gpu_emulator.machine.origins import origins
-from gpu_emulator.machine.tracing import trace
+from gpu_emulator.machine.tracing import origins, trace
 from gpu_emulator.values import (
     Allocation,
     Argument,

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_emulator.engines.accumulation import Accumulation, hopper
-from gpu_emulator.engines.products import product
+from gpu_emulator.engines.products import Accumulation, hopper, product
 from gpu_emulator.numbers.formats import from_float64, to_float64
 
 MEASURED = np.load(Path(__file__).parent / "data" / "h200_sums.npz")

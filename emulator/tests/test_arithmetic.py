@@ -11,9 +11,17 @@ import pytest
 from exact_rounding import rounded
 
 from gpu_emulator.numbers import arithmetic
-from gpu_emulator.numbers.approximate import BANDS, approximate, approximate_divide
-from gpu_emulator.numbers.arithmetic import extremum, flush, fma, packed
-from gpu_emulator.numbers.dot_products import dp2a, dp4a
+from gpu_emulator.numbers.arithmetic import (
+    BANDS,
+    approximate,
+    approximate_divide,
+    dp2a,
+    dp4a,
+    extremum,
+    flush,
+    fma,
+    packed,
+)
 from gpu_emulator.numbers.formats import FORMATS, from_float64, to_float64
 
 KIND = {"f16": np.uint16, "bf16": np.uint16, "f32": np.uint32, "f64": np.uint64}

@@ -8,24 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_emulator.engines.fragments import (
+from gpu_emulator.engines.matrices import (
     LANES,
     accumulator,
     elements,
-    operand_a,
-    operand_b,
-    registers,
-)
-from gpu_emulator.engines.matrix_moves import (
     load_bytes,
     load_matrices,
     move_matrix,
+    operand_a,
+    operand_b,
+    registers,
     store_bytes,
     store_matrices,
     unpack_row,
 )
-from gpu_emulator.engines.mma_sync import SHAPES, mma_sync, scales_of_a, scales_of_b
-from gpu_emulator.engines.products import decode
+from gpu_emulator.engines.products import SHAPES, decode, mma_sync, scales_of_a, scales_of_b
 from gpu_emulator.numbers.formats import from_float64, to_float64
 
 RNG = np.random.default_rng(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_emulator.ptx.program.meeting import meeting_points
+from gpu_emulator.ptx.program.decoding import meeting_points
 
 GRAPHS = st.integers(1, 8).flatmap(
     lambda count: st.lists(

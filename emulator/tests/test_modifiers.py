@@ -9,7 +9,7 @@ import pytest
 from programs import apply
 
 from gpu_emulator.ptx.instructions.catalogue import CHAPTERS
-from gpu_emulator.ptx.program.table import find_row, in_order
+from gpu_emulator.ptx.program.binder import find_row, in_order
 
 assert CHAPTERS
 SUBNORMAL, ONE, NAN = 0x0000_0001, 0x3F80_0000, 0x7FC0_0000

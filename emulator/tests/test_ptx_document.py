@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from ptx_texts import FILES, MODULE, mutated, texts
 
 from gpu_emulator.ptx.text.document import StatementKind, parse
-from gpu_emulator.ptx.text.facts import read_ptx
-from gpu_emulator.ptx.text.instruction import read_instruction
+from gpu_emulator.ptx.text.facts import read_instruction, read_ptx
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 from canonical import stored
 
-from gpu_emulator.engines.fragments import registers
+from gpu_emulator.engines.matrices import registers, tcgen05_descriptor
 from gpu_emulator.engines.products import decode
-from gpu_emulator.engines.shared_matrices import tcgen05_descriptor
 from gpu_emulator.engines.tcgen05 import (
+    MatrixInstruction,
     Scales,
     copy,
     copy_lanes,
+    decode_instruction,
     multiply,
     operand_from_shared,
     operand_from_tensor_memory,
+    placement,
 )
-from gpu_emulator.engines.tensor_core import MatrixInstruction, decode_instruction, placement
 from gpu_emulator.numbers.formats import from_float64, to_float64
 
 RNG = np.random.default_rng(0)

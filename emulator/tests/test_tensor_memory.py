@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu_emulator.engines.tensor_memory import (
+from gpu_emulator.engines.tcgen05 import (
     Allocator,
     address_parts,
     load,

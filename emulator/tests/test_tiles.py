@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_emulator.engines.shared_matrices import read_matrix, wgmma_descriptor
-from gpu_emulator.engines.tensor_maps import MAP_BYTES, TileMap, replace
+from gpu_emulator.engines.matrices import read_matrix, wgmma_descriptor
 from gpu_emulator.engines.tiles import (
+    MAP_BYTES,
+    TileMap,
     fill_bits,
     gathered,
     loaded,
     misaligned,
     reduced,
+    replace,
     shared_addresses,
     tile_bytes,
     tile_elements,

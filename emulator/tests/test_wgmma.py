@@ -8,16 +8,22 @@ import numpy as np
 import pytest
 from canonical import SPANS, stored
 
-from gpu_emulator.engines.fragments import elements, registers
-from gpu_emulator.engines.products import decode
-from gpu_emulator.engines.shared_matrices import (
+from gpu_emulator.engines.matrices import (
+    SWIZZLES,
+    elements,
     pieces,
     read_matrix,
+    registers,
     tcgen05_descriptor,
     wgmma_descriptor,
 )
-from gpu_emulator.engines.swizzle import SWIZZLES
-from gpu_emulator.engines.wgmma import accumulator, register_operand, shared_operand, wgmma
+from gpu_emulator.engines.products import (
+    decode,
+    register_operand,
+    shared_operand,
+    wgmma,
+    wgmma_accumulator,
+)
 from gpu_emulator.numbers.formats import from_float64
 
 RNG = np.random.default_rng(0)
@@ -47,7 +53,7 @@ def in_memory(
 
 
 def test_the_accumulator_is_that_of_the_figure() -> None:
-    layout = accumulator(24)
+    layout = wgmma_accumulator(24)
     for thread in range(128):
         for i in range(12):
             row = 16 * (thread // 32) + thread % 32 // 4 + 8 * (i // 2 % 2)
@@ -119,13 +125,13 @@ def test_a_product_is_that_of_numpy(name: str, a_in_registers: bool) -> None:
     old_codes = (
         old.astype(np.int32).view(np.uint32) if integral else from_float64(old.astype(float), "f32")
     )
-    d = registers(accumulator(n).scatter(old_codes), 32)
+    d = registers(wgmma_accumulator(n).scatter(old_codes), 32)
     accumulate = np.array([True, False, True])
     new = wgmma(
         left, right, d, a_type=name, b_type=name, d_type="s32" if integral else "f32",
         accumulate=accumulate, negate_a=not integral,
     )  # fmt: skip
-    found = accumulator(n).gather(elements(new, 32))
+    found = wgmma_accumulator(n).gather(elements(new, 32))
     sign = 1 if integral else -1
     expected = sign * (decode(a, name) @ np.swapaxes(decode(b, name), -1, -2))
     expected = expected + old * accumulate[:, None, None]
@@ -136,7 +142,7 @@ def test_half_accumulators_and_garbage_that_is_not_added() -> None:
     a, b = codes("f16", (64, 16)), codes("f16", (8, 16))
     garbage = np.full((128, 2), 0x7FFF7FFF, np.uint32)
     new = wgmma(a, b, garbage, a_type="f16", b_type="f16", d_type="f16", accumulate=np.array(False))
-    found = accumulator(8).gather(elements(new, 16)).view(np.float16)
+    found = wgmma_accumulator(8).gather(elements(new, 16)).view(np.float16)
     assert np.array_equal(found, decode(a, "f16") @ decode(b, "f16").T)
 
 
@@ -152,7 +158,7 @@ def test_single_bits() -> None:
         a, right, np.zeros((128, 8), np.uint32), a_type="b1", b_type="b1", d_type="s32",
         accumulate=np.array(True),
     )  # fmt: skip
-    assert np.array_equal(accumulator(16).gather(new), a.astype(int) @ b.T.astype(int))
+    assert np.array_equal(wgmma_accumulator(16).gather(new), a.astype(int) @ b.T.astype(int))
 
 
 def test_outside_of_shared_memory() -> None:

@@ -9,8 +9,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpu_emulator.ptx.text.facts import PtxError, body_sha256, read_ptx
-from gpu_emulator.ptx.text.variants import harmless_variants
+from gpu_emulator.ptx.text.facts import PtxError, body_sha256, harmless_variants, read_ptx
 from harness.bench.assemble import PtxInput, assemble
 from harness.bench.bench import Workbench
 from harness.blame.grid import PairTrial, Varied

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpu_emulator.ptx.text.edits import with_directive
-from gpu_emulator.ptx.text.facts import blank_opaque
+from gpu_emulator.ptx.text.facts import blank_opaque, with_directive
 from harness.bench.bench import Workbench
 from harness.bisect.axes import plan_cells, with_ptxas
 from harness.cells.evaluate import Evaluated, evaluate, with_flags

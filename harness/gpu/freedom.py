@@ -5,7 +5,7 @@ exact value, whether a product is rounded before it is added (contraction), what
 that nothing wrote. A program whose result depends on one of these accuses no cubin. So the emulator
 executes it with other choices too, written into its text: results moved by what is allowed, and
 registers filled. Sources: PTX ISA, "Floating Point Instructions" (bounds of the approximations; "an
-add with no rounding modifier may be contracted"), `emulator/gpu_emulator/numbers/approximate.py`.
+add with no rounding modifier may be contracted"), `emulator/gpu_emulator/numbers/arithmetic.py`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gpu_emulator.ptx.text.document import Document, Statement, StatementKind, parse, statement
-from gpu_emulator.ptx.text.instruction import Instruction
-from gpu_emulator.ptx.text.liveness import undefined_reads
-from gpu_emulator.ptx.text.registers import read_registers
-from gpu_emulator.ptx.text.scopes import without_scopes
+from gpu_emulator.ptx.text.document import (
+    Document,
+    Statement,
+    StatementKind,
+    parse,
+    read_registers,
+    statement,
+    undefined_reads,
+    without_scopes,
+)
+from gpu_emulator.ptx.text.facts import Instruction
 
 _ALWAYS_APPROXIMATE = frozenset({"ex2", "lg2", "sin", "cos", "tanh"})
 _CONTRACTED = frozenset({"mul", "add", "sub"})

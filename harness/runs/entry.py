@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gpu_emulator.ptx.text.document import StatementKind, parse
-from gpu_emulator.ptx.text.head import read_head
+from gpu_emulator.ptx.text.document import StatementKind, parse, read_head
 
 _SIZES = {
     **{f"{kind}{bits}": bits // 8 for kind in "usb" for bits in (8, 16, 32, 64)},

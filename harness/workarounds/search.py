@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 from packaging.version import Version
 
-from gpu_emulator.ptx.text.edits import EDITS
+from gpu_emulator.ptx.text.facts import EDITS
 from harness.frontends.registry import front_end
 from harness.ptxas.help import options_of
 from harness.ptxas.options import PtxasOption

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from packaging.version import Version
 
-from gpu_emulator.ptx.text.edits import PtxEdit
+from gpu_emulator.ptx.text.facts import PtxEdit
 from harness.frontends.triton.config_source import OPTIONS
 from harness.packages.versions import newest_of_minor
 from harness.ptxas.flags import FlagChange

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from gpu_emulator.ptx.text.edits import PtxEdit, edited
-from gpu_emulator.ptx.text.facts import read_ptx
+from gpu_emulator.ptx.text.facts import PtxEdit, edited, read_ptx
 from harness.bench.bench import TimeIsUpError, Workbench, until
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate, flagged, with_flags
 from harness.cells.plan import plan_launch

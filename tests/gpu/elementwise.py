@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from gpu_emulator.numbers import arithmetic
-from gpu_emulator.numbers.approximate import approximate, approximate_divide
+from gpu_emulator.numbers.arithmetic import approximate, approximate_divide, dp2a, dp4a
 from gpu_emulator.numbers.conversion import convert, integer_type, pack_integers
-from gpu_emulator.numbers.dot_products import dp2a, dp4a
 from gpu_emulator.numbers.formats import FORMATS, from_float64, to_float64
 
 __all__ = ["Case", "cases", "inputs", "module_text"]

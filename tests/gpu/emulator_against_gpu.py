@@ -22,7 +22,7 @@ import numpy as np
 import tile_checks
 from cuda_driver import Device, DriverError
 
-from gpu_emulator.numbers.approximate import BANDS
+from gpu_emulator.numbers.arithmetic import BANDS
 from gpu_emulator.numbers.formats import FORMATS, to_float64
 
 _THREADS = 256

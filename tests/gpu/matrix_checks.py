@@ -11,10 +11,14 @@ import matrices
 import numpy as np
 from cuda_driver import Device
 
-from gpu_emulator.engines import matrix_moves, wgmma
-from gpu_emulator.engines.accumulation import Accumulation, hopper
-from gpu_emulator.engines.mma_sync import mma_sync
-from gpu_emulator.engines.shared_matrices import wgmma_descriptor
+from gpu_emulator.engines import products
+from gpu_emulator.engines.matrices import (
+    load_matrices,
+    move_matrix,
+    store_matrices,
+    wgmma_descriptor,
+)
+from gpu_emulator.engines.products import Accumulation, hopper, mma_sync
 from gpu_emulator.numbers.formats import from_float64
 
 __all__ = ["Row", "compared", "run", "run_parts"]
@@ -168,12 +172,12 @@ def _run_moves(device: Device) -> Iterator[Row]:
         function = device.function(module, f"load{tag}", 1024)
         device.launch(function, WARPS, 32, pointers, shared=1024)
         found = device.download(pointers[0], held)
-        expected = matrix_moves.load_matrices(used, transposed=transposed)
+        expected = load_matrices(used, transposed=transposed)
         yield compared(f"ldmatrix.x{count}{'.trans' * transposed}", found, expected)
         function = device.function(module, f"store{tag}", 1024)
         device.launch(function, WARPS, 32, pointers, shared=1024)
         stored = device.download(pointers[1], rows)
-        expected_rows = matrix_moves.store_matrices(found, transposed=transposed)
+        expected_rows = store_matrices(found, transposed=transposed)
         device.free(*pointers)
         yield compared(
             f"stmatrix.x{count}{'.trans' * transposed}", stored[:, : 8 * count], expected_rows
@@ -181,7 +185,7 @@ def _run_moves(device: Device) -> Iterator[Row]:
     held = RNG.integers(0, 2**32, (WARPS, 32), dtype=np.uint32)
     pointers = [device.upload(np.zeros_like(held)), device.upload(held)]
     device.launch(device.function(module, "move"), WARPS, 32, pointers)
-    yield compared("movmatrix", device.download(pointers[0], held), matrix_moves.move_matrix(held))
+    yield compared("movmatrix", device.download(pointers[0], held), move_matrix(held))
     device.free(*pointers)
 
 
@@ -271,15 +275,15 @@ def _wgmma_expected(
 ) -> np.ndarray[Any, Any]:
     other = "u8" if case.kind == "s8" else case.kind
     if isinstance(a, np.ndarray):
-        left = wgmma.register_operand(a, case.kind)
+        left = products.register_operand(a, case.kind)
     else:
-        left = wgmma.shared_operand(
+        left = products.shared_operand(
             shared, wgmma_descriptor(a), case.kind, rows=64, mn_major=case.tnsp_a
         )
-    right = wgmma.shared_operand(
+    right = products.shared_operand(
         shared, wgmma_descriptor(b), other, rows=case.n, mn_major=case.tnsp_b
     )
-    return wgmma.wgmma(
+    return products.wgmma(
         left, right, d, a_type=case.kind, b_type=other, d_type=case.d,
         accumulate=np.array(accumulate), negate_a=case.negate, order=order,
     )  # fmt: skip

@@ -28,7 +28,7 @@ from scalar_forms import Form, all_forms
 from scalar_programs import LANES, SLOT_BYTES, SLOTS, Generated, accepted_by, generate, inputs
 
 from gpu_emulator.api import run
-from gpu_emulator.numbers.approximate import BANDS
+from gpu_emulator.numbers.arithmetic import BANDS
 from gpu_emulator.numbers.formats import FORMATS, to_float64
 from gpu_emulator.values import Allocation, Checks, Launch, Pointer
 

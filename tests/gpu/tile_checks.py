@@ -11,7 +11,7 @@ from cuda_driver import Device
 from matrix_checks import Row, compared, run_parts
 
 from gpu_emulator.engines import tiles
-from gpu_emulator.engines.tensor_maps import TileMap
+from gpu_emulator.engines.tiles import TileMap
 
 __all__ = ["run"]
 

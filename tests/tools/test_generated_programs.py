@@ -13,7 +13,7 @@ from programs_against_gpu import HEAD, emulate, programs
 from scalar_programs import accepted_by, inputs
 
 from gpu_emulator.ptx.instructions.catalogue import CHAPTERS
-from gpu_emulator.ptx.program.table import find_row
+from gpu_emulator.ptx.program.binder import find_row
 
 pytestmark = pytest.mark.tools
 

@@ -5,16 +5,122 @@ products are exact, they are summed in float64 with the accumulator, and the sum
 the best that any hardware may return (f64 is a chain of `fma`). With `order` the sum runs in
 float32 in that order, rounded at each step: two orders show how much of a difference is noise.
 `accumulation` has the sums of one architecture, bit for bit.
+
+How the tensor cores of one architecture add, bit for bit, where that is known.
+
+The PTX ISA leaves it open. On an H200 (sm_90) every one of our sums of random numbers came out as
+follows, the only error of each product is here: the addends, products and accumulator, are aligned
+to the largest exponent among them (that of a product is the sum of the exponents of its factors,
+without normalizing) and cut off `fraction` bits below it; they are added exactly; the sum is
+rounded once. That costs tens of times the matrix product: it is for measuring what rounding alone
+can do, not for every day.
+
+`mma.sync`: one matrix product for each warp, in registers (PTX ISA 9.7.14.5).
+
+`wgmma.mma_async`: the product of a warpgroup, 64 rows in registers (PTX ISA 9.7.15).
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_emulator.engines.accumulation import Accumulation
+from gpu_emulator.engines.matrices import (
+    LANES,
+    Layout,
+    MatrixDescriptor,
+    accumulator,
+    elements,
+    operand_a,
+    operand_b,
+    read_matrix,
+    registers,
+)
 from gpu_emulator.numbers import arithmetic
 from gpu_emulator.numbers.formats import Bits, Float64, from_float64, to_float64
+
+_NARROW = ("e4m3", "e5m2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accumulation:
+    """A way of adding.
+
+    `fraction`: bits kept below the largest exponent. `rounding`: of the result, rn or rz.
+    `mantissa`: bits of the result's significand after the point, where fewer than its format has.
+    `in_halves`: two sums of half of K each, chained from zero, and the accumulator added at the
+    end, to nearest: how sm_90 does `mma.sync` on 8-bit numbers, with its 16-bit tensor cores; of
+    each four neighbours in K the first two belong to the first half.
+    """
+
+    fraction: int
+    rounding: str
+    mantissa: int | None = None
+    in_halves: bool = False
+
+    def add(self, a: Float64, b: Float64, c: Bits | None, name: str) -> Bits:
+        """A @ B + C.
+
+        Args:
+            a: (..., m, k) values.
+            b: (..., k, n) values.
+            c: (..., m, n) bits, or None for zero.
+            name: format of c and of the result, f32 or f16.
+
+        Returns:
+            (..., m, n) bits.
+        """
+        with np.errstate(all="ignore"):
+            start = np.zeros((1, 1)) if c is None else to_float64(c, name)
+            if not self.in_halves:
+                return self._sum(a, b, start, name)
+            first = np.arange(a.shape[-1]) % 4 < 2
+            running = self._sum(a[..., first], b[..., first, :], np.zeros((1, 1)), name)
+            middle = to_float64(running, name)
+            running = self._sum(a[..., ~first], b[..., ~first, :], middle, name)
+            return running if c is None else arithmetic.add(name, running, c)
+
+    def _sum(self, a: Float64, b: Float64, c: Float64, name: str) -> Bits:
+        exact = np.matmul(a, b) + c
+        exponents = _exponent(a)[..., :, :, None] + _exponent(b)[..., None, :, :]
+        largest = np.maximum(exponents.max(axis=-2), _exponent(c))
+        unit = largest - self.fraction
+        products = a[..., :, :, None] * b[..., None, :, :]
+        cut = np.trunc(np.ldexp(products, -unit[..., :, None, :])).sum(axis=-2)
+        total = np.ldexp(cut + np.trunc(np.ldexp(c, -unit)), unit)
+        if self.mantissa is not None:
+            own = _exponent(total) - self.mantissa
+            total = np.ldexp(np.trunc(np.ldexp(total, -own)), own)
+        return from_float64(np.where(np.isfinite(exact), total, exact), name, self.rounding)
+
+
+def _exponent(values: Float64) -> Bits:
+    """The exponent of each number; that of zero is below all others."""
+    _, exponent = np.frexp(values)
+    return np.where(values == 0, -2000, exponent - 1)
+
+
+def hopper(instruction: str, a_type: str, d_type: str) -> Accumulation | None:
+    """The sum of an instruction of sm_90, or None where there is nothing to choose.
+
+    Args:
+        instruction: `mma.sync` or `wgmma`.
+        a_type: f16, bf16, tf32, e4m3 or e5m2; integers and f64 are exact.
+        d_type: f32 or f16.
+    """
+    if d_type not in ("f32", "f16"):
+        return None
+    rounding = "rz" if d_type == "f32" else "rn"
+    if a_type not in _NARROW:
+        return Accumulation(fraction=25, rounding=rounding)
+    if instruction == "mma.sync":
+        return Accumulation(fraction=25, rounding="rz", in_halves=True)
+    return Accumulation(fraction=13, rounding=rounding, mantissa=13 if d_type == "f32" else None)
+
 
 Order = NDArray[np.intp]
 INTEGERS = {"s8": 8, "u8": 8, "s4": 4, "u4": 4}
@@ -121,3 +227,235 @@ def binary_product(a: Bits, b: Bits, c: Bits, operation: str) -> Bits:
         ones = common
     total: Bits = (ones.astype(np.int64) + c.astype(np.int64)) & 0xFFFF_FFFF
     return total.astype(np.uint32)
+
+
+_WIDTHS = {
+    "f64": 64, "tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8,
+    "e3m2": 8, "e2m3": 8, "e2m1": 8, **INTEGERS, "b1": 1,
+}  # fmt: skip
+"""Bits of an element in a register: the formats of 6 and 4 bits sit in bytes (`.kind::f8f6f4`),
+except with `packed_fours` (`.kind::mxf4`, `.kind::mxf4nvf4`)."""
+_FOUR_SHIFT = 2
+"""In its byte, e2m1 has bits 2 to 5; e3m2 and e2m3 have bits 0 to 5."""
+
+SHAPES = {
+    "f64": ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16"),
+    "tf32": ("m16n8k4", "m16n8k8"),
+    "f16": ("m16n8k8", "m16n8k16"),
+    "bf16": ("m16n8k8", "m16n8k16"),
+    "e4m3": ("m16n8k16", "m16n8k32"),
+    "e5m2": ("m16n8k16", "m16n8k32"),
+    "e3m2": ("m16n8k32",),
+    "e2m3": ("m16n8k32",),
+    "e2m1": ("m16n8k32", "m16n8k64"),
+    "s8": ("m8n8k16", "m16n8k16", "m16n8k32"),
+    "u8": ("m8n8k16", "m16n8k16", "m16n8k32"),
+    "s4": ("m8n8k32", "m16n8k32", "m16n8k64"),
+    "u4": ("m8n8k32", "m16n8k32", "m16n8k64"),
+    "b1": ("m8n8k128", "m16n8k128", "m16n8k256"),
+}
+"""By type of A. m8n8k4 on f16 (sm_70) is not here: its fragments follow another rule."""
+
+
+def _codes(held: Bits, name: str, width: int) -> Bits:
+    codes = elements(held, width)
+    return codes >> np.uint8(_FOUR_SHIFT) if name == "e2m1" and width == 8 else codes
+
+
+def mma_sync(
+    shape: str,
+    a: Bits,
+    b: Bits,
+    c: Bits,
+    *,
+    a_type: str,
+    b_type: str,
+    c_type: str,
+    d_type: str,
+    saturate: bool = False,
+    operation: str = "xor",
+    scale_a: Bits | None = None,
+    scale_b: Bits | None = None,
+    scale_type: str = "ue8m0",
+    order: Order | Accumulation | None = None,
+) -> Bits:
+    """D = A x B + C for each warp.
+
+    Args:
+        shape: `m16n8k16`, for example.
+        a: registers (..., 32, n): uint32, or uint64 for f64.
+        b: registers, likewise.
+        c: registers of the accumulator; two f16 in each for `c_type` f16.
+        a_type: f64, tf32, f16, bf16, e4m3, e5m2, e3m2, e2m3, e2m1, s8, u8, s4, u4 or b1.
+        b_type: likewise; may differ from `a_type` among the narrow floats and among integers.
+        c_type: f64, f32, f16 or s32.
+        d_type: likewise.
+        saturate: `.satfinite`, on integers.
+        operation: `xor` or `and`, for b1.
+        scale_a: (..., 16, blocks) scales of `.block_scale`, from `scales_of_a`.
+        scale_b: (..., 8, blocks) scales, from `scales_of_b`.
+        scale_type: ue8m0 or ue4m3.
+        order: see `products.product`.
+
+    Returns:
+        Registers of D, as many as `d_type` needs.
+
+    Raises:
+        ValueError: the shape does not exist for the type.
+    """
+    if shape not in SHAPES.get(a_type, ()):
+        raise ValueError(f"mma.sync has no shape {shape} for {a_type}")
+    rows, _, k = (int(x) for x in re.findall(r"\d+", shape))
+    packed_fours = a_type == "e2m1" and k == 64
+    width_a, width_b = (4, 4) if packed_fours else (_WIDTHS[a_type], _WIDTHS[b_type])
+    left = operand_a(rows, k, width_a).gather(_codes(a, a_type, width_a))
+    right = operand_b(k, width_b).gather(_codes(b, b_type, width_b))
+    layout = accumulator(rows)
+    c_width, d_width = (int(x.lstrip("fs")) for x in (c_type, d_type))
+    start = layout.gather(elements(c, c_width))
+    if a_type == "b1":
+        result = binary_product(left, right, start, operation)
+    elif a_type in INTEGERS:
+        result = integer_product(
+            decode(left, a_type), decode(right, b_type), start, saturate=saturate
+        )
+    else:
+        x, y = decode(left, a_type), decode(right, b_type)
+        if scale_a is not None and scale_b is not None:
+            x = x * _spread(scale_a, scale_type, k)
+            y = y * np.swapaxes(_spread(scale_b, scale_type, k), -1, -2)
+        result = product(x, y, start, c_type=c_type, d_type=d_type, order=order)
+    return registers(layout.scatter(result), d_width)
+
+
+def _spread(scales: Bits, name: str, k: int) -> Float64:
+    values = to_float64(scales, name)
+    return np.repeat(values, k // values.shape[-1], axis=-1)
+
+
+def scales_of_a(held: Bits, *, blocks: int, byte: int, thread: int) -> Bits:
+    """Scale factors of A from the registers of a warp (PTX ISA 9.7.14.3).
+
+    Args:
+        held: uint32 (..., 32) `scale-a-data`.
+        blocks: scale factors of a row: 1, 2 or 4 (`.scale_vec::1X` and so on).
+        byte: `byte-id-a`: the first byte that counts.
+        thread: `thread-id-a`: 0 for the first pair of lanes of each four, 1 for the second.
+
+    Returns:
+        uint8 (..., 16, blocks): row g from the even lane of the pair, row g + 8 from the odd one.
+    """
+    row = np.arange(16)
+    lane = 4 * (row % 8) + 2 * thread + row // 8
+    return _bytes(held, lane, byte, blocks)
+
+
+def scales_of_b(held: Bits, *, blocks: int, byte: int, thread: int) -> Bits:
+    """Scale factors of B: uint8 (..., 8, blocks), column g from lane 4 g + `thread-id-b`."""
+    return _bytes(held, 4 * np.arange(LANES // 4) + thread, byte, blocks)
+
+
+def _bytes(held: Bits, lane: Bits, byte: int, blocks: int) -> Bits:
+    shifts = 8 * (byte + np.arange(blocks, dtype=np.uint32))
+    data = held.astype(np.uint32)[..., lane, None] >> shifts.astype(np.uint32)
+    return (data & 0xFF).astype(np.uint8)
+
+
+ROWS = 64
+THREADS = 128
+K_BYTES = 32
+"""K of every dense shape: k8 of tf32, k16 of 16 bits, k32 of 8 bits, k256 of single bits."""
+_WGMMA_WIDTHS = {"tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "b1": 1}
+
+
+@cache
+def wgmma_accumulator(n: int) -> Layout:
+    """D of m64nNk*: 64 x n over 128 threads, n / 2 elements each.
+
+    Warp w has rows 16 w + l / 4 and 8 more; each block of 8 columns gives 4 elements, as in
+    `mma.sync`.
+    """
+    thread = np.arange(THREADS)[:, None]
+    slot = np.arange(n // 2)[None, :]
+    lane = thread % LANES
+    row = 16 * (thread // LANES) + lane // 4 + 8 * (slot // 2 % 2)
+    return Layout.of((ROWS, n), row, 8 * (slot // 4) + 2 * (lane % 4) + slot % 2)
+
+
+def register_operand(held: Bits, name: str) -> Bits:
+    """A from registers: uint32 (..., 128, 4) as codes (..., 64, K)."""
+    width = _WGMMA_WIDTHS[name]
+    layout = operand_a(16, K_BYTES * 8 // width, width)
+    warps = held.reshape(*held.shape[:-2], THREADS // LANES, LANES, held.shape[-1])
+    matrix = layout.gather(elements(warps, width))
+    return matrix.reshape(*held.shape[:-2], ROWS, -1)
+
+
+def shared_operand(
+    shared: Bits, descriptor: MatrixDescriptor, name: str, *, rows: int, mn_major: bool = False
+) -> Bits:
+    """A or B from shared memory as codes (..., rows, K); B as n rows.
+
+    Args:
+        shared: uint8 (..., bytes).
+        descriptor: where the matrix lies.
+        name: type of the elements.
+        rows: 64 for A, n for B.
+        mn_major: `tnspA` or `tnspB` (16-bit types only): K is not the contiguous dimension.
+    """
+    width = _WGMMA_WIDTHS[name]
+    codes = read_matrix(
+        shared, descriptor, rows=rows, k_bytes=K_BYTES, width=max(width, 8), mn_major=mn_major
+    )
+    return codes if width >= 8 else np.unpackbits(codes, axis=-1, bitorder="little")
+
+
+def wgmma(
+    a: Bits,
+    b: Bits,
+    d: Bits,
+    *,
+    a_type: str,
+    b_type: str,
+    d_type: str,
+    accumulate: Bits,
+    negate_a: bool = False,
+    negate_b: bool = False,
+    saturate: bool = False,
+    operation: str = "and",
+    order: Order | Accumulation | None = None,
+) -> Bits:
+    """D = A x B, or A x B + D.
+
+    Args:
+        a: codes (..., 64, K), from `register_operand` or `shared_operand`.
+        b: codes (..., n, K).
+        d: registers of D, uint32 (..., 128, n / 2), or n / 4 for f16.
+        a_type: tf32, f16, bf16, e4m3, e5m2, s8, u8 or b1.
+        b_type: likewise.
+        d_type: f32, f16 or s32.
+        accumulate: bool (...): `scale-d`.
+        negate_a: `imm-scale-a` is -1.
+        negate_b: `imm-scale-b` is -1.
+        saturate: `.satfinite`.
+        operation: of b1: `and`.
+        order: see `products.product`.
+
+    Returns:
+        The new registers of D.
+    """
+    layout = wgmma_accumulator(b.shape[-2])
+    width = 16 if d_type == "f16" else 32
+    old = layout.gather(elements(d, width))
+    start = np.where(accumulate[..., None, None], old, old.dtype.type(0))
+    if a_type == "b1":
+        result = binary_product(a, np.swapaxes(b, -1, -2), start, operation)
+        return registers(layout.scatter(result), width)
+    left, right = decode(a, a_type), np.swapaxes(decode(b, b_type), -1, -2)
+    if a_type in INTEGERS:
+        result = integer_product(left, right, start, saturate=saturate)
+        return registers(layout.scatter(result), width)
+    if negate_a != negate_b:
+        left = -left
+    result = product(left, right, start, c_type=d_type, d_type=d_type, order=order)
+    return registers(layout.scatter(result), width)

@@ -20,11 +20,11 @@ from gpu_emulator.numbers.formats import (
     canonical_nan,
     from_float64,
     odd_sum,
+    round_bits_to_bf16,
     round_integral,
     to_float32,
     to_float64,
 )
-from gpu_emulator.numbers.nearest import round_bits_to_bf16
 
 _FLUSHED = ("f32",)
 _PAYLOADS = {

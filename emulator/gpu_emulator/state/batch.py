@@ -6,15 +6,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpu_emulator.engines.tensor_memory import COLUMNS, ROWS
-from gpu_emulator.state.asynchrony import Asynchrony
-from gpu_emulator.state.barriers import Barriers
-from gpu_emulator.state.frame import Frame
-from gpu_emulator.state.memory import Memory, Trouble
+from gpu_emulator.engines.tcgen05 import COLUMNS, ROWS
+from gpu_emulator.state.barriers import Asynchrony, Barriers
+from gpu_emulator.state.frame import Frame, Memory, TensorMemories, Trouble
 from gpu_emulator.state.recording import Recording
-from gpu_emulator.state.tensor_memories import TensorMemories
 from gpu_emulator.state.watching import RaceWatch, Watched
-from gpu_emulator.types import Array
+from gpu_emulator.steps import Array
 from gpu_emulator.values import Place, Schedule, Uninitialised
 
 # Where generic addresses of each space begin; each window is 2^40 bytes but that of global memory.

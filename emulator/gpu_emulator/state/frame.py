@@ -1,17 +1,169 @@
-"""Threads that run together: their registers, where they are, what they wait for."""
+"""Threads that run together: their registers, where they are, what they wait for.
+
+How strong an access is: what its opcode says of order and scope.
+
+PTX ISA, "Memory Consistency Model: Operation types, Scope". A missing `.sem` of an atomic
+operation is `.relaxed`, a missing `.scope` is `.gpu`; `.volatile` counts as `.relaxed.sys`.
+
+Bytes of one state space, for all CTAs of a batch: bounds, alignment, what was written.
+
+Global memory is one array of all allocations with guard zones between them. Shared memory has a
+row for each CTA, local memory one for each thread.
+
+Reads and writes of memory by the active threads of a frame.
+
+Instructions that few threads issue: who does, and whose operands are equal.
+
+Tensor memory of every CTA of a batch, who holds which of its columns, and what was written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gpu_emulator.steps import MASK, Registers
-from gpu_emulator.types import Array
+from gpu_emulator.engines.tcgen05 import COLUMNS, ROWS, Allocator
+from gpu_emulator.steps import MASK, Array, Region, Registers
 from gpu_emulator.values import Place
+
+WITHIN_CTA, WITHIN_GPU = 1, 2
+"""For whom an access is strong: threads of its CTA, or all. A cluster's counts as all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Semantics:
+    """`strength` 0 is a weak access; `acquires` and `releases` as `.acquire` and `.release`."""
+
+    strength: int = 0
+    acquires: bool = False
+    releases: bool = False
+
+
+WEAK = Semantics()
+
+
+def semantics_of(parts: Mapping[str, str], *, is_atomic: bool = False) -> Semantics:
+    """By the parts of an opcode that are named `sem` and `scope`."""
+    word = parts.get("sem") or ("relaxed" if is_atomic else "weak")
+    if word == "weak":
+        return WEAK
+    strength = WITHIN_CTA if parts.get("scope") == "cta" else WITHIN_GPU
+    return Semantics(strength, word in ("acquire", "acq_rel"), word in ("release", "acq_rel"))
+
+
+# Where global memory begins.
+GLOBAL_BASE = 0x7F00_0000_0000
+# An address of shared memory of another CTA of the cluster has its rank, plus one, up here.
+CLUSTER_SHIFT = 24
+_GUARD = 4096
+_SIZES = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
+_ALL_WRITTEN = {size: int.from_bytes(b"\1" * size, "little") for size in (1, 2, 4, 8)}
+
+
+class Trouble(Exception):  # noqa: N818 - what the program did, not what went wrong here
+    """A fault of the program that runs; the machine adds where it happened, if it is not known."""
+
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(what)
+        self.kind = kind
+        self.what = what
+        self.place: Place | None = None
+
+
+class Memory:
+    """A state space. Addresses begin at `base`; a row has `stride` bytes, 0 if it is one."""
+
+    def __init__(
+        self, name: str, data: Array, base: int, stride: int, regions: Sequence[Region]
+    ) -> None:
+        self.name = name
+        self.base = base
+        self.stride = stride
+        self.regions = sorted(regions, key=lambda one: one.start)
+        self.data = data
+        self.views = {size: data.view(kind) for size, kind in _SIZES.items()}
+        self.written: Array | None = None
+        self._first_bytes = [one.start for one in self.regions]
+        self._starts = np.array([one.start for one in self.regions], dtype=np.int64)
+        self._ends = np.array([one.end for one in self.regions], dtype=np.int64)
+
+    def track(self, written: Array) -> None:
+        """Remember from now on which bytes were written."""
+        self.written = written
+
+    def check(self, offset: Array, size: int, what: str) -> None:
+        """Trouble unless every offset into a row is aligned and `size` bytes lie in one region."""
+        if size > 1 and (np.bitwise_or.reduce(offset, axis=None) & (size - 1)):
+            bad = offset[(offset & (size - 1)) != 0].flat[0]
+            raise Trouble(
+                "memory_fault",
+                f"{what} of {size} bytes at {self.where(int(bad))}, no multiple of {size}",
+            )
+        low, high = int(offset.min()), int(offset.max())
+        at = self.region_of(low)
+        if at >= 0 and high + size <= self.regions[at].end:
+            return
+        if not self.regions:
+            raise Trouble(
+                "memory_fault", f"{what} of {size} bytes at {self.where(low)}: it has none"
+            )
+        places = np.searchsorted(self._starts, offset, side="right") - 1
+        # Not `offset + size`, which wraps at the end of the address space.
+        outside = (places < 0) | (offset > self._ends[places] - size)
+        if outside.any():
+            bad = int(offset[outside].flat[0])
+            count = int(outside.sum())
+            raise Trouble(
+                "memory_fault",
+                f"{what} of {size} bytes at {self.where(bad)} is out of bounds ({count} threads)",
+            )
+
+    def region_of(self, offset: int) -> int:
+        """The number of the last region that begins no later than at an offset; -1: none does."""
+        return bisect_right(self._first_bytes, offset) - 1
+
+    def where(self, offset: int) -> str:
+        """An offset in words: which region it is in or next to."""
+        at = self.region_of(offset)
+        address = f"{self.name} address {hex((offset + self.base) % (1 << 64))}"
+        if at < 0:
+            return address
+        one = self.regions[at]
+        if offset < one.end or offset - one.end < _GUARD:
+            size = one.end - one.start
+            return f"{address} (byte {offset - one.start} of {one.name}, which has {size})"
+        return address
+
+    def load(self, index: Array, size: int) -> Array:
+        """Elements of a size (1 to 16) at offsets into the data; checked before."""
+        return self.views[size].take(index >> (size.bit_length() - 1))
+
+    def store(self, index: Array, values: Array, size: int) -> None:
+        """Write elements; where an offset occurs twice, the last one stays."""
+        place = index >> (size.bit_length() - 1)
+        self.views[size][place] = values
+        if self.written is not None:
+            self.written.view(_SIZES[size])[place] = _ONES[size]
+
+    def unwritten(self, index: Array, size: int) -> Array | None:
+        """Which of the elements have a byte that nothing wrote; None: not known, or none."""
+        if self.written is None:
+            return None
+        flags = self.written.view(_SIZES[size]).take(index >> (size.bit_length() - 1))
+        if size == 16:
+            pair = np.ascontiguousarray(flags)[..., None].view("u8")
+            missing = (pair != _ALL_WRITTEN[8]).any(axis=-1)
+        else:
+            missing = flags != _ALL_WRITTEN[size]
+        return missing if missing.any() else None
+
+
+_ONES = {size: np.frombuffer(b"\1" * size, dtype=kind)[0] for size, kind in _SIZES.items()}
 
 
 @dataclass(slots=True)
@@ -139,3 +291,174 @@ class Frame:
     def is_done(self) -> bool:
         """Whether every thread has left."""
         return bool(np.all(np.asarray(self.at) == self.end))
+
+
+Located = tuple[Memory, Array]
+_RANK_MASK = (1 << CLUSTER_SHIFT) - 1
+
+
+def locate(
+    frame: Frame, space: str, address: Array, size: int, what: str, active: Array | None
+) -> list[tuple[Memory, Array, Array | None]]:
+    """Where the bytes at addresses are: (memory, offsets into its data, mask of threads) a space.
+
+    Offsets of threads that are not active are those of some active one. Trouble if any access is
+    out of bounds or not aligned.
+    """
+    if active is not None and not active.any():
+        return []
+    if space == "generic":
+        return _by_window(frame, address, size, what, active)
+    if active is not None:
+        # A place that some active thread accesses, for those that do not.
+        shape = np.broadcast_shapes(address.shape, active.shape)
+        address = np.broadcast_to(address, shape)
+        active = np.broadcast_to(active, shape)
+        address = np.where(active, address, address[active][0])
+    memory = frame.batch.memories[space]
+    return [(memory, _offsets(frame, memory, space, address, size, what), active)]
+
+
+def _offsets(
+    frame: Frame, memory: Memory, space: str, address: Array, size: int, what: str
+) -> Array:
+    if space == "shared":
+        rows: Array = frame.rows
+        if int(address.max()) > _RANK_MASK:
+            rank = address >> CLUSTER_SHIFT
+            rows = np.where(rank > 0, frame.batch.cluster_row(frame.rows, rank - 1), rows)
+            address = address & _RANK_MASK
+        memory.check(address, size, what)
+        return rows * memory.stride + address if memory.stride and frame.ctas > 1 else address
+    if space == "local":
+        memory.check(address, size, what)
+        answer: Array = (frame.rows * frame.batch.threads + frame.threads) * memory.stride + address
+        return answer
+    offset = address - memory.base
+    memory.check(offset, size, what)
+    return offset
+
+
+def _by_window(
+    frame: Frame, address: Array, size: int, what: str, active: Array | None
+) -> list[tuple[Memory, Array, Array | None]]:
+    """The same for generic addresses, which may lie in several spaces."""
+    found = []
+    shape = frame.shape if active is not None else address.shape
+    rest = np.ones(address.shape, np.bool_) if active is None else np.broadcast_to(active, shape)
+    address = np.broadcast_to(address, rest.shape)
+    for space in ("global", "shared", "local", "param"):
+        inside = frame.batch.is_in(space, address.view(np.uint64)) & rest
+        if space == "global":
+            # What is in no window at all is a wrong global address.
+            others = [
+                frame.batch.is_in(each, address.view(np.uint64))
+                for each in ("shared", "local", "param")
+            ]
+            inside = rest & ~(others[0] | others[1] | others[2])
+        if not inside.any():
+            continue
+        window = frame.batch.windows[space]
+        mask = None if active is None and inside.all() else inside
+        found += locate(frame, space, address - window, size, what, mask)
+    return found
+
+
+def gather(
+    registers: Registers, space: str, address: Array, size: int, place: Place,
+    how: Semantics = WEAK,
+) -> tuple[Array, Array | None]:  # fmt: skip
+    """Elements of `size` bytes (1 to 16) that the active threads read, and the mask of these."""
+    frame: Frame = registers[0]
+    mask = registers[MASK]
+    value: Array | None = None
+    for memory, index, active in locate(frame, space, address, size, "a load", mask):
+        loaded = memory.load(index, size)
+        if memory.written is not None:
+            frame.batch.note_unwritten(memory, index, size, active, place)
+        if frame.batch.watch is not None:
+            frame.batch.watch.read(frame, memory, index, size, active, place, how)
+            frame.batch.watch.acquire(frame, memory, index, active, how)
+        value = loaded if value is None or active is None else np.where(active, loaded, value)
+    if value is None:
+        return np.zeros((1, 1), dtype="c16" if size == 16 else f"u{size}"), mask
+    return value, mask
+
+
+def scatter(
+    registers: Registers, space: str, address: Array, values: Array, size: int, place: Place,
+    how: Semantics = WEAK,
+) -> None:  # fmt: skip
+    """Write elements of `size` bytes for the active threads."""
+    frame: Frame = registers[0]
+    for memory, index, active in locate(frame, space, address, size, "a store", registers[MASK]):
+        if memory.stride and frame.ctas > 1:
+            values = np.broadcast_to(values, np.broadcast_shapes(values.shape, (frame.ctas, 1)))
+        if frame.batch.watch is not None:
+            frame.batch.watch.release(frame, memory, index, active, how)
+            frame.batch.watch.write(frame, memory, index, size, active, place, values, how)
+        if active is not None:
+            shape = np.broadcast_shapes(index.shape, values.shape, active.shape)
+            which = np.broadcast_to(active, shape)
+            chosen = np.broadcast_to(index, shape)[which]
+            memory.store(chosen, np.broadcast_to(values, shape)[which], size)
+        elif index.shape == values.shape:
+            memory.store(index, values, size)
+        else:
+            shape = np.broadcast_shapes(index.shape, values.shape)
+            memory.store(np.broadcast_to(index, shape), np.broadcast_to(values, shape), size)
+
+
+def issuers(frame: Frame) -> Iterator[tuple[int, Array]]:
+    """Column by column, the threads that are active: the column and the rows of their CTAs."""
+    active = frame.active()
+    for column in np.nonzero(active.any(axis=0))[0].tolist():
+        yield column, np.nonzero(active[:, column])[0]
+
+
+def alike(
+    frame: Frame, column: int, rows: Array, values: Sequence[Array]
+) -> Iterator[tuple[Array, list[int]]]:
+    """Rows whose thread in a column has the same values, and these as numbers."""
+    taken = [
+        np.broadcast_to(each, frame.shape)[rows, column].astype(np.uint64, copy=False)
+        for each in values
+    ]
+    if not taken:
+        yield rows, []
+        return
+    table = np.stack(taken, axis=1)
+    if (table == table[0]).all():
+        yield rows, [int(each) for each in table[0]]
+        return
+    kinds, which = np.unique(table, axis=0, return_inverse=True)
+    for number, kind in enumerate(kinds):
+        yield rows[which.reshape(-1) == number], [int(each) for each in kind]
+
+
+class TensorMemories:
+    """128 x 512 words of each CTA: `words` is (CTAs, 128, 512), made when it is first asked for.
+
+    Cells have numbers: (CTA * 128 + lane) * 512 + column.
+    """
+
+    def __init__(self, ctas: int, garbage: int, *, validity: bool) -> None:
+        random = np.random.default_rng((garbage, 55))
+        pattern = random.integers(0, 1 << 32, (1, ROWS, COLUMNS), dtype=np.uint32)
+        self.words: Array = np.repeat(pattern, ctas, axis=0)
+        self.allocators = [Allocator() for _ in range(ctas)]
+        self._written = np.zeros(ctas * ROWS * COLUMNS, np.bool_) if validity else None
+
+    @property
+    def is_tracked(self) -> bool:
+        """Whether it is remembered which cells were written."""
+        return self._written is not None
+
+    def mark(self, cells: Array) -> None:
+        """Cells have been written."""
+        if self._written is not None:
+            self._written[cells] = True
+
+    def unwritten(self, cells: Array) -> Array:
+        """Those of the cells that nothing wrote, each once, where that is known."""
+        return cells[:0] if self._written is None else np.unique(cells[~self._written[cells]])

@@ -3,23 +3,225 @@
 `known[cta, warp, agent]` is the last clock of an agent that a warp is ordered after; `fenced` the
 same through `fence.proxy.async` (PTX ISA, "Proxies"): what an engine of the async proxy may rely
 on in shared memory. Of global and of tensor memory proxies are not looked at.
+
+Who accesses memory, as the race check tells them apart: warps, and engines that work for them.
+
+Each has a number. The first are in the generic proxy: the warps themselves and the `cp.async` of
+each; then come, of each warp, its `wgmma`, its bulk stores (reading their source, and becoming
+visible), its loads and stores of tensor memory; last bulk loads by their mbarrier, and `tcgen05`.
+
+What a race check has found: pairs of places, each once.
+
+What atomic operations, fences and flags pass on: between warps, and from CTA to CTA.
+
+A release to a location publishes what a warp knows, an acquire of it lets another one know that.
+`.relaxed` operations do so by the fences around them. PTX ISA, "Memory Consistency Model: Release
+and acquire patterns, Synchronizes-with".
+
+Of another CTA all warps know the same: whatever one of them learned counts for each. So a missing
+barrier behind an acquire is not found; nothing that is ordered is reported as a race.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpu_emulator.state.agents import BY_WARP, Agents
-from gpu_emulator.state.findings import Races
-from gpu_emulator.state.frame import Frame
-from gpu_emulator.state.memory import Memory
-from gpu_emulator.state.releases import Releases
-from gpu_emulator.state.semantics import WITHIN_GPU, Semantics
-from gpu_emulator.steps import MASK, WARP
-from gpu_emulator.types import Array
+from gpu_emulator.state.frame import WITHIN_GPU, Frame, Memory, Semantics
+from gpu_emulator.steps import MASK, WARP, Array
+from gpu_emulator.values import Place, Race, RaceKind, RaceSpace
+
+LOADS = 8
+"""So many mbarriers of bulk loads are distinguished."""
+
+NO_AGENT = 255
+_KINDS = {
+    "": "", "cp.async": "cp.async of ", "wgmma": "wgmma of ", "bulk.read": "a bulk store of ",
+    "bulk.seen": "a bulk store of ", "tcgen05.ld": "tcgen05.ld of ", "tcgen05.st": "tcgen05.st of ",
+}  # fmt: skip
+BY_WARP = {kind: number for number, kind in enumerate(_KINDS) if kind}
+"""What a warp has an agent of its own for, by its place among the kinds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agents:
+    """The agents of CTAs with so many warps."""
+
+    warps: int
+    names: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = [f"{kind}warp {w}" for kind in _KINDS.values() for w in range(self.warps)]
+        names += ["a bulk load"] * LOADS + ["tcgen05"]
+        object.__setattr__(self, "names", tuple(names))
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(_KINDS) * self.warps + LOADS + 1
+
+    @property
+    def generic(self) -> int:
+        """The number of those in the generic proxy, which come first."""
+        return 2 * self.warps
+
+    @property
+    def tcgen05(self) -> int:
+        """The last one."""
+        return self.count - 1
+
+    def load(self, number: int) -> int:
+        """That of bulk loads which signal one mbarrier."""
+        return len(_KINDS) * self.warps + number % LOADS
+
+    def of_warp(self, kind: str, warp: int) -> int:
+        """An engine of a warp."""
+        return BY_WARP[kind] * self.warps + warp
+
+    def _all_of(self, *kinds: str) -> list[int]:
+        places = [BY_WARP.get(kind, 0) for kind in kinds]
+        return [place * self.warps + warp for place in places for warp in range(self.warps)]
+
+    @property
+    def in_shared(self) -> list[int]:
+        """Those that access shared memory."""
+        loads = [self.load(number) for number in range(LOADS)]
+        return [*self._all_of("", "cp.async", "wgmma", "bulk.read"), *loads, self.tcgen05]
+
+    @property
+    def in_global(self) -> list[int]:
+        """Those that access global memory."""
+        loads = [self.load(number) for number in range(LOADS)]
+        return [*self._all_of("", "cp.async", "bulk.seen"), *loads]
+
+    @property
+    def in_tensor_memory(self) -> list[int]:
+        """Those that access tensor memory."""
+        return [*self._all_of("tcgen05.ld", "tcgen05.st"), self.tcgen05]
+
+
+_MOST_EXAMPLES = 200
+
+
+class Unordered(Exception):  # noqa: N818 - what the program did, not what went wrong here
+    """Two accesses that nothing orders, where the first of them is to end the run."""
+
+
+class Races:
+    """Pairs of accesses that nothing orders, each pair of lines once, as it was first seen.
+
+    `ends`: the first pair that may have effect raises `Unordered`.
+    """
+
+    def __init__(self, *, ends: bool = False) -> None:
+        self.ends = ends
+        self._found: dict[tuple[frozenset[Place], bool, bool], Race] = {}
+        self._places: list[Place] = []
+        self._numbers: dict[Place, int] = {}
+
+    def doubt(self, what: str) -> None:
+        """What may depend on the order of warps, and is not a race."""
+        if self.ends:
+            raise Unordered(what)
+
+    def number(self, place: Place) -> int:
+        """The number of a place, one that fits into an array."""
+        found = self._numbers.setdefault(place, len(self._places))
+        if found == len(self._places):
+            self._places.append(place)
+        return found
+
+    def place(self, number: int) -> Place:
+        """The place of a number."""
+        return self._places[number]
+
+    def add(
+        self, kind: RaceKind, space: RaceSpace, first: Place, second: Place, what: str,
+        *, formal: bool, within_cta: bool = False,
+    ) -> None:  # fmt: skip
+        """Remember a pair."""
+        if not formal and kind != "lanes":
+            # Lanes of one instruction write together in each order of warps.
+            self.doubt(what)
+        key = (frozenset((first, second)), formal, within_cta)
+        if key not in self._found and len(self._found) < _MOST_EXAMPLES:
+            self._found[key] = Race(
+                kind=kind, space=space, formal=formal, first=first, second=second, what=what,
+                within_cta=within_cta,
+            )  # fmt: skip
+
+    def all(self) -> tuple[Race, ...]:
+        """Those with effect first, then by line. A pair with effect is not listed as formal too."""
+        real = {(each.first, each.second) for each in self._found.values() if not each.formal}
+        kept = [
+            each
+            for each in self._found.values()
+            if not (each.formal and (each.first, each.second) in real)
+        ]
+        return tuple(
+            sorted(kept, key=lambda one: (one.formal, one.second.ptx_line, one.first.ptx_line))
+        )
+
+
+# Clocks of the agents of CTAs, by the number of the CTA in the grid.
+_Clocks = dict[int, Array]
+
+
+class Releases:
+    """What is published at each location, and what each CTA knows of others."""
+
+    def __init__(self) -> None:
+        self._published: dict[object, _Clocks] = {}
+        self._known: dict[int, _Clocks] = {}
+
+    def publish(self, location: object, cta: int, clocks: Array) -> None:
+        """A warp of a CTA releases what it knows of its own CTA, (agents,), and of others."""
+        target = self._published.setdefault(location, {})
+        _raise(target, cta, clocks)
+        for other, known in self._known.get(cta, {}).items():
+            _raise(target, other, known)
+
+    def acquire(self, location: object, cta: int) -> Array | None:
+        """A CTA learns what is published at a location; what that is of itself."""
+        found = self._published.get(location)
+        if found is None:
+            return None
+        for other, clocks in found.items():
+            if other != cta:
+                _raise(self._known.setdefault(cta, {}), other, clocks)
+        return found.get(cta)
+
+    def meet(self, ctas: Iterable[int], clocks: Array) -> None:
+        """CTAs of a cluster meet at its barrier; clocks (CTAs, agents) are of all their warps."""
+        members = list(ctas)
+        for cta in members:
+            for other, known in zip(members, clocks, strict=True):
+                if other != cta:
+                    _raise(self._known.setdefault(cta, {}), other, known)
+
+    def ordered(
+        self, owners: Array, agents: Array, when: Array, ctas: Array, asked: Array
+    ) -> Array:
+        """Whether CTAs (n,) know of accesses (n,) by agents of other CTAs; `asked`: which count."""
+        answer = np.zeros(len(owners), dtype=np.bool_)
+        if not self._known:
+            return answer
+        at = np.nonzero(asked)[0]
+        pairs = np.stack([owners[at], ctas[at]], axis=1)
+        for owner, cta in np.unique(pairs, axis=0).tolist():
+            clocks = self._known.get(cta, {}).get(owner)
+            if clocks is not None:
+                same = at[(pairs[:, 0] == owner) & (pairs[:, 1] == cta)]
+                answer[same] = when[same] <= clocks[agents[same]]
+        return answer
+
+
+def _raise(target: _Clocks, cta: int, clocks: Array) -> None:
+    old = target.get(cta)
+    target[cta] = clocks.copy() if old is None else np.maximum(old, clocks)
+
 
 _BARRIERS = 16
 # Locations whose releases are taken together: what is in one line of 2^7 bytes.
@@ -37,7 +239,7 @@ class Task:
     is_proxied: bool
 
 
-class _Clocks:
+class _ObjectClocks:
     """What a barrier passes on: gathered in this phase, and released by the last one.
 
     `waited` are the clocks of who has seen the last phase complete, in this one.
@@ -66,8 +268,8 @@ class HappensBefore:
         self._both[0, :, own, own] = 1
         self._ticks = np.ones((ctas, self._agents), dtype=np.uint32)
         self._stride = stride
-        self._barriers = _Clocks((ctas, _BARRIERS, self._agents))
-        self._mbarriers: dict[int, _Clocks] = {}
+        self._barriers = _ObjectClocks((ctas, _BARRIERS, self._agents))
+        self._mbarriers: dict[int, _ObjectClocks] = {}
         self._slots: dict[int, int] = {}
         self._issuers: dict[tuple[str, int], int] = {}
         self._commits: dict[tuple[str, int], list[Array]] = {}
@@ -168,9 +370,9 @@ class HappensBefore:
                 self._both[:, row, warp] = np.maximum(self._both[:, row, warp], released)
                 clocks.waited[owner, warp] = self._both[0, row, warp, warp]
 
-    def _mbarrier(self, offset: int) -> _Clocks:
+    def _mbarrier(self, offset: int) -> _ObjectClocks:
         if offset not in self._mbarriers:
-            self._mbarriers[offset] = _Clocks((self._ctas, self._agents))
+            self._mbarriers[offset] = _ObjectClocks((self._ctas, self._agents))
         return self._mbarriers[offset]
 
     def cluster(self, size: int) -> None:

@@ -13,15 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from gpu_emulator.refusal import NotExecutable
-from gpu_emulator.regions import Region
-from gpu_emulator.state.frame import Frame
+from gpu_emulator.state.frame import WEAK, Frame, Memory, Semantics
 from gpu_emulator.state.happens_before import Task
-from gpu_emulator.state.memory import Memory
-from gpu_emulator.state.semantics import WEAK, Semantics
 from gpu_emulator.state.watching import RaceWatch, Watched
-from gpu_emulator.steps import WARP
-from gpu_emulator.types import Array
+from gpu_emulator.steps import WARP, Array, NotExecutable, Region
 from gpu_emulator.values import Element, Place
 
 ANOTHER = -1

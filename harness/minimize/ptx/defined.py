@@ -15,15 +15,17 @@ from functools import partial
 from gpu_emulator.ptx.text.document import (
     Document,
     Function,
+    Registers,
     Statement,
     StatementKind,
     parse,
+    read_registers,
+    renamed,
     statement,
+    undefined_reads,
+    without_scopes,
 )
-from gpu_emulator.ptx.text.instruction import names_in
-from gpu_emulator.ptx.text.liveness import undefined_reads
-from gpu_emulator.ptx.text.registers import Registers, read_registers, renamed
-from gpu_emulator.ptx.text.scopes import without_scopes
+from gpu_emulator.ptx.text.facts import names_in
 from harness.minimize.reduction.driver import Edit, Transformation
 
 # How a register of a type is made from the thread's number, which is in the first one.

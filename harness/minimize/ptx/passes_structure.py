@@ -6,8 +6,14 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from gpu_emulator.ptx.text.document import Document, Statement, StatementKind, statement
-from gpu_emulator.ptx.text.head import Head, read_head
+from gpu_emulator.ptx.text.document import (
+    Document,
+    Head,
+    Statement,
+    StatementKind,
+    read_head,
+    statement,
+)
 from harness.minimize.ptx.passes_rewriting import ALL, DELETED, Swap
 from harness.minimize.reduction.driver import Edit
 

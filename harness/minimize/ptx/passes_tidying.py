@@ -12,16 +12,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpu_emulator.ptx.text.document import Document, Function, Statement, StatementKind, statement
-from gpu_emulator.ptx.text.head import Head, read_head
-from gpu_emulator.ptx.text.instruction import NAME
-from gpu_emulator.ptx.text.registers import (
+from gpu_emulator.ptx.text.document import (
+    Document,
+    Function,
+    Head,
+    Statement,
+    StatementKind,
     declared_registers,
     declared_variable,
+    read_head,
     read_registers,
     renamed,
+    statement,
+    without_scopes,
 )
-from gpu_emulator.ptx.text.scopes import without_scopes
+from gpu_emulator.ptx.text.facts import NAME
 from harness.minimize.reduction.driver import Edit
 
 _DEBUG = re.compile(r"\.(?:loc|file|section)\b")

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from gpu_emulator.api import origins, run, trace
-from gpu_emulator.types import Array
+from gpu_emulator.steps import Array
 from gpu_emulator.values import Allocation, Launch, Schedule
 from harness.runs.jobs import PROGRESS, TRACE, EmulatorJob, JobBuffer, Ran, RunTrial
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gpu_emulator.ptx.text.facts import read_ptx
-from gpu_emulator.ptx.text.variants import harmless_variants, rename_entry
+from gpu_emulator.ptx.text.facts import harmless_variants, read_ptx, rename_entry
 from harness.blame.choices import order_for_others, order_for_the_first, worth_trying
 from harness.blame.grid import Cell, Grid, Line, PairTrial, Varied, fold
 from harness.blame.ground import Culprit, Ground, culprit_of

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_emulator.ptx.text.edits import EDITS, edited, with_directive
-from gpu_emulator.ptx.text.facts import read_ptx
+from gpu_emulator.ptx.text.facts import EDITS, edited, read_ptx, with_directive
 from harness.collapse.evidence import CollapseEvidence, Lift
 from harness.collapse.facts import collapse_of, collapse_words, is_lifted
 from harness.collapse.times import TIMES_FILE, MeasuredTimes, timed_change, times_file

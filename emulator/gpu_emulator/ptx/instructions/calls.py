@@ -13,13 +13,10 @@ import struct
 
 import numpy as np
 
-from gpu_emulator.ptx.program.binder import Binder
-from gpu_emulator.ptx.program.lines import STACK, STACK_BYTES
-from gpu_emulator.ptx.program.table import opcode
-from gpu_emulator.state.frame import Frame
-from gpu_emulator.state.memory import Memory, Trouble
-from gpu_emulator.steps import Registers, Step
-from gpu_emulator.types import Array
+from gpu_emulator.ptx.program.binder import Binder, opcode
+from gpu_emulator.ptx.program.listing import STACK, STACK_BYTES
+from gpu_emulator.state.frame import Frame, Memory, Trouble
+from gpu_emulator.steps import Array, Registers, Step
 
 __all__: list[str] = []
 

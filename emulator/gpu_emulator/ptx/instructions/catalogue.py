@@ -5,32 +5,20 @@ from __future__ import annotations
 from types import ModuleType
 
 from gpu_emulator.ptx.instructions import (
-    atomics,
     barriers,
-    bulk,
     calls,
-    carry,
-    comparisons,
-    conversions,
     copies,
     floats,
     integers,
     loads,
     logic,
     matrix,
-    mbarriers,
     tensor_copies,
     tensor_cores,
-    tensor_maps,
-    tensor_moves,
-    video,
-    warpgroups,
     warps,
-)
+)  # fmt: skip
 
 CHAPTERS: tuple[ModuleType, ...] = (
-    integers, carry, floats, logic, comparisons,
-    conversions, loads, copies, barriers, warps, matrix,
-    mbarriers, warpgroups, tensor_cores, tensor_moves, atomics, bulk, tensor_copies,
-    tensor_maps, video, calls,
+    integers, floats, logic, loads, copies, barriers, warps, matrix, tensor_cores, tensor_copies,
+    calls,
 )  # fmt: skip

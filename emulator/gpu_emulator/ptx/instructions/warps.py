@@ -11,11 +11,9 @@ from functools import partial
 
 import numpy as np
 
-from gpu_emulator.ptx.program.binder import Binder
-from gpu_emulator.ptx.program.table import opcode
+from gpu_emulator.ptx.program.binder import Binder, opcode
 from gpu_emulator.state.frame import Frame
-from gpu_emulator.steps import MASK, WARP, Registers, Step
-from gpu_emulator.types import DTYPES, Array
+from gpu_emulator.steps import DTYPES, MASK, WARP, Array, Registers, Step
 from gpu_emulator.values import Place
 
 _TITLE = "Parallel Synchronization and Communication Instructions"

@@ -1,26 +1,275 @@
-"""A program ready to run: blocks of closures, slots of registers, variables in their spaces."""
+"""A program ready to run: blocks of closures, slots of registers, variables in their spaces.
+
+Basic blocks of a listing, in an order in which threads that part meet again as early as can be.
+
+Blocks are numbered in a weak topological order: every loop is contiguous and stands before what
+follows it. If the block of the smallest number always runs first, threads that left a loop or took
+the shorter arm wait for the others at the first common block. Sources: F. Bourdoncle, "Efficient
+chaotic iteration strategies with widenings" (1993); G. Diamos et al., "SIMD re-convergence at
+thread frontiers" (2011).
+
+Where threads that part at a branch meet again for certain: immediate post-dominators.
+
+What single instructions say about how a whole program may run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
-from gpu_emulator.ptx.program.binder import Binder, Slots
-from gpu_emulator.ptx.program.flow import Block, read_flow
-from gpu_emulator.ptx.program.lines import EntryListing, PtxLine
-from gpu_emulator.ptx.program.listing import read_listing
-from gpu_emulator.ptx.program.meeting import meeting_points
-from gpu_emulator.ptx.program.table import find_row, in_order
-from gpu_emulator.ptx.program.traits import grain, is_plain
-from gpu_emulator.ptx.program.variables import Variable
-from gpu_emulator.refusal import NotExecutable
-from gpu_emulator.regions import SHARED_BASE, Region, laid_out
-from gpu_emulator.steps import MASK, Reader, Registers, Run, Step, merge
-from gpu_emulator.types import CANONICAL, Array
+from gpu_emulator.ptx.program.binder import CLOCKS, Binder, Slots, find_row, in_order
+from gpu_emulator.ptx.program.listing import SIZES, EntryListing, PtxLine, Variable, read_listing
+from gpu_emulator.ptx.text.document import dominators
+from gpu_emulator.steps import (
+    CANONICAL,
+    MASK,
+    SHARED_BASE,
+    Array,
+    NotExecutable,
+    Reader,
+    Region,
+    Registers,
+    Run,
+    Step,
+    laid_out,
+    merge,
+)
 from gpu_emulator.values import MOST_THREADS, Place
+
+_LEAVES = ("ret", "exit")
+
+
+@dataclass(slots=True)
+class Block:
+    """Lines without a way in or out between them.
+
+    `next` is the block that follows where no branch is taken, None after `exit`. `branch` is the
+    line that may leave it, the last one, not among `lines`; `targets` its blocks.
+    """
+
+    lines: list[PtxLine] = field(default_factory=list)
+    branch: PtxLine | None = None
+    targets: list[int] = field(default_factory=list)
+    next: int | None = None
+
+    @property
+    def successors(self) -> list[int]:
+        """The blocks that may come next."""
+        return [*self.targets, *([] if self.next is None else [self.next])]
+
+
+def read_flow(listing: EntryListing, is_wait: Callable[[str], bool]) -> list[Block]:
+    """The reachable blocks; 0 is the entry. A line whose opcode `is_wait` begins a block."""
+    blocks, first_lines = _cut(listing, is_wait)
+    _link(blocks, first_lines, listing)
+    order = _weak_topological_order(blocks)
+    number = {old: new for new, old in enumerate(order)}
+    result = []
+    for old in order:
+        one = blocks[old]
+        one.targets = [number[each] for each in one.targets]
+        one.next = None if one.next is None else number[one.next]
+        result.append(one)
+    return result
+
+
+def _cut(listing: EntryListing, is_wait: Callable[[str], bool]) -> tuple[list[Block], list[int]]:
+    targets = {listing.labels[name] for name in _mentioned(listing) if name in listing.labels}
+    blocks, first_lines = [Block()], [0]
+
+    def begin(at: int) -> None:
+        if at != first_lines[-1]:
+            blocks.append(Block())
+            first_lines.append(at)
+
+    for at, line in enumerate(listing.lines):
+        base = line.opcode.split(".", 1)[0]
+        if at in targets or is_wait(line.opcode):
+            begin(at)
+        if base in ("bra", "brx", *_LEAVES):
+            blocks[-1].branch = line
+            begin(at + 1)
+        else:
+            blocks[-1].lines.append(line)
+            if is_wait(line.opcode):
+                begin(at + 1)
+    begin(len(listing.lines))
+    return blocks, first_lines
+
+
+def _mentioned(listing: EntryListing) -> Iterable[str]:
+    for line in listing.lines:
+        base = line.opcode.split(".", 1)[0]
+        if len(line.operands) < {"bra": 1, "brx": 2}.get(base, 0):
+            where = f"PTX line {line.place.ptx_line}: {line.place.instruction}"
+            raise NotExecutable(f"{where} does not say where to go")
+        if base == "bra":
+            yield line.operands[0]
+        elif base == "brx":
+            yield from listing.tables.get(line.operands[1], ())
+
+
+def _link(blocks: list[Block], first_lines: list[int], listing: EntryListing) -> None:
+    starts = {line: number for number, line in enumerate(first_lines)}
+
+    def find(label: str) -> int:
+        if label not in listing.labels:
+            raise NotExecutable(f"branches to {label}, which the function does not define")
+        return starts[listing.labels[label]]
+
+    for number, block in enumerate(blocks):
+        line = block.branch
+        base = line.opcode.split(".", 1)[0] if line else ""
+        if line and base == "bra":
+            block.targets = [find(line.operands[0])]
+        elif line and base == "brx":
+            if line.operands[1] not in listing.tables:
+                raise NotExecutable(f"the branch targets {line.operands[1]} are not declared")
+            block.targets = [find(label) for label in listing.tables[line.operands[1]]]
+        is_last = number + 1 == len(blocks)
+        goes_on = line is None or bool(line.guard)
+        block.next = number + 1 if goes_on and not is_last else None
+
+
+def _weak_topological_order(blocks: list[Block]) -> list[int]:
+    """The reachable blocks, each loop contiguous and before what follows it."""
+    order: list[int] = []
+    # A pile of (nodes to put in order, node to begin with); nested loops go on top.
+    pile: list[tuple[set[int], int]] = [(set(range(len(blocks))), 0)]
+    while pile:
+        nodes, entry = pile.pop()
+        if len(nodes) == 1:
+            order.append(entry)
+            continue
+        components = _components(blocks, nodes, entry)
+        for component, head in components:
+            # Components come in reverse topological order: the last is put on top of the pile.
+            pile.append(({head}, head) if len(component) == 1 else (component, head))
+        if len(components) == 1 and len(components[0][0]) > 1:
+            # One loop: its head first, then the rest without the ways back to the head.
+            pile.pop()
+            component, head = components[0]
+            order.append(head)
+            rest = component - {head}
+            for part, first in _all_components(blocks, rest, head):
+                pile.append(({first}, first) if len(part) == 1 else (part, first))
+    return order
+
+
+def _all_components(blocks: list[Block], nodes: set[int], head: int) -> list[tuple[set[int], int]]:
+    """The components of what a loop's head leads to, without the head; reverse topological."""
+    found: list[tuple[set[int], int]] = []
+    seen: set[int] = set()
+    for first in blocks[head].successors:
+        if first in nodes and first not in seen:
+            for component, start in _components(blocks, nodes - seen, first):
+                seen |= component
+                found.append((component, start))
+    return found
+
+
+def _components(blocks: list[Block], nodes: set[int], entry: int) -> list[tuple[set[int], int]]:
+    """Strongly connected components of `nodes` reachable from `entry` (Tarjan, iterative).
+
+    In reverse topological order, each with the node that was reached first.
+    """
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    found: list[tuple[set[int], int]] = []
+    work: list[tuple[int, int]] = [(entry, 0)]
+    while work:
+        node, position = work.pop()
+        if position == 0:
+            index[node] = low[node] = len(index)
+            stack.append(node)
+            on_stack.add(node)
+        following = [each for each in blocks[node].successors if each in nodes]
+        if position:
+            low[node] = min(low[node], low[following[position - 1]])
+        for at in range(position, len(following)):
+            to = following[at]
+            if to not in index:
+                work += [(node, at + 1), (to, 0)]
+                break
+            if to in on_stack:
+                low[node] = min(low[node], index[to])
+        else:
+            if low[node] == index[node]:
+                component: set[int] = set()
+                while node not in component:
+                    one = stack.pop()
+                    on_stack.discard(one)
+                    component.add(one)
+                found.append((component, node))
+    return found
+
+
+def meeting_points(successors: Sequence[Sequence[int]]) -> list[int | None]:
+    """For each block the first one that all ways from it lead through; None: only the end."""
+    end = len(successors)
+    before: list[list[int]] = [[] for _ in range(end + 1)]
+    for block, following in enumerate(successors):
+        for each in following or [end]:
+            before[each].append(block)
+    found = dominators(before, end)
+    points = [found.get(block, end) for block in range(end)]
+    return [None if point == end else point for point in points]
+
+
+_WIDEST = 16
+_ENGINES = ("cp", "mbarrier", "tcgen05", "multimem", "tensormap")
+# What may make the order of warps matter though every access is ordered.
+_STRONG = frozenset(("volatile", "mmio", "relaxed", "acquire", "release", "async"))
+_NOT_PLAIN = frozenset(("atom", "red", "multimem", "tensormap", "activemask", "membar", "mapa"))
+_PLAIN_MBARRIER = ("init", "inval", "arrive", "try_wait")
+
+
+def is_plain(line: PtxLine) -> bool:
+    """Whether the order of warps cannot matter for it where every access is ordered."""
+    base, *rest = [word.split("::")[0] for word in line.opcode.split(".")]
+    among = set(rest)
+    if base in _NOT_PLAIN or any(each in CLOCKS for each in line.operands):
+        return False
+    if base in ("bar", "barrier"):
+        return "warp" in among or (rest[0] in ("sync", "cta") and len(line.operands) == 1)
+    plain = {
+        "ld": not _STRONG & among, "st": not _STRONG & among,
+        "fence": "proxy" in among or "mbarrier_init" in among,
+        "cp": not {"bulk", "reduce", "mbarrier"} & among,
+        "mbarrier": rest[:1] and rest[0] in _PLAIN_MBARRIER and "cluster" not in among,
+        "tcgen05": "cta_group::2" not in line.opcode and "multicast" not in among,
+    }  # fmt: skip
+    return bool(plain.get(base, True))
+
+
+def grain(blocks: Sequence[Block], besides: str) -> int:
+    """The smallest access to what may not be in that space; no access is cut by its multiples."""
+    sizes = [_WIDEST]
+    for block in blocks:
+        sizes += (_size(line, besides) for line in block.lines)
+    return min(sizes)
+
+
+def _size(line: PtxLine, besides: str) -> int:
+    """How many bytes a thread accesses at once, `_WIDEST` if none."""
+    words = [word.split("::")[0] for word in line.opcode.split(".")]
+    if words[0] in ("ld", "st", "atom", "red"):
+        if {besides, "param"} & set(words):
+            return _WIDEST
+        many = next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
+        return min(_WIDEST, many * SIZES.get(words[-1], 4))
+    if words[:2] == ["cp", "async"] and words[2] in ("ca", "cg"):
+        return {"4": 4, "8": 8}.get(line.operands[2].strip(), _WIDEST)
+    if words[0] in ("ldmatrix", "stmatrix", "wgmma", "fence"):
+        return _WIDEST
+    return 4 if words[0] in _ENGINES or {"shared", "global"} & set(words) else _WIDEST
+
 
 _FREE_EVERY = 8
 # So many values for registers that nothing wrote; the next register begins so many further on.

@@ -2,6 +2,22 @@
 
 A reading of the surface, not a document model. Every pass is linear in the size of the text,
 whatever the text. Source: PTX ISA manual, chapters "Syntax" and "Directives".
+
+One PTX instruction: guard, opcode, operands, and which registers it reads and writes.
+
+Reading never judges: what ptxas would refuse is read as well as it goes. Source: PTX ISA manual,
+chapters "Instruction Operands" and "Instruction Set".
+
+Which number an operand is, or holds: what a compiler moves into a register just to use it.
+
+Harmless variations of a PTX text: the same program under another name, or without its lines.
+
+A failure that comes or goes with one of them depends on what must not matter.
+
+Changes of a PTX text that leave its meaning alone and may help a kernel. Pure.
+
+Sources: PTX ISA, "Performance-Tuning Directives" (`.minnctapersm`, `.maxnreg`). That ptxas compiles
+an entry whose name contains `cutlass` otherwise was observed, and is used by kernels in the field.
 """
 
 from __future__ import annotations
@@ -9,10 +25,141 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
-from gpu_emulator.ptx.text.held_numbers import held_numbers
+# A register, variable, label or special register, whole: `%r1`, `$L__BB0_1`, `%tid.x` as `%tid`.
+NAME = re.compile(r"(?<![\w$%.])[A-Za-z_$%][\w$]*")
+_INSTRUCTION = re.compile(r"(?:@\s*(!?)\s*([\w$%]+)\s+)?([a-z]\w*(?:(?:\.|::)\w+)*)(?![\w.:])\s*")
+_BRACKETS = re.compile(r"[\[\](){},]")
+# Opcodes whose first operand, where it is a register, is read and not written.
+_ONLY_READ = (
+    "bar.arrive bar.sync bar.cta.arrive bar.cta.sync bar.warp.sync barrier.arrive barrier.sync"
+    " barrier.cta.arrive barrier.cta.sync bra brx call nanosleep pmevent setmaxnreg stackrestore"
+    " tcgen05.dealloc"
+)
+_READS_FIRST = re.compile("(?:" + "|".join(map(re.escape, _ONLY_READ.split())) + r")(?![\w])")
+# Adds to its first operand.
+_READS_AND_WRITES = re.compile(r"wgmma\.mma_async\b")
+_ENDS = frozenset({"ret", "exit", "trap"})
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """Guard (`@%p1`, `@!%p1` or nothing), opcode with its modifiers, operands as written."""
+
+    guard: str
+    opcode: str
+    operands: tuple[str, ...]
+
+    def __str__(self) -> str:
+        head = f"{self.guard} {self.opcode}" if self.guard else self.opcode
+        return f"{head} {', '.join(self.operands)};" if self.operands else f"{head};"
+
+    @cached_property
+    def base(self) -> str:
+        """The opcode without its modifiers."""
+        return self.opcode.split(".", 1)[0]
+
+    @cached_property
+    def modifiers(self) -> list[str]:
+        """What follows the opcode: types, state spaces, roundings, ..."""
+        return self.opcode.split(".")[1:]
+
+    @cached_property
+    def results(self) -> int:
+        """How many of the first operands it writes: 0 or 1. A call's are in its parentheses."""
+        if not self.operands or self.operands[0].startswith("["):
+            return 0
+        if self.base == "call":
+            return int(self.operands[0].startswith("("))
+        return int(not _READS_FIRST.match(self.opcode))
+
+    @cached_property
+    def writes(self) -> list[str]:
+        """The names that it writes, if its guard holds."""
+        return [name for operand in self.operands[: self.results] for name in names_in(operand)]
+
+    @cached_property
+    def reads(self) -> list[str]:
+        """The names that it reads: registers, variables, labels, special registers."""
+        first = 0 if _READS_AND_WRITES.match(self.opcode) else self.results
+        guard = [self.guard.lstrip("@!")] if self.guard else []
+        return guard + [name for operand in self.operands[first:] for name in names_in(operand)]
+
+    @cached_property
+    def ends(self) -> bool:
+        """Whether control never goes on to the next instruction."""
+        return not self.guard and (self.base in _ENDS or self.base in ("bra", "brx"))
+
+
+def names_in(operand: str) -> list[str]:
+    """Every name in an operand; `_`, which throws a result away, is none."""
+    return [name for name in NAME.findall(operand) if name != "_"]
+
+
+@lru_cache(maxsize=1 << 16)
+def read_instruction(code: str) -> Instruction | None:
+    """Read a statement without comments, with its semicolon; None if it is not an instruction."""
+    found = _INSTRUCTION.match(code)
+    if not found or not code.endswith(";"):
+        return None
+    negation, guard, opcode = found.groups()
+    operands = split_operands(code[found.end() : -1])
+    return Instruction(f"@{negation}{guard}" if guard else "", opcode, operands)
+
+
+def split_operands(text: str) -> tuple[str, ...]:
+    """Split at the commas that are in no bracket."""
+    depth, start, pieces = 0, 0, []
+    for found in _BRACKETS.finditer(text):
+        if found[0] in "[({":
+            depth += 1
+        elif found[0] in "])}":
+            depth -= 1
+        elif depth == 0:
+            pieces.append(text[start : found.start()].strip())
+            start = found.end()
+    last = text[start:].strip()
+    return (*pieces, last) if pieces or last else ()
+
+
+_NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,8}|0[xX][0-9a-fA-F]{1,8})U?")
+_MOVE = re.compile(r"mov\.[bus]32")
+# How many moves a number may go through.
+_MOVES = 4
+
+
+def held_numbers(
+    operands: set[str], code: Callable[[], Iterable[tuple[str, bool, str]]]
+) -> set[int | None]:
+    """The numbers that operands are, or hold wherever they are read; None for another.
+
+    `code` begins again with the instructions of a body: opcode, whether it is guarded, and all of
+    it without the semicolon.
+    """
+    for _ in range(_MOVES):
+        names = {each for each in operands if not _NUMBER.fullmatch(each)}
+        if not names:
+            break
+        operands = (operands - names) | _moved_to(code(), names)
+    found = {_NUMBER.fullmatch(each) for each in operands}
+    return {int(each[0].rstrip("U"), 0) if each else None for each in found}
+
+
+def _moved_to(code: Iterable[tuple[str, bool, str]], names: set[str]) -> set[str]:
+    """What each register is set to, if by one move alone; an empty operand stands for another."""
+    written: dict[str, list[str]] = {name: [] for name in names}
+    for opcode, guarded, statement in code:
+        if not any(name in statement for name in names):
+            continue
+        read = read_instruction(f"{statement};")
+        is_move = not guarded and _MOVE.fullmatch(opcode) and read and len(read.operands) == 2
+        for name in names.intersection(read.writes if read else names):
+            written[name].append(read.operands[1] if is_move and read else "")
+    return {values[0] if len(values) == 1 else "" for values in written.values()}
+
 
 MAX_BYTES = 32 << 20
 
@@ -38,7 +185,7 @@ _LOCAL_LABEL = re.compile(r"(?<![\w$])\$L__(?:tmp|func_begin|func_end)[0-9]+:")
 _BLANK_LINES = re.compile(r"\n\s+")
 _STATEMENT = re.compile(r"[^;]+")
 _LABEL = re.compile(r"[\s{}]*[\w$%]+:(?!:)")
-_INSTRUCTION = re.compile(r"[\s{}]*(@!?[\w$%]+\s+)?([a-z][\w.]*(?:::[\w.]+){0,9})(?![\w.:])")
+_FACTS_INSTRUCTION = re.compile(r"[\s{}]*(@!?[\w$%]+\s+)?([a-z][\w.]*(?:::[\w.]+){0,9})(?![\w.:])")
 
 # Opcodes whose result can be seen outside the block, unless the first state space that they name is
 # one of `_PRIVATE`. `wmma` and `cp` have other forms, which the state space tells apart.
@@ -161,12 +308,12 @@ def opcodes(code: str) -> Iterator[tuple[str, bool]]:
 def _instructions(code: str) -> Iterator[tuple[str, bool, str]]:
     for found in _STATEMENT.finditer(code):
         statement = found[0].strip()
-        instruction = _INSTRUCTION.match(statement)
+        instruction = _FACTS_INSTRUCTION.match(statement)
         if not instruction:
             position = 0
             while label := _LABEL.match(statement, position):
                 position = label.end()
-            instruction = _INSTRUCTION.match(statement, position)
+            instruction = _FACTS_INSTRUCTION.match(statement, position)
         if instruction:
             guarded = instruction[1] is not None
             yield instruction[2], guarded, statement[instruction.start(1 if guarded else 2) :]
@@ -353,3 +500,98 @@ def retarget(text: str, *, target: str | None = None, version: str | None = None
             + text[old_version.end(1) :]
         )
     return text
+
+
+# A directive or a modifier keeps its dot.
+_WORD = re.compile(r"\.?[A-Za-z_$%][A-Za-z0-9_$]*")
+_PARAMETER = re.compile(r"_param_[0-9]+")
+
+
+def harmless_variants(text: str, entry: str) -> Iterator[tuple[str, str, str]]:
+    """What was varied, the text, and the entry's name in it; what changes nothing is left out."""
+    renamed = rename_entry(text, entry)
+    if renamed:
+        yield "with the entry renamed", *renamed
+    bare = without_debug(text)
+    if bare != text:
+        yield "without line information", bare, entry
+
+
+def rename_entry(text: str, entry: str, new: str = "renamed") -> tuple[str, str] | None:
+    """The text with another name (like `new`) for this entry and its parameters, and that name.
+
+    None where there is no such entry, or its name stands for something else too.
+    """
+    code = blank_opaque(text)
+    words = list(_WORD.finditer(code))
+    while any(word[0].startswith(new) for word in words):
+        new += "_"
+    chosen, is_declared, previous = [], False, ""
+    for word in words:
+        if word[0] == entry and previous == ".entry":
+            chosen.append(word)
+            is_declared = True
+        elif word[0] == entry and code[word.end() : word.end() + 1] != ".":
+            return None  # a use, or a name of another kind; `add.f32` does not use an entry `add`
+        elif word[0].startswith(entry) and _PARAMETER.fullmatch(word[0], len(entry)):
+            chosen.append(word)
+        previous = word[0]
+    if not is_declared:
+        return None
+    # Comments, strings and debug sections keep the old name: they are not the program.
+    pieces, position = [], 0
+    for word in chosen:
+        pieces += [text[position : word.start()], new]
+        position = word.start() + len(entry)
+    return "".join([*pieces, text[position:]]), new
+
+
+_BLOCK_SIZE = re.compile(r"^[ \t]*\.(?:reqntid|maxntid)\b[^\n{]*", re.MULTILINE)
+_NAME_PART = "cutlass"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PtxEdit:
+    """A directive behind the block size of the entry, or a part of the entry's name."""
+
+    words: str
+    meaning: str
+    directive: str | None = None
+
+
+EDITS = (
+    PtxEdit(
+        words=".minnctapersm 1",
+        meaning="asks for one block per SM; ptxas aims at no higher occupancy",
+        directive=".minnctapersm 1",
+    ),
+    PtxEdit(
+        words=".maxnreg 255", meaning="allows 255 registers per thread", directive=".maxnreg 255"
+    ),
+    PtxEdit(
+        words=f"{_NAME_PART} in the entry's name",
+        meaning="ptxas compiles an entry of such a name otherwise; not documented",
+    ),
+)
+
+
+def edited(text: str, entry: str, edit: PtxEdit) -> tuple[str, str] | None:
+    """The text after an edit, and the entry's name in it; None where it has no place for it."""
+    if edit.directive is None:
+        name = f"{entry}_{_NAME_PART}"
+        return None if _NAME_PART in entry else rename_entry(text, entry, name)
+    changed = with_directive(text, edit.directive)
+    return (changed, entry) if changed else None
+
+
+def with_directive(text: str, directive: str) -> str | None:
+    """PTX with a directive behind the block size of its one entry; None where that is not one.
+
+    Nor where the text has the directive already.
+    """
+    code = blank_opaque(text)
+    places = list(_BLOCK_SIZE.finditer(code))
+    if len(places) != 1 or re.search(rf"{re.escape(directive.split(maxsplit=1)[0])}\b", code):
+        return None
+    end = places[0].end()
+    return f"{text[:end]}\n{directive}{text[end:]}"
