@@ -14,17 +14,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gpu_emulator.ptx.text.document import (
-    Document,
-    Statement,
-    StatementKind,
-    parse,
-    read_registers,
-    statement,
-    undefined_reads,
-    without_scopes,
-)
+from gpu_emulator.ptx.text.document import Document, Statement, StatementKind, parse, statement
 from gpu_emulator.ptx.text.facts import Instruction
+from gpu_emulator.ptx.text.registers import read_registers, undefined_reads, without_scopes
 
 _ALWAYS_APPROXIMATE = frozenset({"ex2", "lg2", "sin", "cos", "tanh"})
 _CONTRACTED = frozenset({"mul", "add", "sub"})

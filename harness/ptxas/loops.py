@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpu_emulator.ptx.text.document import dominators
+from gpu_emulator.ptx.text.registers import dominators
 from harness.ptxas.sass import InstructionMix, instruction_mix
 
 _LINE = re.compile(

@@ -15,17 +15,19 @@ from functools import partial
 from gpu_emulator.ptx.text.document import (
     Document,
     Function,
-    Registers,
     Statement,
     StatementKind,
     parse,
+    statement,
+)
+from gpu_emulator.ptx.text.facts import names_in
+from gpu_emulator.ptx.text.registers import (
+    Registers,
     read_registers,
     renamed,
-    statement,
     undefined_reads,
     without_scopes,
 )
-from gpu_emulator.ptx.text.facts import names_in
 from harness.minimize.reduction.driver import Edit, Transformation
 
 # How a register of a type is made from the thread's number, which is in the first one.

@@ -14,15 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gpu_emulator.ptx.text.document import (
-    Document,
-    Statement,
-    StatementKind,
-    read_registers,
-    renamed,
-    statement,
-    undefined_reads,
-)
+from gpu_emulator.ptx.text.document import Document, Statement, StatementKind, statement
+from gpu_emulator.ptx.text.registers import read_registers, renamed, undefined_reads
 from harness.minimize.ptx.defined import FIRST, VALUES, undefined_registers
 from harness.minimize.ptx.weight import double_ballast
 from harness.minimize.reduction.driver import Reducer

@@ -7,15 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gpu_emulator.ptx.text.document import (
-    Document,
-    Registers,
-    Statement,
-    StatementKind,
-    read_registers,
-    renamed,
-)
+from gpu_emulator.ptx.text.document import Document, Statement, StatementKind
 from gpu_emulator.ptx.text.facts import Instruction, names_in
+from gpu_emulator.ptx.text.registers import Registers, read_registers, renamed
 from harness.minimize.reduction.driver import Edit
 
 

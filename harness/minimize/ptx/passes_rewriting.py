@@ -10,14 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from gpu_emulator.ptx.text.document import (
-    Document,
-    Statement,
-    StatementKind,
-    statement,
-    type_finder,
-)
+from gpu_emulator.ptx.text.document import Document, Statement, StatementKind, statement
 from gpu_emulator.ptx.text.facts import Instruction, split_operands
+from gpu_emulator.ptx.text.registers import type_finder
 from harness.minimize.reduction.driver import Edit
 
 DELETED, ALL, GUARD, OPCODE = -4, -3, -2, -1

@@ -18,15 +18,17 @@ from gpu_emulator.ptx.text.document import (
     Head,
     Statement,
     StatementKind,
-    declared_registers,
-    declared_variable,
     read_head,
-    read_registers,
-    renamed,
     statement,
-    without_scopes,
 )
 from gpu_emulator.ptx.text.facts import NAME
+from gpu_emulator.ptx.text.registers import (
+    declared_registers,
+    declared_variable,
+    read_registers,
+    renamed,
+    without_scopes,
+)
 from harness.minimize.reduction.driver import Edit
 
 _DEBUG = re.compile(r"\.(?:loc|file|section)\b")

@@ -18,16 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gpu_emulator.ptx.text.document import (
-    Document,
-    Function,
-    Statement,
-    StatementKind,
-    read_registers,
-    renamed,
-    statement,
-)
+from gpu_emulator.ptx.text.document import Document, Function, Statement, StatementKind, statement
 from gpu_emulator.ptx.text.facts import NAME, Instruction
+from gpu_emulator.ptx.text.registers import read_registers, renamed
 from harness.minimize.reduction.driver import Reducer, Transformation
 
 _NAME = "ballast"

@@ -23,7 +23,7 @@ import numpy as np
 
 from gpu_emulator.ptx.program.binder import CLOCKS, Binder, Slots, find_row, in_order
 from gpu_emulator.ptx.program.listing import SIZES, EntryListing, PtxLine, Variable, read_listing
-from gpu_emulator.ptx.text.document import dominators
+from gpu_emulator.ptx.text.registers import dominators
 from gpu_emulator.steps import (
     CANONICAL,
     MASK,

@@ -24,18 +24,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpu_emulator.ptx.text.constants import constant, float_bits, integer
-from gpu_emulator.ptx.text.document import (
-    Declared,
-    Document,
-    Function,
-    Head,
-    declared_registers,
-    parse,
-    read_head,
-    without_scopes,
-)
+from gpu_emulator.ptx.text.document import Document, Function, Head, parse, read_head
 from gpu_emulator.ptx.text.document import StatementKind as Kind
 from gpu_emulator.ptx.text.facts import NAME, split_operands
+from gpu_emulator.ptx.text.registers import Declared, declared_registers, without_scopes
 from gpu_emulator.steps import BITS, NotExecutable
 from gpu_emulator.values import Place
 

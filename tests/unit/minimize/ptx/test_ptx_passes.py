@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptx_texts import FILES, MODULE, mutated
 
-from gpu_emulator.ptx.text.document import Document, parse, undefined_reads, without_scopes
+from gpu_emulator.ptx.text.document import Document, parse
+from gpu_emulator.ptx.text.registers import undefined_reads, without_scopes
 from harness.minimize.ptx.defined import completed, undefined_registers
 from harness.minimize.ptx.passes_renaming import Renaming, bypasses, mergers, undefined
 from harness.minimize.ptx.passes_rewriting import (

@@ -1,0 +1,394 @@
+"""Which registers a function declares, of which type, and what they are called. Pure.
+
+Takes the scopes out of PTX functions. Pure.
+
+Of names that two scopes declare, one is renamed first, so that the program stays what it was.
+
+Dominators of a graph of blocks. Pure.
+
+Source: K. Cooper, T. Harvey, K. Kennedy, "A simple, fast dominance algorithm" (2001).
+
+Which registers a PTX function may read before anything wrote them. Pure.
+
+A forward analysis over the control flow graph. A register is defined where every way to the place
+wrote it; a guarded write defines it for what has the same guard, until the predicate is written.
+What a branch table may reach is taken to be any label of the function. Names must be unique in a
+function: take out its inner scopes first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from gpu_emulator.ptx.text.document import Document, Function, Statement, StatementKind, statement
+from gpu_emulator.ptx.text.facts import NAME, Instruction
+
+_DECLARATION = re.compile(r"\.reg\s+((?:\.v[248]\s*)?\.\w+)\s+(.*);", re.DOTALL)
+_NAMES = re.compile(r"([\w$%]+)\s*(?:<\s*([0-9]{1,9})\s*>)?")
+_VARIABLE = re.compile(
+    r"\.(?:global|shared|const|local|param|tex|extern|visible|weak|common)\b[^=;]*?"
+    r"([A-Za-z_$%][\w$]*)\s*(?:\[[^\]]*\]\s*){0,4}[=;]"
+)
+_NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,8})")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One declared name; with a count it stands for `name0`, `name1`, ..."""
+
+    type: str
+    name: str
+    count: int | None
+
+    @property
+    def names(self) -> list[str]:
+        """Every register that it stands for."""
+        if self.count is None:
+            return [self.name]
+        return [f"{self.name}{number}" for number in range(self.count)]
+
+
+def declared_registers(code: str) -> Iterator[Declared]:
+    """What a `.reg` declaration declares; nothing for any other declaration."""
+    found = _DECLARATION.match(code)
+    if found:
+        for name, count in _NAMES.findall(found[2]):
+            yield Declared(found[1].replace(" ", ""), name, int(count) if count else None)
+
+
+@dataclass(slots=True)
+class Registers:
+    """The types of a function's registers, whatever the scope that declares them."""
+
+    single: dict[str, str] = field(default_factory=dict)
+    numbered: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def add(self, declared: Declared) -> None:
+        """Enter one declaration."""
+        if declared.count is None:
+            self.single[declared.name] = declared.type
+        else:
+            self.numbered[declared.name] = (declared.type, declared.count)
+
+    def type_of(self, name: str) -> str | None:
+        """The declared type (`.b32`, `.pred`, ...) of a register; None if it is none."""
+        if name in self.single:
+            return self.single[name]
+        found = _NUMBERED.fullmatch(name)
+        if found and found[1] in self.numbered:
+            kind, count = self.numbered[found[1]]
+            return kind if int(found[2]) < count else None
+        return None
+
+
+def declared_variable(code: str) -> str | None:
+    """The name of the variable, label of a table or parameter that a declaration declares."""
+    found = _VARIABLE.match(code)
+    return found[1] if found else None
+
+
+def read_registers(document: Document, function: Function, *, is_inner: bool = True) -> Registers:
+    """All registers that a function declares; `is_inner`: also those of its inner scopes."""
+    registers = Registers()
+    depth = 0
+    for place in function.body:
+        if place in document.scopes:
+            depth += 1
+        depth -= document.statements[place].kind is StatementKind.CLOSE
+        if depth and not is_inner:
+            continue
+        one = document.statements[place]
+        if one.kind is StatementKind.DECLARATION:
+            for declared in declared_registers(one.code):
+                registers.add(declared)
+    return registers
+
+
+def renamed(one: Statement, rename: Callable[[str], str]) -> Statement:
+    """The statement with other names in it; the same one where none changes."""
+    code = NAME.sub(lambda found: rename(found[0]), one.code)
+    return one if code == one.code else Statement(one.kind, code, one.before, code)
+
+
+def type_finder(document: Document) -> Callable[[int, str], str | None]:
+    """A function that tells the type of a register that a statement, by its place, names."""
+    functions = document.functions
+    tables = [read_registers(document, function) for function in functions]
+    starts = [function.opening for function in functions]
+
+    def type_of(place: int, name: str) -> str | None:
+        number = bisect_right(starts, place) - 1
+        return tables[number].type_of(name) if number >= 0 else None
+
+    return type_of
+
+
+# Deeper nests, and nested declarations of more names, are left as they are.
+_SCOPES_DEEPEST = 16
+_MOST_NAMES = 256
+
+
+def without_scopes(document: Document) -> Document:
+    """The document without scopes inside its functions."""
+    changes: dict[int, Sequence[Statement]] = {}
+    for function in document.functions:
+        changes.update(_flattened(document, function))
+    return document.replaced(changes) if changes else document
+
+
+def _flattened(document: Document, function: Function) -> dict[int, Sequence[Statement]]:
+    lines = {place: document.statements[place] for place in function.body}
+    if not any(place in document.scopes for place in lines):
+        return {}
+    new_names = _new_names(document, function)
+    changes: dict[int, Sequence[Statement]] = {}
+    for place, scopes in _scopes(document, function):
+        if place in document.scopes or lines[place].kind is StatementKind.CLOSE:
+            changes[place] = ()
+        elif scopes:
+            names = [new_names.get(scope, {}) for scope in reversed(scopes)]
+            changes[place] = [renamed(_expanded(lines[place]), partial(_find, names))]
+        if len(scopes) > _SCOPES_DEEPEST:
+            return {}
+    return changes
+
+
+def _scopes(document: Document, function: Function) -> Iterator[tuple[int, list[int]]]:
+    """Each statement of a function and the inner scopes that it is in, outermost first.
+
+    A brace that opens or closes a scope is in it. The list is only true until the next step.
+    """
+    opened: list[int] = []
+    for place in function.body:
+        if place in document.scopes:
+            opened.append(place)
+        yield place, opened
+        if opened and document.scopes[opened[-1]] == place:
+            opened.pop()
+
+
+def _new_names(document: Document, function: Function) -> dict[int, dict[str, str]]:
+    """For each inner scope, another name for all that it declares and that is not unique."""
+    owned: dict[int, list[str]] = {}
+    for place, scopes in _scopes(document, function):
+        owned.setdefault(scopes[-1] if scopes else function.opening, []).extend(
+            _declared(_expanded(document.statements[place]))
+        )
+    counts = Counter(name for names in owned.values() for name in set(names))
+    registers = read_registers(document, function, is_inner=False)
+    words = {
+        name for place in function.body for name in NAME.findall(document.statements[place].code)
+    }
+    result: dict[int, dict[str, str]] = {}
+    for scope, names in owned.items():
+        if scope == function.opening:
+            continue
+        for name in names:
+            if counts[name] > 1 or registers.type_of(name):
+                new = next(
+                    new for n in itertools.count(scope) if (new := f"{name}_{n}") not in words
+                )
+                words.add(new)
+                result.setdefault(scope, {})[name] = new
+    return result
+
+
+def _declared(one: Statement) -> list[str]:
+    if one.label:
+        return [one.label]
+    if one.kind is not StatementKind.DECLARATION:
+        return []
+    variable = declared_variable(one.code)
+    registers = [each.name for each in declared_registers(one.code) if each.count is None]
+    return [variable, *registers] if variable else registers
+
+
+def _find(scopes: list[dict[str, str]], name: str) -> str:
+    return next((names[name] for names in scopes if name in names), name)
+
+
+def _expanded(one: Statement) -> Statement:
+    """A declaration of `%r<3>` as one of `%r0, %r1, %r2`: so each of them can be renamed."""
+    found = list(declared_registers(one.code)) if one.kind is StatementKind.DECLARATION else []
+    size = sum(each.count or 1 for each in found)
+    if all(each.count is None for each in found) or size > _MOST_NAMES:
+        return one
+    names = ", ".join(name for each in found for name in each.names)
+    return statement(one.kind, f".reg {found[0].type} {names};", one.before)
+
+
+def dominators(after: Sequence[Sequence[int]], first: int) -> dict[int, int]:
+    """The nearest block that every way from the `first` one to a block leads through.
+
+    Of the blocks that are reached, each before what only follows it; the first is its own.
+    """
+    order = _in_order(after, first)
+    place = {block: number for number, block in enumerate(order)}
+    before: dict[int, list[int]] = {block: [] for block in order}
+    for block in order:
+        for following in after[block]:
+            before[following].append(block)
+    nearest = {first: first}
+    changed = True
+    while changed:
+        changed = False
+        for block in order[1:]:
+            known = [each for each in before[block] if each in nearest]
+            found = known[0]
+            for other in known[1:]:
+                found = _common(nearest, place, found, other)
+            if nearest.get(block) != found:
+                nearest[block] = found
+                changed = True
+    return nearest
+
+
+def _in_order(after: Sequence[Sequence[int]], first: int) -> list[int]:
+    """Those that are reached, in the reverse of the order in which a search leaves them."""
+    seen, done = {first}, []
+    pile = [(first, iter(after[first]))]
+    while pile:
+        block, rest = pile[-1]
+        following = next((each for each in rest if each not in seen), None)
+        if following is None:
+            done.append(block)
+            pile.pop()
+        else:
+            seen.add(following)
+            pile.append((following, iter(after[following])))
+    return done[::-1]
+
+
+def _common(nearest: dict[int, int], place: dict[int, int], one: int, other: int) -> int:
+    while one != other:
+        while place[one] > place[other]:
+            one = nearest[one]
+        while place[other] > place[one]:
+            other = nearest[other]
+    return one
+
+
+_LEAVES = frozenset({"ret", "exit", "trap"})
+
+
+@dataclass(frozen=True, slots=True)
+class UndefinedRead:
+    """An instruction, by its place, and a register that it may read undefined."""
+
+    place: int
+    register: str
+
+
+@dataclass(slots=True)
+class _Block:
+    """Instructions without a way in or out between them, and the blocks that may come next."""
+
+    lines: list[tuple[int, Instruction]] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    next: list[int] = field(default_factory=list)
+
+
+def undefined_reads(document: Document, function: Function) -> list[UndefinedRead]:
+    """Every read of a register, in reachable code, that some way leads to without a write."""
+    registers = read_registers(document, function)
+    blocks = _blocks(document, function)
+    numbers = _Numbers(registers)
+    entering: list[int | None] = [None] * len(blocks)
+    if blocks:
+        entering[0] = 0
+    waiting = [0] if blocks else []
+    while waiting:
+        number = waiting.pop()
+        leaving = numbers.after(blocks[number], entering[number] or 0)
+        for following in blocks[number].next:
+            before = entering[following]
+            merged = leaving if before is None else before & leaving
+            if merged != before:
+                entering[following] = merged
+                waiting.append(following)
+    return [
+        read
+        for block, known in zip(blocks, entering, strict=True)
+        if known is not None
+        for read in numbers.undefined(block, known)
+    ]
+
+
+class _Numbers:
+    """Facts as bits: a register is defined, or is defined where a guard holds."""
+
+    def __init__(self, registers: Registers) -> None:
+        self._registers = registers
+        self._bits: dict[tuple[str, str], int] = {}
+        self._guarded_by: dict[str, int] = {}
+
+    def after(self, block: _Block, known: int) -> int:
+        """What is known after a block, from what is known before it."""
+        for _, one in block.lines:
+            known = self._step(one, known)
+        return known
+
+    def undefined(self, block: _Block, known: int) -> Iterator[UndefinedRead]:
+        """The reads of a block that what is known before it does not cover."""
+        for place, one in block.lines:
+            for name in dict.fromkeys(one.reads):
+                if self._registers.type_of(name) and not self._is_defined(name, one.guard, known):
+                    yield UndefinedRead(place, name)
+            known = self._step(one, known)
+
+    def _is_defined(self, name: str, guard: str, known: int) -> bool:
+        if known & self._bit("", name):
+            return True
+        return bool(guard) and bool(known & self._bit(guard, name))
+
+    def _step(self, one: Instruction, known: int) -> int:
+        for name in one.writes:
+            known &= ~self._guarded_by.get(name, 0)
+        for name in one.writes:
+            # Not where it writes its own guard: the guard that held is no more.
+            if one.guard.lstrip("@!") not in one.writes:
+                known |= self._bit(one.guard, name)
+        return known
+
+    def _bit(self, guard: str, name: str) -> int:
+        key = (guard, name)
+        if key not in self._bits:
+            self._bits[key] = 1 << len(self._bits)
+            if guard:
+                predicate = guard.lstrip("@!")
+                self._guarded_by[predicate] = self._guarded_by.get(predicate, 0) | self._bits[key]
+        return self._bits[key]
+
+
+def _blocks(document: Document, function: Function) -> list[_Block]:
+    blocks = [_Block()]
+    for place in function.body:
+        one = document.statements[place]
+        if one.label:
+            if blocks[-1].lines:
+                blocks.append(_Block())
+            blocks[-1].labels.append(one.label)
+        elif instruction := one.instruction:
+            blocks[-1].lines.append((place, instruction))
+            if instruction.base in ("bra", "brx") or instruction.base in _LEAVES:
+                blocks.append(_Block())
+    starts = {label: number for number, block in enumerate(blocks) for label in block.labels}
+    for number, block in enumerate(blocks):
+        block.next = list(_following(block, number, starts, len(blocks)))
+    return blocks
+
+
+def _following(block: _Block, number: int, starts: dict[str, int], count: int) -> Iterator[int]:
+    last = block.lines[-1][1] if block.lines else None
+    if last and last.base == "brx":
+        yield from starts.values()
+    elif last and last.base == "bra":
+        yield from (starts[name] for name in last.reads if name in starts)
+    if (last is None or not last.ends) and number + 1 < count:
+        yield number + 1
