@@ -1,7 +1,8 @@
 """`triage bugs rekey`: all history judged again by today's rules, from the evidence that is kept.
 
 A result stays as it is where its evidence was trimmed, or was made again after the result (and so
-may tell of something else), where the machine failed us, and where its own runs disagreed.
+may tell of something else: it left other bytes, or none), where the machine failed us, and where
+its own runs disagreed.
 """
 
 from __future__ import annotations
@@ -155,7 +156,12 @@ def _steps(record: ResultRecord, row: Row, found: _Found) -> dict[str, Any] | No
         if key is None:
             continue
         evidence, made = found[kind].get(key, (None, 0.0))
-        if evidence is None or made > (record.created or 0.0):
+        if evidence is None:
+            return None
+        # Made again since, it counts where it left the very bytes that the result speaks of.
+        left = row.cubin_sha256 if kind == "assemble" else row.program_sha256 or row.ptx_sha256
+        is_same = left is not None and left in evidence.artifacts.values()
+        if made > (record.created or 0.0) and not is_same:
             return None
         try:
             steps[kind] = msgspec.json.decode(evidence.body, type=schema)

@@ -35,7 +35,6 @@ from harness.report.gate import Defect
 from harness.report.run import inspect_dossier, run_script, script_defects, with_log
 from harness.store.store import Store
 from harness.values.run import RunRow
-from harness.values.toolchain import PTXAS
 
 _SECONDS = 600.0
 _LARGEST_FILE = 4 << 30
@@ -98,11 +97,7 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
         proof = prove(issue.claims, await _trial(dossier, filing, issue, inside), issue.text)
     defects += inspect_dossier(dossier, issue.text, filing.required)
     defects += [Defect(kind="claim", file="issue.md", words=words) for words in proof.false]
-    if dossier.case.assembler == PTXAS:
-        # Not all rows of other assemblers can be judged again: what rests on them is named.
-        defects += [
-            Defect(kind="unchecked", file="issue.md", words=each) for each in proof.unproved
-        ]
+    defects += [Defect(kind="unchecked", file="issue.md", words=each) for each in proof.unproved]
     return Filed(dossier=dossier, issue=issue, proof=proof, defects=tuple(defects))
 
 

@@ -35,7 +35,13 @@ from harness.store.history.shards import NightPart, begin_part, finish_part
 from harness.store.history.workarounds import WorkaroundRecords
 from harness.store.sqlite.connection import transaction
 from harness.store.sqlite.database import Database
-from harness.store.sqlite.evidence_rows import SELECT_EVIDENCE, Evidence, put_row, read_row
+from harness.store.sqlite.evidence_rows import (
+    SELECT_EVIDENCE,
+    Evidence,
+    put_row,
+    read_row,
+    when_made,
+)
 from harness.store.sqlite.records import (
     RESULT_COLUMNS,
     RUN_COLUMNS,
@@ -186,6 +192,9 @@ class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgem
     def put_evidence(self, kind: str, key: str, body: bytes, artifacts: Mapping[str, str]) -> None:
         """Keep evidence, in place of what was there; put its artifacts first.
 
+        Evidence that is put again unchanged keeps the time when it was made: results that were
+        judged from it can still be judged again.
+
         Args:
             kind: the step: `capture`, `lower`, `assemble`, `inspect`.
             key: the hash of everything that the step depends on.
@@ -200,7 +209,8 @@ class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgem
 
         def work(db: sqlite3.Connection) -> None:
             with transaction(db):
-                put_row(db, kind, key, evidence, created=now, used=now)
+                made = when_made(db, kind, key, evidence)
+                put_row(db, kind, key, evidence, created=now if made is None else made, used=now)
 
         self._database.run(work)
 

@@ -68,5 +68,15 @@ def put_row(
     )
 
 
+def when_made(db: sqlite3.Connection, kind: str, key: str, evidence: Evidence) -> float | None:
+    """When this very evidence was made; None where none is kept under the key, or another."""
+    body, artifacts = evidence
+    found = db.execute(
+        "SELECT created FROM evidence WHERE kind = ? AND key = ? AND body = ? AND checksum = ?",
+        (kind, key, body, _checksum(body, artifacts)),
+    ).fetchone()
+    return float(found[0]) if found else None
+
+
 def _checksum(body: bytes, artifacts: Mapping[str, str]) -> int:
     return zlib.crc32(ascii(sorted(artifacts.items())).encode(), zlib.crc32(body))

@@ -152,3 +152,30 @@ def test_a_row_that_was_tampered_with_is_not_what_its_evidence_gives(store: Stor
     assert row_of_evidence(store, "no such cell") is None
     drop_evidence(store.home, "kept")
     assert row_of_evidence(store, found.cell) is None
+
+
+def test_evidence_that_is_put_again_unchanged_keeps_its_results(store: Store) -> None:
+    """A front end that reads its program anew for each cell must not cost older results theirs."""
+    run = store.begin_run("x")
+    keep(store, run, "pass P failed", OLD)
+    store.put_evidence("lower", "pass P failed", msgspec.json.encode(lowering("pass P failed")), {})
+    assert rekey(store).judged == 1
+
+
+def test_evidence_that_was_made_again_and_left_the_same_bytes_counts(store: Store) -> None:
+    """A fix is confirmed by compiling again: cells with the same program keep their evidence."""
+    run = store.begin_run("x")
+    program = store.artifacts.put(b"// a program")
+    other = store.artifacts.put(b"// another program")
+
+    def made(seconds: float, left: str) -> None:
+        body = replace(lowering("pass P failed"), end=ProcessEnd(exit_code=0, wall=seconds))
+        store.put_evidence("lower", "shared", msgspec.json.encode(body), {"steps": left})
+
+    made(1.0, program)
+    found = replace(row("pass_failure", OLD), program_sha256=program)
+    store.put_result(run, replace(record_of(found), evidence={"lower": "shared"}))
+    made(2.0, program)
+    assert rekey(store).judged == 1
+    made(3.0, other)
+    assert rekey(store).judged == 0
