@@ -9,6 +9,7 @@ import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import json
 import os
 import sys
 import traceback
@@ -93,7 +94,8 @@ class BareParents(importlib.abc.MetaPathFinder):
 def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> Any:
     """What `function(**overrides)` of `file` returns; where it is None, run the file as `__main__`.
 
-    The module stays loaded: its kernels are compiled later.
+    The module stays loaded: its kernels are compiled later. What it replaces in `json` is put back:
+    compilers write their metadata with it, and we our answers.
     """
     sys.argv = [file]
     folder = str(Path(file).parent)
@@ -104,8 +106,12 @@ def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> An
     module.__file__ = file
     sys.modules[name] = module
     code = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
-    exec(code, module.__dict__)  # noqa: S102 - this is what the user asked for
-    return getattr(module, function)(**overrides) if function else None
+    own = dict(vars(json))
+    try:
+        exec(code, module.__dict__)  # noqa: S102 - this is what the user asked for
+        return getattr(module, function)(**overrides) if function else None
+    finally:
+        vars(json).update(own)
 
 
 def stand_aside(ask: Mapping[str, Any]) -> None:

@@ -90,7 +90,9 @@ def _at_fault(verdict: VerdictKind, row: Row) -> str | None:
     if row.stage is None or verdict.compiles:
         return None
     where = f"stage {row.stage}"
-    at_assembler = row.stage == Stage.CUBIN.value
+    # No process ended: the compiler raised on its way to the assembler.
+    raised = verdict is VerdictKind.PASS_FAILURE and row.exit_code is None and row.signal is None
+    at_assembler = row.stage == Stage.CUBIN.value and not raised
     title = assembler_name(row.assembler) if at_assembler else compiler_name(row.compiler)
     if row.stage == "launch":
         return f"the config; {title} would say so at launch only" if row.compiler else where

@@ -113,10 +113,7 @@ class TritonSessions(LaunchSessions):
         """
         message = {
             "op": "compile",
-            "capture": request.message(),
-            "until": until,
-            "ptxas": str(ptxas) if ptxas else None,
+            "capture": request.message() | {"until": until, "ptxas": ptxas and str(ptxas)},
             "limits": limits.message(),
         }
-
         return await self.on_server(triton, message)

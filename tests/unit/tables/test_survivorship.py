@@ -85,6 +85,8 @@ def test_reasons_are_matched_part_by_part(reasons: tuple[str, ...], said: str) -
         ("ptxas_ice", "cubin", "3.6.0", "at fault: ptxas, stage cubin"),
         ("ptxas_ice", "cubin", None, "at fault: ptxas, stage cubin"),
         ("ptxas_error", "cubin", "3.6.0", "stage cubin"),
+        # No process of ptxas ended: Triton raised before it began.
+        ("pass_failure", "cubin", "3.6.0", "at fault: Triton, stage cubin"),
         ("unsupported", "cubin", "3.6.0", "stage cubin"),
         ("timeout", "ptx", "3.6.0", "stage ptx"),
         ("out_of_resources", "launch", "3.6.0", "the config; Triton would say so at launch only"),

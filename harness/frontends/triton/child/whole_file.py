@@ -30,9 +30,7 @@ class _Nothing:
         raise self.error
 
 
-def compile_standalone(
-    ask: Mapping[str, Any], folder: Path, ptxas: str | None, until: str | None
-) -> None:
+def compile_standalone(ask: Mapping[str, Any], folder: Path) -> None:
     """Lower the first kernel of a file in this (forked) process: `lower` says what it leaves."""
     mode = pretend_triton(ask["device"])
     if is_ir(ask["file"]):
@@ -46,7 +44,7 @@ def compile_standalone(
         with mode, recorder.active():
             record = _first_record(recorder, ask)
     with mode:
-        lower(record, run, folder, ptxas, until=until)
+        lower(record, run, folder, ask["ptxas"], until=ask["until"])
 
 
 def _first_record(recorder: Recorder, ask: Mapping[str, Any]) -> Any:
