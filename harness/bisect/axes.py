@@ -30,7 +30,7 @@ class Axis(Protocol):
 
     `asked` is the one where the search begins, which the user named if `is_named`; `at_hand` how
     many it takes to try all that are installed and one of each minor release. With `frozen`, all
-    have one PTX.
+    have one PTX. `has_all`: `versions` are all that there are, not a range of them.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Axis(Protocol):
     at_hand: int
     frozen: bool
     is_named: bool
+    has_all: bool
 
     def at(self, version: str) -> Selection:
         """What is selected at this version, which is installed if need be.
@@ -65,6 +66,7 @@ class AssemblerAxis:
     asked: str | None
     at_hand: int
     is_named: bool
+    has_all: bool
     name: str
     frozen: bool = True
     _plan: Plan | None = None
@@ -98,6 +100,7 @@ class CompilerAxis:
     asked: str | None
     at_hand: int
     is_named: bool
+    has_all: bool
     name: str
     frozen: bool = False
 
@@ -124,6 +127,7 @@ class ReleaseAxis:
     asked: str | None
     at_hand: int
     is_named: bool
+    has_all: bool = True
     name: str = RELEASE
     frozen: bool = False
 
@@ -185,14 +189,16 @@ def version_axis(selection: Selection, name: str, spec: str | None = None) -> Ax
     if back.kind == NO_ASSEMBLER and name in ("assembler", PTXAS):
         raise UsageError(f"{selection.repro.name}: {unassembled(end)}; use --axis compiler")
     if name in ("assembler", back.kind):
-        versions = back.available()
         named = selection.ptxas[0] if len(selection.ptxas) == 1 else None
+        there = back.available()
+        versions = _meant(there, [each.version for each in selection.ptxas if each])
         return AssemblerAxis(
             name=back.kind,
             selection=selection,
             versions=tuple(map(str, versions)),
             asked=named.version if named else None,
             is_named=named is not None,
+            has_all=versions == there,
             at_hand=_at_hand(set(back.installed()), versions),
         )
     if name == PTXAS:
@@ -205,13 +211,16 @@ def version_axis(selection: Selection, name: str, spec: str | None = None) -> Ax
         raise UsageError(
             f"{selection.repro.name}: it is compiled by {end.title}; use --axis compiler"
         )
-    versions = end.available()
+    there = end.available()
+    asked = selection.compilers if selection.is_compiler_named else ()
+    versions = _meant(there, [each.version for each in asked])
     return CompilerAxis(
         name=end.kind,
         selection=selection,
         versions=tuple(map(str, versions)),
         asked=selection.compilers[0].version if len(selection.compilers) == 1 else None,
         is_named=selection.is_compiler_named,
+        has_all=versions == there,
         at_hand=_at_hand({Version(found.version) for found in end.installed()}, versions),
     )
 
@@ -231,6 +240,12 @@ def _release_axis(selection: Selection, spec: str) -> ReleaseAxis:
         is_named=source != repro.source,
         at_hand=len(versions),
     )
+
+
+def _meant(versions: list[Version], named: Sequence[str]) -> list[Version]:
+    """From the oldest to the newest of several that are named; else all that there are."""
+    asked = sorted(map(Version, named))
+    return [each for each in versions if len(asked) < 2 or asked[0] <= each <= asked[-1]]
 
 
 def _at_hand(installed: set[Version], versions: Sequence[Version]) -> int:

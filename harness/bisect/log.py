@@ -62,6 +62,7 @@ class _End(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     others: tuple[str, ...]
     stages: StageStory | None
     trouble: str | None
+    has_all: bool = True
     kind: VerdictKind = VerdictKind.OK
     stage: str | None = None
     condition: str | None = None
@@ -196,6 +197,7 @@ class BisectLog:
                 others=evidence.others,
                 stages=evidence.stages,
                 trouble=evidence.trouble,
+                has_all=evidence.has_all,
             )
         )
 
@@ -230,6 +232,7 @@ class BisectLog:
             others=end.others,
             stages=end.stages,
             trouble=end.trouble,
+            has_all=end.has_all,
         )
 
     def _add(self, entry: _Answer | _Plan | _End) -> None:

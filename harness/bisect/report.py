@@ -25,7 +25,7 @@ class BisectReport:
 
     `config` is None where none was ever captured. `tallies` say how often each version was run.
     `stages` is what the compilers at both sides of a Triton boundary made. `trouble` says why it
-    ended early.
+    ended early; `has_all`: `versions` are all that there are.
     """
 
     axis: str
@@ -39,16 +39,12 @@ class BisectReport:
     others: tuple[str, ...]
     stages: StageStory | None
     trouble: str | None
+    has_all: bool = True
 
     @property
     def signature(self) -> str | None:
         """The failure that is followed, or that of the row whose numbers are."""
         return self.followed.signature
-
-    @property
-    def has_all(self) -> bool:
-        """An axis has all versions that there are."""
-        return True
 
     def version(self, index: int) -> str:
         """The name of a point of the axis."""
@@ -207,6 +203,7 @@ class ProbeEvidence:
     others: tuple[str, ...] = ()
     stages: StageStory | None = None
     trouble: str | None = None
+    has_all: bool = True
 
     def report(self) -> BisectReport:
         """What it says."""
@@ -222,6 +219,7 @@ class ProbeEvidence:
             others=self.others,
             stages=self.stages,
             trouble=self.trouble,
+            has_all=self.has_all,
         )
 
     def named(self, values: Mapping[int, T]) -> dict[str, T]:

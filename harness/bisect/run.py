@@ -82,6 +82,7 @@ async def bisect_versions(
         others=search.others,
         stages=stages,
         trouble=trouble,
+        has_all=axis.has_all,
     )
     log.end(evidence)
     return evidence.report()

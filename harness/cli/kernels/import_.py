@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from packaging.version import Version
 
+from harness.cells.spelling import SelectionOptions, spell_command
 from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
@@ -82,4 +83,5 @@ def command(*, folder: Path, into: Path, triton: str | None, as_json: bool) -> N
         console.print(f"{each['name']}: {state}{known}", soft_wrap=True)
     failed = [each for each in imported if each["failed_after"]]
     console.print("Next:")
-    console.print(f"  triage compile --kernel {(failed or imported)[0]['name']}", soft_wrap=True)
+    words = SelectionOptions(kernel=str((failed or imported)[0]["name"]))
+    console.print(f"  {spell_command('compile', words)}", soft_wrap=True, markup=False)

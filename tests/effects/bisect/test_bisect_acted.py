@@ -46,7 +46,8 @@ def bisect(
 ) -> BisectReport:
     path = stage.folder / "log.jsonl"
     log = BisectLog.read(path) if resumed else BisectLog.begin(path, ASKED)
-    selection = stage.selection(compiler=[f"acted=={bad}"], **{"config": "width=1", **words})
+    words = {"compiler": [f"acted=={bad}"], "config": "width=1", **words}
+    selection = stage.selection(**words)
     asked = BisectOptions(**{"axis": "acted", "repeat": 2, **(options or {})})
     how = replace(stage.how, use_cache=not no_cache)
     ahead = Ahead(machines=machines, how=how) if machines else None
@@ -211,6 +212,17 @@ def test_nothing_that_fails_is_said_and_not_guessed(stage: Stage) -> None:
     assert [block.text for block in bisection_said(found)[:1] if hasattr(block, "text")] == [
         "           1.0 - 2.0  ok  compiled"
     ]
+
+
+def test_a_range_of_versions_is_all_that_is_tried(fails_from_1_1_on: Stage) -> None:
+    found = bisect(fails_from_1_1_on, compiler=["acted>=1.1,<2"])
+    assert found.versions == ("1.1", "1.2")
+    assert report_line(found).startswith(
+        "Present in the oldest Acted that was tried, 1.1."
+        " Still present in the newest Acted that was tried, 1.2."
+    )
+    log = BisectLog.read(fails_from_1_1_on.folder / "log.jsonl")
+    assert not log.replay().report().has_all
 
 
 def test_another_failure_is_no_bound(stage: Stage) -> None:
