@@ -1,12 +1,9 @@
 """One line of a program as a closure over the registers.
 
-Why a program cannot be executed.
+Why a program cannot be executed. Where variables lie in a memory.
 
-Where variables lie in a memory.
-
-PTX types as numpy types, and how one becomes another. Registers hold unsigned integers.
-
-Source: PTX ISA, "State Spaces, Types, and Variables": fundamental types.
+PTX types as numpy types, and how one becomes another. Registers hold unsigned integers. Source: PTX
+ISA, "State Spaces, Types, and Variables": fundamental types.
 """
 
 from __future__ import annotations

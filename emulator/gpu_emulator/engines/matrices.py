@@ -16,16 +16,14 @@ all follow one rule. Lane l is g = l / 4, t = l % 4. A register holds e = 32 / w
 f64 has one element to a register (e = 1).
 
 `ldmatrix`, `stmatrix` and `movmatrix`: 8 x 8 matrices between rows of shared memory and lanes.
-
 Source: PTX ISA 9.7.14.5.15 to 9.7.14.5.17; for the transposed bytes of sm_100 the layouts that
 CUTLASS states for its copy atoms (`copy_traits_sm100.hpp`), as bit positions. The machine reads or
 writes the rows: lane 8i + j has the address of row j of matrix i (m16n16: lane 16i + j).
 
-Operands of wgmma and tcgen05.mma in shared memory, found through matrix descriptors.
-
-Sources: PTX ISA 9.7.15.5.1.2 ("Matrix Descriptor" of wgmma, "Strides", "Canonical layouts") and
-9.7.16.4 ("Shared memory descriptor" of tcgen05). A matrix is read in pieces of 16 bytes, which is
-what the canonical layouts count in. In the tables below q is the span of the swizzle in pieces:
+Operands of wgmma and tcgen05.mma in shared memory, found through matrix descriptors. Sources: PTX
+ISA 9.7.15.5.1.2 ("Matrix Descriptor" of wgmma, "Strides", "Canonical layouts") and 9.7.16.4
+("Shared memory descriptor" of tcgen05). A matrix is read in pieces of 16 bytes, which is what the
+canonical layouts count in. In the tables below q is the span of the swizzle in pieces:
 
     K-major, piece c of row r:   (r % 8) * q + (r / 8) * stride + c             (swizzled)
                                  (r % 8) + (r / 8) * stride + c * leading       (not swizzled)
@@ -123,8 +121,7 @@ class Layout:
 
     def scatter(self, matrix: NDArray[np.generic]) -> Bits:
         """A matrix (..., rows, columns) as (..., lanes, slots) elements."""
-        held: Bits = matrix[..., self.row, self.column]
-        return held
+        return matrix[..., self.row, self.column]
 
 
 def _lanes(slots: int) -> tuple[Index, Index, Index]:
@@ -175,8 +172,7 @@ def elements(held: Bits, width: int) -> Bits:
         return held.astype(np.uint64, copy=False)
     words = np.ascontiguousarray(held.astype(np.uint32, copy=False))
     if width >= 8:
-        parts: Bits = words.view(np.dtype(f"u{width // 8}"))
-        return parts
+        return words.view(np.dtype(f"u{width // 8}"))
     shifts = np.arange(0, 8, width, dtype=np.uint8)
     small: Bits = (words.view(np.uint8)[..., None] >> shifts) & np.uint8((1 << width) - 1)
     return small.reshape(*held.shape[:-1], -1)
@@ -188,14 +184,12 @@ def registers(parts: Bits, width: int) -> Bits:
         return parts.astype(np.uint64, copy=False)
     if width >= 8:
         whole = np.ascontiguousarray(parts.astype(np.dtype(f"u{width // 8}"), copy=False))
-        words: Bits = whole.view(np.uint32)
-        return words
+        return whole.view(np.uint32)
     per_byte = 8 // width
     grouped = parts.astype(np.uint8).reshape(*parts.shape[:-1], -1, per_byte)
     shifts = np.arange(0, 8, width, dtype=np.uint8)
     small: Bits = np.bitwise_or.reduce(grouped << shifts, axis=-1)
-    packed: Bits = np.ascontiguousarray(small).view(np.uint32)
-    return packed
+    return np.ascontiguousarray(small).view(np.uint32)
 
 
 @cache
@@ -306,8 +300,7 @@ def unpack_row(rows: Bits, width: int) -> Bits:
     bits = np.unpackbits(rows[..., : 2 * width], axis=-1, bitorder="little")
     grouped = bits.reshape(*rows.shape[:-1], 16, width)
     weights = (1 << np.arange(width)).astype(np.uint8)
-    spread: Bits = (grouped * weights).sum(axis=-1, dtype=np.uint8)
-    return spread
+    return (grouped * weights).sum(axis=-1, dtype=np.uint8)
 
 
 PIECE = 16

@@ -6,18 +6,16 @@ the best that any hardware may return (f64 is a chain of `fma`). With `order` th
 float32 in that order, rounded at each step: two orders show how much of a difference is noise.
 `accumulation` has the sums of one architecture, bit for bit.
 
-How the tensor cores of one architecture add, bit for bit, where that is known.
+How the tensor cores of one architecture add, bit for bit, where that is known. The PTX ISA leaves
+it open. On an H200 (sm_90) every one of our sums of random numbers came out as follows, the only
+error of each product is here: the addends, products and accumulator, are aligned to the largest
+exponent among them (that of a product is the sum of the exponents of its factors, without
+normalizing) and cut off `fraction` bits below it; they are added exactly; the sum is rounded once.
+That costs tens of times the matrix product: it is for measuring what rounding alone can do, not for
+every day.
 
-The PTX ISA leaves it open. On an H200 (sm_90) every one of our sums of random numbers came out as
-follows, the only error of each product is here: the addends, products and accumulator, are aligned
-to the largest exponent among them (that of a product is the sum of the exponents of its factors,
-without normalizing) and cut off `fraction` bits below it; they are added exactly; the sum is
-rounded once. That costs tens of times the matrix product: it is for measuring what rounding alone
-can do, not for every day.
-
-`mma.sync`: one matrix product for each warp, in registers (PTX ISA 9.7.14.5).
-
-`wgmma.mma_async`: the product of a warpgroup, 64 rows in registers (PTX ISA 9.7.15).
+`mma.sync`: one matrix product for each warp, in registers (PTX ISA 9.7.14.5). `wgmma.mma_async`:
+the product of a warpgroup, 64 rows in registers (PTX ISA 9.7.15).
 """
 
 from __future__ import annotations
@@ -206,8 +204,7 @@ def integer_product(a: Float64, b: Float64, c: Bits | None, *, saturate: bool) -
     if saturate:
         limits = np.iinfo(np.int32)
         total = np.clip(total, limits.min, limits.max)
-    wrapped: Bits = (total & 0xFFFF_FFFF).astype(np.uint32)
-    return wrapped
+    return (total & 0xFFFF_FFFF).astype(np.uint32)
 
 
 def binary_product(a: Bits, b: Bits, c: Bits, operation: str) -> Bits:

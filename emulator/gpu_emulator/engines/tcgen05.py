@@ -4,16 +4,14 @@ Arrays have an axis of CTAs: shared memory is uint8 (..., g, bytes), tensor memo
 (..., g, 128, 512), with g = 1, or 2 for `.cta_group::2` (the even CTA of the pair first). Leading
 dimensions are independent CTAs or pairs that execute one instruction with the same operands.
 
-Tensor memory: 128 lanes x 512 columns x 32 bits of each CTA, and how warps reach it.
+Tensor memory: 128 lanes x 512 columns x 32 bits of each CTA, and how warps reach it. PTX ISA
+9.7.16.1 (tensor memory), 9.7.16.7 (alloc, dealloc), 9.7.16.8 (ld, st), 9.7.16.9 (cp, shift). An
+address is lane << 16 | column. In the functions below tensor memory is uint32 (..., 128, 512);
+indices are arrays that the machine applies itself where it watches accesses.
 
-PTX ISA 9.7.16.1 (tensor memory), 9.7.16.7 (alloc, dealloc), 9.7.16.8 (ld, st), 9.7.16.9 (cp,
-shift). An address is lane << 16 | column. In the functions below tensor memory is uint32
-(..., 128, 512); indices are arrays that the machine applies itself where it watches accesses.
-
-What an instruction of tcgen05.mma says, and where its operands lie in tensor memory.
-
-PTX ISA 9.7.16.4.2 (instruction descriptor), 9.7.16.10.5 (data path layouts A to G), 9.7.16.10.7
-(scale factors). Bit positions agree with CUTLASS's `UMMA::InstrDescriptor`.
+What an instruction of tcgen05.mma says, and where its operands lie in tensor memory. PTX ISA
+9.7.16.4.2 (instruction descriptor), 9.7.16.10.5 (data path layouts A to G), 9.7.16.10.7 (scale
+factors). Bit positions agree with CUTLASS's `UMMA::InstrDescriptor`.
 """
 
 from __future__ import annotations
@@ -114,8 +112,7 @@ def load(memory: Bits, cells: Cells, lane: int, column: int) -> Bits:
     if not cells.packed:
         return values
     upper = memory[..., rows, columns + 1]
-    joined: Bits = (values & np.uint32(0xFFFF)) | (upper << np.uint32(16))
-    return joined
+    return (values & np.uint32(0xFFFF)) | (upper << np.uint32(16))
 
 
 def store(memory: Bits, cells: Cells, lane: int, column: int, values: Bits) -> None:
@@ -467,8 +464,7 @@ def enabled_lanes(masks: list[int], where: Placement) -> Bits:
     lanes = np.arange(len(masks) * 32)
     enabled = ((words[lanes // 32] >> (lanes % 32).astype(np.uint64)) & 1) == 0
     index = np.broadcast_arrays(where.cta * ROWS + where.lane, where.column)[0]
-    kept: Bits = enabled[index]
-    return kept
+    return enabled[index]
 
 
 def multiply(

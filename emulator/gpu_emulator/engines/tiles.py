@@ -5,11 +5,10 @@ PTX ISA 5.5.3 to 5.5.7 (tiled mode, out-of-bounds accesses, swizzling modes) and
 A tile is n elements in the order of shared memory, innermost dimension first. Leading dimensions
 are instructions, each with coordinates of its own.
 
-Tensor maps: what they say, as a value and as the 128 bytes that a program passes around.
-
-PTX ISA 5.5 (tensors), 9.7.9.27 (`tensormap.replace`); CUDA driver API, `cuTensorMapEncodeTiled`,
-for the limits. NVIDIA does not document the 128 bytes: the encoding here is our own, so that a map
-can be copied, replaced field by field and read again, but means nothing to hardware.
+Tensor maps: what they say, as a value and as the 128 bytes that a program passes around. PTX ISA
+5.5 (tensors), 9.7.9.27 (`tensormap.replace`); CUDA driver API, `cuTensorMapEncodeTiled`, for the
+limits. NVIDIA does not document the 128 bytes: the encoding here is our own, so that a map can be
+copied, replaced field by field and read again, but means nothing to hardware.
 """
 
 from __future__ import annotations
@@ -279,8 +278,7 @@ def misaligned(tile: TileMap, coordinates: Addresses) -> NDArray[np.bool_]:
     The PTX ISA does not say so, but an H200 takes that for an illegal instruction.
     """
     start: Addresses = coordinates[..., 0] * tile.element_bytes
-    wrong: NDArray[np.bool_] = start % _ROW_UNIT != 0
-    return wrong
+    return start % _ROW_UNIT != 0
 
 
 def tile_bytes(tile: TileMap, *, rows: int = 1) -> int:
@@ -362,8 +360,7 @@ def reduced(tile: TileMap, operation: str, old: Bits, new: Bits) -> Bits:
         signed = np.dtype(f"i{kind.itemsize}") if name[0] == "s" else kind
         a, b = old.view(signed), new.view(signed)
         if operation == "add":
-            total: Bits = (a + b).view(kind)
-            return total
+            return (a + b).view(kind)
         if operation in ("min", "max"):
             extreme: Bits = np.minimum(a, b) if operation == "min" else np.maximum(a, b)
             return extreme.astype(signed, copy=False).view(kind)

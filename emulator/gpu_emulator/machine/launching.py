@@ -3,10 +3,9 @@
 The result is what the PTX computes under the rules of the PTX ISA, for one order of warps and of
 asynchronous completions (`Schedule`).
 
-Which launches of an entry a driver takes: limits of all GPUs, and what the entry declares.
-
-CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; PTX ISA,
-"Performance-Tuning Directives: .maxntid, .reqntid", "Cluster Dimension Directives".
+Which launches of an entry a driver takes: limits of all GPUs, and what the entry declares. CUDA C++
+Programming Guide, "Technical Specifications per Compute Capability"; PTX ISA, "Performance-Tuning
+Directives: .maxntid, .reqntid", "Cluster Dimension Directives".
 
 Where buffers, variables and parameters of a launch are; special registers of its threads.
 """

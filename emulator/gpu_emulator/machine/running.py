@@ -223,8 +223,7 @@ class _Runner:
         present = (here * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
         alive = (frame.alive().reshape(warps) * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
         ready = (wanted & alive & ~present) == 0
-        together: Array = (here & ready).reshape(frame.shape)
-        return together
+        return (here & ready).reshape(frame.shape)
 
     def _run(self, section: Section, mask: Array | None, threads: int) -> None:
         frame = self.frame

@@ -1,11 +1,10 @@
 """Two runs of one launch: where one value of them first differs, and how it came to the end.
 
-What one value is made of, in two programs: the bytes of global memory that either run reads.
-
-Two PTX have no instructions in common, but they are given the same buffers. So what a value comes
-from can be compared: it is followed back through registers and memory to the bytes that nothing
-wrote during the run. What is read together (by a matrix instruction, by a bulk copy) counts as a
-whole; what only decides which way a branch goes does not count.
+What one value is made of, in two programs: the bytes of global memory that either run reads. Two
+PTX have no instructions in common, but they are given the same buffers. So what a value comes from
+can be compared: it is followed back through registers and memory to the bytes that nothing wrote
+during the run. What is read together (by a matrix instruction, by a bulk copy) counts as a whole;
+what only decides which way a branch goes does not count.
 """
 
 from __future__ import annotations

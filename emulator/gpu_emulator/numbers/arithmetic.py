@@ -8,11 +8,10 @@ How each is exact: a product of two f32 fits in float64; a sum of two float64 is
 or root carries more than twice the bits of an f32, so that rounding it again is innocent
 (Figueroa, "When is double rounding innocuous?", 1995). f64 itself is in `double`.
 
-Approximate instructions: the correctly rounded value, and the band that hardware may use.
-
-PTX ISA 9.7.3.9 ff. (f32: div, rcp, sqrt, rsqrt, sin, cos, lg2, ex2, tanh) and 9.7.4 (half
-precision: tanh, ex2). No bit pattern is specified but those of special values: a result may lie
-anywhere in the band. Each function takes and returns registers of one format.
+Approximate instructions: the correctly rounded value, and the band that hardware may use. PTX ISA
+9.7.3.9 ff. (f32: div, rcp, sqrt, rsqrt, sin, cos, lg2, ex2, tanh) and 9.7.4 (half precision: tanh,
+ex2). No bit pattern is specified but those of special values: a result may lie anywhere in the
+band. Each function takes and returns registers of one format.
 
 `dp4a` and `dp2a`: dot products with a 32-bit accumulator (PTX ISA 9.7.1.23, 9.7.1.24).
 """
@@ -138,8 +137,7 @@ def add(
 
 def negate(name: str, a: Bits) -> Bits:
     """The sign bit turned over, of NaN too."""
-    turned: Bits = a ^ a.dtype.type(1 << FORMATS[name].sign_shift)
-    return turned
+    return a ^ a.dtype.type(1 << FORMATS[name].sign_shift)
 
 
 def subtract(
@@ -462,8 +460,7 @@ def _parts(register: Bits, width: int, *, signed: bool) -> Bits:
     """The parts of 32-bit registers in one more dimension, least significant first, as int64."""
     kind = np.dtype(f"{'i' if signed else 'u'}{width // 8}")
     words = np.ascontiguousarray(register.astype(np.uint32))[..., None]
-    parts: Bits = words.view(kind).astype(np.int64)
-    return parts
+    return words.view(kind).astype(np.int64)
 
 
 def _wrapped(values: Bits) -> Bits:

@@ -50,13 +50,11 @@ def _integers(bits: Bits, name: str) -> Bits:
     kind = integer_type(name)
     assert kind is not None
     unsigned = np.dtype(f"u{kind.itemsize}")
-    values: Bits = bits.astype(unsigned).view(kind)
-    return values
+    return bits.astype(unsigned).view(kind)
 
 
 def _unsigned(values: Bits) -> Bits:
-    bits: Bits = values.view(np.dtype(f"u{values.dtype.itemsize}"))
-    return bits
+    return values.view(np.dtype(f"u{values.dtype.itemsize}"))
 
 
 def _between_integers(bits: Bits, to: str, source: str, *, sat: bool) -> Bits:
@@ -117,8 +115,7 @@ def _quickly(bits: Bits, to: str, source: str, rounding: str | None) -> Bits | N
     """The conversions that half precision needs at every step, in a few operations."""
     if to == "f32" and rounding is None:
         if source == "bf16":
-            moved: Bits = bits.astype(np.uint32) << np.uint32(16)
-            return moved
+            return bits.astype(np.uint32) << np.uint32(16)
         if source == "f16":
             wide = to_float32(bits, "f16")
             nan = np.isnan(wide)

@@ -32,8 +32,7 @@ _TO_WHOLE: dict[str, Callable[[Fraction], int]] = {
 
 def quiet(bits: Bits) -> Bits:
     """A NaN as a quiet NaN with the same sign and payload."""
-    changed: Bits = bits | np.uint64(0x0008_0000_0000_0000)
-    return changed
+    return bits | np.uint64(0x0008_0000_0000_0000)
 
 
 def _bits(values: Float64, *operands: Bits) -> Bits:

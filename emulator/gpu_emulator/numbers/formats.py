@@ -5,9 +5,8 @@ Sources: PTX ISA, "Alternate Floating-Point Data Formats" and "Fundamental Types
 (9.7.9.21) for rounding and saturation; the OCP formats e4m3, e5m2, e2m3, e3m2, e2m1, ue8m0.
 
 Rounding float64 to the nearest bf16, or number of 8 bits or fewer, by the bits of a float32.
-
-Rounding to float32 goes to odd, so that the second rounding is the only one that counts; that
-holds because a float32 has at least two bits more than what it is rounded to (Boldo and Melquiond).
+Rounding to float32 goes to odd, so that the second rounding is the only one that counts; that holds
+because a float32 has at least two bits more than what it is rounded to (Boldo and Melquiond).
 """
 
 from __future__ import annotations
@@ -252,8 +251,7 @@ def to_float32(bits: Bits, name: str) -> NDArray[np.float32]:
         return halves.view(np.float16).astype(np.float32)
     if name == "f64":
         return to_float64(bits, name).astype(np.float32)
-    values: NDArray[np.float32] = _decoded32(name)[bits & 0xFF]
-    return values
+    return _decoded32(name)[bits & 0xFF]
 
 
 def to_float64(bits: Bits, name: str) -> Float64:
@@ -264,8 +262,7 @@ def to_float64(bits: Bits, name: str) -> Float64:
     if name in ("f32", "tf32", "bf16", "f16"):
         with np.errstate(invalid="ignore"):  # a signalling NaN
             return to_float32(bits, name).astype(np.float64)
-    values: Float64 = _decoded(name)[bits & 0xFF]
-    return values
+    return _decoded(name)[bits & 0xFF]
 
 
 @np.errstate(all="ignore")  # a signalling NaN is not our concern

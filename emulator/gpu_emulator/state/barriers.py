@@ -3,16 +3,14 @@
 PTX ISA, "Parallel Synchronization and Communication Instructions: bar, barrier, barrier.cluster".
 A warp that arrives counts as 32 threads.
 
-mbarrier objects: 64 bits of shared memory each. PTX ISA, "mbarrier".
+mbarrier objects: 64 bits of shared memory each. PTX ISA, "mbarrier". Their bits are opaque to
+programs; here: pending arrivals (0 - 19), expected arrivals (20 - 39), bytes that are still to come
+(40 - 61, signed), and the parity of the phase (62).
 
-Their bits are opaque to programs; here: pending arrivals (0 - 19), expected arrivals (20 - 39),
-bytes that are still to come (40 - 61, signed), and the parity of the phase (62).
-
-Operations under way: they take effect between their issue and the wait that orders them.
-
-Groups (`cp.async`, bulk stores, `wgmma`) are waited for by the thread that issued them. Flights
-(bulk loads, `tcgen05`) signal an mbarrier: completed late, they are so when nothing else can go on,
-the oldest first, so that whatever does not wait for them runs before them.
+Operations under way: they take effect between their issue and the wait that orders them. Groups
+(`cp.async`, bulk stores, `wgmma`) are waited for by the thread that issued them. Flights (bulk
+loads, `tcgen05`) signal an mbarrier: completed late, they are so when nothing else can go on, the
+oldest first, so that whatever does not wait for them runs before them.
 """
 
 from __future__ import annotations
@@ -149,14 +147,12 @@ def initialised(count: Array) -> Array:
     if ((count < 1) | (count > MOST_ARRIVALS)).any():
         raise Trouble("memory_fault", "mbarrier.init with a count that is not in 1 to 2^20 - 1")
     wide = count.astype(np.uint64)
-    both: Array = wide | (wide << np.uint64(_FIELD))
-    return both
+    return wide | (wide << np.uint64(_FIELD))
 
 
 def parity(states: Array) -> Array:
     """The parity of the phase that objects are in."""
-    phase: Array = (states >> np.uint64(_PHASE_SHIFT)) & np.uint64(1)
-    return phase
+    return (states >> np.uint64(_PHASE_SHIFT)) & np.uint64(1)
 
 
 def still_to_come(states: Array) -> list[str]:

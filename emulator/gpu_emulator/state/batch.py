@@ -143,8 +143,7 @@ class Batch:
                 f"an access to shared memory of CTA {int(rank.max())} of a cluster of {size}: there"
                 " is none",
             )
-        answer: Array = rows // size * size + np.maximum(rank, 0)
-        return answer
+        return rows // size * size + np.maximum(rank, 0)
 
     def note_unwritten_cells(self, cells: Array, place: Place) -> None:
         """Remember a read of cells of tensor memory that nothing wrote."""

@@ -1,18 +1,15 @@
 """Threads that run together: their registers, where they are, what they wait for.
 
-How strong an access is: what its opcode says of order and scope.
+How strong an access is: what its opcode says of order and scope. PTX ISA, "Memory Consistency
+Model: Operation types, Scope". A missing `.sem` of an atomic operation is `.relaxed`, a missing
+`.scope` is `.gpu`; `.volatile` counts as `.relaxed.sys`.
 
-PTX ISA, "Memory Consistency Model: Operation types, Scope". A missing `.sem` of an atomic
-operation is `.relaxed`, a missing `.scope` is `.gpu`; `.volatile` counts as `.relaxed.sys`.
+Bytes of one state space, for all CTAs of a batch: bounds, alignment, what was written. Global
+memory is one array of all allocations with guard zones between them. Shared memory has a row for
+each CTA, local memory one for each thread.
 
-Bytes of one state space, for all CTAs of a batch: bounds, alignment, what was written.
-
-Global memory is one array of all allocations with guard zones between them. Shared memory has a
-row for each CTA, local memory one for each thread.
-
-Reads and writes of memory by the active threads of a frame.
-
-Instructions that few threads issue: who does, and whose operands are equal.
+Reads and writes of memory by the active threads of a frame. Instructions that few threads issue:
+who does, and whose operands are equal.
 
 Tensor memory of every CTA of a batch, who holds which of its columns, and what was written.
 """
@@ -217,8 +214,7 @@ class Frame:
     def clock(self) -> int:
         """A clock that never stands still: instructions of threads so far."""
         self.batch.ticks += 1
-        answer: int = self.batch.executed + self.batch.ticks
-        return answer
+        return self.batch.executed + self.batch.ticks
 
     def full(self, value: Array) -> Array:
         """A value for every thread of the frame."""
@@ -332,8 +328,7 @@ def _offsets(
         return rows * memory.stride + address if memory.stride and frame.ctas > 1 else address
     if space == "local":
         memory.check(address, size, what)
-        answer: Array = (frame.rows * frame.batch.threads + frame.threads) * memory.stride + address
-        return answer
+        return (frame.rows * frame.batch.threads + frame.threads) * memory.stride + address
     offset = address - memory.base
     memory.check(offset, size, what)
     return offset

@@ -4,15 +4,13 @@
 same through `fence.proxy.async` (PTX ISA, "Proxies"): what an engine of the async proxy may rely
 on in shared memory. Of global and of tensor memory proxies are not looked at.
 
-Who accesses memory, as the race check tells them apart: warps, and engines that work for them.
+Who accesses memory, as the race check tells them apart: warps, and engines that work for them. Each
+has a number. The first are in the generic proxy: the warps themselves and the `cp.async` of each;
+then come, of each warp, its `wgmma`, its bulk stores (reading their source, and becoming visible),
+its loads and stores of tensor memory; last bulk loads by their mbarrier, and `tcgen05`.
 
-Each has a number. The first are in the generic proxy: the warps themselves and the `cp.async` of
-each; then come, of each warp, its `wgmma`, its bulk stores (reading their source, and becoming
-visible), its loads and stores of tensor memory; last bulk loads by their mbarrier, and `tcgen05`.
-
-What a race check has found: pairs of places, each once.
-
-What atomic operations, fences and flags pass on: between warps, and from CTA to CTA.
+What a race check has found: pairs of places, each once. What atomic operations, fences and flags
+pass on: between warps, and from CTA to CTA.
 
 A release to a location publishes what a warp knows, an acquire of it lets another one know that.
 `.relaxed` operations do so by the fences around them. PTX ISA, "Memory Consistency Model: Release

@@ -4,9 +4,8 @@ An agent is a warp or an engine; its clock goes up whenever others may learn of 
 access is ordered after another if the accessing agent knows the other's clock of then. Sources: C.
 Flanagan and S. Freund, "FastTrack" (2009); PTX ISA, "Memory Consistency Model".
 
-Who accessed each piece of a memory last, when, and at which line: arrays for the race check.
-
-Who last wrote and read each piece of global memory, over all CTAs of a launch.
+Who accessed each piece of a memory last, when, and at which line: arrays for the race check. Who
+last wrote and read each piece of global memory, over all CTAs of a launch.
 
 Within a CTA as in shared memory. Of accesses from several CTAs the atomic ones, and what these
 order (`Releases`), are not a race, and neither are writes of the same bytes; all else that touches
@@ -47,18 +46,15 @@ class Stamps:
 
     def agents(self, pieces: Array) -> Array:
         """Who accessed them; NO_AGENT: none did."""
-        found: Array = NO_AGENT - (self._all.take(pieces) & _ONE_BYTE).astype(np.int64)
-        return found
+        return NO_AGENT - (self._all.take(pieces) & _ONE_BYTE).astype(np.int64)
 
     def times(self, pieces: Array) -> Array:
         """The clocks of then."""
-        found: Array = self._all.take(pieces) >> _TIME
-        return found
+        return self._all.take(pieces) >> _TIME
 
     def places(self, pieces: Array) -> Array:
         """The numbers of the places."""
-        found: Array = (self._all.take(pieces) >> _PLACE) & _TWO_BYTES
-        return found
+        return (self._all.take(pieces) >> _PLACE) & _TWO_BYTES
 
 
 class Accessors:
@@ -141,13 +137,11 @@ class Accessors:
 
     def times(self, pieces: Array) -> Array:
         """The clocks of all accessors, (n, members); 0: it has not accessed the piece."""
-        found: Array = self._at.take(pieces, axis=0)
-        return found
+        return self._at.take(pieces, axis=0)
 
     def places_of(self, pieces: Array, column: int) -> Array:
         """The numbers of the places of one accessor."""
-        found: Array = self._by[pieces, column]
-        return found
+        return self._by[pieces, column]
 
     def late(self, pieces: Array, known: Array, entries: Array, agents: Array) -> Array | None:
         """Accesses (n, members) that agents (n,) do not know of, by rows of `known`; None: none."""
@@ -220,8 +214,7 @@ class Access:
 
 
 def _looked_up(table: Array, rows: Array, columns: Array) -> Array:
-    found: Array = table.reshape(-1).take(rows * table.shape[1] + columns)
-    return found
+    return table.reshape(-1).take(rows * table.shape[1] + columns)
 
 
 class Shadow:
@@ -625,5 +618,4 @@ class GlobalShadow:
 
 
 def _bit(ctas: Array) -> Array:
-    answer: Array = np.uint64(1) << (ctas % 64).astype(np.uint64)
-    return answer
+    return np.uint64(1) << (ctas % 64).astype(np.uint64)

@@ -65,8 +65,7 @@ def _differ(left: Array, right: Array, size: int) -> Array:
     16 bytes are not compared as the complex numbers that they are.
     """
     if left.dtype.itemsize == size < 16:
-        answer: Array = left != right
-        return answer
+        return left != right
     kind = f"u{min(size, 8)}"
     count = (len(left), left.dtype.itemsize // size, -1)
     pieces = (np.ascontiguousarray(each).view(kind).reshape(count) for each in (left, right))

@@ -1,7 +1,6 @@
 """Barriers of CTAs and clusters, fences, what ends or delays threads.
 
 PTX ISA, "Parallel Synchronization and Communication Instructions", "Control Flow", "Miscellaneous".
-
 `mbarrier.*`: barriers in shared memory that count arrivals and bytes.
 
 PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
@@ -390,8 +389,7 @@ def _over(memory: Memory, index: Array, phase: Array) -> Callable[[], Array]:
     view, places = memory.views[8], index >> 3
 
     def over() -> Array:
-        different: Array = parity(view[places]) != phase
-        return different
+        return parity(view[places]) != phase
 
     return over
 

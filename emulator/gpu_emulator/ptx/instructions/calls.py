@@ -142,8 +142,7 @@ class _Values:
         start = self._start + self._at
         self._at += size
         raw = self._memory.data[max(start, 0) : start + size].tobytes()
-        value: int | float = struct.unpack(how, raw.ljust(size, b"\0"))[0]
-        return value
+        return struct.unpack(how, raw.ljust(size, b"\0"))[0]
 
 
 @opcode("%too_deep", section=_CALLS)

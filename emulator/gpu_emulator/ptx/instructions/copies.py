@@ -3,11 +3,10 @@
 PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy: Non-bulk copy", "st.async";
 "Parallel Synchronization and Communication Instructions: red.async".
 
-Bulk copies: whole blocks and tensor tiles, moved by an engine of their own.
-
-PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy: Bulk copy, Tensor copy".
-Loads signal an mbarrier. Stores belong to groups and have two times: when their source has been
-read, and when what they wrote can be seen.
+Bulk copies: whole blocks and tensor tiles, moved by an engine of their own. PTX ISA, "Data Movement
+and Conversion Instructions: Asynchronous copy: Bulk copy, Tensor copy". Loads signal an mbarrier.
+Stores belong to groups and have two times: when their source has been read, and when what they
+wrote can be seen.
 """
 
 from __future__ import annotations
@@ -110,8 +109,7 @@ def _byte_by_byte(
             octet, _ = gather(registers, "global", source + number, 1, place)
             octets[..., number] = np.where(registers[MASK], octet, octets[..., number])
     kind = "c16" if size == 16 else f"u{size}"
-    answer: Array = octets.view(kind)[..., 0]
-    return answer
+    return octets.view(kind)[..., 0]
 
 
 @opcode("cp.async.commit_group", section=_TITLE)
@@ -272,8 +270,7 @@ _HINT = "?{hint:L2::cache_hint}"
 def taken_by(value: Array, frame: Frame, rows: Array, column: int) -> Array:
     """What one thread of some CTAs has, as int64."""
     taken = np.broadcast_to(value, frame.shape)[rows, column]
-    answer: Array = taken.astype(np.int64) if taken.dtype != np.int64 else taken
-    return answer
+    return taken.astype(np.int64) if taken.dtype != np.int64 else taken
 
 
 def in_shared(frame: Frame, rows: Array, address: Array, size: int, what: str) -> Array:
@@ -286,8 +283,7 @@ def in_shared(frame: Frame, rows: Array, address: Array, size: int, what: str) -
     start = address & _RANK
     memory.check(start, 1, what)
     memory.check(start + size - 1, 1, what)
-    offsets: Array = (owner * memory.stride + start)[:, None] + np.arange(size)[None, :]
-    return offsets
+    return (owner * memory.stride + start)[:, None] + np.arange(size)[None, :]
 
 
 def in_global(frame: Frame, address: Array, size: int, what: str) -> Array:
@@ -296,8 +292,7 @@ def in_global(frame: Frame, address: Array, size: int, what: str) -> Array:
     start = address - memory.base
     memory.check(start, 1, what)
     memory.check(start + size - 1, 1, what)
-    offsets: Array = start[:, None] + np.arange(size)[None, :]
-    return offsets
+    return start[:, None] + np.arange(size)[None, :]
 
 
 def copied(target: Memory, to: Array, source: Memory, origin: Array) -> None:
@@ -459,8 +454,7 @@ def _read_bytes(
 ) -> Array:
     index = in_shared(frame, rows, source, size, "a bulk store")
     watched(frame, column, index[:, ::4], 4, place, writes=False)
-    answer: Array = frame.batch.memories["shared"].load(index[:, ::unit], unit)
-    return answer
+    return frame.batch.memories["shared"].load(index[:, ::unit], unit)
 
 
 def _write_bytes(

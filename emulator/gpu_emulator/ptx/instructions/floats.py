@@ -198,8 +198,7 @@ def _sign(line: Binder) -> Step:
     def one(name: str, a: Array) -> Array:
         bits = arithmetic.flush(a, name) if is_flushed else a
         top = a.dtype.type(1 << (a.dtype.itemsize * 8 - 1))
-        answer: Array = bits & ~top if is_abs else bits ^ top
-        return answer
+        return bits & ~top if is_abs else bits ^ top
 
     return _elementwise(line, one, line.parts["type"], 1, {})
 
@@ -210,8 +209,7 @@ def _copy_sign(line: Binder) -> Step:
 
     def function(a: Array, b: Array) -> Array:
         top = a.dtype.type(1 << (bits - 1))
-        answer: Array = (a & top) | (b & ~top)
-        return answer
+        return (a & top) | (b & ~top)
 
     return line.computed(function, [f"b{bits}"] * 2, f"b{bits}")
 
@@ -231,8 +229,7 @@ def _test(line: Binder) -> Step:
             "notanumber": np.isnan(a), "normal": np.isfinite(a) & ~tiny,
             "subnormal": tiny,
         }  # fmt: skip
-        answer: Array = answers[what]
-        return answer
+        return answers[what]
 
     return line.computed(function, [kind], "pred")
 
@@ -328,8 +325,7 @@ def _convert(line: Binder) -> Step:
     result = to if to in _INTEGERS.split("|") else f"b{_bits(to)}"
 
     def run(a: Array) -> Array:
-        converted: Array = convert(a, to, source, **options).view(DTYPES[result])
-        return converted
+        return convert(a, to, source, **options).view(DTYPES[result])
 
     return line.computed(run, [f"b{bits}"], result)
 
@@ -340,8 +336,7 @@ def _bits(kind: str) -> int:
 
 def _widen(a: Array) -> Array:
     """bf16 is the upper half of an f32. A NaN stays the NaN that it is."""
-    answer: Array = a.astype(np.uint32) << np.uint32(16)
-    return answer
+    return a.astype(np.uint32) << np.uint32(16)
 
 
 def _between_integers(line: Binder, to: str, source: str) -> Step:
@@ -372,8 +367,7 @@ def _pair_of_two(line: Binder) -> Step:
 
     def run(a: Array, b: Array) -> Array:
         high, low = function(a).astype(dtype), function(b).astype(dtype)
-        answer: Array = (high << dtype.type(width)) | low
-        return answer
+        return (high << dtype.type(width)) | low
 
     return line.computed(run, ["b32", "b32"], kind)
 
@@ -400,8 +394,7 @@ def _pair_of_pair(line: Binder) -> Step:
             (a >> a.dtype.type(shift)) & a.dtype.type(mask) for shift in (0, widths[source])
         )
         parts = [function(each.astype(part)).astype(dtype) for each in (low, high)]
-        answer: Array = (parts[1] << dtype.type(widths[to])) | parts[0]
-        return answer
+        return (parts[1] << dtype.type(widths[to])) | parts[0]
 
     return line.computed(run, [kinds[source]], kinds[to])
 
@@ -420,8 +413,7 @@ def _pair_by_chance(line: Binder) -> Step:
             convert_randomly(each, to, random >> np.uint32(shift), **options).astype(np.uint32)
             for each, shift in ((a, 16), (b, 0))
         ]
-        answer: Array = (parts[0] << np.uint32(16)) | parts[1]
-        return answer
+        return (parts[0] << np.uint32(16)) | parts[1]
 
     return line.computed(run, ["b32"] * 3, "b32")
 

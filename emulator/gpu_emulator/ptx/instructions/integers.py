@@ -1,13 +1,11 @@
 """Integer arithmetic. PTX ISA, "Integer Arithmetic Instructions" and "Extended-Precision".
 
-Sums and products longer than a register. PTX ISA, "Extended-Precision Integer Arithmetic".
+Sums and products longer than a register. PTX ISA, "Extended-Precision Integer Arithmetic". The
+condition code is a register of its own; what sets or reads it is not pure.
 
-The condition code is a register of its own; what sets or reads it is not pure.
-
-Video instructions: scalar ones and those on two halves or four bytes. PTX ISA, "Video".
-
-Operands select parts by suffixes (`%r1.h0`, `%r2.b3210`), and so do results: which parts of the
-third operand they replace. What is computed between is wider than a register.
+Video instructions: scalar ones and those on two halves or four bytes. PTX ISA, "Video". Operands
+select parts by suffixes (`%r1.h0`, `%r2.b3210`), and so do results: which parts of the third
+operand they replace. What is computed between is wider than a register.
 """
 
 from __future__ import annotations
@@ -132,8 +130,7 @@ def high_product(a: Array, b: Array) -> Array:
     high = (x >> half) * (y >> half) + (middle >> half) + (other >> half)
     if a.dtype.kind == "i":
         high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
-    answer: Array = high.view(a.dtype)
-    return answer
+    return high.view(a.dtype)
 
 
 _same("mul.hi" + _TYPE, "mul", high_product, 2)
@@ -180,8 +177,7 @@ def _product_24(half: str, a: Array, b: Array) -> Array:
     eight = a.dtype.type(8)
     x, y = ((each << eight) >> eight for each in (a, b))
     product = x.astype(f"{a.dtype.kind}8") * y
-    answer: Array = (product if half == "lo" else product >> product.dtype.type(16)).astype(a.dtype)
-    return answer
+    return (product if half == "lo" else product >> product.dtype.type(16)).astype(a.dtype)
 
 
 @opcode("sad" + _TYPE, section=f"{_TITLE}: sad", pure=True)
@@ -200,8 +196,7 @@ def _population(line: Binder) -> Step:
 def count_ones(a: Array) -> Array:
     """How many bits are set, as uint32."""
     octets = np.ascontiguousarray(a)[..., None].view(np.uint8)
-    answer: Array = _ONES[octets].sum(axis=-1, dtype=np.uint32)
-    return answer
+    return _ONES[octets].sum(axis=-1, dtype=np.uint32)
 
 
 _ONES = np.array([each.bit_count() for each in range(256)], dtype=np.uint8)
@@ -215,8 +210,7 @@ def leading_zeros(a: Array) -> Array:
     while shift < bits:
         smeared = smeared | (smeared >> a.dtype.type(shift))
         shift *= 2
-    answer: Array = np.uint32(bits) - count_ones(smeared)
-    return answer
+    return np.uint32(bits) - count_ones(smeared)
 
 
 @opcode("clz.{type:b32|b64}", section=f"{_TITLE}: clz", pure=True)
@@ -345,8 +339,7 @@ def shifted_right(a: Array, amount: Array) -> Array:
     """Shift, with copies of the sign if signed; amounts of the width or more give all of these."""
     bits = a.dtype.itemsize * 8
     if a.dtype.kind == "i":
-        answer: Array = a >> np.minimum(amount, bits - 1).astype(a.dtype)
-        return answer
+        return a >> np.minimum(amount, bits - 1).astype(a.dtype)
     inside = amount < bits
     return np.where(inside, a >> np.where(inside, amount, 0).astype(a.dtype), a.dtype.type(0))
 

@@ -1,8 +1,7 @@
 """Loads and stores, and what only touches caches. PTX ISA, "Data Movement: ld, st, ...".
 
-`atom` and `red`: thread after thread, in the order of their numbers.
-
-PTX ISA, "Parallel Synchronization and Communication Instructions: atom, red".
+`atom` and `red`: thread after thread, in the order of their numbers. PTX ISA, "Parallel
+Synchronization and Communication Instructions: atom, red".
 """
 
 from __future__ import annotations

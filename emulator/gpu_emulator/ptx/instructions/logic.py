@@ -141,8 +141,7 @@ def _permute(line: Binder) -> Step:
             sign = np.where(octet & np.uint64(128), np.uint64(255), np.uint64(0))
             chosen = np.where(control & np.uint64(8), sign, octet).astype(np.uint32)
             result = result | (chosen << np.uint32(8 * place))
-        answer: Array = result
-        return answer
+        return result
 
     return line.computed(function, ["b32", "b32", "b32"], "b32")
 
@@ -159,10 +158,8 @@ _CONTROLS: dict[str, Callable[[Array, int], Array]] = {
 
 def _control(mode: str, selector: Array, place: int) -> Array:
     if not mode:
-        answer: Array = (selector >> np.uint32(4 * place)) & np.uint32(15)
-        return answer
-    value: Array = _CONTROLS[mode](selector.astype(np.int64) & 3, place)
-    return value
+        return (selector >> np.uint32(4 * place)) & np.uint32(15)
+    return _CONTROLS[mode](selector.astype(np.int64) & 3, place)
 
 
 @opcode(

@@ -3,10 +3,9 @@
 PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions". Layouts and arithmetic are in
 `gpu_emulator.engines`; here are registers and shared memory.
 
-`wgmma`: products of four warps, from shared memory, under way until they are waited for.
-
-PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions". Each warp owns 16
-of the 64 rows of A and D, and runs for itself.
+`wgmma`: products of four warps, from shared memory, under way until they are waited for. PTX ISA,
+"Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions". Each warp owns 16 of the 64
+rows of A and D, and runs for itself.
 """
 
 from __future__ import annotations

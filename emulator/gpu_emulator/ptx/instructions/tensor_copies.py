@@ -3,10 +3,8 @@
 PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy: Tensor copy". Which elements
 a tile has and where they go is in `gpu_emulator.engines`.
 
-Tensor maps that a program changes, and addresses in other CTAs of a cluster.
-
-PTX ISA, "Data Movement and Conversion Instructions: tensormap.replace, tensormap.cp_fenceproxy,
-mapa, getctarank".
+Tensor maps that a program changes, and addresses in other CTAs of a cluster. PTX ISA, "Data
+Movement and Conversion Instructions: tensormap.replace, tensormap.cp_fenceproxy, mapa, getctarank".
 """
 
 from __future__ import annotations
@@ -262,8 +260,7 @@ def _tile_from_shared(
     count = tile_bytes(tile, rows=4 if is_scatter else 1) // tile.element_bytes
     places = _tile_places(frame, tile, rows, start, count)
     watched(frame, column, places, tile.element_bytes, place, writes=False)
-    answer: Array = frame.batch.memories["shared"].load(places, tile.element_bytes)
-    return answer
+    return frame.batch.memories["shared"].load(places, tile.element_bytes)
 
 
 def _tile_write(

@@ -4,10 +4,9 @@ PTX ISA, "TensorCore 5th Generation Family Instructions". The arithmetic and the
 `gpu_emulator.engines`. Products and copies run in order, behind the thread that issues them;
 `tcgen05.commit` has an mbarrier say when.
 
-`tcgen05.alloc`, `ld`, `st` and `wait`: tensor memory and registers.
-
-PTX ISA, "TensorCore 5th Generation Family Instructions". Loads and stores are complete at
-`tcgen05.wait`. Which lane and column each register is, is in `gpu_emulator.engines`.
+`tcgen05.alloc`, `ld`, `st` and `wait`: tensor memory and registers. PTX ISA, "TensorCore 5th
+Generation Family Instructions". Loads and stores are complete at `tcgen05.wait`. Which lane and
+column each register is, is in `gpu_emulator.engines`.
 """
 
 from __future__ import annotations
@@ -70,8 +69,7 @@ def note_cells(
 
 def memories_of(frame: Frame) -> TensorMemories:
     """Tensor memory of the CTAs of a frame."""
-    found: TensorMemories = frame.batch.tensor_memories
-    return found
+    return frame.batch.tensor_memories
 
 
 @opcode(

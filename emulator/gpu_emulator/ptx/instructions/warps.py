@@ -29,8 +29,7 @@ def warps_of(frame: Frame, value: Array) -> Array:
 
 def _bits(flags: Array) -> Array:
     """(CTAs, warps, 32) flags as (CTAs, warps, 1) masks."""
-    answer: Array = (flags * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
-    return answer
+    return (flags * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
 
 
 def _spread(frame: Frame, value: Array) -> Array:
@@ -204,8 +203,7 @@ def _reduced(how: str, values: Array, chosen: Array) -> Array:
     info = np.iinfo(values.dtype)
     neutral = {"min": info.max, "max": info.min, "and": info.max}.get(how, 0)
     filled = np.where(chosen, values, values.dtype.type(neutral))
-    result: Array = function.reduce(filled, axis=3, dtype=values.dtype)
-    return result
+    return function.reduce(filled, axis=3, dtype=values.dtype)
 
 
 def _float_reduction(how: str, parts: dict[str, str]) -> Callable[[Array, Array], Array]:

@@ -4,10 +4,9 @@ Slot 0 of the list is the frame, slot 1 the mask of active threads (None: all). 
 array that broadcasts to (CTAs, threads) of its frame, so that what is equal for all threads is
 computed once.
 
-The table of opcodes: whole names only, each row with its chapter of the PTX ISA manual.
-
-A row's template spells an opcode out. `.{name:a|b}` is one of these modifiers, `?{name:a|b}` one or
-none. What no template matches as a whole is refused by name, so that no modifier is ever ignored.
+The table of opcodes: whole names only, each row with its chapter of the PTX ISA manual. A row's
+template spells an opcode out. `.{name:a|b}` is one of these modifiers, `?{name:a|b}` one or none.
+What no template matches as a whole is refused by name, so that no modifier is ever ignored.
 
 The manual has the modifiers of an opcode in one order. ptxas takes most of them in any order: only
 types among each other, and state spaces, keep theirs (seen with 13.5.37). So does this table.

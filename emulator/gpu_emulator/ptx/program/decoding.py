@@ -1,16 +1,14 @@
 """A program ready to run: blocks of closures, slots of registers, variables in their spaces.
 
 Basic blocks of a listing, in an order in which threads that part meet again as early as can be.
-
 Blocks are numbered in a weak topological order: every loop is contiguous and stands before what
 follows it. If the block of the smallest number always runs first, threads that left a loop or took
 the shorter arm wait for the others at the first common block. Sources: F. Bourdoncle, "Efficient
 chaotic iteration strategies with widenings" (1993); G. Diamos et al., "SIMD re-convergence at
 thread frontiers" (2011).
 
-Where threads that part at a branch meet again for certain: immediate post-dominators.
-
-What single instructions say about how a whole program may run.
+Where threads that part at a branch meet again for certain: immediate post-dominators. What single
+instructions say about how a whole program may run.
 """
 
 from __future__ import annotations
