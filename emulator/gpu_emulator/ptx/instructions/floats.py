@@ -19,7 +19,7 @@ from gpu_emulator.numbers import arithmetic
 from gpu_emulator.numbers.arithmetic import approximate, approximate_divide, inverse_root, packed
 from gpu_emulator.numbers.conversion import convert, convert_randomly, pack_integers
 from gpu_emulator.numbers.formats import to_float32
-from gpu_emulator.ptx.program.binder import Binder, opcode
+from gpu_emulator.ptx.program.binder import Binder, computed, opcode
 from gpu_emulator.steps import BITS, DTYPES, Array, Registers, Step
 
 _TITLE = "Floating Point Instructions"
@@ -203,35 +203,23 @@ def _sign(line: Binder) -> Step:
     return _elementwise(line, one, line.parts["type"], 1, {})
 
 
-@opcode("copysign.{type:f32|f64}", section=f"{_TITLE}: copysign", pure=True)
-def _copy_sign(line: Binder) -> Step:
-    bits = BITS[line.parts["type"]]
-
-    def function(a: Array, b: Array) -> Array:
-        top = a.dtype.type(1 << (bits - 1))
-        return (a & top) | (b & ~top)
-
-    return line.computed(function, [f"b{bits}"] * 2, f"b{bits}")
+@computed("copysign.{type:f32|f64}", section=f"{_TITLE}: copysign", takes="type type")
+def _copy_sign(a: Array, b: Array) -> Array:
+    return np.copysign(b, a)
 
 
-@opcode(
+@computed(
     "testp.{what:finite|infinite|number|notanumber|normal|subnormal}.{type:f32|f64}",
-    section=f"{_TITLE}: testp", pure=True,
+    section=f"{_TITLE}: testp", takes="type", gives="pred", by_parts=True,
 )  # fmt: skip
-def _test(line: Binder) -> Step:
-    kind, what = line.parts["type"], line.parts["what"]
-
-    def function(a: Array) -> Array:
-        # Zeros are normal numbers here.
-        tiny = (np.abs(a) < np.finfo(a.dtype).tiny) & (a != 0)
-        answers = {
-            "finite": np.isfinite(a), "infinite": np.isinf(a), "number": ~np.isnan(a),
-            "notanumber": np.isnan(a), "normal": np.isfinite(a) & ~tiny,
-            "subnormal": tiny,
-        }  # fmt: skip
-        return answers[what]
-
-    return line.computed(function, [kind], "pred")
+def _test(parts: dict[str, str], a: Array) -> Array:
+    # Zeros are normal numbers here.
+    tiny = (np.abs(a) < np.finfo(a.dtype).tiny) & (a != 0)
+    answers = {
+        "finite": np.isfinite(a), "infinite": np.isinf(a), "number": ~np.isnan(a),
+        "notanumber": np.isnan(a), "normal": np.isfinite(a) & ~tiny, "subnormal": tiny,
+    }  # fmt: skip
+    return answers[parts["what"]]
 
 
 @opcode(
@@ -314,7 +302,8 @@ _PART = "rn|rz|rm|rp"
 def _convert(line: Binder) -> Step:
     to, source = line.parts["to"], line.parts["source"]
     if {to, source} <= set(_INTEGERS.split("|")) and not line.parts.get("sat"):
-        return _between_integers(line, to, source)
+        dtype = DTYPES[to]
+        return line.computed(lambda a: a.astype(dtype), [source], to)
     if (to, source) == ("f32", "bf16") and not (line.parts.get("sat") or line.parts.get("ftz")):
         return line.computed(_widen, ["b16"], "b32")
     options: dict[str, Any] = {"rounding": line.parts.get("rounding") or None}
@@ -337,11 +326,6 @@ def _bits(kind: str) -> int:
 def _widen(a: Array) -> Array:
     """bf16 is the upper half of an f32. A NaN stays the NaN that it is."""
     return a.astype(np.uint32) << np.uint32(16)
-
-
-def _between_integers(line: Binder, to: str, source: str) -> Step:
-    dtype = DTYPES[to]
-    return line.computed(lambda a: a.astype(dtype), [source], to)
 
 
 _PAIRS = "f16x2|bf16x2"

@@ -17,8 +17,8 @@ from functools import partial
 import numpy as np
 
 from gpu_emulator.numbers.arithmetic import dp2a, dp4a
-from gpu_emulator.ptx.program.binder import Binder, opcode
-from gpu_emulator.steps import BITS, DTYPES, Array, Reader, Registers, Step
+from gpu_emulator.ptx.program.binder import Binder, computed, opcode
+from gpu_emulator.steps import DTYPES, Array, Reader, Registers, Step
 
 _TITLE = "Integer Arithmetic Instructions"
 _TYPE = ".{type:u16|u32|u64|s16|s32|s64}"
@@ -27,11 +27,7 @@ _WIDE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 def _same(template: str, section: str, function: Callable[..., Array], arity: int) -> None:
     """A row whose operands and result are all of its `{type}`."""
-
-    @opcode(template, section=f"{_TITLE}: {section}", pure=True)
-    def make(line: Binder) -> Step:
-        kind = line.parts["type"]
-        return line.computed(function, [kind] * arity, kind)
+    computed(template, section=f"{_TITLE}: {section}", takes="type " * arity)(function)
 
 
 def _limits(value: Array) -> tuple[int, int]:
@@ -45,10 +41,6 @@ def _saturate(wide: Array) -> Array:
 
 def _add_saturated(a: Array, b: Array) -> Array:
     return _saturate(a.astype(np.int64) + b)
-
-
-def _subtract_saturated(a: Array, b: Array) -> Array:
-    return _saturate(a.astype(np.int64) - b)
 
 
 def _magnitude_quotient(a: Array, b: Array) -> Array:
@@ -79,7 +71,7 @@ _same("add" + _TYPE, "add", np.add, 2)
 _same("add.{type:u16x2|s16x2}", "add", lambda a, b: _halves(np.add, a, b), 2)
 _same("sub" + _TYPE, "sub", np.subtract, 2)
 _same("add.sat.{type:s32}", "add", _add_saturated, 2)
-_same("sub.sat.{type:s32}", "sub", _subtract_saturated, 2)
+_same("sub.sat.{type:s32}", "sub", lambda a, b: _saturate(a.astype(np.int64) - b), 2)
 _same("mul.lo" + _TYPE, "mul", np.multiply, 2)
 _same("mad.lo" + _TYPE, "mad", lambda a, b, c: a * b + c, 3)
 _same("div" + _TYPE, "div", _magnitude_quotient, 2)
@@ -154,45 +146,31 @@ def _multiply_add_wide(line: Binder) -> Step:
     )
 
 
-@opcode("mul24.{half:lo|hi}.{type:u32|s32}", section=f"{_TITLE}: mul24", pure=True)
-def _multiply_24(line: Binder) -> Step:
-    kind, half = line.parts["type"], line.parts["half"]
-    return line.computed(partial(_product_24, half), [kind, kind], kind)
-
-
-@opcode(
-    "mad24.{half:lo|hi}.{type:u32|s32}", "mad24.{half:hi}.{sat:sat}.{type:s32}",
-    section=f"{_TITLE}: mad24", pure=True,
+@computed(
+    "mul24.{half:lo|hi}.{type:u32|s32}", section=f"{_TITLE}: mul24", takes="type type",
+    by_parts=True,
 )  # fmt: skip
-def _multiply_add_24(line: Binder) -> Step:
-    kind, half = line.parts["type"], line.parts["half"]
-    total = _add_saturated if line.parts.get("sat") else np.add
-    return line.computed(
-        lambda a, b, c: total(_product_24(half, a, b), c), [kind, kind, kind], kind
-    )
-
-
-def _product_24(half: str, a: Array, b: Array) -> Array:
+def _product_24(parts: dict[str, str], a: Array, b: Array) -> Array:
     """Bits 0-31 or 16-47 of the product of the low 24 bits."""
     eight = a.dtype.type(8)
     x, y = ((each << eight) >> eight for each in (a, b))
     product = x.astype(f"{a.dtype.kind}8") * y
-    return (product if half == "lo" else product >> product.dtype.type(16)).astype(a.dtype)
+    high = parts["half"] == "hi"
+    return (product >> product.dtype.type(16) if high else product).astype(a.dtype)
 
 
-@opcode("sad" + _TYPE, section=f"{_TITLE}: sad", pure=True)
-def _sum_of_differences(line: Binder) -> Step:
-    kind = line.parts["type"]
-    return line.computed(
-        lambda a, b, c: c + (np.maximum(a, b) - np.minimum(a, b)), [kind] * 3, kind
-    )
+@computed(
+    "mad24.{half:lo|hi}.{type:u32|s32}", "mad24.{half:hi}.{sat:sat}.{type:s32}",
+    section=f"{_TITLE}: mad24", takes="type type type", by_parts=True,
+)  # fmt: skip
+def _multiply_add_24(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array:
+    return (_add_saturated if parts.get("sat") else np.add)(_product_24(parts, a, b), c)
 
 
-@opcode("popc.{type:b32|b64}", section=f"{_TITLE}: popc", pure=True)
-def _population(line: Binder) -> Step:
-    return line.computed(count_ones, [line.parts["type"]], "u32")
+_same("sad" + _TYPE, "sad", lambda a, b, c: c + (np.maximum(a, b) - np.minimum(a, b)), 3)
 
 
+@computed("popc.{type:b32|b64}", section=f"{_TITLE}: popc", takes="type", gives="u32")
 def count_ones(a: Array) -> Array:
     """How many bits are set, as uint32."""
     octets = np.ascontiguousarray(a)[..., None].view(np.uint8)
@@ -202,6 +180,7 @@ def count_ones(a: Array) -> Array:
 _ONES = np.array([each.bit_count() for each in range(256)], dtype=np.uint8)
 
 
+@computed("clz.{type:b32|b64}", section=f"{_TITLE}: clz", takes="type", gives="u32")
 def leading_zeros(a: Array) -> Array:
     """How many bits above the highest one are clear, as uint32."""
     bits = a.dtype.itemsize * 8
@@ -213,34 +192,21 @@ def leading_zeros(a: Array) -> Array:
     return np.uint32(bits) - count_ones(smeared)
 
 
-@opcode("clz.{type:b32|b64}", section=f"{_TITLE}: clz", pure=True)
-def _leading(line: Binder) -> Step:
-    return line.computed(leading_zeros, [line.parts["type"]], "u32")
+@computed(
+    "bfind?{shift:shiftamt}.{type:u32|u64|s32|s64}", section=f"{_TITLE}: bfind", takes="type",
+    gives="u32", by_parts=True,
+)  # fmt: skip
+def _find_highest(parts: dict[str, str], a: Array) -> Array:
+    unsigned = np.where(a < 0, ~a, a).view(f"u{a.dtype.itemsize}")
+    zeros = leading_zeros(unsigned)
+    place = zeros if parts["shift"] else np.uint32(a.dtype.itemsize * 8 - 1) - zeros
+    return np.where(unsigned == 0, np.uint32(0xFFFF_FFFF), place)
 
 
-@opcode("bfind?{shift:shiftamt}.{type:u32|u64|s32|s64}", section=f"{_TITLE}: bfind", pure=True)
-def _find_highest(line: Binder) -> Step:
-    kind, is_shift = line.parts["type"], bool(line.parts["shift"])
-    bits = BITS[kind]
-
-    def function(a: Array) -> Array:
-        unsigned = np.where(a < 0, ~a, a).view(f"u{a.dtype.itemsize}")
-        zeros = leading_zeros(unsigned)
-        place = zeros if is_shift else np.uint32(bits - 1) - zeros
-        return np.where(unsigned == 0, np.uint32(0xFFFF_FFFF), place)
-
-    return line.computed(function, [kind], "u32")
-
-
-@opcode("brev.{type:b32|b64}", section=f"{_TITLE}: brev", pure=True)
-def _reverse(line: Binder) -> Step:
-    kind = line.parts["type"]
-
-    def function(a: Array) -> Array:
-        octets = np.ascontiguousarray(a)[..., None].view(np.uint8)
-        return np.ascontiguousarray(_REVERSED[octets[..., ::-1]]).view(a.dtype)[..., 0]
-
-    return line.computed(function, [kind], kind)
+@computed("brev.{type:b32|b64}", section=f"{_TITLE}: brev", takes="type")
+def _reverse(a: Array) -> Array:
+    octets = np.ascontiguousarray(a)[..., None].view(np.uint8)
+    return np.ascontiguousarray(_REVERSED[octets[..., ::-1]]).view(a.dtype)[..., 0]
 
 
 _REVERSED = np.array([int(f"{each:08b}"[::-1], 2) for each in range(256)], dtype=np.uint8)
@@ -265,66 +231,47 @@ def _nth_set(line: Binder) -> Step:
     )
 
 
-@opcode("bfe.{type:u32|u64|s32|s64}", section=f"{_TITLE}: bfe", pure=True)
-def _extract(line: Binder) -> Step:
-    kind = line.parts["type"]
-    bits = BITS[kind]
-
-    def function(a: Array, position: Array, length: Array) -> Array:
-        position, length = position & 0xFF, length & 0xFF
-        # The sign is that of the last bit of the field, or of the whole number beyond its end.
-        kept = shifted_right(a, position)
-        room = np.clip(bits - length.astype(np.int64), 0, bits)
-        if a.dtype.kind == "u":
-            return shifted_right(shifted_left(kept, room), room)
-        last = np.minimum(position.astype(np.int64) + length - 1, bits - 1)
-        sign = np.where(
-            length == 0, 0, -(shifted_right(a.view(f"u{bits // 8}"), last) & 1).view(a.dtype)
-        )
-        low = shifted_right(shifted_left(kept.view(f"u{bits // 8}"), room), room)
-        return (
-            low | shifted_left(sign.astype(a.dtype).view(f"u{bits // 8}"), np.minimum(length, bits))
-        ).view(a.dtype)
-
-    return line.computed(function, [kind, "u32", "u32"], kind)
+@computed("bfe.{type:u32|u64|s32|s64}", section=f"{_TITLE}: bfe", takes="type u32 u32")
+def _extract(a: Array, position: Array, length: Array) -> Array:
+    position, length = position & 0xFF, length & 0xFF
+    bits, unsigned = a.dtype.itemsize * 8, f"u{a.dtype.itemsize}"
+    # The sign is that of the last bit of the field, or of the whole number beyond its end.
+    kept = shifted_right(a, position)
+    room = np.clip(bits - length.astype(np.int64), 0, bits)
+    if a.dtype.kind == "u":
+        return shifted_right(shifted_left(kept, room), room)
+    last = np.minimum(position.astype(np.int64) + length - 1, bits - 1)
+    sign = np.where(length == 0, 0, -(shifted_right(a.view(unsigned), last) & 1).view(a.dtype))
+    low = shifted_right(shifted_left(kept.view(unsigned), room), room)
+    signs = shifted_left(sign.astype(a.dtype).view(unsigned), np.minimum(length, bits))
+    return (low | signs).view(a.dtype)
 
 
-@opcode("bfi.{type:b32|b64}", section=f"{_TITLE}: bfi", pure=True)
-def _insert(line: Binder) -> Step:
-    kind = line.parts["type"]
-    bits = BITS[kind]
-
-    def function(a: Array, b: Array, position: Array, length: Array) -> Array:
-        position, length = position & 0xFF, length & 0xFF
-        ones = ~shifted_left(~a.dtype.type(0) & (b | ~b), np.minimum(length, bits))
-        mask = shifted_left(ones, position)
-        return (b & ~mask) | (shifted_left(a, position) & mask)
-
-    return line.computed(function, [kind, kind, "u32", "u32"], kind)
+@computed("bfi.{type:b32|b64}", section=f"{_TITLE}: bfi", takes="type type u32 u32")
+def _insert(a: Array, b: Array, position: Array, length: Array) -> Array:
+    position, length = position & 0xFF, length & 0xFF
+    ones = ~shifted_left(~a.dtype.type(0) & (b | ~b), np.minimum(length, a.dtype.itemsize * 8))
+    mask = shifted_left(ones, position)
+    return (b & ~mask) | (shifted_left(a, position) & mask)
 
 
-@opcode("szext.{mode:clamp|wrap}.{type:u32|s32}", section=f"{_TITLE}: szext", pure=True)
-def _extend(line: Binder) -> Step:
-    kind, wraps = line.parts["type"], line.parts["mode"] == "wrap"
-
-    def function(a: Array, b: Array) -> Array:
-        width = b & 31 if wraps else np.minimum(b, 32)
-        room = 32 - width.astype(np.int64)
-        return shifted_right(shifted_left(a, room), np.minimum(room, 32))
-
-    return line.computed(function, [kind, "u32"], kind)
+@computed(
+    "szext.{mode:clamp|wrap}.{type:u32|s32}", section=f"{_TITLE}: szext", takes="type u32",
+    by_parts=True,
+)  # fmt: skip
+def _extend(parts: dict[str, str], a: Array, b: Array) -> Array:
+    width = b & 31 if parts["mode"] == "wrap" else np.minimum(b, 32)
+    room = 32 - width.astype(np.int64)
+    return shifted_right(shifted_left(a, room), np.minimum(room, 32))
 
 
-@opcode("bmsk.{mode:clamp|wrap}.b32", section=f"{_TITLE}: bmsk", pure=True)
-def _bit_mask(line: Binder) -> Step:
-    wraps = line.parts["mode"] == "wrap"
-
-    def function(a: Array, b: Array) -> Array:
-        place, width = (a & 31, b & 31) if wraps else (a, np.minimum(b, 32))
-        ones = ~shifted_left(~np.uint32(0) & (b | ~b), width)
-        return shifted_left(ones, place)
-
-    return line.computed(function, ["b32", "b32"], "b32")
+@computed(
+    "bmsk.{mode:clamp|wrap}.b32", section=f"{_TITLE}: bmsk", takes="b32 b32", gives="b32",
+    by_parts=True,
+)  # fmt: skip
+def _bit_mask(parts: dict[str, str], a: Array, b: Array) -> Array:
+    place, width = (a & 31, b & 31) if parts["mode"] == "wrap" else (a, np.minimum(b, 32))
+    return shifted_left(~shifted_left(~np.uint32(0) & (b | ~b), width), place)
 
 
 def shifted_left(a: Array, amount: Array) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpu_emulator.ptx.instructions.integers import shifted_left, shifted_right
-from gpu_emulator.ptx.program.binder import Binder, opcode
+from gpu_emulator.ptx.program.binder import Binder, computed, opcode
 from gpu_emulator.steps import BITS, DTYPES, Array, Registers, Step
 
 _LOGIC = "Logic and Shift Instructions"
@@ -30,16 +30,12 @@ def _bitwise(line: Binder) -> Step:
     return line.computed(functions[line.line.opcode.split(".")[0]], [kind, kind], kind)
 
 
-@opcode(f"not.{{type:{_UNTYPED}}}", section=f"{_LOGIC}: not", pure=True)
-def _not(line: Binder) -> Step:
-    kind = line.parts["type"]
-    return line.computed(np.invert, [kind], kind)
+computed(f"not.{{type:{_UNTYPED}}}", section=f"{_LOGIC}: not", takes="type")(np.invert)
 
 
-@opcode("cnot.{type:b16|b32|b64}", section=f"{_LOGIC}: cnot", pure=True)
-def _logical_not(line: Binder) -> Step:
-    kind = line.parts["type"]
-    return line.computed(lambda a: (a == 0).astype(a.dtype), [kind], kind)
+@computed("cnot.{type:b16|b32|b64}", section=f"{_LOGIC}: cnot", takes="type")
+def _logical_not(a: Array) -> Array:
+    return (a == 0).astype(a.dtype)
 
 
 @opcode("lop3.b32", section=f"{_LOGIC}: lop3", pure=True)
@@ -115,51 +111,42 @@ def _shift(line: Binder, general: Callable[..., Array], quick: Callable[..., Arr
     return line.computed(general, [kind, "u32"], kind)
 
 
-@opcode("shf.{way:l|r}.{mode:clamp|wrap}.b32", section=f"{_LOGIC}: shf", pure=True)
-def _funnel(line: Binder) -> Step:
-    is_left, wraps = line.parts["way"] == "l", line.parts["mode"] == "wrap"
-
-    def function(low: Array, high: Array, amount: Array) -> Array:
-        shift = (amount & 31 if wraps else np.minimum(amount, 32)).astype(np.uint64)
-        pair = (high.astype(np.uint64) << np.uint64(32)) | low
-        moved: Array = (pair << shift) >> np.uint64(32) if is_left else pair >> shift
-        return moved.astype(np.uint32)
-
-    return line.computed(function, ["b32", "b32", "u32"], "b32")
+@computed(
+    "shf.{way:l|r}.{mode:clamp|wrap}.b32", section=f"{_LOGIC}: shf", takes="b32 b32 u32",
+    gives="b32", by_parts=True,
+)  # fmt: skip
+def _funnel(parts: dict[str, str], low: Array, high: Array, amount: Array) -> Array:
+    shift = (amount & 31 if parts["mode"] == "wrap" else np.minimum(amount, 32)).astype(np.uint64)
+    pair = (high.astype(np.uint64) << np.uint64(32)) | low
+    moved: Array = (pair << shift) >> np.uint64(32) if parts["way"] == "l" else pair >> shift
+    return moved.astype(np.uint32)
 
 
-@opcode("prmt.b32?{mode:f4e|b4e|rc8|ecl|ecr|rc16}", section=f"{_MOVES}: prmt", pure=True)
-def _permute(line: Binder) -> Step:
-    mode = line.parts["mode"]
-
-    def function(a: Array, b: Array, selector: Array) -> Array:
-        pair = (b.astype(np.uint64) << np.uint64(32)) | a
-        result: Any = np.uint32(0)
-        for place in range(4):
-            control = _control(mode, selector, place).astype(np.uint64)
-            octet = (pair >> ((control & np.uint64(7)) << np.uint64(3))) & np.uint64(255)
-            sign = np.where(octet & np.uint64(128), np.uint64(255), np.uint64(0))
-            chosen = np.where(control & np.uint64(8), sign, octet).astype(np.uint32)
-            result = result | (chosen << np.uint32(8 * place))
-        return result
-
-    return line.computed(function, ["b32", "b32", "b32"], "b32")
+@computed(
+    "prmt.b32?{mode:f4e|b4e|rc8|ecl|ecr|rc16}", section=f"{_MOVES}: prmt", takes="b32 b32 b32",
+    gives="b32", by_parts=True,
+)  # fmt: skip
+def _permute(parts: dict[str, str], a: Array, b: Array, selector: Array) -> Array:
+    pair = (b.astype(np.uint64) << np.uint64(32)) | a
+    result: Any = np.uint32(0)
+    for place in range(4):
+        control = _CONTROLS[parts["mode"]](selector, place).astype(np.uint64)
+        octet = (pair >> ((control & np.uint64(7)) << np.uint64(3))) & np.uint64(255)
+        sign = np.where(octet & np.uint64(128), np.uint64(255), np.uint64(0))
+        chosen = np.where(control & np.uint64(8), sign, octet).astype(np.uint32)
+        result = result | (chosen << np.uint32(8 * place))
+    return result
 
 
 _CONTROLS: dict[str, Callable[[Array, int], Array]] = {
-    "f4e": lambda n, place: n + place,
-    "b4e": lambda n, place: (n - place) & 7,
-    "rc8": lambda n, _: n,
-    "ecl": np.maximum,
-    "ecr": np.minimum,
-    "rc16": lambda n, place: ((n & 1) << 1) + (place & 1),
+    "": lambda n, place: (n >> np.uint32(4 * place)) & np.uint32(15),
+    "f4e": lambda n, place: (n & np.uint32(3)) + np.uint32(place),
+    "b4e": lambda n, place: ((n & np.uint32(3)) - np.uint32(place)) & np.uint32(7),
+    "rc8": lambda n, _: n & np.uint32(3),
+    "ecl": lambda n, place: np.maximum(n & np.uint32(3), np.uint32(place)),
+    "ecr": lambda n, place: np.minimum(n & np.uint32(3), np.uint32(place)),
+    "rc16": lambda n, place: ((n & np.uint32(1)) << np.uint32(1)) + np.uint32(place & 1),
 }
-
-
-def _control(mode: str, selector: Array, place: int) -> Array:
-    if not mode:
-        return (selector >> np.uint32(4 * place)) & np.uint32(15)
-    return _CONTROLS[mode](selector.astype(np.int64) & 3, place)
 
 
 @opcode(
@@ -172,7 +159,12 @@ def _move(line: Binder) -> Step:
     if "{" in line.operand(0) or "{" in line.operand(1):
         return _pack(line, BITS[kind])
     if kind == "b128":
-        return _copy(line, line.slots.register(line.operand(1)))
+        whole, origin = (line.slots.register(line.operand(number)) for number in (0, 1))
+
+        def copy(registers: Registers) -> None:
+            registers[whole] = registers[origin]
+
+        return Step(copy, (whole,), is_pure=True)
     if kind == "pred":
         return line.computed(lambda a: a, ["pred"], "pred")
     reader = line.slot_reader(1, kind)
@@ -181,15 +173,6 @@ def _move(line: Binder) -> Step:
     def run(registers: Registers) -> None:
         value = reader(registers)
         registers[slot] = value if convert is None else convert(value)
-
-    return Step(run, (slot,), is_pure=True)
-
-
-def _copy(line: Binder, origin: int) -> Step:
-    slot = line.slots.register(line.operand(0))
-
-    def run(registers: Registers) -> None:
-        registers[slot] = registers[origin]
 
     return Step(run, (slot,), is_pure=True)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 
 import numpy as np
@@ -274,7 +274,8 @@ class Binder:
         if self.count != len(kinds) + 1:
             raise self.refuse(f"has {self.count} operands, not {len(kinds) + 1}")
         if convert is not None:
-            function = _then(function, convert)
+            plain = function
+            function = lambda *values: convert(plain(*values))  # noqa: E731
         return Step(_applied(function, slot, readers), (slot,), is_pure=True)
 
     def names_a_variable(self, number: int) -> bool:
@@ -354,12 +355,6 @@ def _clock(name: str, kind: str) -> Reader:
         return np.array([[value % (1 << BITS[kind])]], dtype=f"u{dtype.itemsize}").view(dtype)
 
     return read
-
-
-def _then(
-    function: Callable[..., Array], convert: Callable[[Array], Array]
-) -> Callable[..., Array]:
-    return lambda *values: convert(function(*values))
 
 
 def _applied(function: Callable[..., Array], slot: int, readers: Sequence[Reader]) -> Run:
@@ -468,6 +463,26 @@ def opcode(
             row = OpcodeRow(template, section, make, _pattern(template), waits, meets, pure)
             _ROWS.setdefault(re.split(r"[.?]", template)[0], []).append(row)
         return make
+
+    return enter
+
+
+def computed(
+    *templates: str, section: str, takes: str, gives: str = "type", by_parts: bool = False
+) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
+    """Rows whose result is a function of the operands: of types, or of what a `{part}` names.
+
+    `by_parts`: the function is given the parts of the opcode before the operands.
+    """
+
+    def enter(function: Callable[..., Array]) -> Callable[..., Array]:
+        @opcode(*templates, section=section, pure=True)
+        def make(line: Binder) -> Step:
+            kinds = [line.parts.get(each, each) for each in takes.split()]
+            whole = partial(function, line.parts) if by_parts else function
+            return line.computed(whole, kinds, line.parts.get(gives, gives))
+
+        return function
 
     return enter
 
