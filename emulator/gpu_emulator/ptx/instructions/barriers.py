@@ -19,12 +19,10 @@ from gpu_emulator.state.frame import Frame, Memory, Trouble, locate
 from gpu_emulator.state.happens_before import HappensBefore
 from gpu_emulator.steps import MASK, WARP, Array, Registers, Step
 
-_TITLE = "Parallel Synchronization and Communication Instructions"
-
 
 @opcode(
     "bar?{cta:cta}.{what:sync|arrive}", "barrier?{cta:cta}.{what:sync|arrive}?{aligned:aligned}",
-    section=f"{_TITLE}: bar, barrier", waits=True,
+    waits=True,
 )  # fmt: skip
 def _barrier(line: Binder) -> Step:
     number = line.read(0, "u32")
@@ -74,8 +72,7 @@ def _hold(
 @opcode(
     "bar?{cta:cta}.red.{how:popc}.{type:u32}", "bar?{cta:cta}.red.{how:and|or}.{type:pred}",
     "barrier?{cta:cta}.red.{how:popc}?{aligned:aligned}.{type:u32}",
-    "barrier?{cta:cta}.red.{how:and|or}?{aligned:aligned}.{type:pred}",
-    section=f"{_TITLE}: bar.red", waits=True,
+    "barrier?{cta:cta}.red.{how:and|or}?{aligned:aligned}.{type:pred}", waits=True,
 )  # fmt: skip
 def _reduce(line: Binder) -> Step:
     slot, _ = line.target(line.operand(0), line.parts["type"])
@@ -102,8 +99,7 @@ def _reduce(line: Binder) -> Step:
 
 @opcode(
     "barrier.cluster.{what:arrive}?{sem:release|relaxed}?{aligned:aligned}",
-    "barrier.cluster.{what:wait}?{sem:acquire}?{aligned:aligned}",
-    section=f"{_TITLE}: barrier.cluster", waits=True,
+    "barrier.cluster.{what:wait}?{sem:acquire}?{aligned:aligned}", waits=True,
 )  # fmt: skip
 def _cluster_barrier(line: Binder) -> Step:
     is_wait = line.parts["what"] == "wait"
@@ -133,7 +129,6 @@ _SCOPE = "cta|cluster|gpu|sys"
 @opcode(
     f"fence?{{sem:sc|acq_rel|acquire|release}}.{{scope:{_SCOPE}}}",
     "membar.{scope:cta|gl|sys|cluster|gpu}",
-    section=f"{_TITLE}: membar, fence",
 )  # fmt: skip
 def _thread_fence(line: Binder) -> Step:
     """Memory here is coherent at once; the race check takes releases and acquires from it."""
@@ -152,8 +147,7 @@ def _thread_fence(line: Binder) -> Step:
     "fence?{proxy:proxy.async::generic}.release.sync_restrict::shared::cta.cluster",
     "fence.mbarrier_init.release.cluster", "fence.proxy.alias", "membar.proxy.alias",
     f"fence.proxy.tensormap::generic.{{sem:release}}.{{scope:{_SCOPE}}}",
-    f"fence.proxy.tensormap::generic.{{sem:acquire}}.{{scope:{_SCOPE}}}",
-    section=f"{_TITLE}: membar, fence", pure=True,
+    f"fence.proxy.tensormap::generic.{{sem:acquire}}.{{scope:{_SCOPE}}}", pure=True,
 )  # fmt: skip
 def _fence(line: Binder) -> Step:
     """Memory here is coherent at once."""
@@ -165,7 +159,6 @@ def _fence(line: Binder) -> Step:
     "fence.proxy.async", "membar.proxy.async",
     "fence.proxy.async.{space:global|shared::cta|shared::cluster}",
     "membar.proxy.async.{space:global|shared::cta|shared::cluster}",
-    section=f"{_TITLE}: membar, fence",
 )  # fmt: skip
 def _proxy_fence(line: Binder) -> Step:
     """Memory here has no proxies; the race check does."""
@@ -181,15 +174,14 @@ def _proxy_fence(line: Binder) -> Step:
 
 @opcode(
     "griddepcontrol.{what:launch_dependents|wait}", "nanosleep.u32", "pmevent?{mask:mask}", "brkpt",
-    "setmaxnreg.{what:inc|dec}.sync.aligned.u32",
-    section="Miscellaneous Instructions", pure=True,
+    "setmaxnreg.{what:inc|dec}.sync.aligned.u32", pure=True,
 )  # fmt: skip
 def _nothing(line: Binder) -> Step:
     del line
     return Step(lambda _: None, (), is_pure=True)
 
 
-@opcode("trap", section="Miscellaneous Instructions: trap")
+@opcode("trap")
 def _trap(line: Binder) -> Step:
     del line
 
@@ -204,7 +196,6 @@ def _trap(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-_MBARRIERS_TITLE = "Parallel Synchronization and Communication Instructions: mbarrier"
 _SHARED = "shared|shared::cta|shared::cluster"
 _SEM = "?{sem:release|relaxed}?{scope:cta|cluster}"
 _WAIT_SEM = "?{sem:acquire|relaxed}?{scope:cta|cluster}"
@@ -226,7 +217,7 @@ def _space(line: Binder) -> str:
     return "shared" if line.parts["space"] else "generic"
 
 
-@opcode(f"mbarrier.init?{{space:{_SHARED}}}.b64", section=f"{_MBARRIERS_TITLE}.init")
+@opcode(f"mbarrier.init?{{space:{_SHARED}}}.b64")
 def _init(line: Binder) -> Step:
     address, count, space = line.address(0), line.read(1, "u32"), _space(line)
     place = line.line.place
@@ -242,7 +233,7 @@ def _init(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-@opcode(f"mbarrier.inval?{{space:{_SHARED}}}.b64", section=f"{_MBARRIERS_TITLE}.inval")
+@opcode(f"mbarrier.inval?{{space:{_SHARED}}}.b64")
 def _invalidate(line: Binder) -> Step:
     address, space, place = line.address(0), _space(line), line.line.place
 
@@ -298,7 +289,6 @@ def complete_bytes(frame: Frame, rows: Array, index: Array, count: int, column: 
 @opcode(
     f"mbarrier.{{what:arrive|arrive_drop}}?{{tx:expect_tx}}{_SEM}?{{space:{_SHARED}}}.b64",
     f"mbarrier.{{what:arrive|arrive_drop}}.{{tx:noComplete}}{_SEM}?{{space:{_SHARED}}}.b64",
-    section=f"{_MBARRIERS_TITLE}.arrive",
 )  # fmt: skip
 def _arrive(line: Binder) -> Step:
     leaves = line.parts["what"] == "arrive_drop"
@@ -321,10 +311,7 @@ def _arrive(line: Binder) -> Step:
     return Step(run, () if slot is None else (slot,), is_pure=False)
 
 
-@opcode(
-    f"mbarrier.expect_tx?{{sem:relaxed}}?{{scope:cta|cluster}}?{{space:{_SHARED}}}.b64",
-    section=f"{_MBARRIERS_TITLE}.expect_tx",
-)  # fmt: skip
+@opcode(f"mbarrier.expect_tx?{{sem:relaxed}}?{{scope:cta|cluster}}?{{space:{_SHARED}}}.b64")
 def _expect(line: Binder) -> Step:
     address, amount, space = line.address(0), line.read(1, "u32"), _space(line)
 
@@ -335,10 +322,7 @@ def _expect(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-@opcode(
-    f"mbarrier.complete_tx?{{sem:relaxed}}?{{scope:cta|cluster}}?{{space:{_SHARED}}}.b64",
-    section=f"{_MBARRIERS_TITLE}.complete_tx",
-)  # fmt: skip
+@opcode(f"mbarrier.complete_tx?{{sem:relaxed}}?{{scope:cta|cluster}}?{{space:{_SHARED}}}.b64")
 def _complete(line: Binder) -> Step:
     address, amount, space = line.address(0), line.read(1, "u32"), _space(line)
 
@@ -349,7 +333,7 @@ def _complete(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-@opcode("mbarrier.pending_count.b64", section=f"{_MBARRIERS_TITLE}.pending_count", pure=True)
+@opcode("mbarrier.pending_count.b64", pure=True)
 def _pending(line: Binder) -> Step:
     return line.computed(
         lambda state: (state & np.uint64(0xF_FFFF)).astype(np.uint32), ["b64"], "u32"
@@ -358,7 +342,7 @@ def _pending(line: Binder) -> Step:
 
 @opcode(
     f"mbarrier.{{what:try_wait|test_wait}}?{{parity:parity}}{_WAIT_SEM}?{{space:{_SHARED}}}.b64",
-    section=f"{_MBARRIERS_TITLE}.test_wait, try_wait", waits=True,
+    waits=True,
 )  # fmt: skip
 def _wait(line: Binder) -> Step:
     slot, _ = line.target(line.operand(0), "pred")
@@ -430,10 +414,7 @@ def _mbarriers_hold(
     frame.hold(waiting, may_go, why, after)
 
 
-@opcode(
-    f"cp.async.mbarrier.arrive?{{noinc:noinc}}?{{space:{_SHARED}}}.b64",
-    section="Data Movement and Conversion Instructions: cp.async.mbarrier.arrive",
-)  # fmt: skip
+@opcode(f"cp.async.mbarrier.arrive?{{noinc:noinc}}?{{space:{_SHARED}}}.b64")
 def _arrive_behind_copies(line: Binder) -> Step:
     """Arrives when all `cp.async` that the thread issued before are complete."""
     address, space, adds = line.address(0), _space(line), not line.parts["noinc"]

@@ -20,8 +20,6 @@ from gpu_emulator.steps import Array, Registers, Step
 
 __all__: list[str] = []
 
-_CALLS = "Control Flow Instructions: call"
-_STACK = "Stack Manipulation Instructions"
 _LONGEST = 4096
 _FORMAT = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\d*|\*)(?P<precision>(?:\.\d*)?)(?P<size>hh|h|ll|l|z|t|j|L)?"
@@ -45,7 +43,7 @@ def _thread(frame: Frame, row: int, column: int) -> str:
     return f"thread {column + frame.first} of CTA {place}"
 
 
-@opcode("%assertfail", section=_CALLS)
+@opcode("%assertfail")
 def _assertion(line: Binder) -> Step:
     """`__assertfail(message, file, line, function, char size)`: the run ends."""
     readers = [line.read(number, "b32" if number == 2 else "b64") for number in range(4)]
@@ -71,7 +69,7 @@ def _assertion(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-@opcode("%vprintf", section=_CALLS)
+@opcode("%vprintf")
 def _print(line: Binder) -> Step:
     """`vprintf(format, arguments)`: what threads print is kept, thread by thread."""
     slot, _ = line.target(line.operand(0), "b32")
@@ -145,7 +143,7 @@ class _Values:
         return struct.unpack(how, raw.ljust(size, b"\0"))[0]
 
 
-@opcode("%too_deep", section=_CALLS)
+@opcode("%too_deep")
 def _too_deep(line: Binder) -> Step:
     why = line.refuse(f"is nested deeper than {line.operand(0)} calls: so deep none is executed")
 
@@ -156,7 +154,7 @@ def _too_deep(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-@opcode("%no_function", section=_CALLS)
+@opcode("%no_function")
 def _no_function(line: Binder) -> Step:
     address = line.read(0, "b64")
 
@@ -172,7 +170,7 @@ def _no_function(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-@opcode("stacksave.{type:u32|u64}", section=f"{_STACK}: stacksave", pure=True)
+@opcode("stacksave.{type:u32|u64}", pure=True)
 def _save(line: Binder) -> Step:
     stack = line.source(STACK, "b64")
     slot, convert = line.target(line.operand(0), line.parts["type"])
@@ -185,7 +183,7 @@ def _save(line: Binder) -> Step:
     return Step(run, (slot,), is_pure=True)
 
 
-@opcode("stackrestore.{type:u32|u64}", section=f"{_STACK}: stackrestore", pure=True)
+@opcode("stackrestore.{type:u32|u64}", pure=True)
 def _restore(line: Binder) -> Step:
     slot, _ = line.target(STACK, "b64")
     saved = line.read(0, line.parts["type"])
@@ -196,7 +194,7 @@ def _restore(line: Binder) -> Step:
     return Step(run, (slot,), is_pure=True)
 
 
-@opcode("alloca.{type:u32|u64}", section=f"{_STACK}: alloca")
+@opcode("alloca.{type:u32|u64}")
 def _allocate(line: Binder) -> Step:
     """The stack grows down, towards where a thread's own variables end."""
     stack, lowest = line.source(STACK, "b64"), line.source(f"{STACK}$memory", "b64")

@@ -32,7 +32,6 @@ from gpu_emulator.state.frame import (
 from gpu_emulator.steps import BITS, MASK, WARP, Array, Registers, Step
 from gpu_emulator.values import Place
 
-_TITLE = "Data Movement and Conversion Instructions: cp.async"
 _HINTS = "?{hint:L2::cache_hint}?{prefetch:L2::64B|L2::128B|L2::256B}"
 KIND = "cp.async"
 _SIGNALS = "shared::cluster.mbarrier::complete_tx::bytes"
@@ -44,8 +43,7 @@ _RANK = (1 << CLUSTER_SHIFT) - 1
 @opcode(
     f"cp.async.ca.{{space:shared|shared::cta}}.global{_HINTS}",
     f"cp.async.cg.{{space:shared|shared::cta}}.global{_HINTS}",
-    section=_TITLE,
-)
+)  # fmt: skip
 def _copy(line: Binder) -> Step:
     """Operands: to, from, size, then how many bytes to read (or a predicate to read none)."""
     to, origin, place = line.address(0), line.address(1), line.line.place
@@ -112,7 +110,7 @@ def _byte_by_byte(
     return octets.view(kind)[..., 0]
 
 
-@opcode("cp.async.commit_group", section=_TITLE)
+@opcode("cp.async.commit_group")
 def _commit(line: Binder) -> Step:
     del line
 
@@ -123,7 +121,7 @@ def _commit(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-@opcode("cp.async.{what:wait_group|wait_all}", section=_TITLE)
+@opcode("cp.async.{what:wait_group|wait_all}")
 def _wait(line: Binder) -> Step:
     pending = line.pending(0) if line.parts["what"] == "wait_group" else -1
 
@@ -134,10 +132,7 @@ def _wait(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-@opcode(
-    f"st.async?{{weak:weak}}.{_SIGNALS}?{{vec:v2|v4}}.{{type:{_TYPES}}}",
-    section="Data Movement and Conversion Instructions: st.async",
-)  # fmt: skip
+@opcode(f"st.async?{{weak:weak}}.{_SIGNALS}?{{vec:v2|v4}}.{{type:{_TYPES}}}")
 def _store_and_signal(line: Binder) -> Step:
     bits = BITS[line.parts["type"]]
     to, barrier, place = line.address(0), line.address(2), line.line.place
@@ -160,7 +155,6 @@ def _store_and_signal(line: Binder) -> Step:
 @opcode(
     f"{_RED}.{{op:inc|dec}}.{{type:u32}}", f"{_RED}.{{op:min|max|add}}.{{type:u32|s32}}",
     f"{_RED}.{{op:and|or|xor}}.{{type:b32}}", f"{_RED}.{{op:add}}.{{type:u64}}",
-    section="Parallel Synchronization and Communication Instructions: red.async",
 )  # fmt: skip
 def _reduce_and_signal(line: Binder) -> Step:
     kind = line.parts["type"]
@@ -180,10 +174,7 @@ def _reduce_and_signal(line: Binder) -> Step:
     return _flying(line, begin)
 
 
-@opcode(
-    "st.async.mmio.release.{scope:gpu|sys}.{space:global}.{type:b8|b16|b32|b64|u8|u16|u32|u64}",
-    section="Data Movement and Conversion Instructions: st.async",
-)  # fmt: skip
+@opcode("st.async.mmio.release.{scope:gpu|sys}.{space:global}.{type:b8|b16|b32|b64|u8|u16|u32|u64}")
 def _store_to_device(line: Binder) -> Step:
     """Nothing waits for it: it takes effect at once, as it may."""
     bits = BITS[line.parts["type"]]
@@ -196,10 +187,7 @@ def _store_to_device(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-@opcode(
-    "red.async.mmio.release.{scope:gpu|sys}.{space:global}.{op:add}.{type:u32|s32|u64}",
-    section="Parallel Synchronization and Communication Instructions: red.async",
-)  # fmt: skip
+@opcode("red.async.mmio.release.{scope:gpu|sys}.{space:global}.{op:add}.{type:u32|s32|u64}")
 def _reduce_in_device(line: Binder) -> Step:
     kind = line.parts["type"]
     to, value, change = line.address(0), line.read(1, f"b{BITS[kind]}"), combine("add", kind)
@@ -237,10 +225,7 @@ def _flying(
     return Step(run, (), is_pure=False)
 
 
-@opcode(
-    "st.bulk?{weak:weak}?{space:shared::cta}.size",
-    section="Data Movement and Conversion Instructions: st.bulk",
-)  # fmt: skip
+@opcode("st.bulk?{weak:weak}?{space:shared::cta}.size")
 def _fill(line: Binder) -> Step:
     """Zeros: the one value that the manual allows."""
     if line.constant(2) != 0:
@@ -262,7 +247,6 @@ def _fill(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-_BULK_TITLE = "Data Movement and Conversion Instructions"
 _READ, _SEEN = "bulk.read", "bulk.seen"
 _HINT = "?{hint:L2::cache_hint}"
 
@@ -355,7 +339,6 @@ def at_rank(address: Array, rank: int | None) -> Array:
     "cp.async.bulk.{to:shared::cluster|shared::cta}.{source:global}.mbarrier::complete_tx::bytes"
     f"?{{multicast:multicast::cluster}}{_HINT}",
     "cp.async.bulk.{to:shared::cluster}.{source:shared::cta}.mbarrier::complete_tx::bytes",
-    section=f"{_BULK_TITLE}: cp.async.bulk",
 )  # fmt: skip
 def _bulk_load(line: Binder) -> Step:
     to, origin, count, barrier = (
@@ -420,7 +403,6 @@ def _bulk_load(line: Binder) -> Step:
             "{op:add}.noftz.{type:f16|bf16}", "{op:min|max}.{type:f16|bf16}",
         )
     ),
-    section=f"{_BULK_TITLE}: cp.async.bulk, cp.reduce.async.bulk",
 )  # fmt: skip
 def _bulk_store(line: Binder) -> Step:
     to, origin, count = line.address(0), line.address(1), line.read(2, "u32")
@@ -489,7 +471,7 @@ def stored(
     asynchrony.groups(frame, _SEEN).issue(visible, place)
 
 
-@opcode("cp.async.bulk.commit_group", section=f"{_BULK_TITLE}: cp.async.bulk.commit_group")
+@opcode("cp.async.bulk.commit_group")
 def _bulk_commit(line: Binder) -> Step:
     del line
 
@@ -501,7 +483,7 @@ def _bulk_commit(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-@opcode("cp.async.bulk.wait_group?{read:read}", section=f"{_BULK_TITLE}: cp.async.bulk.wait_group")
+@opcode("cp.async.bulk.wait_group?{read:read}")
 def _bulk_wait(line: Binder) -> Step:
     pending = line.pending(0)
     only_read = bool(line.parts["read"])

@@ -22,7 +22,6 @@ from gpu_emulator.numbers.formats import to_float32
 from gpu_emulator.ptx.program.binder import Binder, computed, opcode
 from gpu_emulator.steps import BITS, DTYPES, Array, Registers, Step
 
-_TITLE = "Floating Point Instructions"
 _HALF = "Half Precision Floating Point Instructions"
 _NAN = np.uint32(0x7FFF_FFFF)
 _BINARY: dict[str, Callable[..., Array]] = {
@@ -78,7 +77,7 @@ _TERNARIES = [
 _OUT_OF_BOUNDS = np.uint16(0x7FF7)
 
 
-@opcode(*_BINARIES, *_TERNARIES, section=f"{_TITLE}: add, sub, mul, fma, mad", pure=True)
+@opcode(*_BINARIES, *_TERNARIES, pure=True)
 def _arithmetic(line: Binder) -> Step:
     base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
     options = _options(line)
@@ -114,8 +113,7 @@ def _elementwise(
 
 @opcode(
     *(f"{base}{_RND}?{{sat:sat}}.f32.{{type:f16|bf16}}" for base in ("add", "sub")),
-    "fma.{rounding:rn|rz|rm|rp}?{sat:sat}.f32.{type:f16|bf16}",
-    section="Mixed Precision Floating Point Instructions: add, sub, fma", pure=True,
+    "fma.{rounding:rn|rz|rm|rp}?{sat:sat}.f32.{type:f16|bf16}", pure=True,
 )  # fmt: skip
 def _mixed(line: Binder) -> Step:
     base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
@@ -147,8 +145,7 @@ def _mixed(line: Binder) -> Step:
         for base in ("min", "max")
     ),
     *(f"{base}?{{ftz:ftz}}?{{nan:NaN}}.{{three:abs}}.{{type:f32}}" for base in ("min", "max")),
-    *(f"{base}.{{type:f64}}" for base in ("min", "max")),
-    section=f"{_TITLE}: min, max", pure=True,
+    *(f"{base}.{{type:f64}}" for base in ("min", "max")), pure=True,
 )  # fmt: skip
 def _extremum(line: Binder) -> Step:
     base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
@@ -190,7 +187,7 @@ def _quick_extremum(*, is_max: bool) -> Callable[[Array, Array], Array]:
 @opcode(
     "abs?{ftz:ftz}.{type:f32}", "abs.{type:f64|bf16|bf16x2}", "abs?{ftz:ftz}.{type:f16|f16x2}",
     "neg?{ftz:ftz}.{type:f32}", "neg.{type:f64|bf16|bf16x2}", "neg?{ftz:ftz}.{type:f16|f16x2}",
-    section=f"{_TITLE}: abs, neg", pure=True,
+    pure=True,
 )  # fmt: skip
 def _sign(line: Binder) -> Step:
     is_abs, is_flushed = line.line.opcode.startswith("abs"), bool(line.parts.get("ftz"))
@@ -203,14 +200,14 @@ def _sign(line: Binder) -> Step:
     return _elementwise(line, one, line.parts["type"], 1, {})
 
 
-@computed("copysign.{type:f32|f64}", section=f"{_TITLE}: copysign", takes="type type")
+@computed("copysign.{type:f32|f64}", takes="type type")
 def _copy_sign(a: Array, b: Array) -> Array:
     return np.copysign(b, a)
 
 
 @computed(
-    "testp.{what:finite|infinite|number|notanumber|normal|subnormal}.{type:f32|f64}",
-    section=f"{_TITLE}: testp", takes="type", gives="pred", by_parts=True,
+    "testp.{what:finite|infinite|number|notanumber|normal|subnormal}.{type:f32|f64}", takes="type",
+    gives="pred", by_parts=True,
 )  # fmt: skip
 def _test(parts: dict[str, str], a: Array) -> Array:
     # Zeros are normal numbers here.
@@ -224,13 +221,13 @@ def _test(parts: dict[str, str], a: Array) -> Array:
 
 @opcode(
     "div.{rounding:rn|rz|rm|rp}?{ftz:ftz}.{type:f32}", "div.{rounding:rn|rz|rm|rp}.{type:f64}",
-    section=f"{_TITLE}: div", pure=True,
+    pure=True,
 )  # fmt: skip
 def _divide(line: Binder) -> Step:
     return _elementwise(line, arithmetic.divide, line.parts["type"], 2, _options(line))
 
 
-@opcode("div.{way:approx|full}?{ftz:ftz}.f32", section=f"{_TITLE}: div", pure=True)
+@opcode("div.{way:approx|full}?{ftz:ftz}.f32", pure=True)
 def _divide_approximately(line: Binder) -> Step:
     function = partial(
         approximate_divide, full=line.parts["way"] == "full", ftz=bool(line.parts["ftz"])
@@ -240,7 +237,7 @@ def _divide_approximately(line: Binder) -> Step:
 
 @opcode(
     "sqrt.{rounding:rn|rz|rm|rp}?{ftz:ftz}.{type:f32}", "sqrt.{rounding:rn|rz|rm|rp}.{type:f64}",
-    section=f"{_TITLE}: sqrt", pure=True,
+    pure=True,
 )  # fmt: skip
 def _root(line: Binder) -> Step:
     return _elementwise(line, arithmetic.square_root, line.parts["type"], 1, _options(line))
@@ -248,7 +245,7 @@ def _root(line: Binder) -> Step:
 
 @opcode(
     "rcp.{rounding:rn|rz|rm|rp}?{ftz:ftz}.{type:f32}", "rcp.{rounding:rn|rz|rm|rp}.{type:f64}",
-    section=f"{_TITLE}: rcp", pure=True,
+    pure=True,
 )  # fmt: skip
 def _reciprocal(line: Binder) -> Step:
     one = {"f32": np.uint32(0x3F80_0000), "f64": np.uint64(0x3FF0_0000_0000_0000)}
@@ -266,10 +263,9 @@ def _reciprocal(line: Binder) -> Step:
         f"{name}.approx?{{ftz:ftz}}.{{type:f32}}"
         for name in ("rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2")
     ),
-    "tanh.approx.{type:f32|f16|f16x2|bf16|bf16x2}",
-    "ex2.approx.{type:f16|f16x2}", "ex2.approx.{ftz:ftz}.{type:bf16|bf16x2}",
-    "rcp.approx.{ftz:ftz}.{type:f64}", "rsqrt.approx?{ftz:ftz}.{type:f64}",
-    section=f"{_TITLE}: rcp, sqrt, rsqrt, sin, cos, lg2, ex2, tanh", pure=True,
+    "tanh.approx.{type:f32|f16|f16x2|bf16|bf16x2}", "ex2.approx.{type:f16|f16x2}",
+    "ex2.approx.{ftz:ftz}.{type:bf16|bf16x2}", "rcp.approx.{ftz:ftz}.{type:f64}",
+    "rsqrt.approx?{ftz:ftz}.{type:f64}", pure=True,
 )  # fmt: skip
 def _approximately(line: Binder) -> Step:
     base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
@@ -279,7 +275,6 @@ def _approximately(line: Binder) -> Step:
     return _elementwise(line, partial(approximate, base), kind, 1, options)
 
 
-_CONVERSIONS_TITLE = "Data Movement and Conversion Instructions"
 _INTEGERS = "u8|u16|u32|u64|s8|s16|s32|s64"
 _FLOATS = "f16|bf16|f32|f64"
 _WHOLE = "rni|rzi|rmi|rpi"
@@ -296,8 +291,7 @@ _PART = "rn|rz|rm|rp"
     "cvt.{rounding:rn|rz}?{satfinite:satfinite}.{relu:relu}.{to:f16|bf16}.{source:f32}",
     "cvt.{rounding:rna}?{satfinite:satfinite}.{to:tf32}.{source:f32}",
     "cvt.{rounding:rn|rz}?{satfinite:satfinite}?{relu:relu}.{to:tf32}.{source:f32}",
-    "cvt.{rounding:rn|rz}?{relu:relu}?{satfinite:satfinite}.{to:tf32}.{source:f32}",
-    section=f"{_CONVERSIONS_TITLE}: cvt", pure=True,
+    "cvt.{rounding:rn|rz}?{relu:relu}?{satfinite:satfinite}.{to:tf32}.{source:f32}", pure=True,
 )  # fmt: skip
 def _convert(line: Binder) -> Step:
     to, source = line.parts["to"], line.parts["source"]
@@ -338,8 +332,7 @@ _SIXES = "e2m3x2|e3m2x2"
     f"cvt.{{rounding:rn|rz}}.{{satfinite:satfinite}}.{{relu:relu}}.{{to:{_PAIRS}}}.{{source:f32}}",
     f"cvt.{{rounding:rn}}.{{satfinite:satfinite}}?{{relu:relu}}"
     f".{{to:{_EIGHTS}|{_SIXES}|e2m1x2}}.{{source:f32}}",
-    "cvt.{rounding:rz|rp}?{satfinite:satfinite}.{to:ue8m0x2}.{source:f32}",
-    section=f"{_CONVERSIONS_TITLE}: cvt", pure=True,
+    "cvt.{rounding:rz|rp}?{satfinite:satfinite}.{to:ue8m0x2}.{source:f32}", pure=True,
 )  # fmt: skip
 def _pair_of_two(line: Binder) -> Step:
     """`cvt.to.f32 d, a, b`: a in the upper part, b in the lower."""
@@ -361,8 +354,7 @@ def _pair_of_two(line: Binder) -> Step:
     f".{{to:{_EIGHTS}|{_SIXES}|e2m1x2}}.{{source:{_PAIRS}}}",
     f"cvt.{{rounding:rn}}?{{relu:relu}}.{{to:{_PAIRS}}}.{{source:{_EIGHTS}|{_SIXES}|e2m1x2}}",
     "cvt.{rounding:rn}.{to:bf16x2}.{source:ue8m0x2}",
-    "cvt.{rounding:rz|rp}?{satfinite:satfinite}.{to:ue8m0x2}.{source:bf16x2}",
-    section=f"{_CONVERSIONS_TITLE}: cvt", pure=True,
+    "cvt.{rounding:rz|rp}?{satfinite:satfinite}.{to:ue8m0x2}.{source:bf16x2}", pure=True,
 )  # fmt: skip
 def _pair_of_pair(line: Binder) -> Step:
     to, source = (line.parts[name].removesuffix("x2") for name in ("to", "source"))
@@ -383,10 +375,7 @@ def _pair_of_pair(line: Binder) -> Step:
     return line.computed(run, [kinds[source]], kinds[to])
 
 
-@opcode(
-    f"cvt.rs?{{relu:relu}}?{{satfinite:satfinite}}.{{to:{_PAIRS}}}.{{source:f32}}",
-    section=f"{_CONVERSIONS_TITLE}: cvt", pure=True,
-)  # fmt: skip
+@opcode(f"cvt.rs?{{relu:relu}}?{{satfinite:satfinite}}.{{to:{_PAIRS}}}.{{source:f32}}", pure=True)
 def _pair_by_chance(line: Binder) -> Step:
     """`cvt.rs.to.f32 d, a, b, rbits`: the upper random bits are for a, the lower ones for b."""
     to = line.parts["to"].removesuffix("x2")
@@ -410,8 +399,7 @@ def _element(line: Binder, to: str, source: str) -> partial[Array]:
 
 @opcode(
     "cvt.pack.sat.{to:u16|s16}.{source:s32}",
-    "cvt.pack.sat.{to:u2|s2|u4|s4|u8|s8}.{source:s32}.{third:b32}",
-    section=f"{_CONVERSIONS_TITLE}: cvt.pack", pure=True,
+    "cvt.pack.sat.{to:u2|s2|u4|s4|u8|s8}.{source:s32}.{third:b32}", pure=True,
 )  # fmt: skip
 def _pack(line: Binder) -> Step:
     function = partial(pack_integers, to=line.parts["to"], source="s32")
@@ -424,7 +412,7 @@ def _pack(line: Binder) -> Step:
 @opcode(
     "cvta?{to:to}.{space:global|shared|shared::cta|shared::cluster|local|const|param|param::entry}"
     ".{type:u32|u64}",
-    section=f"{_CONVERSIONS_TITLE}: cvta", pure=True,
+    pure=True,
 )  # fmt: skip
 def _address(line: Binder) -> Step:
     space, is_back = line.parts["space"].split("::")[0], bool(line.parts["to"])
@@ -441,8 +429,9 @@ def _address(line: Binder) -> Step:
     return Step(run, (slot,), is_pure=True)
 
 
-@opcode("isspacep.{space:global|shared|shared::cta|shared::cluster|local|const|param|param::entry}",
-    section=f"{_CONVERSIONS_TITLE}: isspacep", pure=True,
+@opcode(
+    "isspacep.{space:global|shared|shared::cta|shared::cluster|local|const|param|param::entry}",
+    pure=True,
 )  # fmt: skip
 def _is_in_space(line: Binder) -> Step:
     space = line.parts["space"].split("::")[0]

@@ -20,14 +20,13 @@ from gpu_emulator.numbers.arithmetic import dp2a, dp4a
 from gpu_emulator.ptx.program.binder import Binder, computed, opcode
 from gpu_emulator.steps import DTYPES, Array, Reader, Registers, Step
 
-_TITLE = "Integer Arithmetic Instructions"
 _TYPE = ".{type:u16|u32|u64|s16|s32|s64}"
 _WIDE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 
-def _same(template: str, section: str, function: Callable[..., Array], arity: int) -> None:
+def _same(template: str, function: Callable[..., Array], arity: int) -> None:
     """A row whose operands and result are all of its `{type}`."""
-    computed(template, section=f"{_TITLE}: {section}", takes="type " * arity)(function)
+    computed(template, takes="type " * arity)(function)
 
 
 def _limits(value: Array) -> tuple[int, int]:
@@ -67,19 +66,19 @@ def _remainder(a: Array, b: Array) -> Array:
     return np.where(zero, a, rest)
 
 
-_same("add" + _TYPE, "add", np.add, 2)
-_same("add.{type:u16x2|s16x2}", "add", lambda a, b: _halves(np.add, a, b), 2)
-_same("sub" + _TYPE, "sub", np.subtract, 2)
-_same("add.sat.{type:s32}", "add", _add_saturated, 2)
-_same("sub.sat.{type:s32}", "sub", lambda a, b: _saturate(a.astype(np.int64) - b), 2)
-_same("mul.lo" + _TYPE, "mul", np.multiply, 2)
-_same("mad.lo" + _TYPE, "mad", lambda a, b, c: a * b + c, 3)
-_same("div" + _TYPE, "div", _magnitude_quotient, 2)
-_same("rem" + _TYPE, "rem", _remainder, 2)
-_same("abs.{type:s16|s32|s64}", "abs", np.abs, 1)
-_same("neg.{type:s16|s32|s64}", "neg", np.negative, 1)
-_same("min" + _TYPE, "min", np.minimum, 2)
-_same("max" + _TYPE, "max", np.maximum, 2)
+_same("add" + _TYPE, np.add, 2)
+_same("add.{type:u16x2|s16x2}", lambda a, b: _halves(np.add, a, b), 2)
+_same("sub" + _TYPE, np.subtract, 2)
+_same("add.sat.{type:s32}", _add_saturated, 2)
+_same("sub.sat.{type:s32}", lambda a, b: _saturate(a.astype(np.int64) - b), 2)
+_same("mul.lo" + _TYPE, np.multiply, 2)
+_same("mad.lo" + _TYPE, lambda a, b, c: a * b + c, 3)
+_same("div" + _TYPE, _magnitude_quotient, 2)
+_same("rem" + _TYPE, _remainder, 2)
+_same("abs.{type:s16|s32|s64}", np.abs, 1)
+_same("neg.{type:s16|s32|s64}", np.negative, 1)
+_same("min" + _TYPE, np.minimum, 2)
+_same("max" + _TYPE, np.maximum, 2)
 
 
 def _halves(function: Callable[..., Array], *operands: Array, signed: bool = False) -> Array:
@@ -92,8 +91,7 @@ def _halves(function: Callable[..., Array], *operands: Array, signed: bool = Fal
 
 @opcode(
     "min?{relu:relu}.{type:u16x2|s16x2}", "max?{relu:relu}.{type:u16x2|s16x2}",
-    "min.{relu:relu}.{type:s32}", "max.{relu:relu}.{type:s32}",
-    section=f"{_TITLE}: min, max", pure=True,
+    "min.{relu:relu}.{type:s32}", "max.{relu:relu}.{type:s32}", pure=True,
 )  # fmt: skip
 def _extremum(line: Binder) -> Step:
     kind = line.parts["type"]
@@ -125,19 +123,19 @@ def high_product(a: Array, b: Array) -> Array:
     return high.view(a.dtype)
 
 
-_same("mul.hi" + _TYPE, "mul", high_product, 2)
-_same("mad.hi" + _TYPE, "mad", lambda a, b, c: high_product(a, b) + c, 3)
-_same("mad.hi.sat.{type:s32}", "mad", lambda a, b, c: _add_saturated(high_product(a, b), c), 3)
+_same("mul.hi" + _TYPE, high_product, 2)
+_same("mad.hi" + _TYPE, lambda a, b, c: high_product(a, b) + c, 3)
+_same("mad.hi.sat.{type:s32}", lambda a, b, c: _add_saturated(high_product(a, b), c), 3)
 
 
-@opcode("mul.wide.{type:u16|s16|u32|s32}", section=f"{_TITLE}: mul", pure=True)
+@opcode("mul.wide.{type:u16|s16|u32|s32}", pure=True)
 def _multiply_wide(line: Binder) -> Step:
     kind = line.parts["type"]
     wide = DTYPES[_WIDE[kind]]
     return line.computed(lambda a, b: np.multiply(a, b, dtype=wide), [kind, kind], _WIDE[kind])
 
 
-@opcode("mad.wide.{type:u16|s16|u32|s32}", section=f"{_TITLE}: mad", pure=True)
+@opcode("mad.wide.{type:u16|s16|u32|s32}", pure=True)
 def _multiply_add_wide(line: Binder) -> Step:
     kind = line.parts["type"]
     wide = DTYPES[_WIDE[kind]]
@@ -146,10 +144,7 @@ def _multiply_add_wide(line: Binder) -> Step:
     )
 
 
-@computed(
-    "mul24.{half:lo|hi}.{type:u32|s32}", section=f"{_TITLE}: mul24", takes="type type",
-    by_parts=True,
-)  # fmt: skip
+@computed("mul24.{half:lo|hi}.{type:u32|s32}", takes="type type", by_parts=True)
 def _product_24(parts: dict[str, str], a: Array, b: Array) -> Array:
     """Bits 0-31 or 16-47 of the product of the low 24 bits."""
     eight = a.dtype.type(8)
@@ -161,16 +156,16 @@ def _product_24(parts: dict[str, str], a: Array, b: Array) -> Array:
 
 @computed(
     "mad24.{half:lo|hi}.{type:u32|s32}", "mad24.{half:hi}.{sat:sat}.{type:s32}",
-    section=f"{_TITLE}: mad24", takes="type type type", by_parts=True,
+    takes="type type type", by_parts=True,
 )  # fmt: skip
 def _multiply_add_24(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array:
     return (_add_saturated if parts.get("sat") else np.add)(_product_24(parts, a, b), c)
 
 
-_same("sad" + _TYPE, "sad", lambda a, b, c: c + (np.maximum(a, b) - np.minimum(a, b)), 3)
+_same("sad" + _TYPE, lambda a, b, c: c + (np.maximum(a, b) - np.minimum(a, b)), 3)
 
 
-@computed("popc.{type:b32|b64}", section=f"{_TITLE}: popc", takes="type", gives="u32")
+@computed("popc.{type:b32|b64}", takes="type", gives="u32")
 def count_ones(a: Array) -> Array:
     """How many bits are set, as uint32."""
     octets = np.ascontiguousarray(a)[..., None].view(np.uint8)
@@ -180,7 +175,7 @@ def count_ones(a: Array) -> Array:
 _ONES = np.array([each.bit_count() for each in range(256)], dtype=np.uint8)
 
 
-@computed("clz.{type:b32|b64}", section=f"{_TITLE}: clz", takes="type", gives="u32")
+@computed("clz.{type:b32|b64}", takes="type", gives="u32")
 def leading_zeros(a: Array) -> Array:
     """How many bits above the highest one are clear, as uint32."""
     bits = a.dtype.itemsize * 8
@@ -192,10 +187,7 @@ def leading_zeros(a: Array) -> Array:
     return np.uint32(bits) - count_ones(smeared)
 
 
-@computed(
-    "bfind?{shift:shiftamt}.{type:u32|u64|s32|s64}", section=f"{_TITLE}: bfind", takes="type",
-    gives="u32", by_parts=True,
-)  # fmt: skip
+@computed("bfind?{shift:shiftamt}.{type:u32|u64|s32|s64}", takes="type", gives="u32", by_parts=True)
 def _find_highest(parts: dict[str, str], a: Array) -> Array:
     unsigned = np.where(a < 0, ~a, a).view(f"u{a.dtype.itemsize}")
     zeros = leading_zeros(unsigned)
@@ -203,7 +195,7 @@ def _find_highest(parts: dict[str, str], a: Array) -> Array:
     return np.where(unsigned == 0, np.uint32(0xFFFF_FFFF), place)
 
 
-@computed("brev.{type:b32|b64}", section=f"{_TITLE}: brev", takes="type")
+@computed("brev.{type:b32|b64}", takes="type")
 def _reverse(a: Array) -> Array:
     octets = np.ascontiguousarray(a)[..., None].view(np.uint8)
     return np.ascontiguousarray(_REVERSED[octets[..., ::-1]]).view(a.dtype)[..., 0]
@@ -212,7 +204,7 @@ def _reverse(a: Array) -> Array:
 _REVERSED = np.array([int(f"{each:08b}"[::-1], 2) for each in range(256)], dtype=np.uint8)
 
 
-@opcode("fns.b32", section=f"{_TITLE}: fns", pure=True)
+@opcode("fns.b32", pure=True)
 def _nth_set(line: Binder) -> Step:
     def one(mask: int, base: int, offset: int) -> int:
         if offset == 0:
@@ -231,7 +223,7 @@ def _nth_set(line: Binder) -> Step:
     )
 
 
-@computed("bfe.{type:u32|u64|s32|s64}", section=f"{_TITLE}: bfe", takes="type u32 u32")
+@computed("bfe.{type:u32|u64|s32|s64}", takes="type u32 u32")
 def _extract(a: Array, position: Array, length: Array) -> Array:
     position, length = position & 0xFF, length & 0xFF
     bits, unsigned = a.dtype.itemsize * 8, f"u{a.dtype.itemsize}"
@@ -247,7 +239,7 @@ def _extract(a: Array, position: Array, length: Array) -> Array:
     return (low | signs).view(a.dtype)
 
 
-@computed("bfi.{type:b32|b64}", section=f"{_TITLE}: bfi", takes="type type u32 u32")
+@computed("bfi.{type:b32|b64}", takes="type type u32 u32")
 def _insert(a: Array, b: Array, position: Array, length: Array) -> Array:
     position, length = position & 0xFF, length & 0xFF
     ones = ~shifted_left(~a.dtype.type(0) & (b | ~b), np.minimum(length, a.dtype.itemsize * 8))
@@ -255,20 +247,14 @@ def _insert(a: Array, b: Array, position: Array, length: Array) -> Array:
     return (b & ~mask) | (shifted_left(a, position) & mask)
 
 
-@computed(
-    "szext.{mode:clamp|wrap}.{type:u32|s32}", section=f"{_TITLE}: szext", takes="type u32",
-    by_parts=True,
-)  # fmt: skip
+@computed("szext.{mode:clamp|wrap}.{type:u32|s32}", takes="type u32", by_parts=True)
 def _extend(parts: dict[str, str], a: Array, b: Array) -> Array:
     width = b & 31 if parts["mode"] == "wrap" else np.minimum(b, 32)
     room = 32 - width.astype(np.int64)
     return shifted_right(shifted_left(a, room), np.minimum(room, 32))
 
 
-@computed(
-    "bmsk.{mode:clamp|wrap}.b32", section=f"{_TITLE}: bmsk", takes="b32 b32", gives="b32",
-    by_parts=True,
-)  # fmt: skip
+@computed("bmsk.{mode:clamp|wrap}.b32", takes="b32 b32", gives="b32", by_parts=True)
 def _bit_mask(parts: dict[str, str], a: Array, b: Array) -> Array:
     place, width = (a & 31, b & 31) if parts["mode"] == "wrap" else (a, np.minimum(b, 32))
     return shifted_left(~shifted_left(~np.uint32(0) & (b | ~b), width), place)
@@ -291,7 +277,7 @@ def shifted_right(a: Array, amount: Array) -> Array:
     return np.where(inside, a >> np.where(inside, amount, 0).astype(a.dtype), a.dtype.type(0))
 
 
-@opcode("dp4a.{a:u32|s32}.{b:u32|s32}", section=f"{_TITLE}: dp4a", pure=True)
+@opcode("dp4a.{a:u32|s32}.{b:u32|s32}", pure=True)
 def _dot4(line: Binder) -> Step:
     a, b = line.parts["a"], line.parts["b"]
     return line.computed(
@@ -299,7 +285,7 @@ def _dot4(line: Binder) -> Step:
     )
 
 
-@opcode("dp2a.{half:lo|hi}.{a:u32|s32}.{b:u32|s32}", section=f"{_TITLE}: dp2a", pure=True)
+@opcode("dp2a.{half:lo|hi}.{a:u32|s32}.{b:u32|s32}", pure=True)
 def _dot2(line: Binder) -> Step:
     a, b, high = line.parts["a"], line.parts["b"], line.parts["half"] == "hi"
     return line.computed(
@@ -307,17 +293,13 @@ def _dot2(line: Binder) -> Step:
     )
 
 
-_CARRY_TITLE = "Extended-Precision Integer Arithmetic Instructions"
 _CARRY_TYPE = ".{type:u32|s32|u64|s64|b32|b64}"
 
 
 @opcode(
-    "addc?{cc:cc}" + _CARRY_TYPE,
-    "add.{cc:cc}" + _CARRY_TYPE,
-    "subc?{cc:cc}" + _CARRY_TYPE,
+    "addc?{cc:cc}" + _CARRY_TYPE, "add.{cc:cc}" + _CARRY_TYPE, "subc?{cc:cc}" + _CARRY_TYPE,
     "sub.{cc:cc}" + _CARRY_TYPE,
-    section=f"{_CARRY_TITLE}: add.cc, addc, sub.cc, subc",
-)
+)  # fmt: skip
 def _add(line: Binder) -> Step:
     base = line.line.opcode.split(".", 1)[0]
     left, right = line.read(1, _bits(line)), line.read(2, _bits(line))
@@ -327,8 +309,7 @@ def _add(line: Binder) -> Step:
 @opcode(
     "mad.{half:lo|hi}.{cc:cc}.{type:u32|s32|u64|s64}",
     "madc.{half:lo|hi}?{cc:cc}.{type:u32|s32|u64|s64}",
-    section=f"{_CARRY_TITLE}: mad.cc, madc",
-)
+)  # fmt: skip
 def _multiply_add(line: Binder) -> Step:
     kind = line.parts["type"]
     a, b, right = line.read(1, kind), line.read(2, kind), line.read(3, _bits(line))
@@ -370,8 +351,6 @@ def _carrying(line: Binder, left: Reader, right: Reader, *, takes: bool, subtrac
     return Step(run, (slot, carry) if sets else (slot,), is_pure=False)
 
 
-_SCALAR = "Scalar Video Instructions"
-_SIMD = "SIMD Video Instructions"
 _SELECTED = re.compile(
     r"(?P<minus>-?)\s*(?P<name>[^.\s]+)(?:\.(?P<kind>[bh])(?P<digits>[0-7]+))?\Z"
 )
@@ -462,7 +441,7 @@ def _finished(line: Binder, compute: Callable[[Registers], Array], kind: str, th
 
 @opcode(
     *(f"v{name}{_SIGNS}?{{sat:sat}}{_SECOND}" for name in ("add", "sub", "absdiff", "min", "max")),
-    section=f"{_SCALAR}: vadd, vsub, vabsdiff, vmin, vmax", pure=True,
+    pure=True,
 )  # fmt: skip
 def _scalar(line: Binder) -> Step:
     function = _BINARY[line.line.opcode.split(".")[0][1:]]
@@ -471,7 +450,7 @@ def _scalar(line: Binder) -> Step:
     return _finished(line, lambda r: function(a(r), b(r)), line.parts["d"], 3)
 
 
-@opcode(f"vset.{{a:u32|s32}}.{{b:u32|s32}}{_ORDER}{_SECOND}", section=f"{_SCALAR}: vset", pure=True)
+@opcode(f"vset.{{a:u32|s32}}.{{b:u32|s32}}{_ORDER}{_SECOND}", pure=True)
 def _compare(line: Binder) -> Step:
     compare = _COMPARE[line.parts["order"]]
     _, a = _part(line, 1, line.parts["a"])
@@ -484,7 +463,7 @@ def _compare(line: Binder) -> Step:
         f"{name}.{{d:u32|s32}}.{{a:u32|s32}}.{{b:u32}}?{{sat:sat}}.{{mode:clamp|wrap}}{_SECOND}"
         for name in ("vshl", "vshr")
     ),
-    section=f"{_SCALAR}: vshl, vshr", pure=True,
+    pure=True,
 )  # fmt: skip
 def _shift(line: Binder) -> Step:
     is_left, wraps = line.line.opcode.startswith("vshl"), line.parts["mode"] == "wrap"
@@ -499,10 +478,7 @@ def _shift(line: Binder) -> Step:
     return _finished(line, compute, line.parts["d"], 3)
 
 
-@opcode(
-    f"vmad{_SIGNS}?{{po:po}}?{{sat:sat}}?{{scale:shr7|shr15}}",
-    section=f"{_SCALAR}: vmad", pure=True,
-)  # fmt: skip
+@opcode(f"vmad{_SIGNS}?{{po:po}}?{{sat:sat}}?{{scale:shr7|shr15}}", pure=True)
 def _video_multiply_add(line: Binder) -> Step:
     minus_a, a = _part(line, 1, line.parts["a"])
     minus_b, b = _part(line, 2, line.parts["b"])
@@ -541,7 +517,7 @@ def _video_multiply_add(line: Binder) -> Step:
         f"vset{many}.{{a:u32|s32}}.{{b:u32|s32}}{_ORDER}?{{second:add}}"
         for many in (2, 4)
     ),
-    section=f"{_SIMD}: vadd2, vsub2, vavrg2, vabsdiff2, vmin2, vmax2, vset2, vadd4, ...", pure=True,
+    pure=True,
 )  # fmt: skip
 def _parts(line: Binder) -> Step:
     name, is_four = line.line.opcode.split(".")[0][1:-1], line.line.opcode.split(".")[0][-1] == "4"

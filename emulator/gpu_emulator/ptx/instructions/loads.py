@@ -25,7 +25,6 @@ from gpu_emulator.state.frame import (
 from gpu_emulator.steps import BITS, DTYPES, MASK, Array, Reader, Registers, Step
 from gpu_emulator.values import Place
 
-_TITLE = "Data Movement and Conversion Instructions"
 _TYPES = "b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f16|bf16|f32|f64"
 _SPACES = "global|shared|shared::cta|shared::cluster|local|const|param|param::entry|param::func"
 _CACHE = (
@@ -59,8 +58,8 @@ def space_of(line: Binder, number: int) -> str:
     return "global" if name == "const" else name
 
 
-@opcode(*_templates("ld", "relaxed|acquire"), section=f"{_TITLE}: ld")
-@opcode(f"ldu?{{space:global}}?{{vec:v2|v4}}.{{type:{_TYPES}}}", section=f"{_TITLE}: ldu")
+@opcode(*_templates("ld", "relaxed|acquire"))
+@opcode(f"ldu?{{space:global}}?{{vec:v2|v4}}.{{type:{_TYPES}}}")
 def _load(line: Binder) -> Step:
     kind = line.parts["type"]
     size = BITS[kind] // 8
@@ -109,7 +108,7 @@ def _aligned(at: Array, total: int) -> None:
         )
 
 
-@opcode(*_templates("st", "relaxed|release"), section=f"{_TITLE}: st")
+@opcode(*_templates("st", "relaxed|release"))
 def _store(line: Binder) -> Step:
     kind = line.parts["type"]
     size = BITS[kind] // 8
@@ -150,12 +149,12 @@ _LEVELS = "L1|L2|L2::evict_last|L2::evict_normal"
 
 
 @opcode(
-    f"prefetch?{{space:global|local}}.{{level:{_LEVELS}}}",
-    "prefetch?{tensor:tensormap}", "prefetch.{space:param|const}.tensormap", "prefetchu.L1",
+    f"prefetch?{{space:global|local}}.{{level:{_LEVELS}}}", "prefetch?{tensor:tensormap}",
+    "prefetch.{space:param|const}.tensormap", "prefetchu.L1",
     "applypriority?{space:global}.L2::evict_normal", "discard?{space:global}.L2",
     "cp.async.bulk.prefetch.L2.global?{hint:L2::cache_hint}",
     "cp.async.bulk.prefetch.tensor.{dim:1d|2d|3d|4d|5d}.L2.global?{mode:tile|im2col}?{hint:L2::cache_hint}",
-    section=f"{_TITLE}: prefetch, applypriority, discard", pure=True,
+    pure=True,
 )  # fmt: skip
 def _nothing(line: Binder) -> Step:
     del line
@@ -169,7 +168,7 @@ def _nothing(line: Binder) -> Step:
     "createpolicy.range?{space:global}"
     ".{primary:L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged}"
     "?{secondary:L2::evict_first|L2::evict_unchanged}.b64",
-    section=f"{_TITLE}: createpolicy", pure=True,
+    pure=True,
 )  # fmt: skip
 def _policy(line: Binder) -> Step:
     """A policy changes no value: any number will do."""
@@ -181,7 +180,6 @@ def _policy(line: Binder) -> Step:
     return Step(run, (slot,), is_pure=True)
 
 
-_ATOMICS_TITLE = "Parallel Synchronization and Communication Instructions"
 _SEM = "{sem:relaxed|acquire|release|acq_rel}"
 _ATOMICS_SCOPE = "{scope:cta|cluster|gpu|sys}"
 _SPACE = "{space:global|shared|shared::cta|shared::cluster}"
@@ -262,15 +260,12 @@ _BITS: dict[str, Change] = {
 }  # fmt: skip
 
 
-@opcode(
-    *_atomics_templates("atom", (*_OPERATIONS, *_VECTORS, *_EXCHANGES)),
-    section=f"{_ATOMICS_TITLE}: atom",
-)
+@opcode(*_atomics_templates("atom", (*_OPERATIONS, *_VECTORS, *_EXCHANGES)))
 def _atomic(line: Binder) -> Step:
     return _made(line, has_result=True)
 
 
-@opcode(*_atomics_templates("red", (*_OPERATIONS, *_VECTORS)), section=f"{_ATOMICS_TITLE}: red")
+@opcode(*_atomics_templates("red", (*_OPERATIONS, *_VECTORS)))
 def _reduction(line: Binder) -> Step:
     return _made(line, has_result=False)
 

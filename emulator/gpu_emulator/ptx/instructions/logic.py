@@ -14,31 +14,26 @@ from gpu_emulator.ptx.instructions.integers import shifted_left, shifted_right
 from gpu_emulator.ptx.program.binder import Binder, computed, opcode
 from gpu_emulator.steps import BITS, DTYPES, Array, Registers, Step
 
-_LOGIC = "Logic and Shift Instructions"
-_MOVES = "Data Movement and Conversion Instructions"
 _UNTYPED = "pred|b16|b32|b64"
 _INTEGERS = "u16|u32|u64|s16|s32|s64"
 
 
-@opcode(
-    *(f"{name}.{{type:{_UNTYPED}}}" for name in ("and", "or", "xor")),
-    section=f"{_LOGIC}: and, or, xor", pure=True,
-)  # fmt: skip
+@opcode(*(f"{name}.{{type:{_UNTYPED}}}" for name in ("and", "or", "xor")), pure=True)
 def _bitwise(line: Binder) -> Step:
     functions = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
     kind = line.parts["type"]
     return line.computed(functions[line.line.opcode.split(".")[0]], [kind, kind], kind)
 
 
-computed(f"not.{{type:{_UNTYPED}}}", section=f"{_LOGIC}: not", takes="type")(np.invert)
+computed(f"not.{{type:{_UNTYPED}}}", takes="type")(np.invert)
 
 
-@computed("cnot.{type:b16|b32|b64}", section=f"{_LOGIC}: cnot", takes="type")
+@computed("cnot.{type:b16|b32|b64}", takes="type")
 def _logical_not(a: Array) -> Array:
     return (a == 0).astype(a.dtype)
 
 
-@opcode("lop3.b32", section=f"{_LOGIC}: lop3", pure=True)
+@opcode("lop3.b32", pure=True)
 def _lookup(line: Binder) -> Step:
     table = line.constant(4)
     if table is None:
@@ -64,7 +59,7 @@ def _three_inputs(table: int, a: Array, b: Array, c: Array) -> Array:
     return result
 
 
-@opcode("lop3.{bool:or|and}.b32", section=f"{_LOGIC}: lop3")
+@opcode("lop3.{bool:or|and}.b32")
 def _lookup_and_test(line: Binder) -> Step:
     table = line.constant(4)
     if table is None:
@@ -85,12 +80,12 @@ def _lookup_and_test(line: Binder) -> Step:
     return Step(run, (slot, flag), is_pure=False)
 
 
-@opcode("shl.{type:b16|b32|b64}", section=f"{_LOGIC}: shl", pure=True)
+@opcode("shl.{type:b16|b32|b64}", pure=True)
 def _shift_left(line: Binder) -> Step:
     return _shift(line, shifted_left, np.left_shift)
 
 
-@opcode("shr.{type:b16|b32|b64|u16|u32|u64|s16|s32|s64}", section=f"{_LOGIC}: shr", pure=True)
+@opcode("shr.{type:b16|b32|b64|u16|u32|u64|s16|s32|s64}", pure=True)
 def _shift_right(line: Binder) -> Step:
     return _shift(line, shifted_right, np.right_shift)
 
@@ -111,10 +106,7 @@ def _shift(line: Binder, general: Callable[..., Array], quick: Callable[..., Arr
     return line.computed(general, [kind, "u32"], kind)
 
 
-@computed(
-    "shf.{way:l|r}.{mode:clamp|wrap}.b32", section=f"{_LOGIC}: shf", takes="b32 b32 u32",
-    gives="b32", by_parts=True,
-)  # fmt: skip
+@computed("shf.{way:l|r}.{mode:clamp|wrap}.b32", takes="b32 b32 u32", gives="b32", by_parts=True)
 def _funnel(parts: dict[str, str], low: Array, high: Array, amount: Array) -> Array:
     shift = (amount & 31 if parts["mode"] == "wrap" else np.minimum(amount, 32)).astype(np.uint64)
     pair = (high.astype(np.uint64) << np.uint64(32)) | low
@@ -123,8 +115,7 @@ def _funnel(parts: dict[str, str], low: Array, high: Array, amount: Array) -> Ar
 
 
 @computed(
-    "prmt.b32?{mode:f4e|b4e|rc8|ecl|ecr|rc16}", section=f"{_MOVES}: prmt", takes="b32 b32 b32",
-    gives="b32", by_parts=True,
+    "prmt.b32?{mode:f4e|b4e|rc8|ecl|ecr|rc16}", takes="b32 b32 b32", gives="b32", by_parts=True,
 )  # fmt: skip
 def _permute(parts: dict[str, str], a: Array, b: Array, selector: Array) -> Array:
     pair = (b.astype(np.uint64) << np.uint64(32)) | a
@@ -149,11 +140,7 @@ _CONTROLS: dict[str, Callable[[Array, int], Array]] = {
 }
 
 
-@opcode(
-    f"mov.{{type:pred|b16|b32|b64|b128|{_INTEGERS}|f16|f32|f64}}",
-    section=f"{_MOVES}: mov",
-    pure=True,
-)
+@opcode(f"mov.{{type:pred|b16|b32|b64|b128|{_INTEGERS}|f16|f32|f64}}", pure=True)
 def _move(line: Binder) -> Step:
     kind = line.parts["type"]
     if "{" in line.operand(0) or "{" in line.operand(1):
@@ -208,7 +195,6 @@ def _canonical(bits: int) -> np.dtype[np.generic]:
     return np.dtype("c16") if bits == 128 else np.dtype(f"u{bits // 8}")
 
 
-_CHOICE = "Comparison and Selection Instructions"
 _FLOATS = "f16|bf16|f32|f64"
 
 # Comparisons that are false if an operand is a NaN, and (last letter u) those that are true then.
@@ -266,7 +252,7 @@ def _of_floats(order: str) -> Callable[[Array, Array], Array]:
     return _COMPARE[order]
 
 
-@opcode(*(f"setp.{each % ''}" for each in _ORDERS), section=f"{_CHOICE}: setp", pure=True)
+@opcode(*(f"setp.{each % ''}" for each in _ORDERS), pure=True)
 def _set_predicate(line: Binder) -> Step:
     kind, compare = line.parts["type"], _comparison(line)
     slots = [line.target(each.strip(), "pred")[0] for each in line.operand(0).split("|")]
@@ -281,10 +267,7 @@ def _set_predicate(line: Binder) -> Step:
     return _joined(line, slots, both)
 
 
-@opcode(
-    *(f"setp.{each % ''}" for each in _PAIRS),
-    section=f"{_CHOICE}: setp (half precision)", pure=True,
-)  # fmt: skip
+@opcode(*(f"setp.{each % ''}" for each in _PAIRS), pure=True)
 def _set_predicates(line: Binder) -> Step:
     compare = _comparison(line)
     slots = [line.target(each.strip(), "pred")[0] for each in line.operand(0).split("|")]
@@ -319,10 +302,7 @@ def _halves(line: Binder, *registers: Array) -> list[Array]:
     ]
 
 
-@opcode(
-    *(f"set.{each % '.{result:u16|s16|u32|s32|f16|bf16|f32}'}" for each in _ORDERS),
-    section=f"{_CHOICE}: set", pure=True,
-)  # fmt: skip
+@opcode(*(f"set.{each % '.{result:u16|s16|u32|s32|f16|bf16|f32}'}" for each in _ORDERS), pure=True)
 def _set(line: Binder) -> Step:
     kind, result, compare = line.parts["type"], line.parts["result"], _comparison(line)
     yes, no = _truths(result)
@@ -334,10 +314,7 @@ def _set(line: Binder) -> Step:
     return line.computed(function, [kind, kind, *_also(line)], result)
 
 
-@opcode(
-    *(f"set.{each % '.{result:u32|s32|f16x2|bf16x2}'}" for each in _PAIRS),
-    section=f"{_CHOICE}: set (half precision)", pure=True,
-)  # fmt: skip
+@opcode(*(f"set.{each % '.{result:u32|s32|f16x2|bf16x2}'}" for each in _PAIRS), pure=True)
 def _set_pair(line: Binder) -> Step:
     compare, result = _comparison(line), line.parts["result"]
     yes, no = _truths(result.removesuffix("x2") if "x2" in result else "u16")
@@ -362,7 +339,7 @@ def _truths(result: str) -> tuple[Array, Array]:
     return (np.array(1, dtype) if "f" in result else ones), np.array(0, dtype)
 
 
-@opcode(f"selp.{{type:b16|b32|b64|{_INTEGERS}|f32|f64}}", section=f"{_CHOICE}: selp", pure=True)
+@opcode(f"selp.{{type:b16|b32|b64|{_INTEGERS}|f32|f64}}", pure=True)
 def _select(line: Binder) -> Step:
     kind = line.parts["type"]
     bits = f"b{BITS[kind]}"
@@ -378,10 +355,7 @@ def _select(line: Binder) -> Step:
     return Step(run, (slot,), is_pure=True)
 
 
-@opcode(
-    f"slct?{{ftz:ftz}}.{{type:b16|b32|b64|{_INTEGERS}|f32|f64}}.{{sign:s32|f32}}",
-    section=f"{_CHOICE}: slct", pure=True,
-)  # fmt: skip
+@opcode(f"slct?{{ftz:ftz}}.{{type:b16|b32|b64|{_INTEGERS}|f32|f64}}.{{sign:s32|f32}}", pure=True)
 def _select_by_sign(line: Binder) -> Step:
     kind, sign = line.parts["type"], line.parts["sign"]
     is_flushed = bool(line.parts["ftz"])

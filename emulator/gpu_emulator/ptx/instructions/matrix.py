@@ -31,7 +31,6 @@ from gpu_emulator.state.frame import Frame, Trouble, alike, gather, scatter
 from gpu_emulator.steps import MASK, WARP, Array, Reader, Registers, Step
 from gpu_emulator.values import Place
 
-_TITLE = "Warp Level Matrix Multiply-Accumulate Instructions"
 _FLOATS = "f16|bf16|tf32|f64|e4m3|e5m2|e3m2|e2m3|e2m1"
 _SHARED = "shared|shared::cta"
 
@@ -73,7 +72,6 @@ def _all_of(line: Binder, number: int, kind: str) -> list[Reader]:
 @opcode(
     f"ldmatrix.sync.aligned.m8n8.{{count:x1|x2|x4}}?{{trans:trans}}?{{space:{_SHARED}}}.{{type:b16}}",
     f"ldmatrix.sync.aligned.m16n16.{{count:x1|x2}}.{{trans:trans}}?{{space:{_SHARED}}}.{{type:b8}}",
-    section=f"{_TITLE}: ldmatrix",
 )  # fmt: skip
 def _load_matrix(line: Binder) -> Step:
     slots = _slots(line, 0, "b32")
@@ -114,7 +112,6 @@ def _rows(registers: Registers, space: str, address: Array, rows: int, place: Pl
 @opcode(
     f"stmatrix.sync.aligned.m8n8.{{count:x1|x2|x4}}?{{trans:trans}}?{{space:{_SHARED}}}.{{type:b16}}",
     f"stmatrix.sync.aligned.m16n8.{{count:x1|x2|x4}}.{{trans:trans}}?{{space:{_SHARED}}}.{{type:b8}}",
-    section=f"{_TITLE}: stmatrix",
 )  # fmt: skip
 def _store_matrix(line: Binder) -> Step:
     address, place = line.address(0), line.line.place
@@ -144,7 +141,7 @@ def _store_matrix(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-@opcode("movmatrix.sync.aligned.m8n8.trans.b16", section=f"{_TITLE}: movmatrix")
+@opcode("movmatrix.sync.aligned.m8n8.trans.b16")
 def _move_matrix(line: Binder) -> Step:
     slots = _slots(line, 0, "b32")
     reader = line.read(1, "b32")
@@ -169,7 +166,6 @@ _HEAD = f"mma.sync.aligned.{{shape:{_SHAPES}}}.row.col"
     f"{_HEAD}.kind::f8f6f4.{{d:f16|f32}}.{{a:{_FLOATS}}}.{{b:{_FLOATS}}}.{{c:f16|f32}}",
     f"{_HEAD}?{{sat:satfinite}}.{{d:s32}}.{{a:u8|s8|u4|s4}}.{{b:u8|s8|u4|s4}}.{{c:s32}}",
     f"{_HEAD}.{{d:s32}}.{{a:b1}}.{{b:b1}}.{{c:s32}}.{{operation:xor|and}}.popc",
-    section=f"{_TITLE}: mma",
 )  # fmt: skip
 def _multiply(line: Binder) -> Step:
     return _product(line, scaled=False)
@@ -182,7 +178,6 @@ def _multiply(line: Binder) -> Step:
     ".{d:f32}.{a:e2m1}.{b:e2m1}.{c:f32}.{scale:ue8m0}",
     f"{_HEAD}.kind::mxf4nvf4.block_scale.{{vec:scale_vec::2X|scale_vec::4X}}"
     ".{d:f32}.{a:e2m1}.{b:e2m1}.{c:f32}.{scale:ue8m0|ue4m3}",
-    section=f"{_TITLE}: mma with block scaling",
 )  # fmt: skip
 def _multiply_scaled(line: Binder) -> Step:
     return _product(line, scaled=True)
@@ -235,7 +230,6 @@ def _scales(line: Binder) -> Callable[[Registers], dict[str, Any]]:
     return read
 
 
-_WARPGROUPS_TITLE = "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions"
 KIND = "wgmma"
 _GROUP = 4
 _WIDTHS = {"f16": 16, "bf16": 16, "tf32": 32}
@@ -255,7 +249,6 @@ _WARPGROUPS_HEAD = "wgmma.mma_async.sync.aligned"
     f"{_WARPGROUPS_HEAD}.{{shape:{_shapes(32)}}}.{{d:f16|f32}}.{{a:e4m3|e5m2}}.{{b:e4m3|e5m2}}",
     f"{_WARPGROUPS_HEAD}.{{shape:{_shapes(32)}}}?{{sat:satfinite}}.{{d:s32}}.{{a:s8|u8}}.{{b:s8|u8}}",
     f"{_WARPGROUPS_HEAD}.{{shape:{_shapes(256)}}}.{{d:s32}}.{{a:b1}}.{{b:b1}}.{{operation:and}}.popc",
-    section=f"{_WARPGROUPS_TITLE}: wgmma.mma_async",
 )  # fmt: skip
 def _warpgroups_multiply(line: Binder) -> Step:
     """Operands: D, A or its descriptor, that of B, scale-d, then signs and transpositions."""
@@ -382,13 +375,13 @@ class _Product:
                 watch.block(warp, spots, 16, self._place, writes=False)
 
 
-@opcode("wgmma.fence.sync.aligned", section=f"{_WARPGROUPS_TITLE}: wgmma.fence", pure=True)
+@opcode("wgmma.fence.sync.aligned", pure=True)
 def _fence(line: Binder) -> Step:
     del line
     return Step(lambda _: None, (), is_pure=True)
 
 
-@opcode("wgmma.commit_group.sync.aligned", section=f"{_WARPGROUPS_TITLE}: wgmma.commit_group")
+@opcode("wgmma.commit_group.sync.aligned")
 def _commit(line: Binder) -> Step:
     del line
 
@@ -399,7 +392,7 @@ def _commit(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-@opcode("wgmma.wait_group.sync.aligned", section=f"{_WARPGROUPS_TITLE}: wgmma.wait_group")
+@opcode("wgmma.wait_group.sync.aligned")
 def _wait(line: Binder) -> Step:
     pending = line.pending(0)
 

@@ -41,7 +41,6 @@ from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Memory, Trouble, issu
 from gpu_emulator.steps import MASK, Array, Reader, Registers, Step
 from gpu_emulator.values import Place
 
-_TITLE = "Data Movement and Conversion Instructions"
 _HINT = "?{hint:L2::cache_hint}"
 _RANK = (1 << CLUSTER_SHIFT) - 1
 
@@ -104,7 +103,6 @@ def _map_at(frame: Frame, address: int) -> TileMap:
     f"cp.async.bulk.tensor.{_DIM}.{{to:shared::cluster|shared::cta}}.global{_MODE}"
     f".mbarrier::complete_tx::bytes?{{multicast:multicast::cluster}}"
     f"?{{group:cta_group::1|cta_group::2}}{_HINT}",
-    section=f"{_TITLE}: cp.async.bulk.tensor",
 )  # fmt: skip
 def _tensor_load(line: Binder) -> Step:
     to, tensor, barrier = line.address(0), _Tensor(line, 1), line.address(2)
@@ -201,7 +199,6 @@ def _tile_places(frame: Frame, tile: TileMap, rows: Array, start: Array, count: 
     f"cp.async.bulk.tensor.{_DIM}.global.shared::cta{_STORE_MODE}.bulk_group{_HINT}",
     f"cp.reduce.async.bulk.tensor.{_DIM}.global.shared::cta"
     f".{{op:add|min|max|inc|dec|and|or|xor}}?{{mode:tile}}.bulk_group{_HINT}",
-    section=f"{_TITLE}: cp.async.bulk.tensor, cp.reduce.async.bulk.tensor",
 )  # fmt: skip
 def _tensor_store(line: Binder) -> Step:
     tensor, origin = _Tensor(line, 0), line.address(1)
@@ -300,7 +297,6 @@ _LAYOUTS = "interleave_layout|swizzle_mode|fill_mode|swizzle_atomicity"
 @opcode(
     f"tensormap.replace.tile.{{field:{_FIELDS}|{_LAYOUTS}}}?{{space:global|shared::cta}}"
     ".b1024.{type:b32|b64}",
-    section=f"{_TITLE}: tensormap.replace",
 )  # fmt: skip
 def _replace(line: Binder) -> Step:
     field = line.parts["field"]
@@ -344,7 +340,6 @@ def _bytes_of_map(frame: Frame, space: str, row: int, place: int) -> tuple[Memor
 @opcode(
     "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.{scope:cta|cluster|gpu|sys}"
     ".sync.aligned",
-    section=f"{_TITLE}: tensormap.cp_fenceproxy",
 )  # fmt: skip
 def _copy_map(line: Binder) -> Step:
     to, origin = line.address(0), line.address(1)
@@ -365,7 +360,7 @@ def _copy_map(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-@opcode("mapa?{space:shared::cluster}.{type:u32|u64}", section=f"{_TITLE}: mapa", pure=True)
+@opcode("mapa?{space:shared::cluster}.{type:u32|u64}", pure=True)
 def _map_address(line: Binder) -> Step:
     """The address of the same place in another CTA of the cluster."""
     kind, is_shared = line.parts["type"], bool(line.parts["space"])
@@ -392,9 +387,7 @@ def _map_address(line: Binder) -> Step:
     return Step(run, (slot,), is_pure=True)
 
 
-@opcode(
-    "getctarank?{space:shared::cluster}.{type:u32|u64}", section=f"{_TITLE}: getctarank", pure=True
-)
+@opcode("getctarank?{space:shared::cluster}.{type:u32|u64}", pure=True)
 def _rank_of(line: Binder) -> Step:
     slot, _ = line.target(line.operand(0), "u32")
     address = line.address_of(f"[{line.operand(1).strip('[]')}]")

@@ -45,7 +45,6 @@ from gpu_emulator.state.frame import (
 from gpu_emulator.steps import MASK, WARP, Array, Reader, Registers, Step
 from gpu_emulator.values import Place
 
-_TITLE = "TensorCore 5th Generation Family Instructions"
 _GROUP = "{group:cta_group::1|cta_group::2}"
 
 
@@ -72,10 +71,7 @@ def memories_of(frame: Frame) -> TensorMemories:
     return frame.batch.tensor_memories
 
 
-@opcode(
-    f"tcgen05.alloc.{_GROUP}.sync.aligned?{{space:shared::cta}}.b32",
-    section=f"{_TITLE}: tcgen05.alloc", waits=True,
-)  # fmt: skip
+@opcode(f"tcgen05.alloc.{_GROUP}.sync.aligned?{{space:shared::cta}}.b32", waits=True)
 def _allocate(line: Binder) -> Step:
     address, count, place = line.address(0), line.read(1, "u32"), line.line.place
     space = "shared" if line.parts["space"] else "generic"
@@ -124,7 +120,7 @@ def _grant(
     return True
 
 
-@opcode(f"tcgen05.dealloc.{_GROUP}.sync.aligned.b32", section=f"{_TITLE}: tcgen05.dealloc")
+@opcode(f"tcgen05.dealloc.{_GROUP}.sync.aligned.b32")
 def _free(line: Binder) -> Step:
     address, count = line.read(0, "b32"), line.read(1, "u32")
 
@@ -144,10 +140,7 @@ def _free(line: Binder) -> Step:
     return Step(run, (), is_pure=False)
 
 
-@opcode(
-    f"tcgen05.relinquish_alloc_permit.{_GROUP}.sync.aligned",
-    section=f"{_TITLE}: tcgen05.relinquish_alloc_permit",
-)  # fmt: skip
+@opcode(f"tcgen05.relinquish_alloc_permit.{_GROUP}.sync.aligned")
 def _relinquish(line: Binder) -> Step:
     del line
 
@@ -166,7 +159,6 @@ _SHAPES = "32x32b|16x64b|16x128b|16x256b"
 @opcode(
     f"tcgen05.ld.sync.aligned.{{shape:{_SHAPES}}}.{{count:{_COUNTS}}}?{{pack:pack::16b}}.b32",
     f"tcgen05.ld.sync.aligned.{{shape:16x32bx2}}.{{count:{_COUNTS}}}?{{pack:pack::16b}}.b32",
-    section=f"{_TITLE}: tcgen05.ld",
 )  # fmt: skip
 def _load(line: Binder) -> Step:
     slots = [line.target(each, "b32")[0] for each in line.parts_of(0)]
@@ -199,7 +191,6 @@ def _load(line: Binder) -> Step:
 @opcode(
     f"tcgen05.st.sync.aligned.{{shape:{_SHAPES}}}.{{count:{_COUNTS}}}?{{pack:unpack::16b}}.b32",
     f"tcgen05.st.sync.aligned.{{shape:16x32bx2}}.{{count:{_COUNTS}}}?{{pack:unpack::16b}}.b32",
-    section=f"{_TITLE}: tcgen05.st",
 )  # fmt: skip
 def _store(line: Binder) -> Step:
     is_split = line.parts["shape"] == "16x32bx2"
@@ -272,10 +263,7 @@ class _Move:
         return found
 
 
-@opcode(
-    "tcgen05.wait::ld.sync.aligned", "tcgen05.wait::st.sync.aligned",
-    section=f"{_TITLE}: tcgen05.wait",
-)  # fmt: skip
+@opcode("tcgen05.wait::ld.sync.aligned", "tcgen05.wait::st.sync.aligned")
 def _wait(line: Binder) -> Step:
     kind = "tcgen05.ld" if "::ld" in line.line.opcode else "tcgen05.st"
 
@@ -299,10 +287,7 @@ def _troubled(action: Callable[[], None]) -> None:
         raise Trouble("memory_fault", f"tensor memory: {error}") from None
 
 
-@opcode(
-    "tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync",
-    section=f"{_TITLE}: tcgen05.fence", pure=True,
-)  # fmt: skip
+@opcode("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync", pure=True)
 def _fence(line: Binder) -> Step:
     del line
     return Step(lambda _: None, (), is_pure=True)
@@ -311,8 +296,7 @@ def _fence(line: Binder) -> Step:
 @opcode(
     f"tcgen05.mma.{_GROUP}.{{kind:kind::f16|kind::tf32|kind::f8f6f4|kind::i8}}",
     "tcgen05.mma.ws.{group:cta_group::1}.{kind:kind::f16|kind::tf32|kind::f8f6f4|kind::i8}",
-    section=f"{_TITLE}: tcgen05.mma",
-)
+)  # fmt: skip
 def _multiply(line: Binder) -> Step:
     """Operands: [D], A, descriptor of B, instruction, (lanes that are off), enable, (shift)."""
     in_tensor = line.operand(1).startswith("[")
@@ -348,7 +332,6 @@ def _multiply(line: Binder) -> Step:
     f"tcgen05.mma.{_GROUP}.{{kind:kind::mxf4}}.block_scale?{{vec:scale_vec::2X|block32}}",
     f"tcgen05.mma.{_GROUP}.{{kind:kind::mxf4nvf4}}.block_scale"
     ".{vec:scale_vec::2X|scale_vec::4X|block16|block32}",
-    section=f"{_TITLE}: tcgen05.mma with block scaling",
 )  # fmt: skip
 def _multiply_scaled(line: Binder) -> Step:
     """Operands: [D], A, descriptor of B, instruction, [scales of A], [scales of B], enable."""
@@ -474,7 +457,6 @@ def _watch(
 @opcode(
     f"tcgen05.commit.{_GROUP}.mbarrier::arrive::one?{{space:shared::cluster}}"
     "?{multicast:multicast::cluster}.b64",
-    section=f"{_TITLE}: tcgen05.commit",
 )  # fmt: skip
 def _commit(line: Binder) -> Step:
     address, place = line.address(0), line.line.place
@@ -517,7 +499,7 @@ _COPIES = (
 )  # fmt: skip
 
 
-@opcode(*(f"tcgen05.cp.{_GROUP}.{shape}" for shape in _COPIES), section=f"{_TITLE}: tcgen05.cp")
+@opcode(*(f"tcgen05.cp.{_GROUP}.{shape}" for shape in _COPIES))
 def _copy(line: Binder) -> Step:
     ctas = int(line.parts["group"][-1])
     shape = line.line.opcode.split(f"cta_group::{ctas}.", 1)[1]
@@ -543,7 +525,7 @@ def _copy(line: Binder) -> Step:
     return _issued(readers, one, ctas, line.line.place)
 
 
-@opcode(f"tcgen05.shift.{_GROUP}.down", section=f"{_TITLE}: tcgen05.shift")
+@opcode(f"tcgen05.shift.{_GROUP}.down")
 def _shift(line: Binder) -> Step:
     ctas = int(line.parts["group"][-1])
 

@@ -16,7 +16,6 @@ from gpu_emulator.state.frame import Frame
 from gpu_emulator.steps import DTYPES, MASK, WARP, Array, Registers, Step
 from gpu_emulator.values import Place
 
-_TITLE = "Parallel Synchronization and Communication Instructions"
 _LANES = np.arange(WARP, dtype=np.int64)
 _ALL = 0xFFFF_FFFF
 _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
@@ -38,10 +37,7 @@ def _spread(frame: Frame, value: Array) -> Array:
     return np.broadcast_to(value, shape).reshape(frame.shape)
 
 
-@opcode(
-    "shfl.sync.{mode:up|down|bfly|idx}.b32",
-    section="Data Movement and Conversion Instructions: shfl.sync", meets=True,
-)  # fmt: skip
+@opcode("shfl.sync.{mode:up|down|bfly|idx}.b32", meets=True)
 def _shuffle(line: Binder) -> Step:
     mode = line.parts["mode"]
     both = [each.strip() for each in line.operand(0).split("|")]
@@ -113,10 +109,7 @@ def _source_lanes(mode: str, amount: Array, limits: Array) -> tuple[Array, Array
     return np.where(inside, lanes, _LANES), inside
 
 
-@opcode(
-    "vote.sync.{how:all|any|uni}.{type:pred}", "vote.sync.{how:ballot}.{type:b32}",
-    section=f"{_TITLE}: vote.sync", meets=True,
-)  # fmt: skip
+@opcode("vote.sync.{how:all|any|uni}.{type:pred}", "vote.sync.{how:ballot}.{type:b32}", meets=True)
 def _vote(line: Binder) -> Step:
     how = line.parts["how"]
     slot, _ = line.target(line.operand(0), line.parts["type"])
@@ -138,10 +131,7 @@ def _vote(line: Binder) -> Step:
     return Step(run, (slot,), is_pure=False)
 
 
-@opcode(
-    "match.{how:any}.sync.{type:b32|b64}", "match.{how:all}.sync.{type:b32|b64}",
-    section=f"{_TITLE}: match.sync", meets=True,
-)  # fmt: skip
+@opcode("match.{how:any}.sync.{type:b32|b64}", "match.{how:all}.sync.{type:b32|b64}", meets=True)
 def _match(line: Binder) -> Step:
     is_all = line.parts["how"] == "all"
     both = [each.strip() for each in line.operand(0).split("|")]
@@ -175,8 +165,7 @@ _REDUCTIONS: dict[str, np.ufunc] = {
 
 @opcode(
     "redux.sync.{how:add|min|max}.{type:u32|s32}", "redux.sync.{how:and|or|xor}.{type:b32}",
-    "redux.sync.{how:min|max}?{abs:abs}?{nan:NaN}.{type:f32}",
-    section=f"{_TITLE}: redux.sync", meets=True,
+    "redux.sync.{how:min|max}?{abs:abs}?{nan:NaN}.{type:f32}", meets=True,
 )  # fmt: skip
 def _redux(line: Binder) -> Step:
     kind, how = line.parts["type"], line.parts["how"]
@@ -220,7 +209,7 @@ def _float_reduction(how: str, parts: dict[str, str]) -> Callable[[Array, Array]
     return reduce
 
 
-@opcode("activemask.b32", section=f"{_TITLE}: activemask")
+@opcode("activemask.b32")
 def _active_mask(line: Binder) -> Step:
     slot, _ = line.target(line.operand(0), "b32")
 
@@ -231,7 +220,7 @@ def _active_mask(line: Binder) -> Step:
     return Step(run, (slot,), is_pure=False)
 
 
-@opcode("elect.sync", section=f"{_TITLE}: elect.sync", meets=True)
+@opcode("elect.sync", meets=True)
 def _elect(line: Binder) -> Step:
     both = [each.strip() for each in line.operand(0).split("|")]
     slot, _ = line.target(both[0], "b32")
@@ -250,7 +239,7 @@ def _elect(line: Binder) -> Step:
     return Step(run, (slot, flag), is_pure=False)
 
 
-@opcode("bar.warp.sync", section=f"{_TITLE}: bar.warp.sync", meets=True)
+@opcode("bar.warp.sync", meets=True)
 def _warp_barrier(line: Binder) -> Step:
     line.meeting = line.read(0, "b32")
     return Step(lambda _: None, (), is_pure=True)

@@ -419,14 +419,13 @@ Maker = Callable[[Binder], Step]
 
 @dataclass(frozen=True, slots=True)
 class OpcodeRow:
-    """One row: its template, the manual's chapter and what makes a step of a line.
+    """One row: its template, and what makes a step of a line.
 
     `waits`: threads may have to wait here for others. `meets`: the lanes of a mask wait for each
     other here. `is_pure`: it writes only its first operand, from its other operands.
     """
 
     template: str
-    section: str
     make: Maker
     pattern: re.Pattern[str]
     waits: bool
@@ -454,13 +453,13 @@ _FOUND: dict[str, tuple[OpcodeRow, dict[str, str]] | None] = {}
 
 
 def opcode(
-    *templates: str, section: str, waits: bool = False, meets: bool = False, pure: bool = False
+    *templates: str, waits: bool = False, meets: bool = False, pure: bool = False
 ) -> Callable[[Maker], Maker]:
     """Enter a row for each template; the function makes the step."""
 
     def enter(make: Maker) -> Maker:
         for template in templates:
-            row = OpcodeRow(template, section, make, _pattern(template), waits, meets, pure)
+            row = OpcodeRow(template, make, _pattern(template), waits, meets, pure)
             _ROWS.setdefault(re.split(r"[.?]", template)[0], []).append(row)
         return make
 
@@ -468,7 +467,7 @@ def opcode(
 
 
 def computed(
-    *templates: str, section: str, takes: str, gives: str = "type", by_parts: bool = False
+    *templates: str, takes: str, gives: str = "type", by_parts: bool = False
 ) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
     """Rows whose result is a function of the operands: of types, or of what a `{part}` names.
 
@@ -476,7 +475,7 @@ def computed(
     """
 
     def enter(function: Callable[..., Array]) -> Callable[..., Array]:
-        @opcode(*templates, section=section, pure=True)
+        @opcode(*templates, pure=True)
         def make(line: Binder) -> Step:
             kinds = [line.parts.get(each, each) for each in takes.split()]
             whole = partial(function, line.parts) if by_parts else function
