@@ -107,8 +107,8 @@ class Step:
     """
 
     run: Run
-    writes: tuple[int, ...]
-    is_pure: bool
+    writes: tuple[int, ...] = ()
+    is_pure: bool = False
     reads_old: bool = False
     prelude: Run | None = None
 

@@ -32,7 +32,16 @@ from gpu_emulator.state.happens_before import Agents, Races, Releases, Unordered
 from gpu_emulator.state.recording import Recording
 from gpu_emulator.state.shadows import GlobalShadow
 from gpu_emulator.state.watching import Watched
-from gpu_emulator.steps import CANONICAL, SHARED_BASE, WARP, Array, NotExecutable, Region, Registers
+from gpu_emulator.steps import (
+    CANONICAL,
+    SHARED_BASE,
+    WARP,
+    Array,
+    NotExecutable,
+    Region,
+    Registers,
+    laid_out,
+)
 from gpu_emulator.values import (
     LARGEST_SIZES,
     MOST_THREADS,
@@ -60,32 +69,20 @@ def as_declared(launch: Launch, directives: Sequence[str]) -> Launch:
     for name, sizes in (("block", launch.block), ("grid", launch.grid)):
         most = LARGEST_SIZES[name]
         if any(not 1 <= size <= limit for size, limit in zip(sizes, most, strict=True)):
-            raise NotExecutable(
-                f"the driver refuses a {name} of {_words(sizes)}: each size is from 1 to "
-                f"{_words(most)}"
-            )
+            raise _refused(name, sizes, f"each size is from 1 to {_words(most)}")
     threads = math.prod(launch.block)
     if threads > MOST_THREADS:
-        raise NotExecutable(
-            f"the driver refuses a block of {_words(launch.block)}: {threads:,} threads, and a "
-            f"block has at most {MOST_THREADS:,}"
-        )
+        why = f"{threads:,} threads, and a block has at most {MOST_THREADS:,}"
+        raise _refused("block", launch.block, why)
     wanted, most_threads = _sizes(directives, "reqntid"), _sizes(directives, "maxntid")
     if wanted and wanted != launch.block:
-        raise NotExecutable(
-            f"the driver refuses a block of {_words(launch.block)}: the entry declares .reqntid "
-            f"{_words(wanted)}"
-        )
+        raise _refused("block", launch.block, f"the entry declares .reqntid {_words(wanted)}")
     if most_threads and threads > math.prod(most_threads):
-        raise NotExecutable(
-            f"the driver refuses a block of {_words(launch.block)}: {threads:,} threads, and the "
-            f"entry declares .maxntid {_words(most_threads)}"
-        )
+        why = f"{threads:,} threads, and the entry declares .maxntid {_words(most_threads)}"
+        raise _refused("block", launch.block, why)
     if any(count % size for count, size in zip(launch.grid, cluster, strict=True)):
-        raise NotExecutable(
-            f"the driver refuses a grid of {_words(launch.grid)}: each size has to be a multiple "
-            f"of the cluster's, {_words(cluster)}"
-        )
+        why = f"each size has to be a multiple of the cluster's, {_words(cluster)}"
+        raise _refused("grid", launch.grid, why)
     return replace(launch, cluster=cluster)
 
 
@@ -94,10 +91,8 @@ def _cluster(launch: Launch, directives: Sequence[str]) -> _Sizes:
     declared = _sizes(directives, "reqnctapercluster")
     is_given = launch.cluster != (1, 1, 1)
     if declared and is_given and declared != launch.cluster:
-        raise NotExecutable(
-            f"the driver refuses a cluster of {_words(launch.cluster)}: the entry declares "
-            f".reqnctapercluster {_words(declared)}"
-        )
+        why = f"the entry declares .reqnctapercluster {_words(declared)}"
+        raise _refused("cluster", launch.cluster, why)
     if not declared and not is_given and any(one == ".explicitcluster" for one in directives):
         raise NotExecutable(
             "the entry declares .explicitcluster: its launch has to say how large a cluster is, "
@@ -110,10 +105,8 @@ def _cluster(launch: Launch, directives: Sequence[str]) -> _Sizes:
     rank = _sizes(directives, "maxclusterrank")
     most = min(rank[0], _MOST_CLUSTER) if rank else _MOST_CLUSTER
     if count > most:
-        raise NotExecutable(
-            f"the driver refuses a cluster of {_words(cluster)}: {count} blocks, and it may have "
-            f"at most {most}{' (.maxclusterrank)' if rank else ''}"
-        )
+        why = f"{count} blocks, and it may have at most {most}"
+        raise _refused("cluster", cluster, f"{why}{' (.maxclusterrank)' if rank else ''}")
     return cluster
 
 
@@ -131,6 +124,10 @@ def _sizes(directives: Sequence[str], name: str) -> _Sizes | None:
 
 def _words(sizes: Sequence[int]) -> str:
     return ",".join(map(str, sizes))
+
+
+def _refused(what: str, sizes: Sequence[int], why: str) -> NotExecutable:
+    return NotExecutable(f"the driver refuses a {what} of {_words(sizes)}: {why}")
 
 
 _ALIGN = 256
@@ -229,13 +226,8 @@ def parameter_memory(launch: Launch, listing: EntryListing, arena: Arena) -> Mem
         raise NotExecutable(
             f"{len(launch.arguments)} arguments for {len(parameters)} parameters of {listing.name}"
         )
-    regions: list[Region] = []
-    at = 0
-    for each in parameters:
-        at = -(-at // max(each.align, 1)) * max(each.align, 1)
-        regions.append(Region(each.name, at, at + each.size))
-        at += each.size
-    data = np.zeros(-(-max(at, 1) // 32) * 32, dtype=np.uint8)
+    regions, end = _parameter_regions(listing)
+    data = np.zeros(-(-max(end, 1) // 32) * 32, dtype=np.uint8)
     maps = iter(zip(arena.map_regions, arena.map_bytes, strict=True))
     for number, (each, region) in enumerate(zip(parameters, regions, strict=True)):
         argument = launch.arguments[number] if number < len(launch.arguments) else Null()
@@ -259,18 +251,18 @@ def parameter_memory(launch: Launch, listing: EntryListing, arena: Arena) -> Mem
     return Memory("param", data, 0, 0, regions)
 
 
-def place_symbols(registers: Registers, program: Program, arena: Arena, launch: Launch) -> None:
+def _parameter_regions(listing: EntryListing) -> tuple[list[Region], int]:
+    return laid_out(((p.name, p.size, max(p.align, 1)) for p in listing.parameters), 0)
+
+
+def place_symbols(registers: Registers, program: Program, arena: Arena) -> None:
     """The addresses of variables and parameters, each in its own space."""
-    del launch
     places = {one.name: one.start for one in (*program.shared, *program.local)}
     if program.dynamic is not None:
         align = max(program.dynamic.align, 16)
         places[program.dynamic.name] = -(-program.shared_end // align) * align
-    at = 0
-    for each in program.listing.parameters:
-        at = -(-at // max(each.align, 1)) * max(each.align, 1)
-        places.setdefault(each.name, at)
-        at += each.size
+    for region in _parameter_regions(program.listing)[0]:
+        places.setdefault(region.name, region.start)
     places.update(arena.addresses)
     for (name, addend), slot in program.slots.symbols.items():
         registers[slot] = np.array([[(places[name] + addend) % (1 << 64)]], dtype=np.uint64)
@@ -534,7 +526,7 @@ class _Machine:
         for frame in batch.frames:
             registers: Registers = self._program.initial(self._schedule.garbage, first, width)
             registers[0], registers[1] = frame, None
-            place_symbols(registers, self._program, self._arena, self._launch)
+            place_symbols(registers, self._program, self._arena)
             thread_registers(registers, self._program.slots, frame, self._launch)
             frame.registers = registers
             if self._geometry.threads < frame.first + width:

@@ -61,7 +61,7 @@ class Barriers:
         result = []
         for which in np.unique(numbers[active]).tolist():
             if not 0 <= which < _COUNT:
-                raise Trouble("memory_fault", f"there is no barrier {which}")
+                raise Trouble(f"there is no barrier {which}")
             here = active & (numbers == which)
             warps = here.reshape(frame.ctas, -1, _WARP).any(axis=2).sum(axis=1) * _WARP
             came = warps > 0
@@ -71,7 +71,7 @@ class Barriers:
                 wanted = np.where(here, np.broadcast_to(count, frame.shape), 0).max(axis=1)
             if (came & (wanted == 0)).any() or (wanted[came] % _WARP * (wanted[came] > 0)).any():
                 raise Trouble(
-                    "hang", f"barrier {which} waits for a count that is no multiple of 32"
+                    f"barrier {which} waits for a count that is no multiple of 32", "hang"
                 )
             if vote is not None:
                 votes = (here & np.broadcast_to(vote, frame.shape)).sum(axis=1)
@@ -145,7 +145,7 @@ _PHASE_SHIFT = 62
 def initialised(count: Array) -> Array:
     """Objects that expect so many arrivals."""
     if ((count < 1) | (count > MOST_ARRIVALS)).any():
-        raise Trouble("memory_fault", "mbarrier.init with a count that is not in 1 to 2^20 - 1")
+        raise Trouble("mbarrier.init with a count that is not in 1 to 2^20 - 1")
     wide = count.astype(np.uint64)
     return wide | (wide << np.uint64(_FIELD))
 
@@ -201,7 +201,7 @@ def _drop(view: Array, index: Array, drops: Array) -> None:
     _, wanted, _, _ = _parts(view[places])
     left = wanted - _sums(len(places), which, drops)
     if (left < 0).any():
-        raise Trouble("memory_fault", "more threads drop out of an mbarrier than it expects")
+        raise Trouble("more threads drop out of an mbarrier than it expects")
     field = np.uint64(MOST_ARRIVALS << _FIELD)
     view[places] = (view[places] & ~field) | (left.astype(np.uint64) << np.uint64(_FIELD))
 
@@ -234,14 +234,14 @@ def _change(
 ) -> None:
     pending, wanted, tx, phase = _parts(view[places])
     if ((wanted == 0) & (pending == 0)).any():
-        raise Trouble("memory_fault", "an mbarrier is used that was never initialised")
+        raise Trouble("an mbarrier is used that was never initialised")
     count = len(places)
     pending = pending - _sums(count, which, arrivals)
     tx = tx + _sums(count, which, expected) - _sums(count, which, done)
     if (pending < 0).any():
-        raise Trouble("memory_fault", "more threads arrive at an mbarrier than it expects")
+        raise Trouble("more threads arrive at an mbarrier than it expects")
     if (np.abs(tx) >= 1 << (_TX_BITS - 1)).any():
-        raise Trouble("memory_fault", "the byte count of an mbarrier overflows")
+        raise Trouble("the byte count of an mbarrier overflows")
     full = (pending == 0) & (tx == 0)
     pending = np.where(full, wanted, pending)
     phase = phase ^ full.astype(np.uint64)

@@ -139,9 +139,8 @@ class Batch:
         size = self.geometry.cluster_size
         if (rank >= size).any():
             raise Trouble(
-                "memory_fault",
                 f"an access to shared memory of CTA {int(rank.max())} of a cluster of {size}: there"
-                " is none",
+                " is none"
             )
         return rows // size * size + np.maximum(rank, 0)
 

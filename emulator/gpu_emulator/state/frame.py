@@ -65,7 +65,7 @@ _ALL_WRITTEN = {size: int.from_bytes(b"\1" * size, "little") for size in (1, 2, 
 class Trouble(Exception):  # noqa: N818 - what the program did, not what went wrong here
     """A fault of the program that runs; the machine adds where it happened, if it is not known."""
 
-    def __init__(self, kind: str, what: str) -> None:
+    def __init__(self, what: str, kind: str = "memory_fault") -> None:
         super().__init__(what)
         self.kind = kind
         self.what = what
@@ -98,17 +98,14 @@ class Memory:
         if size > 1 and (np.bitwise_or.reduce(offset, axis=None) & (size - 1)):
             bad = offset[(offset & (size - 1)) != 0].flat[0]
             raise Trouble(
-                "memory_fault",
-                f"{what} of {size} bytes at {self.where(int(bad))}, no multiple of {size}",
+                f"{what} of {size} bytes at {self.where(int(bad))}, no multiple of {size}"
             )
         low, high = int(offset.min()), int(offset.max())
         at = self.region_of(low)
         if at >= 0 and high + size <= self.regions[at].end:
             return
         if not self.regions:
-            raise Trouble(
-                "memory_fault", f"{what} of {size} bytes at {self.where(low)}: it has none"
-            )
+            raise Trouble(f"{what} of {size} bytes at {self.where(low)}: it has none")
         places = np.searchsorted(self._starts, offset, side="right") - 1
         # Not `offset + size`, which wraps at the end of the address space.
         outside = (places < 0) | (offset > self._ends[places] - size)
@@ -116,8 +113,7 @@ class Memory:
             bad = int(offset[outside].flat[0])
             count = int(outside.sum())
             raise Trouble(
-                "memory_fault",
-                f"{what} of {size} bytes at {self.where(bad)} is out of bounds ({count} threads)",
+                f"{what} of {size} bytes at {self.where(bad)} is out of bounds ({count} threads)"
             )
 
     def region_of(self, offset: int) -> int:

@@ -42,7 +42,7 @@ def _barrier(line: Binder) -> Step:
             if is_sync:
                 _hold(frame, name, here, phase)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 def _hold(
@@ -94,7 +94,7 @@ def _reduce(line: Binder) -> Step:
         answers = {"popc": votes.astype(np.uint32), "or": votes > 0, "and": votes == voters}
         frame.write(slot, answers[how][:, None])
 
-    return Step(run, (slot,), is_pure=False, reads_old=True)
+    return Step(run, (slot,), reads_old=True)
 
 
 @opcode(
@@ -120,7 +120,7 @@ def _cluster_barrier(line: Binder) -> Step:
             lambda: "the barrier of its cluster",
         )
 
-    return Step(run, (slot,), is_pure=False, reads_old=True)
+    return Step(run, (slot,), reads_old=True)
 
 
 _SCOPE = "cta|cluster|gpu|sys"
@@ -139,7 +139,7 @@ def _thread_fence(line: Binder) -> Step:
         if frame.batch.watch is not None:
             frame.batch.watch.thread_fence(frame, frame.active())
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode(
@@ -169,7 +169,7 @@ def _proxy_fence(line: Binder) -> Step:
         if counts and frame.batch.watch is not None:
             frame.batch.watch.fence(frame, frame.active())
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode(
@@ -191,9 +191,9 @@ def _trap(line: Binder) -> Step:
         if active.any():
             row, column = (int(each[0]) for each in np.nonzero(active))
             where = tuple(frame.batch.coordinates[row].tolist())
-            raise Trouble("trap", f"thread {column + frame.first} of CTA {where} reaches a trap")
+            raise Trouble(f"thread {column + frame.first} of CTA {where} reaches a trap", "trap")
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 _SHARED = "shared|shared::cta|shared::cluster"
@@ -207,7 +207,7 @@ def _objects(registers: Registers, space: str, address: Array) -> tuple[Memory, 
     found = locate(frame, space, address, 8, "an mbarrier operation", registers[MASK])
     memories = [each for each in found if each[0].name == "shared"]
     if len(memories) != len(found) or len(found) != 1:
-        raise Trouble("memory_fault", "an mbarrier lies outside of shared memory")
+        raise Trouble("an mbarrier lies outside of shared memory")
     memory, index, active = found[0]
     mask = frame.active() if active is None else np.broadcast_to(active, frame.shape)
     return memory, np.broadcast_to(index, frame.shape), mask
@@ -230,7 +230,7 @@ def _init(line: Binder) -> Step:
             frame.batch.watch.write(frame, memory, index, 8, mask, place, None)
         memory.store(index[mask], initialised(counts), 8)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode(f"mbarrier.inval?{{space:{_SHARED}}}.b64")
@@ -244,7 +244,7 @@ def _invalidate(line: Binder) -> Step:
             frame.batch.watch.write(frame, memory, index, 8, mask, place, None)
         memory.store(index[mask], np.zeros(int(mask.sum()), dtype=np.uint64), 8)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 def signal(
@@ -308,7 +308,7 @@ def _arrive(line: Binder) -> Step:
         if slot is not None:
             frame.write(slot, states)
 
-    return Step(run, () if slot is None else (slot,), is_pure=False)
+    return Step(run, () if slot is None else (slot,))
 
 
 @opcode(f"mbarrier.expect_tx?{{sem:relaxed}}?{{scope:cta|cluster}}?{{space:{_SHARED}}}.b64")
@@ -319,7 +319,7 @@ def _expect(line: Binder) -> Step:
         count = amount(registers).astype(np.int64)
         signal(registers, space, address(registers), 0, count, 0)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode(f"mbarrier.complete_tx?{{sem:relaxed}}?{{scope:cta|cluster}}?{{space:{_SHARED}}}.b64")
@@ -330,7 +330,7 @@ def _complete(line: Binder) -> Step:
         count = amount(registers).astype(np.int64)
         signal(registers, space, address(registers), 0, 0, count)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode("mbarrier.pending_count.b64", pure=True)
@@ -366,7 +366,7 @@ def _wait(line: Binder) -> Step:
         if waiting.any():
             _mbarriers_hold(frame, slot, waiting, over, index, is_test=is_test)
 
-    return Step(run, (slot,), is_pure=False, reads_old=True)
+    return Step(run, (slot,), reads_old=True)
 
 
 def _over(memory: Memory, index: Array, phase: Array) -> Callable[[], Array]:
@@ -434,4 +434,4 @@ def _arrive_behind_copies(line: Binder) -> Step:
 
         asynchrony.launch(frame, effect, line.line.place, queue="cp.async")
 
-    return Step(run, (), is_pure=False)
+    return Step(run)

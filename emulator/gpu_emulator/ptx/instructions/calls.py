@@ -61,12 +61,12 @@ def _assertion(line: Binder) -> Step:
         words = [f"{_text(frame, file).rpartition('/')[2]}:{number}"]
         words += [inside] if inside != "unknown" else []
         raise Trouble(
-            "assertion",
             f"the assertion '{_text(frame, message)}' fails ({' in '.join(filter(None, words))}):"
             f" {_thread(frame, row, column)}, {int(active.sum())} threads at once",
+            "assertion",
         )
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode("%vprintf")
@@ -89,7 +89,7 @@ def _print(line: Binder) -> Step:
             frame.batch.findings.messages.append(words.rstrip("\n"))
         frame.write(slot, counts)
 
-    return Step(run, (slot,), is_pure=False)
+    return Step(run, (slot,))
 
 
 class _Values:
@@ -151,7 +151,7 @@ def _too_deep(line: Binder) -> Step:
         if registers[0].active().any():
             raise why
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode("%no_function")
@@ -163,11 +163,9 @@ def _no_function(line: Binder) -> Step:
         active = frame.active()
         if active.any():
             value = int(frame.full(address(registers))[active].flat[0])
-            raise Trouble(
-                "memory_fault", f"a call to {hex(value)}, where no function begins that it may call"
-            )
+            raise Trouble(f"a call to {hex(value)}, where no function begins that it may call")
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode("stacksave.{type:u32|u64}", pure=True)
@@ -212,13 +210,13 @@ def _allocate(line: Binder) -> Step:
         room = stack(registers).astype(np.int64) - low
         active = frame.active()
         if (frame.full(wanted > room) & active).any():
-            raise Trouble("memory_fault", f"the stack of {STACK_BYTES:,} bytes overflows")
+            raise Trouble(f"the stack of {STACK_BYTES:,} bytes overflows")
         place = room - np.minimum(wanted, room).astype(np.int64)
         at: Array = ((place + low) & -align).astype(np.int64)
         if (frame.full(at < low) & active).any():
-            raise Trouble("memory_fault", f"the stack of {STACK_BYTES:,} bytes overflows")
+            raise Trouble(f"the stack of {STACK_BYTES:,} bytes overflows")
         frame.write(top, at.astype(np.uint64))
         value = at.astype(dtype)
         frame.write(slot, value if convert is None else convert(value))
 
-    return Step(run, (top, slot), is_pure=False)
+    return Step(run, (top, slot))

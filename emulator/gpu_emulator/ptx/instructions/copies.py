@@ -68,7 +68,7 @@ def _copy(line: Binder) -> Step:
 
         frame.batch.asynchrony.groups(frame, KIND).issue(effect, place)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 def _transfer(
@@ -118,7 +118,7 @@ def _commit(line: Binder) -> Step:
         frame: Frame = registers[0]
         frame.batch.asynchrony.groups(frame, KIND).commit()
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode("cp.async.{what:wait_group|wait_all}")
@@ -129,7 +129,7 @@ def _wait(line: Binder) -> Step:
         frame: Frame = registers[0]
         frame.batch.asynchrony.groups(frame, KIND).wait(pending)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode(f"st.async?{{weak:weak}}.{_SIGNALS}?{{vec:v2|v4}}.{{type:{_TYPES}}}")
@@ -184,7 +184,7 @@ def _store_to_device(line: Binder) -> Step:
     def run(registers: Registers) -> None:
         scatter(registers, "global", to(registers), value(registers), bits // 8, place, how)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode("red.async.mmio.release.{scope:gpu|sys}.{space:global}.{op:add}.{type:u32|s32|u64}")
@@ -200,7 +200,7 @@ def _reduce_in_device(line: Binder) -> Step:
             registers, "global", to(registers), BITS[kind] // 8, change, values, place, how
         )
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 def _flying(
@@ -222,7 +222,7 @@ def _flying(
         slot = int(frame.full(barrier)[active].flat[0]) & _RANK
         frame.batch.asynchrony.launch(frame, whole, line.line.place, slot=slot)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode("st.bulk?{weak:weak}?{space:shared::cta}.size")
@@ -244,7 +244,7 @@ def _fill(line: Binder) -> Step:
             scatter(registers, space, at + offset, np.zeros((1, 1), np.uint64), 8, place)
             registers[MASK] = outer
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 _READ, _SEEN = "bulk.read", "bulk.seen"
@@ -315,7 +315,7 @@ def signalled(frame: Frame, rows: Array, address: Array, count: int, column: int
 
 def _multiple_of_16(values: Array, what: str) -> None:
     if (values & 15).any():
-        raise Trouble("memory_fault", f"{what} of a bulk copy is no multiple of 16")
+        raise Trouble(f"{what} of a bulk copy is no multiple of 16")
 
 
 def targets(frame: Frame, rows: Array, ranks: Array | None) -> list[tuple[Array, int | None]]:
@@ -390,7 +390,7 @@ def _bulk_load(line: Binder) -> Step:
                 slot = int(signal[same][0]) & _RANK
                 frame.batch.asynchrony.launch(frame, effect, place, slot=slot)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode(
@@ -428,7 +428,7 @@ def _bulk_store(line: Binder) -> Step:
                     place,
                 )  # fmt: skip
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 def _read_bytes(
@@ -480,7 +480,7 @@ def _bulk_commit(line: Binder) -> Step:
         frame.batch.asynchrony.groups(frame, _READ).commit()
         frame.batch.asynchrony.groups(frame, _SEEN).commit()
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode("cp.async.bulk.wait_group?{read:read}")
@@ -494,4 +494,4 @@ def _bulk_wait(line: Binder) -> Step:
         if not only_read:
             frame.batch.asynchrony.groups(frame, _SEEN).wait(pending)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)

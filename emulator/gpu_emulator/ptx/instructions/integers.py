@@ -348,7 +348,7 @@ def _carrying(line: Binder, left: Reader, right: Reader, *, takes: bool, subtrac
         if sets:
             frame.write(carry, np.asarray(out))
 
-    return Step(run, (slot, carry) if sets else (slot,), is_pure=False)
+    return Step(run, (slot, carry) if sets else (slot,))
 
 
 _SELECTED = re.compile(

@@ -78,7 +78,7 @@ def _load(line: Binder) -> Step:
         for (slot, convert), value in zip(targets, pieces, strict=True):
             frame.write(slot, value if convert is None else convert(value))
 
-    return Step(run, tuple(slot for slot, _ in targets), is_pure=False)
+    return Step(run, tuple(slot for slot, _ in targets))
 
 
 def _pieces(
@@ -103,9 +103,7 @@ def _pieces(
 def _aligned(at: Array, total: int) -> None:
     if (at & (total - 1)).any():
         bad = int(at[(at & (total - 1)) != 0].flat[0])
-        raise Trouble(
-            "memory_fault", f"an access of {total} bytes at {hex(bad)}, which is not a multiple"
-        )
+        raise Trouble(f"an access of {total} bytes at {hex(bad)}, which is not a multiple")
 
 
 @opcode(*_templates("st", "relaxed|release"))
@@ -133,7 +131,7 @@ def _store(line: Binder) -> Step:
             where = at + first * size if first else at
             scatter(registers, space, where, joined, wide, place, how)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 def _joined(values: list[Array], wide: int) -> Array:
@@ -296,7 +294,7 @@ def _made(line: Binder, *, has_result: bool) -> Step:
                 slot, convert = targets[number]
                 frame.write(slot, old if convert is None else convert(old))
 
-    return Step(run, tuple(slot for slot, _ in targets), is_pure=False)
+    return Step(run, tuple(slot for slot, _ in targets))
 
 
 def _all(frame: Frame, reader: Reader, registers: Registers) -> Array:

@@ -77,7 +77,7 @@ def _lookup_and_test(line: Binder) -> Step:
         registers[0].write(slot, value)
         registers[0].write(flag, holds)
 
-    return Step(run, (slot, flag), is_pure=False)
+    return Step(run, (slot, flag))
 
 
 @opcode("shl.{type:b16|b32|b64}", pure=True)

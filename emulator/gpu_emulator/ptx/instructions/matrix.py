@@ -43,7 +43,7 @@ def whole_warps(registers: Registers) -> None:
     here = warps_of(frame, frame.active())
     alive = warps_of(frame, frame.alive())
     if (here.any(axis=2) & (alive & ~here).any(axis=2)).any():
-        raise Trouble("memory_fault", "part of a warp executes an instruction of the whole warp")
+        raise Trouble("part of a warp executes an instruction of the whole warp")
 
 
 def held(frame: Frame, values: list[Array]) -> Array:
@@ -92,7 +92,7 @@ def _load_matrix(line: Binder) -> Step:
         )
         _write(frame, slots, load)
 
-    return Step(run, tuple(slots), is_pure=False)
+    return Step(run, tuple(slots))
 
 
 def _rows(registers: Registers, space: str, address: Array, rows: int, place: Place) -> Array:
@@ -138,7 +138,7 @@ def _store_matrix(line: Binder) -> Step:
         scatter(registers, space, address(registers), wide.reshape(frame.shape), 16, place)
         registers[MASK] = outer
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode("movmatrix.sync.aligned.m8n8.trans.b16")
@@ -152,7 +152,7 @@ def _move_matrix(line: Binder) -> Step:
         moved = matrices.move_matrix(warps_of(frame, reader(registers)))
         frame.write(slots[0], moved.reshape(frame.shape))
 
-    return Step(run, tuple(slots), is_pure=False)
+    return Step(run, tuple(slots))
 
 
 _SHAPES = (
@@ -202,7 +202,7 @@ def _product(line: Binder, *, scaled: bool) -> Step:
         )  # fmt: skip
         _write(frame, slots, result)
 
-    return Step(run, tuple(slots), is_pure=False)
+    return Step(run, tuple(slots))
 
 
 def _scales(line: Binder) -> Callable[[Registers], dict[str, Any]]:
@@ -276,7 +276,7 @@ def _warpgroups_multiply(line: Binder) -> Step:
 
         frame.batch.asynchrony.groups(frame, KIND).issue(effect, line.line.place)
 
-    return Step(run, tuple(slots), is_pure=False, reads_old=True)
+    return Step(run, tuple(slots), reads_old=True)
 
 
 class _Product:
@@ -332,9 +332,7 @@ class _Product:
                 codes = shared_operand(shared, left, parts["a"], rows=64, mn_major=self._turns[0])
             self._watch(frame, rows, members, b, left)
         except IndexError:
-            raise Trouble(
-                "memory_fault", "a matrix descriptor reaches beyond shared memory"
-            ) from None
+            raise Trouble("a matrix descriptor reaches beyond shared memory") from None
         if left is None:
             operand = held(frame, a)
             whole = np.zeros((len(rows), _GROUP, WARP, operand.shape[-1]), dtype=np.uint32)
@@ -389,7 +387,7 @@ def _commit(line: Binder) -> Step:
         frame: Frame = registers[0]
         frame.batch.asynchrony.groups(frame, KIND).commit()
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode("wgmma.wait_group.sync.aligned")
@@ -400,4 +398,4 @@ def _wait(line: Binder) -> Step:
         frame: Frame = registers[0]
         frame.batch.asynchrony.groups(frame, KIND).wait(pending)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)

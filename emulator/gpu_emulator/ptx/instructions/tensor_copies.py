@@ -93,9 +93,9 @@ def _map_at(frame: Frame, address: int) -> TileMap:
     try:
         tile = TileMap.decode(raw)
     except ValueError as error:
-        raise Trouble("memory_fault", f"the tensor map at {hex(address)}: {error}") from None
+        raise Trouble(f"the tensor map at {hex(address)}: {error}") from None
     if problem := tile.problem():
-        raise Trouble("memory_fault", f"the tensor map at {hex(address)}: {problem}")
+        raise Trouble(f"the tensor map at {hex(address)}: {problem}")
     return tile
 
 
@@ -145,7 +145,7 @@ def _tensor_load(line: Binder) -> Step:
                 slot = int(signal[same][0]) & _RANK
                 frame.batch.asynchrony.launch(frame, effect, place, slot=slot)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 def _elements(tile: TileMap, corners: Array, *, is_gather: bool) -> tuple[Array, Array]:
@@ -156,7 +156,7 @@ def _elements(tile: TileMap, corners: Array, *, is_gather: bool) -> tuple[Array,
             raise ValueError(f"{corners.shape[1]} coordinates for {tile.rank} dimensions")
         return tile_elements(tile, corners)
     except ValueError as error:
-        raise Trouble("memory_fault", f"a tensor copy: {error}") from None
+        raise Trouble(f"a tensor copy: {error}") from None
 
 
 def _tile_read(
@@ -184,7 +184,7 @@ def _tile_places(frame: Frame, tile: TileMap, rows: Array, start: Array, count: 
     first = in_shared(frame, rows, start, count * size, "a tensor copy")[:, 0]
     many = count * size // tile_bytes(tile)
     if (first % 128).any() and not tile.swizzle and (first % 16).any():
-        raise Trouble("memory_fault", "the shared address of a tensor copy is no multiple of 16")
+        raise Trouble("the shared address of a tensor copy is no multiple of 16")
     rowed = first // memory.stride * memory.stride
     places = np.empty((len(first), count), dtype=np.int64)
     for each in np.unique(first - rowed).tolist():
@@ -241,7 +241,7 @@ def _tensor_store(line: Binder) -> Step:
                     place,
                 )
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 def _tile_from_shared(
@@ -317,12 +317,12 @@ def _replace(line: Binder) -> Step:
                 try:
                     changed = replace(raw, field, int(new) % (1 << 64), ordinal or 0)
                 except ValueError as error:
-                    raise Trouble("memory_fault", str(error)) from None
+                    raise Trouble(str(error)) from None
                 memory.store(
                     np.arange(start, start + MAP_BYTES), np.frombuffer(changed, dtype=np.uint8), 1
                 )
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 def _bytes_of_map(frame: Frame, space: str, row: int, place: int) -> tuple[Memory, int]:
@@ -357,7 +357,7 @@ def _copy_map(line: Binder) -> Step:
             copied(frame.batch.memories["global"], place, frame.batch.memories["shared"], index)
         registers[MASK] = outer
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode("mapa?{space:shared::cluster}.{type:u32|u64}", pure=True)
@@ -376,9 +376,8 @@ def _map_address(line: Binder) -> Step:
         beyond = frame.full(ranks >= frame.batch.geometry.cluster_size) & frame.active()
         if beyond.any():
             raise Trouble(
-                "memory_fault",
                 f"mapa to rank {int(frame.full(ranks)[beyond][0])} of a cluster of"
-                f" {frame.batch.geometry.cluster_size}: there is no such CTA",
+                f" {frame.batch.geometry.cluster_size}: there is no such CTA"
             )
         mapped = (offset | (ranks + 1 << CLUSTER_SHIFT)) + window
         value = mapped.astype(np.uint32 if kind == "u32" else np.uint64)

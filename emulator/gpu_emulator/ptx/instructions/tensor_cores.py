@@ -98,7 +98,7 @@ def _allocate(line: Binder) -> Step:
         if waiting.any():
             frame.hold(waiting, attempt, lambda: "free columns of tensor memory")
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 def _grant(
@@ -107,7 +107,7 @@ def _grant(
     try:
         first = memories_of(frame).allocators[row].allocate(amount)
     except ValueError as error:
-        raise Trouble("memory_fault", str(error)) from None
+        raise Trouble(str(error)) from None
     if first is None:
         return False
     registers = frame.registers
@@ -135,9 +135,9 @@ def _free(line: Binder) -> Step:
             try:
                 allocator.free(first, int(amount[row, column]))
             except ValueError as error:
-                raise Trouble("memory_fault", str(error)) from None
+                raise Trouble(str(error)) from None
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 @opcode(f"tcgen05.relinquish_alloc_permit.{_GROUP}.sync.aligned")
@@ -149,7 +149,7 @@ def _relinquish(line: Binder) -> Step:
         for row in np.nonzero(frame.active().any(axis=1))[0].tolist():
             memories_of(frame).allocators[row].relinquish()
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 _COUNTS = "x1|x2|x4|x8|x16|x32|x64|x128"
@@ -185,7 +185,7 @@ def _load(line: Binder) -> Step:
         frame.loaded_late(slots, line.line.place)
         frame.batch.asynchrony.groups(frame, "tcgen05.ld").issue(effect, line.line.place)
 
-    return Step(run, tuple(slots), is_pure=False, reads_old=True)
+    return Step(run, tuple(slots), reads_old=True)
 
 
 @opcode(
@@ -214,7 +214,7 @@ def _store(line: Binder) -> Step:
 
         frame.batch.asynchrony.groups(frame, "tcgen05.st").issue(effect, line.line.place)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 class _Move:
@@ -254,11 +254,10 @@ class _Move:
                 number = frame.first // WARP + warp
                 if not may_access(lane, number, self._rows):
                     raise Trouble(
-                        "memory_fault",
-                        f"warp {number} accesses lane {lane} of tensor memory, not one of its own",
+                        f"warp {number} accesses lane {lane} of tensor memory, not one of its own"
                     )
                 if column + int(self.cells.column.max()) >= COLUMNS:
-                    raise Trouble("memory_fault", f"column {column} of tensor memory and more")
+                    raise Trouble(f"column {column} of tensor memory and more")
                 found.append((same, warp, lane, column))
         return found
 
@@ -273,7 +272,7 @@ def _wait(line: Binder) -> Step:
         if kind == "tcgen05.ld":
             frame.waited_for_loads()
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 _QUEUE = "tcgen05"
@@ -284,7 +283,7 @@ def _troubled(action: Callable[[], None]) -> None:
     try:
         action()
     except (ValueError, IndexError) as error:
-        raise Trouble("memory_fault", f"tensor memory: {error}") from None
+        raise Trouble(f"tensor memory: {error}") from None
 
 
 @opcode("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync", pure=True)
@@ -387,7 +386,7 @@ def _issued(
 
                 frame.batch.asynchrony.launch(frame, effect, place, queue=_QUEUE)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 def _multiplied(
@@ -483,7 +482,7 @@ def _commit(line: Binder) -> Step:
 
         frame.batch.asynchrony.launch(frame, effect, place, queue=_QUEUE)
 
-    return Step(run, (), is_pure=False)
+    return Step(run)
 
 
 def _space_of(frame: Frame, space: str, address: Array) -> str:

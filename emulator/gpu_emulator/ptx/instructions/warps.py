@@ -67,7 +67,7 @@ def _shuffle(line: Binder) -> Step:
         if flag is not None:
             frame.write(flag, _spread(frame, inside))
 
-    return Step(run, writes, is_pure=False)
+    return Step(run, writes)
 
 
 def _defined(frame: Frame, taken: Array, lanes: Array, members: Array, place: Place) -> Array:
@@ -128,7 +128,7 @@ def _vote(line: Binder) -> Step:
         }  # fmt: skip
         frame.write(slot, _spread(frame, results[how]))
 
-    return Step(run, (slot,), is_pure=False)
+    return Step(run, (slot,))
 
 
 @opcode("match.{how:any}.sync.{type:b32|b64}", "match.{how:all}.sync.{type:b32|b64}", meets=True)
@@ -154,7 +154,7 @@ def _match(line: Binder) -> Step:
                 frame.write(flag, _spread(frame, agrees))
         frame.write(slot, _spread(frame, found))
 
-    return Step(run, (slot,) if flag is None else (slot, flag), is_pure=False)
+    return Step(run, (slot,) if flag is None else (slot, flag))
 
 
 _REDUCTIONS: dict[str, np.ufunc] = {
@@ -184,7 +184,7 @@ def _redux(line: Binder) -> Step:
         result = _spread(frame, result)
         frame.write(slot, result if convert is None else convert(np.ascontiguousarray(result)))
 
-    return Step(run, (slot,), is_pure=False)
+    return Step(run, (slot,))
 
 
 def _reduced(how: str, values: Array, chosen: Array) -> Array:
@@ -217,7 +217,7 @@ def _active_mask(line: Binder) -> Step:
         frame: Frame = registers[0]
         frame.write(slot, _spread(frame, _bits(warps_of(frame, frame.active()))))
 
-    return Step(run, (slot,), is_pure=False)
+    return Step(run, (slot,))
 
 
 @opcode("elect.sync", meets=True)
@@ -236,7 +236,7 @@ def _elect(line: Binder) -> Step:
         place = np.log2(np.maximum(leader, 1).astype(np.float64)).astype(np.uint32)
         frame.write(slot, _spread(frame, place))
 
-    return Step(run, (slot, flag), is_pure=False)
+    return Step(run, (slot, flag))
 
 
 @opcode("bar.warp.sync", meets=True)

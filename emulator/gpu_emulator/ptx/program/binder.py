@@ -323,7 +323,7 @@ class Binder:
         predicate = self.slots.register(self.line.guard)
         self.touched.add(predicate)
         run = _under(step, predicate, is_negated=self.line.is_negated)
-        return Step(run, step.writes, is_pure=False, reads_old=True)
+        return Step(run, step.writes, reads_old=True)
 
 
 def _wrapped(number: int) -> int:
