@@ -13,6 +13,11 @@ value    four schedules, over lowering
 races    the first schedule with the race check, over the same without it
 mamba-2  seconds of the four schedules of all `mamba2_*_fwd`, a whole forward, by target
 memory   peak of this process, which executes, in MiB
+
+    python benchmarks/run.py --commands [--kernel K ...] [--sm SM ...] [--triton X]
+
+compares the two commands with all that they do: `triage compile` and `triage run`, each in an empty
+results folder, all configs of a kernel; CPU seconds of both and of their children.
 """
 
 from __future__ import annotations
@@ -20,8 +25,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -132,6 +140,33 @@ async def measure(selection: Selection, store: Store) -> Row:
     }  # fmt: skip
 
 
+def cpu_seconds(command: str, place: Sequence[str]) -> float:
+    """CPU seconds of one command and its children, in a results folder of its own."""
+    kernel, sm, triton = place
+    words = [sys.executable, "-m", "harness", command, "--kernel", kernel]
+    words += ["--sm", sm.removeprefix("sm_"), "--triton", triton, "--json"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with tempfile.TemporaryDirectory() as home:
+        # What is wrong with a kernel (1, 4) costs no less.
+        ended = subprocess.run(
+            words, env={**os.environ, "TRIAGE_HOME": home}, check=False, capture_output=True
+        )
+    assert ended.returncode in (0, 1, 4), ended.stderr.decode()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def compare_commands(selections: Sequence[Selection]) -> None:
+    """Print what both commands cost for each selection."""
+    for one in selections:
+        compiling, running = (cpu_seconds(name, place_of(one)) for name in ("compile", "run"))
+        print(
+            f"{' '.join(place_of(one))}: compile {compiling:.1f} s, run {running:.1f} s:"
+            f" {running / compiling:.2f}x",
+            flush=True,
+        )
+
+
 def place_of(selection: Selection) -> list[str]:
     """Kernel, target and Triton."""
     return [selection.repro.name, str(selection.targets[0]), selection.compilers[0].version]
@@ -205,6 +240,7 @@ def main() -> None:
     parser.add_argument("--triton", default="3.9.0")
     parser.add_argument("--time", type=float, default=600.0)
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--commands", action="store_true")
     options = parser.parse_args()
     path = home_dir() / ROWS
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -218,6 +254,9 @@ def main() -> None:
         # Those of the corpus that are made to fail, one of them by its memory.
         if not one.repro.name.startswith("verdict_")
     ]
+    if options.commands:
+        compare_commands(selections)
+        return
     fill(path, selections, options.time)
     chosen = {tuple(place_of(one)) for one in selections}
     summary([row for place, row in rows_of(path).items() if place in chosen])

@@ -113,11 +113,12 @@ def serve_captures(
     session: Callable[[Message], Callable[[], None]],
     ready: Message,
     compile_file: Callable[[Message, Path], None] | None = None,
+    work_on_values: Callable[[Message, Path], None] | None = None,
 ) -> None:
     """Say hello to the socket and by the name in `sys.argv`; fork sessions until it is closed.
 
     `compile_file` runs a file that stands alone, as a capture asks for it, and compiles its first
-    kernel, all in one fork.
+    kernel, all in one fork. `work_on_values` does what lies in a folder, and confines itself.
     """
     path, name = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -140,7 +141,20 @@ def serve_captures(
 
         supervisor.fork(message["id"], body, JobLimits.of(message), streams)
 
+    def work(message: Message) -> None:
+        assert work_on_values is not None
+        folder = Path(message["folder"])
+        streams = (str(folder / "stdout"), str(folder / "stderr"))
+
+        def body() -> None:
+            redirect(*streams)
+            work_on_values(message, folder)
+
+        supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
+
     supervisor.handle("open", open_session)
+    if work_on_values:
+        supervisor.handle("values", work)
     if compile_file:
         supervisor.handle("compile", compile_alone)
     supervisor.send({"ready": ready})

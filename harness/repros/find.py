@@ -109,6 +109,9 @@ def _named(text: str) -> list[Repro]:
     found = [repro for repro in repros if fnmatchcase(repro.name, text)]
     if found:
         return found
+    for path in _files():
+        if fnmatchcase(path.parent.name, text):
+            _read(path)  # one that cannot be read says why
     broken = [error for error in errors if text in str(error)]
     if broken:
         raise broken[0]

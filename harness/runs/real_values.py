@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpu_emulator.values import Budget, Schedule
@@ -44,6 +44,13 @@ class RealValues:
     target: Target
     budget: Budget
     tell: Callable[[str], None]
+    _told: set[str] = field(default_factory=set)
+
+    def _tell_once(self, words: str) -> None:
+        """Launch code may launch one kernel any number of times."""
+        if words not in self._told:
+            self._told.add(words)
+            self.tell(words)
 
     async def inputs(self, code: LaunchCode, triton: Compiler, kernels: Sequence[str]) -> Inputs:
         """All launches of the code with their arguments; the kernels named are interpreted, too.
@@ -83,7 +90,7 @@ class RealValues:
             if tried == _TRIES:
                 break
             tried += 1
-            self.tell(f"{launch.kernel} on {self.target}, for its values")
+            self._tell_once(f"{launch.kernel} on {self.target}, for its values")
             try:
                 emulated = await self._emulated(captured, record, variant)
             except (NotRunError, InfrastructureError) as error:
@@ -109,7 +116,7 @@ class RealValues:
                 values=f"emulated on {self.target}",
                 is_whole=not ran.is_sample,
             )
-        self.tell(f"{launch.kernel} is interpreted, for its values: {why}")
+        self._tell_once(f"{launch.kernel} is interpreted, for its values: {why}")
         return LaunchAnswer(values=why)
 
     async def _emulated(

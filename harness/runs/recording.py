@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from harness.frontends.launch_code import capture_request
 from harness.frontends.reads import is_unchanged
 from harness.frontends.triton.environment import child_environment
 from harness.frontends.triton.lower import launch_key
-from harness.processes.confinement import require_confinement
+from harness.frontends.triton.sessions import sessions_of
 from harness.processes.hub import ResourceLimits
 from harness.runs.emulating import emulator_sha256
 from harness.values.limits import Limits
@@ -97,18 +96,15 @@ class _Recording:
     compute: Compute
 
     async def record(self, key: str, sent: dict[str, Any], triton: Compiler) -> Kept[Inputs]:
-        require_confinement()
         timeout = self.bench.limits.timeout
         folder = self.bench.hub.new_folder("inputs")
         try:
             with scratch_disk():
                 request = {**sent, "timeout": timeout}
                 (folder / "request.json").write_text(json.dumps(request))
-            argv = [sys.executable, "-m", _CHILD, str(folder)]
             limits = ResourceLimits(timeout=timeout * _PATIENCE, memory=self.bench.limits.memory)
-            ended = asyncio.ensure_future(
-                self.bench.hub.execute(argv, folder=folder, limits=limits, env=_environment(triton))
-            )
+            work = sessions_of(self.bench).work_on_values(triton, _CHILD, folder, limits)
+            ended = asyncio.ensure_future(work)
             try:
                 await self._answer(folder, ended)
                 end = await ended

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from harness.bench.bench import Workbench, content_key
 from harness.files.scratch import scratch_disk
 from harness.frontends.base import LaunchCode
 from harness.frontends.launch_code import capture_request
-from harness.frontends.triton.environment import child_environment
-from harness.processes.confinement import require_confinement
+from harness.frontends.triton.sessions import sessions_of
 from harness.runs.evidence import Trusted
 from harness.values.limits import Limits
 from harness.values.outcome import ProcessEnd, RaisedError
@@ -87,7 +85,6 @@ async def refer(
 async def _run(
     bench: Workbench, sent: dict[str, object], variant: LaunchVariant, triton: Compiler
 ) -> Referred:
-    require_confinement()
     folder = bench.hub.new_folder("reference")
     try:
         with scratch_disk():
@@ -95,10 +92,9 @@ async def _run(
             for buffer in variant.buffers:
                 data = bench.store.artifacts.get(buffer.sha256)
                 (folder / f"{buffer.sha256}.bin").write_bytes(data)
-        argv = [sys.executable, "-m", _CHILD, str(folder)]
-        environment = child_environment(triton)
         async with bench.slot():
-            end = await bench.hub.execute(argv, folder=folder, limits=bench.limits, env=environment)
+            work = sessions_of(bench).work_on_values(triton, _CHILD, folder, bench.limits)
+            end = await work
         bench.cpu_seconds += end.cpu
         found = _read(folder, end)
         for name in filter(None, found.buffers):

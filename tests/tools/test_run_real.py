@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -151,3 +152,38 @@ def test_a_loop_with_stages_of_its_own_is_held_to_the_interpreter_of_its_triton(
         # num_stages=1 is pipelined all the same, and says nothing; 3.6.0 convicts no other.
         newest: ("right", f"the interpreter of Triton {newest}"),
     }
+
+
+def test_launch_code_with_values_runs_in_a_fork_of_the_process_that_captures(
+    triage: Triage, tmp_path: Path
+) -> None:
+    path = tmp_path / "forked.py"
+    path.write_text(FORKED)
+    done = triage("run", str(path), *ON, "--json")
+    document = msgspec.json.decode(done.stdout)
+    assert [row["run"] for row in document["runs"]] == ["right"], done.stderr
+    [note] = document["summary"]["notes"]
+    assert "RuntimeError: a fork of harness.frontends.triton.child, after the launches" in note
+    # It launches its kernel three times.
+    assert done.stderr.count("for its values") == 1
+
+
+FORKED = """
+import sys
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def ones(out):
+    tl.store(out + tl.arange(0, 32), 1.0)
+
+
+def launch():
+    for _ in range(3):
+        ones[(1,)](torch.empty(32, device="cuda"))
+    words = sys.orig_argv
+    raise RuntimeError(f"a fork of {words[words.index('-m') + 1]}")
+"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from pathlib import Path
@@ -12,13 +13,16 @@ from harness.frontends.programs import interpreter_of
 from harness.frontends.registry import OpenSessions
 from harness.frontends.sessions import ChildProgram, LaunchSessions
 from harness.frontends.triton.environment import child_environment
+from harness.processes.hub import Hub, ResourceLimits
+from harness.processes.peers import PeerGoneError
+from harness.values.errors import InfrastructureError
+from harness.values.outcome import ProcessEnd
 from harness.values.toolchain import TRITON, Compiler
 
 if TYPE_CHECKING:
     from harness.bench.bench import Workbench
     from harness.frontends.capture_request import CaptureRequest
     from harness.frontends.sessions import JobResult
-    from harness.processes.hub import Hub, ResourceLimits
 
 
 @functools.cache
@@ -117,3 +121,29 @@ class TritonSessions(LaunchSessions):
             "limits": limits.message(),
         }
         return await self.on_server(triton, message)
+
+    async def work_on_values(
+        self, triton: Compiler, module: str, folder: Path, limits: ResourceLimits
+    ) -> ProcessEnd:
+        """Have `main` of a module do what `request.json` in a folder asks for, by a fork.
+
+        Triton is in its interpreter's mode there; `stdout` and `stderr` in the folder are its
+        streams.
+
+        Raises:
+            InfrastructureError: this Triton cannot be imported here, or its process died twice.
+        """
+        message = {
+            "op": "values",
+            "module": module,
+            "folder": str(folder),
+            "limits": limits.message(),
+        }
+        for _ in range(2):
+            server = await self._server(triton)
+            with contextlib.suppress(PeerGoneError):
+                end, start_error = await server.run(message)
+                if start_error:
+                    raise InfrastructureError(f"launch code could not start: {start_error}")
+                return end
+        raise InfrastructureError(f"{triton.name}: its child process died twice")

@@ -176,6 +176,11 @@ def test_the_users_own_repros_come_first(here: Path) -> None:
     ]
 
 
+def test_a_pattern_of_what_cannot_be_read_says_why(here: Path) -> None:
+    repro(here, "kernel: 1\n", name="zz_mine")
+    assert refused("zz_m*").startswith("repros/zz_mine/repro.yaml:1: kernel: ")
+
+
 SEVERAL = """kernels:
   one_fwd: {kernel: _fwd, launches: [second]}
   one_bwd: {kernel: _bwd, summary: backwards, targets: [90a], check: {n: 4}}

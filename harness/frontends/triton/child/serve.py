@@ -115,8 +115,24 @@ def _warm_up(version: str) -> None:
     gc.enable()
 
 
+def _work_on_values(asked: Message, folder: Path) -> None:
+    """Have a module's `main` work with Triton's interpreter: torch, which takes longer, is there.
+
+    Triton is imported anew: the environment decides when Triton is imported what its decorators make of a function. Its
+    native library cannot be loaded twice, and knows nothing of it.
+    """
+    os.environ["TRITON_INTERPRET"] = "1"
+    ours = __name__.rpartition(".")[0]
+    for name in list(sys.modules):
+        if f"{name}.".startswith(("triton.", f"{ours}.")) and not name.startswith("triton._C"):
+            del sys.modules[name]
+    os.chdir(folder)
+    importlib.import_module(asked["module"]).main(str(folder))
+
+
 def main() -> None:
     """Say hello, fork sessions until the caller hangs up."""
     _warm_up(triton.__version__)
     where = str(Path(triton.__file__).parent)
-    serve_captures(Session, {"triton": triton.__version__, "path": where}, compile_standalone)
+    ready = {"triton": triton.__version__, "path": where}
+    serve_captures(Session, ready, compile_standalone, _work_on_values)

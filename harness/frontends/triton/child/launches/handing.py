@@ -1,11 +1,11 @@
 """Runs a launch with values, and hands each Triton launch to the caller, who computes it.
 
-`python -m` this module and FOLDER, with `TRITON_INTERPRET=1`: reads `request.json` there and leaves
-`result.json`. The launch code runs once, on CPU tensors that say they are on a GPU. Where it comes
-to a kernel, `launch-N.json` says what each config of it is given, and this process waits for
-`answer-N.json`: either the buffers after the launch, or that Triton's interpreter is to compute
-them here. What it computes for the kernels that are asked about is left in the result, too, unless
-the launch hangs.
+A fork of the server (`serve`), with Triton in its interpreter's mode, reads `request.json` in a
+folder and leaves `result.json` there. The launch code runs once, on CPU tensors that say they are
+on a GPU. Where it comes to a kernel, `launch-N.json` says what each config of it is given, and this
+process waits for `answer-N.json`: either the buffers after the launch, or that Triton's interpreter
+is to compute them here. What it computes for the kernels that are asked about is left in the
+result, too, unless the launch hangs.
 
 Every interpretation happens in a fork: one that reads outside its tensors takes nothing with it.
 """
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -359,9 +358,9 @@ def _write(path: Path, value: dict[str, Any]) -> None:
     unfinished.rename(path)
 
 
-def main() -> None:
-    """Do what `request.json` asks for."""
-    folder = Path(sys.argv[1])
+def main(place: str) -> None:
+    """Do what `request.json` in this folder asks for."""
+    folder = Path(place)
     ask = loads((folder / "request.json").read_text())
     handing = Handing(
         folder=folder,
@@ -389,7 +388,3 @@ def main() -> None:
     said = describe_error(error, ask["file"]) if error else None
     found = {"launches": handing.result(error), "error": said, "reads": reads.stop()}
     _write(folder / "result.json", found)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Computes what a kernel must write, by a function of the repro's author in torch.
 
-`python -m` this module and FOLDER: reads `request.json` there and leaves `result.json`. The
+A fork of the server (`serve`) reads `request.json` in a folder and leaves `result.json` there. The
 function gets the kernel's arguments by name, floating-point tensors as float64, and gives the
 tensors that it knows by the names of their arguments. What it gives is rounded to their types and
 put into copies of the buffers.
@@ -11,7 +11,6 @@ put into copies of the buffers.
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Mapping
 from json import dumps, loads
 from pathlib import Path
@@ -81,9 +80,9 @@ def _outputs(
     return names
 
 
-def main() -> None:
-    """Do what `request.json` asks for."""
-    folder = Path(sys.argv[1])
+def main(place: str) -> None:
+    """Do what `request.json` in this folder asks for."""
+    folder = Path(place)
     ask = loads((folder / "request.json").read_text())
     if ask["confined"]:
         settle(str(folder))
@@ -102,7 +101,3 @@ def main() -> None:
     unfinished = folder / "result.tmp"
     unfinished.write_text(dumps({"buffers": names, "error": error}))
     unfinished.rename(folder / "result.json")
-
-
-if __name__ == "__main__":
-    main()
