@@ -118,8 +118,8 @@ def _warm_up(version: str) -> None:
 def _work_on_values(asked: Message, folder: Path) -> None:
     """Have a module's `main` work with Triton's interpreter: torch, which takes longer, is there.
 
-    Triton is imported anew: while it is imported, the environment decides what its decorators make
-    of a function. Its native library cannot be loaded twice, and knows nothing of it.
+    Triton's decorators read the mode from the environment during the import, so Triton is imported
+    again. Its native library stays: it cannot be loaded twice and has no modes.
     """
     os.environ["TRITON_INTERPRET"] = "1"
     ours = __name__.rpartition(".")[0]
