@@ -12,6 +12,7 @@ import contextlib
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,33 +129,32 @@ def serve_captures(
         body = session({**message, "socket": path})
         supervisor.fork(message["id"], body, JobLimits.of(message))
 
-    def compile_alone(message: Message) -> None:
-        assert compile_file is not None
+    def fork(message: Message, work: Callable[[Path], None], limits: JobLimits) -> None:
         folder = Path(message["folder"])
         streams = (str(folder / "stdout"), str(folder / "stderr"))
 
         def body() -> None:
             redirect(*streams)
+            work(folder)
+
+        supervisor.fork(message["id"], body, limits, streams)
+
+    def compile_alone(message: Message) -> None:
+        def work(folder: Path) -> None:
+            assert compile_file is not None
             if message["capture"]["confined"]:
                 settle(str(folder))
             compile_file(message["capture"], folder)
 
-        supervisor.fork(message["id"], body, JobLimits.of(message), streams)
+        fork(message, work, JobLimits.of(message))
 
-    def work(message: Message) -> None:
+    def values(message: Message) -> None:
         assert work_on_values is not None
-        folder = Path(message["folder"])
-        streams = (str(folder / "stdout"), str(folder / "stderr"))
-
-        def body() -> None:
-            redirect(*streams)
-            work_on_values(message, folder)
-
-        supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
+        fork(message, partial(work_on_values, message), JobLimits(**message["limits"]))
 
     supervisor.handle("open", open_session)
     if work_on_values:
-        supervisor.handle("values", work)
+        supervisor.handle("values", values)
     if compile_file:
         supervisor.handle("compile", compile_alone)
     supervisor.send({"ready": ready})

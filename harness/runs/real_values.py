@@ -47,10 +47,9 @@ class RealValues:
     _told: set[str] = field(default_factory=set)
 
     def _tell_once(self, words: str) -> None:
-        """Launch code may launch one kernel any number of times."""
         if words not in self._told:
-            self._told.add(words)
             self.tell(words)
+        self._told.add(words)
 
     async def inputs(self, code: LaunchCode, triton: Compiler, kernels: Sequence[str]) -> Inputs:
         """All launches of the code with their arguments; the kernels named are interpreted, too.

@@ -133,16 +133,11 @@ class TritonSessions(LaunchSessions):
         Raises:
             InfrastructureError: this Triton cannot be imported here, or its process died twice.
         """
-        message = {
-            "op": "values",
-            "module": module,
-            "folder": str(folder),
-            "limits": limits.message(),
-        }
+        message = {"op": "values", "module": module, "folder": str(folder)}
         for _ in range(2):
             server = await self._server(triton)
             with contextlib.suppress(PeerGoneError):
-                end, start_error = await server.run(message)
+                end, start_error = await server.run({**message, "limits": limits.message()})
                 if start_error:
                     raise InfrastructureError(f"launch code could not start: {start_error}")
                 return end
