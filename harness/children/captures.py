@@ -12,7 +12,6 @@ import contextlib
 import signal
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +113,11 @@ def serve_captures(
     session: Callable[[Message], Callable[[], None]],
     ready: Message,
     compile_file: Callable[[Message, Path], None] | None = None,
-    work_on_values: Callable[[Message, Path], None] | None = None,
 ) -> None:
     """Say hello to the socket and by the name in `sys.argv`; fork sessions until it is closed.
 
     `compile_file` runs a file that stands alone, as a capture asks for it, and compiles its first
-    kernel, all in one fork. `work_on_values` does what lies in a folder, and confines itself.
+    kernel, all in one fork.
     """
     path, name = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -129,32 +127,20 @@ def serve_captures(
         body = session({**message, "socket": path})
         supervisor.fork(message["id"], body, JobLimits.of(message))
 
-    def fork(message: Message, work: Callable[[Path], None], limits: JobLimits) -> None:
+    def compile_alone(message: Message) -> None:
+        assert compile_file is not None
         folder = Path(message["folder"])
         streams = (str(folder / "stdout"), str(folder / "stderr"))
 
         def body() -> None:
             redirect(*streams)
-            work(folder)
-
-        supervisor.fork(message["id"], body, limits, streams)
-
-    def compile_alone(message: Message) -> None:
-        def work(folder: Path) -> None:
-            assert compile_file is not None
             if message["capture"]["confined"]:
                 settle(str(folder))
             compile_file(message["capture"], folder)
 
-        fork(message, work, JobLimits.of(message))
-
-    def values(message: Message) -> None:
-        assert work_on_values is not None
-        fork(message, partial(work_on_values, message), JobLimits(**message["limits"]))
+        supervisor.fork(message["id"], body, JobLimits.of(message), streams)
 
     supervisor.handle("open", open_session)
-    if work_on_values:
-        supervisor.handle("values", values)
     if compile_file:
         supervisor.handle("compile", compile_alone)
     supervisor.send({"ready": ready})

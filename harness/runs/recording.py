@@ -20,13 +20,14 @@ from harness.files.scratch import scratch_disk
 from harness.frontends.base import LaunchCode
 from harness.frontends.launch_code import capture_request
 from harness.frontends.reads import is_unchanged
+from harness.frontends.sessions import JobResult
 from harness.frontends.triton.environment import child_environment
 from harness.frontends.triton.lower import launch_key
 from harness.frontends.triton.sessions import sessions_of
 from harness.processes.hub import ResourceLimits
 from harness.runs.emulating import emulator_sha256
 from harness.values.limits import Limits
-from harness.values.outcome import ProcessEnd, RaisedError
+from harness.values.outcome import RaisedError
 from harness.values.run import Buffer, Inputs, LaunchInputs
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
@@ -107,17 +108,19 @@ class _Recording:
             ended = asyncio.ensure_future(work)
             try:
                 await self._answer(folder, ended)
-                end = await ended
+                done = await ended
             finally:
                 ended.cancel()
                 # Until the child is gone, the folder is in use.
                 await asyncio.wait({ended})
-            self.bench.cpu_seconds += end.cpu
-            return self._keep(key, folder, end)
+            self.bench.cpu_seconds += done.end.cpu
+            kept = self._keep(key, folder, done.words)
+            self.bench.hub.drop_folder(done.folder)
+            return kept
         finally:
             self.bench.hub.drop_folder(folder)
 
-    async def _answer(self, folder: Path, ended: asyncio.Future[ProcessEnd]) -> None:
+    async def _answer(self, folder: Path, ended: asyncio.Future[JobResult]) -> None:
         """Answer each launch in its turn, until the child ends."""
         number = 1
         while not ended.done():
@@ -150,11 +153,11 @@ class _Recording:
         if not self.bench.store.artifacts.has(buffer.sha256):
             self.bench.store.artifacts.put_file(folder / f"{buffer.sha256}.bin")
 
-    def _keep(self, key: str, folder: Path, end: ProcessEnd) -> Kept[Inputs]:
+    def _keep(self, key: str, folder: Path, words: str) -> Kept[Inputs]:
         try:
             found = msgspec.json.decode((folder / "result.json").read_bytes(), type=Inputs)
         except (OSError, msgspec.MsgspecError):
-            error = RaisedError(type="LaunchCode", kinds=(), message=_said(folder, end))
+            error = RaisedError(type="LaunchCode", kinds=(), message=f"its process {words}")
             return Kept(value=Inputs(error=error), key=key, artifacts={}, cached=False)
         names = {}
         for launch in found.launches:
@@ -172,11 +175,3 @@ def _buffers(launch: LaunchInputs) -> list[Buffer]:
     return [
         buffer for variant in launch.variants for buffer in (*variant.buffers, *variant.interpreted)
     ]
-
-
-def _said(folder: Path, end: ProcessEnd) -> str:
-    """How the process ended that left no result."""
-    log = folder / "stderr"
-    lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
-    said = f": {lines[-1][:300]}" if lines else ""
-    return f"its process {end.words}{said}"

@@ -93,10 +93,11 @@ async def _run(
                 data = bench.store.artifacts.get(buffer.sha256)
                 (folder / f"{buffer.sha256}.bin").write_bytes(data)
         async with bench.slot():
-            work = sessions_of(bench).work_on_values(triton, _CHILD, folder, bench.limits)
-            end = await work
-        bench.cpu_seconds += end.cpu
-        found = _read(folder, end)
+            sessions = sessions_of(bench)
+            done = await sessions.work_on_values(triton, _CHILD, folder, bench.limits)
+        bench.cpu_seconds += done.end.cpu
+        bench.hub.drop_folder(done.folder)
+        found = _read(folder, done.end)
         for name in filter(None, found.buffers):
             bench.store.artifacts.put_file(folder / f"{name}.bin")
         return found

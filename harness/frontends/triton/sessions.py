@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 from pathlib import Path
@@ -13,16 +12,13 @@ from harness.frontends.programs import interpreter_of
 from harness.frontends.registry import OpenSessions
 from harness.frontends.sessions import ChildProgram, LaunchSessions
 from harness.frontends.triton.environment import child_environment
-from harness.processes.hub import Hub, ResourceLimits
-from harness.processes.peers import PeerGoneError
-from harness.values.errors import InfrastructureError
-from harness.values.outcome import ProcessEnd
 from harness.values.toolchain import TRITON, Compiler
 
 if TYPE_CHECKING:
     from harness.bench.bench import Workbench
     from harness.frontends.capture_request import CaptureRequest
     from harness.frontends.sessions import JobResult
+    from harness.processes.hub import Hub, ResourceLimits
 
 
 @functools.cache
@@ -123,22 +119,16 @@ class TritonSessions(LaunchSessions):
         return await self.on_server(triton, message)
 
     async def work_on_values(
-        self, triton: Compiler, module: str, folder: Path, limits: ResourceLimits
-    ) -> ProcessEnd:
+        self, triton: Compiler, module: str, place: Path, limits: ResourceLimits
+    ) -> JobResult:
         """Have `main` of a module do what `request.json` in a folder asks for, by a fork.
 
-        Triton is in its interpreter's mode there; `stdout` and `stderr` in the folder are its
-        streams.
+        Triton is in its interpreter's mode there.
 
         Raises:
-            InfrastructureError: this Triton cannot be imported here, or its process died twice.
+            InfrastructureError: the process of this Triton died twice while it had this job.
         """
-        message = {"op": "values", "module": module, "folder": str(folder)}
-        for _ in range(2):
-            server = await self._server(triton)
-            with contextlib.suppress(PeerGoneError):
-                end, start_error = await server.run({**message, "limits": limits.message()})
-                if start_error:
-                    raise InfrastructureError(f"launch code could not start: {start_error}")
-                return end
-        raise InfrastructureError(f"{triton.name}: its child process died twice")
+        # The module confines itself to the place.
+        asked = {"module": module, "place": str(place), "confined": False}
+        message = {"op": "compile", "capture": asked, "limits": limits.message()}
+        return await self.on_server(triton, message)

@@ -115,24 +115,27 @@ def _warm_up(version: str) -> None:
     gc.enable()
 
 
-def _work_on_values(asked: Message, folder: Path) -> None:
-    """Have a module's `main` work with Triton's interpreter: torch, which takes longer, is there.
+def _alone(ask: Message, folder: Path) -> None:
+    """Compile a file that stands alone; or have a module work in Triton's interpreter mode.
 
     Triton's decorators read the mode from the environment during the import, so Triton is imported
-    again. Its native library stays: it cannot be loaded twice and has no modes.
+    again; torch, which takes longer, is not. Triton's native library stays: it cannot be loaded
+    twice and has no modes.
     """
+    if "module" not in ask:
+        compile_standalone(ask, folder)
+        return
     os.environ["TRITON_INTERPRET"] = "1"
     ours = __name__.rpartition(".")[0]
     for name in list(sys.modules):
         if f"{name}.".startswith(("triton.", f"{ours}.")) and not name.startswith("triton._C"):
             del sys.modules[name]
-    os.chdir(folder)
-    importlib.import_module(asked["module"]).main(str(folder))
+    os.chdir(ask["place"])
+    importlib.import_module(ask["module"]).main(ask["place"])
 
 
 def main() -> None:
     """Say hello, fork sessions until the caller hangs up."""
     _warm_up(triton.__version__)
     where = str(Path(triton.__file__).parent)
-    ready = {"triton": triton.__version__, "path": where}
-    serve_captures(Session, ready, compile_standalone, _work_on_values)
+    serve_captures(Session, {"triton": triton.__version__, "path": where}, _alone)
