@@ -154,8 +154,8 @@ def _apart(one: Glimpsed, other: Glimpsed, outputs: frozenset[str]) -> tuple[Out
         (dtype, left), (_, right) = one.numbers[name], other.numbers[name]
         # What overflows in one order of adding need not in another.
         finite = np.isfinite(left) & np.isfinite(right)
-        allowed = tolerance_of({dtype, *one.types, *other.types})
-        difference = compare(left[finite], right[finite], allowed)
+        kind, allowed = ELEMENTS[dtype], tolerance_of({dtype, *one.types, *other.types})
+        difference = compare(left[finite].astype(kind), right[finite].astype(kind), allowed)
         if difference.differing:
             found.append(
                 OutputFacts(

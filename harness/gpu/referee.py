@@ -52,10 +52,9 @@ class Referee:
         buffers = tuple(self.evidence.contents[sha256] for sha256 in runs[0].buffers)
         return Trusted(words=EMULATOR_WORDS, buffers=buffers)
 
-    @property
-    def allowed(self) -> float:
+    def allowed(self, tensor: Argument) -> float:
         """How far floating-point values may be apart: not at all where every bit is specified."""
-        return 0.0 if self.freedom.is_exact else self.evidence.allowed
+        return 0.0 if self.freedom.is_exact else self.evidence.allowed(tensor)
 
     def needs_variants(self, cases: Sequence[Measured]) -> bool:
         """Whether a cubin ends otherwise than the emulator: then it matters what is left open."""
@@ -122,7 +121,7 @@ class Referee:
         return count
 
     def _compared(self, tensor: Argument, data: bytes, must: bytes) -> Difference:
-        return compare(as_tensor(tensor, data), as_tensor(tensor, must), self.allowed)
+        return compare(as_tensor(tensor, data), as_tensor(tensor, must), self.allowed(tensor))
 
     def _far(
         self, tensor: Argument, buffers: Sequence[str], right: npt.NDArray[Any]
@@ -134,7 +133,7 @@ class Referee:
             if self.freedom.has_floats and left.dtype.itemsize in _INFINITY:
                 bad &= ~(_are_nan(left) & _are_nan(right))
             return bad
-        return ~near(left, right, self.allowed)
+        return ~near(left, right, self.allowed(tensor))
 
 
 def _are_nan(bits: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -10,6 +10,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from harness.gpu.trip import TripLaunch
 from harness.runs.numbers.scalars import ELEMENTS
 from harness.tables.templates import render_template
@@ -100,7 +102,8 @@ def _form(dtype: str, allowed: float) -> tuple[str, float]:
     if form is None or (allowed == 0 and kind.kind == "f"):
         # To the bit.
         return f"<{form or _BITS.get(kind.itemsize, 'B')}", 0.0
-    return f"<{form}", allowed if kind.kind == "f" else 0.0
+    # Neighbours in the type are alike, as where `compare` allows something.
+    return f"<{form}", allowed + float(np.finfo(kind).eps) if kind.kind == "f" else 0.0
 
 
 def _packed(data: bytes) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.runs.jobs import Ran
 from harness.runs.matching import tensors_of
-from harness.runs.numbers.noise import NOISE_FACTOR, tolerance_of
+from harness.runs.numbers.noise import rounding_of, tolerance_of
 from harness.values.run import Argument, Assertion
 
 _ROUNDINGS = 4.0
@@ -64,15 +64,14 @@ class RunEvidence:
             found.setdefault(key, each)
         return list(found.values())
 
-    @property
-    def allowed(self) -> float:
-        """How far values may be apart."""
-        return tolerance_of({*self.types, *(each.dtype for each in self.tensors)})
+    def allowed(self, tensor: Argument) -> float:
+        """How far values of a tensor may be apart."""
+        return tolerance_of({*self.types, tensor.dtype})
 
     @property
     def rounding(self) -> float:
         """How far apart values may be by a few roundings alone."""
-        return _ROUNDINGS * self.allowed / NOISE_FACTOR
+        return _ROUNDINGS * rounding_of({*self.types, *(each.dtype for each in self.tensors)})
 
     def is_rounding(self, asserted: Assertion) -> bool:
         """Whether rounding explains how far apart the tensors are that an assertion compares."""

@@ -168,7 +168,6 @@ def _outputs(
     allowed: float | None = None,
 ) -> Iterator[OutputFacts]:
     """Each tensor that was written, or had to be."""
-    allowed = evidence.allowed if allowed is None else allowed
     for tensor in evidence.tensors:
         before = as_tensor(tensor, evidence.contents[evidence.before[tensor.buffer]])
         after = as_tensor(tensor, evidence.contents[buffers[tensor.buffer]])
@@ -186,10 +185,11 @@ def _outputs(
         if must is None:
             yield facts
             continue
-        found = compare(after, expected, allowed)
+        most = evidence.allowed(tensor) if allowed is None else allowed
+        found = compare(after, expected, most)
         if found.differing:
             # That it is wrong is beyond doubt: then what no rounding explains is what differs.
-            found = compare(after, expected, min(allowed, evidence.rounding))
+            found = compare(after, expected, min(most, evidence.rounding))
         yield _measured(facts, found)
 
 

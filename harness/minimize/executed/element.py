@@ -63,7 +63,7 @@ def _differing(
     elif kind.kind == "c":
         return
     else:
-        bad = ~near(after, expected, evidence.allowed)
+        bad = ~near(after, expected, evidence.allowed(tensor))
         with np.errstate(invalid="ignore"):
             right = expected.astype(np.float64)
             apart = np.abs(after.astype(np.float64) - right)

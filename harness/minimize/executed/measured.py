@@ -113,7 +113,7 @@ class MeasuredPtx:
         found = evidence_of(
             given, (await emulate(self.bench, given.emulation)).value, self.bench.store
         )
-        freedom = read_freedom(text)
+        far = 0.0 if read_freedom(text).is_exact else max(map(found.allowed, found.tensors))
         accused = self.cells[0]
         tools = dict.fromkeys(cell.ptxas for cell in self.cells)
         return standalone_program(
@@ -122,8 +122,7 @@ class MeasuredPtx:
             str(accused.cell.target),
             found.contents,
             Expected(
-                buffers=[found.contents[sha256] for sha256 in found.runs[0].buffers],
-                allowed=0.0 if freedom.is_exact else found.allowed,
+                buffers=[found.contents[sha256] for sha256 in found.runs[0].buffers], allowed=far
             ),
             headline=headline,
             get=[

@@ -3,7 +3,8 @@
 The measures are those of `triage check`: `rel_err` is `||a - b|| / ||b||` (Euclidean norms), the
 error as a whole; `stable_max_rel` is `max |a - b| / (|b| + rms(b))`, the worst element against the
 tensor's own scale, so that values near zero do not count for more than they are. A NaN or an
-infinity agrees with the same one at the same place, and with nothing else.
+infinity agrees with the same one at the same place, and with nothing else. Neighbours in the type
+of the tensor agree wherever anything is allowed: each of the two was rounded to it once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -79,18 +81,10 @@ def compare(actual: Array, expected: Array, allowed: float) -> Difference:
         return _compare_exactly(actual, expected)
     if actual.dtype.kind == "c":
         actual, expected = (np.stack([each.real, each.imag], -1) for each in (actual, expected))
+    error, size, scale = _apart(actual, expected)
     left, right = actual.astype(np.float64), expected.astype(np.float64)
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        same = (left == right) | (np.isnan(left) & np.isnan(right))
-        finite = np.isfinite(left) & np.isfinite(right)
-        error = np.where(same, 0.0, np.where(finite, np.abs(left - right), np.inf))
-        size = np.where(finite, np.abs(right), 0.0)
-        rms = math.sqrt(float(np.mean(np.square(size))))
-        scale = np.maximum(size + rms, np.finfo(np.float64).tiny)
-        relative = error / scale
-        norm = math.sqrt(float(np.sum(np.square(size))))
-        whole = math.sqrt(float(np.sum(np.square(error))))
-    bad = relative > allowed
+    norm, whole = (math.sqrt(float(np.sum(np.square(each)))) for each in (size, error))
+    relative, bad = error / scale, ~near(actual, expected, allowed)
     place = _first(bad) if bad.any() else _farthest(relative)
     return Difference(
         elements=actual.size,
@@ -106,13 +100,26 @@ def compare(actual: Array, expected: Array, allowed: float) -> Difference:
 
 def near(actual: Array, expected: Array, allowed: float) -> npt.NDArray[np.bool_]:
     """Which elements of floating-point tensors are as near as `compare` wants them."""
+    error, _, scale = _apart(actual, expected)
+    if allowed:
+        # A unit in the last place of the larger one.
+        info: Any = ml_dtypes.finfo(actual.dtype)  # type: ignore[no-untyped-call]
+        larger = np.fmax(np.abs(actual), np.abs(expected)).astype(np.float64)
+        larger = np.fmax(np.where(np.isfinite(larger), larger, 0), float(info.smallest_normal))
+        error = error - np.ldexp(float(info.eps), np.frexp(larger)[1] - 1)
+    return np.asarray(error <= allowed * scale)
+
+
+def _apart(actual: Array, expected: Array) -> tuple[Array, Array, Array]:
+    """Of each element: how far it is off, how large it must be, and the scale for both."""
     left, right = actual.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         same = (left == right) | (np.isnan(left) & np.isnan(right))
-        size = np.where(np.isfinite(left) & np.isfinite(right), np.abs(right), 0.0)
+        finite = np.isfinite(left) & np.isfinite(right)
+        error = np.where(same, 0.0, np.where(finite, np.abs(left - right), np.inf))
+        size = np.where(finite, np.abs(right), 0.0)
         rms = math.sqrt(float(np.mean(np.square(size)))) if size.size else 0.0
-        apart = np.abs(left - right) / np.maximum(size + rms, np.finfo(np.float64).tiny)
-    return np.asarray(same | (apart <= allowed))
+    return error, size, np.maximum(size + rms, np.finfo(np.float64).tiny)
 
 
 def _is_exact(kind: np.dtype[Any]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from harness.runs.numbers.scalars import ELEMENTS
 
 NOISE_FACTOR = 30.0
-"""A value is wrong at this many times the noise that its arithmetic explains.
+"""A value is wrong at this many times the noise that its sums explain.
 
 Measured (#13): miscompiled kernels are off by 25 - 100 % of their range.
 """
@@ -39,14 +39,23 @@ last place), which a large argument makes larger."""
 
 _WIDE = frozenset({"float32", "float64"})
 
+_INNER = 6 * (2 / 6) ** 0.5
+"""Of a narrow type: six standard deviations of a rounding on the way to a value, in each of two
+results. One has `u / sqrt(6)`: even over a unit, and over a binade. The last one, to the type of
+the tensor, is apart (`comparing.py`)."""
+
 _TYPES = {
-    "bfloat16": re.compile(r"\.bf16"),
-    "float16": re.compile(r"\.f16"),
-    "tf32": re.compile(r"\.tf32"),
-    "float8_e4m3fn": re.compile(r"\.e4m3"),
-    "float8_e5m2": re.compile(r"\.e5m2"),
-    "float32": re.compile(r"\.f32"),
-}
+    # Rounded to it, or computed in it: not what is only read.
+    name: re.compile(
+        rf"\bcvt\.\S+\.{ptx}(?:x[24])?\.f\S+\s|^(?!.*\bcvt\.).*\.{ptx}(?:x[24])?\s", re.MULTILINE
+    )
+    for name, ptx in {
+        "bfloat16": "bf16",
+        "float16": "f16",
+        "float8_e4m3fn": "e4m3",
+        "float8_e5m2": "e5m2",
+    }.items()
+} | {"tf32": re.compile(r"\.tf32"), "float32": re.compile(r"\.f32")}
 
 
 def types_in(ptx: str) -> frozenset[str]:
@@ -57,11 +66,18 @@ def types_in(ptx: str) -> frozenset[str]:
 def tolerance_of(dtypes: Iterable[str]) -> float:
     """The largest `stable_max_rel` of a right result where these types meet; 0 for integers alone.
 
-    The noise of the coarsest of them, `NOISE_FACTOR` times. Types are spelled as PTX or torch do.
+    That of the coarsest: `NOISE_FACTOR sqrt(n) u` for sums of n terms in a wide one (Higham and
+    Mary, SIAM J. Sci. Comput. 41(5), 2019, theorem 3.1), `_INNER u` for a narrow one. Factors
+    in tf32 are cut off when they are read. Types are spelled as PTX or torch do.
     """
-    names = {str(ELEMENTS.get(name, name)) for name in dtypes}
     noise = [
-        UNIT_ROUNDOFF[name] * (_SUMS if name in _WIDE else 1.0)
-        for name in names & UNIT_ROUNDOFF.keys()
+        rounding_of([name]) * (NOISE_FACTOR if name in {*_WIDE, "tf32"} else _INNER)
+        for name in {str(ELEMENTS.get(name, name)) for name in dtypes}
     ]
-    return min(max(noise, default=0.0) * NOISE_FACTOR, LARGEST_TOLERANCE)
+    return min(max(noise, default=0.0), LARGEST_TOLERANCE)
+
+
+def rounding_of(dtypes: Iterable[str]) -> float:
+    """The noise of a few roundings in the coarsest of these types, relative to the value."""
+    names = {str(ELEMENTS.get(name, name)) for name in dtypes} & UNIT_ROUNDOFF.keys()
+    return max((UNIT_ROUNDOFF[n] * (_SUMS if n in _WIDE else 1) for n in names), default=0.0)

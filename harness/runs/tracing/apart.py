@@ -107,7 +107,7 @@ def _choose(
         # Of one element that is asked for, every bit counts.
         differ = _bits(mine) != _bits(beside)
         if index is None and mine.dtype.kind == "f":
-            differ = ~near(mine, beside, evidence.allowed)
+            differ = ~near(mine, beside, evidence.allowed(tensor))
         if not differ.any() or (index is not None and not differ[index]):
             continue
         where = index or tuple(
