@@ -13,13 +13,10 @@ from dataclasses import dataclass, replace
 
 from harness.gpu.measured import GpuFacts, GpuRun, Measured
 from harness.gpu.referee import EMULATOR_WORDS, Referee
-from harness.judging.signature import RULE, template
 from harness.runs.evidence import Trusted
-from harness.runs.judging import Judgement
+from harness.runs.judging import Judgement, signature_of
 from harness.values.run import OutputFacts, RunVerdict
-from harness.values.verdict import Signature
 
-_STAGE = "run"
 # CUDA driver API, CUresult: what a kernel that was started may end with.
 _TRAPS = frozenset({710, 715, 718, 719})
 _NO_BINARY = 209
@@ -316,15 +313,3 @@ def _number(value: float | None) -> str:
 
 def _names(outputs: Sequence[OutputFacts]) -> str:
     return "differs: " + ", ".join(sorted(each.name for each in outputs if each.differing))
-
-
-def signature_of(verdict: RunVerdict, words: str) -> Signature:
-    """What a GPU showed, as a kind of failure; `words` without numbers of one run."""
-    return Signature(
-        rule=RULE,
-        stage=_STAGE,
-        kind=verdict.value,
-        failing_pass=None,
-        code=None,
-        template=template(words),
-    )

@@ -16,10 +16,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from harness.gpu.judging import judge_end, signature_of
+from harness.gpu.judging import judge_end
 from harness.gpu.measured import GpuFacts, GpuRun, Measured
 from harness.runs.jobs import JobBuffer
-from harness.runs.judging import Judgement
+from harness.runs.judging import Judgement, signature_of
 from harness.runs.matching import tensors_of
 from harness.runs.numbers.comparing import compare
 from harness.runs.numbers.noise import tolerance_of

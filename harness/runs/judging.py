@@ -111,7 +111,7 @@ def _judge(evidence: RunEvidence) -> Judgement:
             found,
             verdict=RunVerdict.RACE,
             reason=f"{serious[0].what}; the values are not affected under these schedules",
-            signature=_signature(RunVerdict.RACE, race_words(serious[0])),
+            signature=signature_of(RunVerdict.RACE, race_words(serious[0])),
         )
     elif races:
         said = f"{found.reason}; formal races: in the letter of the memory model alone (--json)"
@@ -135,7 +135,7 @@ def _fault(evidence: RunEvidence) -> Judgement | None:
                 verdict=verdict,
                 reason=fault_words(fault),
                 schedule=schedule_words(ran.trial.schedule),
-                signature=_signature(verdict, fault_identity(fault)),
+                signature=signature_of(verdict, fault_identity(fault)),
             )
     return None
 
@@ -266,7 +266,7 @@ def _refused(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement | N
             schedule=", ".join(schedule_words(ran.trial.schedule) for ran in runs),
             reference=seen.words,
             outputs=tuple(_outputs(evidence, runs[0].buffers, None)),
-            signature=_signature(
+            signature=signature_of(
                 RunVerdict.WRONG_RESULT, f"refused by an assertion: {', '.join(covered)}"
             ),
         )
@@ -295,7 +295,7 @@ def _wrong(results: Sequence[_Result], wrong: Sequence[_Result]) -> Judgement:
         schedule=", ".join(schedules),
         reference=compared.trusted.words,
         outputs=compared.outputs,
-        signature=_signature(RunVerdict.WRONG_RESULT, f"differs: {', '.join(names)}"),
+        signature=signature_of(RunVerdict.WRONG_RESULT, f"differs: {', '.join(names)}"),
     )
 
 
@@ -342,7 +342,7 @@ def _uninitialised(evidence: RunEvidence, names: str) -> Judgement:
         reason=f"emulated: {names} depends on {what}{source}",
         schedule=schedule_words(evidence.garbage[0].trial.schedule),
         outputs=outputs,
-        signature=_signature(
+        signature=signature_of(
             RunVerdict.UNINITIALISED,
             f"{names} on {family(read.place.instruction)}" if read else f"depends: {names}",
         ),
@@ -372,7 +372,7 @@ def _disagreement(evidence: RunEvidence, results: Sequence[_Result]) -> Judgemen
             schedule=other,
             reference=base.words,
             outputs=compared.outputs,
-            signature=_signature(RunVerdict.NONDETERMINISTIC, f"differs: {', '.join(names)}"),
+            signature=signature_of(RunVerdict.NONDETERMINISTIC, f"differs: {', '.join(names)}"),
         )
     return None
 
@@ -383,7 +383,8 @@ def schedule_words(schedule: Schedule) -> str:
     return f"{schedule.warps}/{schedule.completion}{seed}"
 
 
-def _signature(verdict: RunVerdict, words: str) -> Signature:
+def signature_of(verdict: RunVerdict, words: str) -> Signature:
+    """What was executed, as a kind of failure; `words` without numbers of one run."""
     return Signature(
         rule=RULE,
         stage=_STAGE,
