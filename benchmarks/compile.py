@@ -29,9 +29,9 @@ from typing import Any
 
 import msgspec
 
+from harness.cells.repros.find import find_kernel
 from harness.frontends.launch_code import fetch_launch_code
-from harness.repros.find import find_kernel
-from harness.toolchains.install import install_triton
+from harness.io.toolchains.install import install_triton
 from harness.values.outcome import Capture
 from harness.values.target import Target
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.cells.evaluate import Evaluated
-from harness.cells.run import record_of
+from harness.cells.places import record_of
 from harness.store.sqlite.records import ResultRecord
 from harness.store.store import Store
 from harness.values.row import Row

@@ -25,12 +25,12 @@ from typing import Any
 from click.testing import CliRunner
 from compile import CORES, ONE_CONFIG, ROOT, plain_job, run, triage
 
-import harness.cells.run
-from harness.bench.bench import Workbench
+import harness.cells.places
 from harness.cells.evaluate import Evaluated
 from harness.cli.main import cli
 from harness.frontends.base import PlannedCell
-from harness.toolchains.install import install_ptxas
+from harness.frontends.bench.bench import Workbench
+from harness.io.toolchains.install import install_ptxas
 from harness.values.row import Row
 
 PTXAS = ("13.0.88", "13.1.80", "13.1.115", "13.2.51", "13.2.78", "13.2.86", "13.3.33", "13.5.37")
@@ -155,7 +155,7 @@ def replayed(folder: Path, env: dict[str, str], wanted: int) -> None:
     )
     os.chdir(folder)
     os.environ.update(env)
-    vars(harness.cells.run)["evaluate"] = replay  # the one place where cells are compiled
+    vars(harness.cells.places)["evaluate"] = replay  # the one place where cells are compiled
     filled = CliRunner().invoke(cli, ["matrix", "run", "--json"])
     cells = sum(json.loads(filled.stdout)["cells"].values())
     words = triage("matrix", "run", "--json")

@@ -24,8 +24,8 @@ from typing import Any
 import msgspec
 
 from gpu_emulator.ptx.text.facts import retarget
+from harness.io.toolchains.install import install_ptxas
 from harness.minimize.ptx.order import count_instructions
-from harness.toolchains.install import install_ptxas
 
 CORES = len(os.sched_getaffinity(0))
 # Counts its runs, one byte each, and then is the oracle.

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.cells.evaluate import Evaluated
-from harness.cells.run import record_of
+from harness.cells.places import record_of
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.kernel import Config

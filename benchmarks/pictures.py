@@ -20,10 +20,10 @@ from pathlib import Path
 from selenium import webdriver
 
 from harness.cells.evaluate import Evaluated
-from harness.cells.run import record_of
-from harness.ranking.again import rank_again
-from harness.ranking.keeping import keep_ranks
+from harness.cells.places import record_of
 from harness.store.store import Store
+from harness.workaround.rank.again import rank_again
+from harness.workaround.rank.keeping import keep_ranks
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "tests" / "data" / "gpu" / "ranks-h200.json.xz"

@@ -4,11 +4,12 @@
     python benchmarks/ranking.py tests/data/gpu/ranks-h200.json.xz --held-out
     python benchmarks/ranking.py tests/data/gpu/ranks-h200.json.xz --held-out --rough
 
-The first prints the weights that `harness/ranking/model.py` has to have. The second holds out each
-kernel with all its launches in turn, fits the weights to the others, and orders its configs with
-these: how good such orders are as Markdown, and the error from which `harness/ranking/sureness.py`
-says what can be told. PRIOR was chosen after fits to these launches; --rough searches from weights
-that know nothing of them, and keeps near to none. Nothing is compiled or run on a GPU.
+The first prints the weights that `harness/workaround/rank/model.py` has to have. The second holds
+out each kernel with all its launches in turn, fits the weights to the others, and orders its
+configs with these: how good such orders are as Markdown, and the error from which
+`harness/workaround/rank/sureness.py` says what can be told. PRIOR was chosen after fits to these
+launches; --rough searches from weights that know nothing of them, and keeps near to none. Nothing
+is compiled or run on a GPU.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from harness.ranking.again import rank_again
-from harness.ranking.model import Model, WarpWork, cost_of, works_of
-from harness.ranking.order import order_of, tile_of
-from harness.ranking.result import RankedLaunch, RankReport
-from harness.ranking.sureness import Errors
-from harness.ranking.table import ranks_as_markdown
+from harness.workaround.rank.again import rank_again
+from harness.workaround.rank.model import Model, WarpWork, cost_of, works_of
+from harness.workaround.rank.order import order_of, tile_of
+from harness.workaround.rank.result import RankedLaunch, RankReport
+from harness.workaround.rank.sureness import Errors
+from harness.workaround.rank.table import ranks_as_markdown
 
 PRIOR = Model(
     issue_memory=8.0,

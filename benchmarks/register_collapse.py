@@ -18,11 +18,11 @@ from pathlib import Path
 import msgspec
 
 from gpu_emulator.ptx.text.facts import read_ptx
-from harness.collapse.facts import collapse_of, is_lifted
-from harness.processes.hub import run_tool
-from harness.ptxas.log import parse_ptxas_log
-from harness.ptxas.occupancy import theoretical_occupancy
-from harness.toolchains.install import install_ptxas
+from harness.bisect.collapse.facts import collapse_of, is_lifted
+from harness.io.processes.hub import run_tool
+from harness.io.toolchains.install import install_ptxas
+from harness.judging.ptxas.log import parse_ptxas_log
+from harness.judging.ptxas.occupancy import theoretical_occupancy
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.target import Target

@@ -23,12 +23,12 @@ from run import as_launch, prepared
 
 from gpu_emulator.api import run
 from gpu_emulator.values import Budget, Checks, Launch, Outcome, Schedule
-from harness.cells.run import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, open_bench
 from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import Selection
-from harness.processes.hub import Hub
-from harness.runs.schedules import DEFAULT, read_schedules
+from harness.io.processes.hub import Hub
+from harness.run.schedules import DEFAULT, read_schedules
 from harness.store.store import Store
 
 PLACES = ("mamba2_chunk_scan_fwd@80", "fla_gla_fwd_h@90a", "two_dots@100a")

@@ -42,22 +42,22 @@ import numpy as np
 
 from gpu_emulator.api import run
 from gpu_emulator.values import Allocation, Budget, Checks, Launch, Schedule
-from harness.bench.bench import Workbench
+from harness.cells.places import CompileOptions, open_bench
 from harness.cells.plan import plan_launch
-from harness.cells.run import CompileOptions, open_bench
 from harness.cells.selection import select_all, small_launch
 from harness.cells.spelling import SelectionOptions
-from harness.files.locations import home_dir
 from harness.frontends.base import Selection
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end
-from harness.processes.hub import Hub
-from harness.runs.emulating import Emulation
-from harness.runs.jobs import JobBuffer
-from harness.runs.launching import NotRunError, emulation_of
-from harness.runs.matching import find_variant
-from harness.runs.real_values import PLAIN_TARGET, recorded
-from harness.runs.schedules import DEFAULT, read_schedules
+from harness.io.files.locations import home_dir
+from harness.io.processes.hub import Hub
+from harness.run.emulating import Emulation
+from harness.run.jobs import JobBuffer
+from harness.run.launching import NotRunError, emulation_of
+from harness.run.matching import find_variant
+from harness.run.real_values import PLAIN_TARGET, recorded
+from harness.run.schedules import DEFAULT, read_schedules
 from harness.store.files.artifacts import ArtifactStore
 from harness.store.store import Store
 from harness.values.errors import TriageError

@@ -28,20 +28,20 @@ from typing import Any
 import msgspec
 
 from gpu_emulator.values import Budget
-from harness.cells.run import CompileOptions
+from harness.cells.places import CompileOptions
+from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions
-from harness.files.locations import home_dir
 from harness.frontends.base import Selection
-from harness.repros.find import find_kernels
-from harness.runs.emulating import emulator_sha256
-from harness.runs.rows import as_document
-from harness.runs.run import run_selections
-from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
+from harness.io.files.locations import home_dir
+from harness.run.emulating import emulator_sha256
+from harness.run.rows import as_document
+from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
+from harness.run.selections import run_selections
 from harness.store.store import Store
 from harness.values.errors import TriageError
+from harness.values.execution import RunRow
 from harness.values.kernel import Config, ConfigFilter
-from harness.values.run import RunRow
 
 PAGE = Path(__file__).parents[1] / "docs" / "run-corpus.md"
 ROWS = Path(__file__).with_name("run_corpus.jsonl")

@@ -34,8 +34,8 @@ import msgspec
 from distributed import LocalCluster
 
 from harness.cells.evaluate import Evaluated
-from harness.cells.run import record_of
-from harness.machines.dask_cluster import open_machines
+from harness.cells.places import record_of
+from harness.io.machines.dask_cluster import open_machines
 from harness.store.exchange.parcels import open_parcel, pack
 from harness.store.store import Store
 from harness.values.cell import CellId

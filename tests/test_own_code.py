@@ -18,16 +18,16 @@ from test_architecture import MODULES, PACKAGE, module_at, name_of, read
 import gpu_emulator
 import harness
 from harness.cells import reuse
-from harness.children import launch_code
-from harness.files.own_code import code_sha256
 from harness.frontends import registry
 from harness.frontends.cutedsl import lowering as cutedsl
 from harness.frontends.cutile import lowering as cutile
 from harness.frontends.tilelang import lowering as tilelang
 from harness.frontends.triton import sessions
+from harness.io.children import launch_code
+from harness.io.files.own_code import code_sha256
 
 # How a capture and a result name the code that they follow from.
-CHILD = ("children", "frontends/pretend", "frontends/triton/child")
+CHILD = ("io/children", "frontends/pretend", "frontends/triton/child")
 # Front ends are imported when they are asked for.
 DECIDE_A_ROW = (
     "harness.cells.evaluate",
@@ -100,7 +100,7 @@ def test_the_code_that_decides_a_row_is_part_of_its_identity() -> None:
     assert missing == set()
     assert len(deciding) > len(reuse._JUDGING)
     # What `repros` reads decides what is planned, though nothing that is planned imports it.
-    assert {place for place in reuse._JUDGING if not covers(place, deciding)} <= {"repros"}
+    assert {place for place in reuse._JUDGING if not covers(place, deciding)} <= {"cells/repros"}
 
 
 def covers(place: str, modules: set[Path]) -> bool:
@@ -113,7 +113,7 @@ def test_the_code_of_a_child_is_part_of_what_it_captured() -> None:
     assert len(served) > len(CHILD)
     assert [path for path in served if not is_below(path, CHILD)] == []
     for child in (tilelang.CHILD, cutedsl.CHILD, cutile.CHILD):
-        inside = ("children", *child.code)
+        inside = ("io/children", *child.code)
         served = closure((f"{child.module}.serving",))
         assert len(served) > len(inside)
         assert [path for path in served if not is_below(path, inside)] == []
@@ -145,13 +145,13 @@ def test_what_is_started_in_a_child_can_be_started() -> None:
     bare = [word for call in calls("bare_python") for word in words_of(call)]
     assert bare
     for name in bare:
-        tree = ast.parse((PACKAGE / "children" / f"{name}.py").read_text())
+        tree = ast.parse((PACKAGE / "io" / "children" / f"{name}.py").read_text())
         assert "main" in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}, name
 
 
 def test_a_child_takes_the_folder_of_this_program_off_its_path() -> None:
     # `stand_aside` counts the folders above itself.
-    assert Path(launch_code.__file__).parents[2] == PACKAGE.parent
+    assert Path(launch_code.__file__).parents[3] == PACKAGE.parent
 
 
 # Words of a private dialect.

@@ -9,14 +9,14 @@ from typing import Protocol
 
 from packaging.version import Version
 
-from harness.bench.bench import Workbench
 from harness.cells.plan import plan_launch
+from harness.cells.repros.find import find_kernel
+from harness.cells.repros.releases import in_release, plain_name, releases
 from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.no_assembler import unassembled
 from harness.frontends.registry import back_end, front_end
-from harness.packages.versions import newest_of_minor
-from harness.repros.find import find_kernel
-from harness.repros.releases import in_release, plain_name, releases
+from harness.io.packages.versions import newest_of_minor
 from harness.values.errors import CaptureError, ConfigurationError, UsageError
 from harness.values.kernel import Repro
 from harness.values.toolchain import BUNDLED, NO_ASSEMBLER, PTXAS, RELEASE, Assembler

@@ -1,4 +1,4 @@
-"""How often a thing must be run before one believes what was seen. Pure arithmetic."""
+"""How often a thing must be run before one believes what was seen. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a failure takes, and what does not matter to it, in words and as a document."""
+"""What a failure takes, and what does not matter to it, in words and as a document. Pure."""
 
 from __future__ import annotations
 

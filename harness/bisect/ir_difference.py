@@ -2,6 +2,8 @@
 
 Any two releases differ in names, order and counts; what tells something is an operation that one of
 them uses and the other does not. Reads the surface of MLIR, LLVM IR and PTX, line by line.
+
+Pure.
 """
 
 from __future__ import annotations

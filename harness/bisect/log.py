@@ -16,8 +16,8 @@ from harness.bisect.confidence import Tally
 from harness.bisect.ir_difference import StageStory
 from harness.bisect.report import ProbeEvidence
 from harness.bisect.search import Probe
-from harness.files.locations import storage_error
-from harness.files.regular_files import read_regular
+from harness.io.files.locations import storage_error
+from harness.io.files.regular_files import read_regular
 from harness.judging.conditions import parse_condition, spell
 from harness.judging.followed import Followed
 from harness.values.errors import ConfigurationError

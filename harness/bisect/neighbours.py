@@ -6,20 +6,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from harness.bench.bench import Workbench
 from harness.bisect.axes import plan_cells
 from harness.bisect.contrast import Contrast, Point
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate, with_flags
-from harness.cells.run import CompileOptions, open_bench, record_of
+from harness.cells.places import CompileOptions, open_bench, record_of
 from harness.cells.selection import SUFFIX_SINCE, for_target
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.no_assembler import unassembled
 from harness.frontends.registry import back_end, front_end
+from harness.io.processes.hub import Hub
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank
-from harness.processes.hub import Hub
-from harness.ptxas.flags import single_changes
+from harness.judging.ptxas.flags import single_changes
 from harness.store.sqlite.records import ResultRecord
 from harness.store.store import Store
 from harness.values.errors import CaptureError, EmptySelectionError, UsageError
@@ -65,7 +65,7 @@ async def contrast(
     if axis == "flag":
         _require_flags(selection)
     if run:
-        from harness.runs.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
+        from harness.run.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
 
         selection = SameInputs.small(selection)
     run_id = store.begin_run(how.command)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from harness.bench.bench import Workbench
 from harness.bisect.search import Probe
-from harness.files.scratch import scratch_disk
+from harness.frontends.bench.bench import Workbench
+from harness.io.files.scratch import scratch_disk
 from harness.judging.answers import VerdictAnswer
 from harness.values.errors import UsageError
 from harness.values.row import Row

@@ -11,7 +11,7 @@ from harness.bisect.predicate import run_script
 from harness.bisect.search import Probe
 from harness.bisect.state import BisectSearch, tally_of
 from harness.cells.elsewhere import Elsewhere
-from harness.cells.run import record_of
+from harness.cells.places import record_of
 from harness.frontends.base import PlannedCell
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import rank

@@ -1,4 +1,4 @@
-"""What a bisection says: the finding, with the rows that it rests on."""
+"""What a bisection says: the finding, with the rows that it rests on. Pure."""
 
 from __future__ import annotations
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.bench.bench import Workbench
 from harness.bisect.ir_difference import StageStory, compare_stages, first_trap
 from harness.cells.evaluate import Evaluated
 from harness.frontends.base import PlannedCell
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.store.files.artifacts import UnusableArtifactError
 from harness.values.outcome import Lowering

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from harness.bench.bench import Workbench
 from harness.bisect.axes import Axis
 from harness.bisect.confidence import Tally, runs_to_trust
 from harness.bisect.log import BisectLog
@@ -14,10 +13,11 @@ from harness.bisect.search import Finding, Probe, conclude
 from harness.cells.elsewhere import Elsewhere
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
 from harness.frontends.base import PlannedCell
+from harness.frontends.bench.bench import Workbench
+from harness.io.packages.versions import parse_version
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, gravest, is_followable, read_while
-from harness.packages.versions import parse_version
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row

@@ -1,4 +1,4 @@
-"""What a bisection found, in the words that a report wants, and as a document."""
+"""What a bisection found, in the words that a report wants, and as a document. Pure."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from harness.blame.choices import order_for_the_first, worth_trying
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import Selection
 from harness.frontends.registry import back_end, front_end
-from harness.packages.versions import newest_of_minor
+from harness.io.packages.versions import newest_of_minor
 from harness.values.errors import InfrastructureError, TriageError
 from harness.values.toolchain import BUNDLED, NO_ASSEMBLER, TRITON, Assembler, Compiler
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.bench.bench import Kept, Workbench
 from harness.frontends.base import PlannedCell
+from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.registry import front_end
 from harness.frontends.triton.compile_file import lower_text
 from harness.frontends.triton.config_source import OPTIONS

@@ -12,24 +12,24 @@ from dataclasses import dataclass, field, replace
 
 from packaging.version import Version
 
-from harness.bench.bench import Workbench
 from harness.bisect.axes import plan_cells
 from harness.bisect.stages import tell_stages
 from harness.bisect.variations import other_options, other_targets
+from harness.blame.blaming import BlameOptions, find_case
 from harness.blame.crossed import cross
 from harness.blame.grid import Contrasted, Grid, Line, PairTrial, Varied
 from harness.blame.lines import Made, Study, followed, lines_of, make_all
-from harness.blame.run import BlameOptions, find_case
 from harness.blame.words import BlameReport, blame
 from harness.cells.evaluate import Evaluated
-from harness.cells.run import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, open_bench
 from harness.cells.selection import for_target
 from harness.frontends.base import PlannedCell, Selection
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
+from harness.io.processes.hub import Hub
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow, rank
-from harness.processes.hub import Hub
-from harness.runs.same_inputs import SameInputs
+from harness.run.same_inputs import SameInputs
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.errors import CaptureError, TriageError, UsageError

@@ -1,6 +1,8 @@
 """The evidence of a blame whose PTX was executed, in sentences. Pure: a grid in, sentences out.
 
 All of it is *emulated*: true of the PTX under the PTX ISA's rules, on the inputs that were given.
+
+Pure.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ A failure that differs over one PTX, byte for byte, is a failure of ptxas. One t
 shows on one PTX and none on another is a failure of the compiler that wrote the PTX. One that every
 toolchain shows is the kernel's; but that every toolchain spills does not say why. A compiler that
 crashes is at fault whatever its input; and a version that gave no result is not a pass.
+
+Pure.
 """
 
 from __future__ import annotations

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from packaging.version import Version
 
-from harness.bench.bench import Workbench
 from harness.bisect.axes import with_ptxas
 from harness.blame.choices import order_for_others
 from harness.blame.columns import Columns, choose_columns, choose_tritons
 from harness.blame.grid import Cell, Line, fold
 from harness.cells.evaluate import Evaluate, evaluate
+from harness.cells.places import record_of
 from harness.cells.plan import plan_launch
-from harness.cells.run import record_of
 from harness.frontends.base import Plan, PlannedCell, Selection
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import back_end, front_end
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, toolchain_of

@@ -14,22 +14,22 @@ from dataclasses import replace
 
 from packaging.version import Version
 
+from harness.blame.blaming import BlameOptions, find_case
 from harness.blame.columns import choose_columns
 from harness.blame.grid import Grid, PairTrial, Varied
 from harness.blame.lines import Study, assemble_all, lines_of, look_along, make_all
-from harness.blame.run import BlameOptions, find_case
 from harness.blame.words import BlameReport, blame
 from harness.cells.evaluate import with_flags
-from harness.cells.run import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, open_bench
 from harness.frontends.base import PlannedCell, Selection
-from harness.gpu.evaluating import OnGpu
-from harness.gpu.places import place_of
+from harness.io.processes.hub import Hub
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow, rank
-from harness.processes.hub import Hub
-from harness.ptxas.flags import level_change
-from harness.runs.raw_ptx import inputs_of
-from harness.runs.same_inputs import SameInputs
+from harness.judging.ptxas.flags import level_change
+from harness.run.gpu.evaluating import OnGpu
+from harness.run.gpu.places import place_of
+from harness.run.raw_ptx import inputs_of
+from harness.run.same_inputs import SameInputs
 from harness.store.store import Store
 from harness.values.row import Row
 

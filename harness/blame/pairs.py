@@ -12,15 +12,15 @@ from harness.blame.grid import Grid
 from harness.blame.lines import Made, Study, as_seen, followed
 from harness.frontends.base import PlannedCell
 from harness.frontends.registry import front_end
+from harness.io.packages.versions import newest_of_minor
+from harness.io.toolchains.install import install_ptxas
+from harness.io.toolchains.installed import installed_versions
+from harness.io.toolchains.offered import available_ptxas
 from harness.judging.answers import VerdictAnswer, works
-from harness.packages.versions import newest_of_minor
-from harness.toolchains.install import install_ptxas
-from harness.toolchains.installed import installed_versions
-from harness.toolchains.offered import available_ptxas
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.toolchain import TRITON, Assembler
 from harness.values.verdict import VerdictKind
-from harness.workarounds.paste import ptxas_environment
+from harness.workaround.paste import ptxas_environment
 
 # Each one lowers the kernel again.
 _MOST_PAIRS = 8

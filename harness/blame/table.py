@@ -1,4 +1,4 @@
-"""A blame as text, the small grid and what it says, and as a document."""
+"""A blame as text, the small grid and what it says, and as a document. Pure."""
 
 from __future__ import annotations
 

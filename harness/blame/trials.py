@@ -10,18 +10,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpu_emulator.ptx.text.facts import PtxError, body_sha256, harmless_variants, read_ptx
-from harness.bench.assemble import PtxInput, assemble
-from harness.bench.bench import Workbench
 from harness.blame.grid import PairTrial, Varied
 from harness.cells.evaluate import cell_evidence
 from harness.frontends.base import PlannedCell
+from harness.frontends.bench.assemble import PtxInput, assemble
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.readings import PtxReading
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed
 from harness.judging.judge import judge
+from harness.judging.ptxas.flags import single_changes
 from harness.minimize.reduction.ask_ptxas import reaction_of
 from harness.minimize.reduction.fingerprint import Reaction
-from harness.ptxas.flags import single_changes
 from harness.values.row import Row
 from harness.values.toolchain import Assembler
 from harness.values.verdict import VerdictKind

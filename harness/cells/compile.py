@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from harness.cells.document import CompileReport
-from harness.cells.run import (
+from harness.cells.places import (
     CompileOptions,
     Run,
     RunProgress,
@@ -17,7 +17,7 @@ from harness.cells.run import (
     work_off,
 )
 from harness.frontends.base import Selection
-from harness.processes.hub import Hub
+from harness.io.processes.hub import Hub
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.row import Row

@@ -1,4 +1,4 @@
-"""What was compiled, as the document that `--json` prints."""
+"""What was compiled, as the document that `--json` prints. Pure."""
 
 from __future__ import annotations
 

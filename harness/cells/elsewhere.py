@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
     from harness.frontends.base import Selection
+    from harness.frontends.bench.bench import Workbench
 
 
 class Elsewhere(Protocol):

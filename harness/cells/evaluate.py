@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 
-from harness.bench.assemble import Inspection
-from harness.bench.bench import Kept, Workbench
 from harness.frontends.back_end import LoweredProgram
 from harness.frontends.base import PlannedCell
+from harness.frontends.bench.assemble import Inspection
+from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.registry import back_end, front_end
 from harness.judging.judge import CellEvidence, judge
-from harness.ptxas.flags import FlagChange
-from harness.ptxas.log import parse_ptxas_log
-from harness.ptxas.occupancy import Occupancy, theoretical_occupancy
+from harness.judging.ptxas.flags import FlagChange
+from harness.judging.ptxas.log import parse_ptxas_log
+from harness.judging.ptxas.occupancy import Occupancy, theoretical_occupancy
 from harness.store.files.artifacts import UnusableArtifactError
 from harness.values.errors import InfrastructureError, StorageError
 from harness.values.limits import Limits

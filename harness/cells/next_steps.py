@@ -1,4 +1,4 @@
-"""The commands worth running after a compile, chosen by what was found."""
+"""The commands worth running after a compile, chosen by what was found. Pure."""
 
 from __future__ import annotations
 

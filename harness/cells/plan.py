@@ -10,7 +10,7 @@ from harness.values.target import Target
 from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
+    from harness.frontends.bench.bench import Workbench
 
 
 async def plan_launch(

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.bench.bench import content_key
-from harness.files.own_code import code_sha256
+from harness.frontends.bench.bench import content_key
 from harness.frontends.registry import front_end
+from harness.io.files.own_code import code_sha256
 from harness.judging.answers import LIMITS_OF_OURS
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
 if TYPE_CHECKING:
     from harness.frontends.base import PlannedCell
-    from harness.processes.hub import ResourceLimits
+    from harness.io.processes.hub import ResourceLimits
     from harness.store.sqlite.records import ResultRecord
 
 
@@ -35,17 +35,15 @@ LIMITS = "limits"
 # The packages and modules between a plan and its row, the child's left out: captures are keyed.
 _JUDGING = (
     "values",
-    "files",
-    "processes",
-    "packages",
-    "toolchains",
+    "io/files",
+    "io/processes",
+    "io/packages",
+    "io/toolchains",
     "store",
     "gpu_emulator/ptx/text",
-    "ptxas",
-    "bench",
-    "frontends",
     "judging",
-    "repros",
+    "frontends",
+    "cells/repros",
     "cells/evaluate.py",
     "cells/plan.py",
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.files.locations import storage_error
+from harness.io.files.locations import storage_error
 from harness.store.stages import STAGES, stage_bytes
 from harness.store.store import Store
 from harness.values.row import Row

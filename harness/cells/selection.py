@@ -9,13 +9,13 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from gpu_emulator.ptx.text.facts import PtxError, header_value
+from harness.cells.repros.find import find_kernels
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd, PlannedLaunch, Selection
 from harness.frontends.no_assembler import unassembled
 from harness.frontends.registry import back_end, front_end, kinds
-from harness.packages.versions import LATEST
-from harness.repros.find import find_kernels
+from harness.io.packages.versions import LATEST
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import ConfigFilter, LaunchSpec, Repro, Scalar
 from harness.values.limits import KNOWN_CAPABILITIES

@@ -1,4 +1,4 @@
-"""Commands as a user types them: what every command prints that leads on is spelled here."""
+"""Commands as a user types them: what every command prints that leads on is spelled here. Pure."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 
 def kernels(_context: click.Context, _option: click.Parameter, begun: str) -> list[CompletionItem]:
     """Repros whose names begin so; else the files of the folder."""
-    from harness.repros.find import list_repros  # noqa: PLC0415 - only a shell wants it
+    from harness.cells.repros.find import list_repros  # noqa: PLC0415 - only a shell wants it
 
     found: list[CompletionItem] = []
     with contextlib.suppress(TriageError, OSError):
@@ -46,7 +46,7 @@ def versions(kind: str, *words: str) -> Completer:
     def complete(
         _context: click.Context, _option: click.Parameter, begun: str
     ) -> list[CompletionItem]:
-        from harness.toolchains.installed import installed_versions  # noqa: PLC0415 - as above
+        from harness.io.toolchains.installed import installed_versions  # noqa: PLC0415 - as above
 
         found: list[str] = []
         with contextlib.suppress(TriageError, OSError):

@@ -11,7 +11,7 @@ from harness.cli.amounts import FilePath, Words
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:
-    from harness.gpu.timed_launches import GpuWay
+    from harness.run.gpu.timed_launches import GpuWay
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -108,8 +108,8 @@ def gpu_way(options: Mapping[str, Any]) -> GpuWay | None:
         raise UsageError(f"{' and '.join(named)}: which one is meant?")
     if not named and options["on"] != "gpu":
         return None
-    from harness.gpu.places import place_of  # noqa: PLC0415 - numpy: 0.1 s
-    from harness.gpu.timed_launches import GpuWay  # noqa: PLC0415 - as above
+    from harness.run.gpu.places import place_of  # noqa: PLC0415 - numpy: 0.1 s
+    from harness.run.gpu.timed_launches import GpuWay  # noqa: PLC0415 - as above
 
     if options["pack"]:
         return GpuWay(pack=options["pack"])

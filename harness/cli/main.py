@@ -11,10 +11,10 @@ from typing import NoReturn
 import click
 
 import harness
-from harness.changes.purpose import silence_with
 from harness.cli import streams
 from harness.cli.amounts import Words
 from harness.cli.pulse import beating
+from harness.matrix.diff.purpose import silence_with
 from harness.values.errors import OutputError, TriageError
 from harness.values.toolchain import name_kinds_with
 

@@ -11,8 +11,8 @@ import click
 
 from harness.cli import completion
 from harness.cli.amounts import FiniteRange, Words, once
-from harness.packages.versions import LATEST
-from harness.processes.confinement import (
+from harness.io.packages.versions import LATEST
+from harness.io.processes.confinement import (
     CONFINE,
     MODES,
     PASS_ENV,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from harness.cli.output import print_note
-from harness.files.locations import home_dir, home_path
+from harness.io.files.locations import home_dir, home_path
 from harness.store.store import Store
 
 

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 import click
 
-from harness.cells.run import CompileOptions
+from harness.cells.places import CompileOptions
 from harness.cells.spelling import SelectionOptions
 from harness.cli.output import command_line, print_remarks
-from harness.machines.dask_cluster import local_workers, open_machines
-from harness.machines.seam import MachinesGoneError
-from harness.processes.confinement import is_confined, passed_names
-from harness.processes.hub import Hub
+from harness.io.machines.dask_cluster import local_workers, open_machines
+from harness.io.machines.seam import MachinesGoneError
+from harness.io.processes.confinement import is_confined, passed_names
+from harness.io.processes.hub import Hub
 from harness.values.errors import InfrastructureError, UsageError
 
 T = TypeVar("T")
@@ -105,8 +105,8 @@ async def hubs_of(
     if where is None:
         yield how, Hub
         return
-    from harness.nights.at_worker import run_tool_task  # noqa: PLC0415 - only where it is wanted
-    from harness.nights.tools_elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415
+    from harness.matrix.nights.at_worker import run_tool_task  # noqa: PLC0415 - only where it is wanted
+    from harness.matrix.nights.tools_elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415
 
     async with open_machines(where, run_tool_task) as machines:
         mine = at_once(machines, how)

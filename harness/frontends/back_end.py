@@ -20,12 +20,12 @@ from harness.values.verdict import Verdict
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from harness.bench.assemble import Inspection
-    from harness.bench.bench import Kept, Workbench
-    from harness.bench.once import Assembled
+    from harness.frontends.bench.assemble import Inspection
+    from harness.frontends.bench.bench import Kept, Workbench
+    from harness.frontends.bench.once import Assembled
     from harness.frontends.readings import PtxReading
+    from harness.io.processes.hub import Hub, ResourceLimits
     from harness.judging.judge import CellEvidence
-    from harness.processes.hub import Hub, ResourceLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

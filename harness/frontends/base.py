@@ -26,12 +26,12 @@ from harness.values.verdict import Verdict
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from harness.bench.bench import Kept, Sessions, Workbench
     from harness.frontends.back_end import BackEnd
+    from harness.frontends.bench.bench import Kept, Sessions, Workbench
     from harness.frontends.readings import PtxReading
     from harness.frontends.source_form import FileForm, SyntaxForm
-    from harness.processes.hub import Hub
-    from harness.ptxas.flags import FlagChange
+    from harness.io.processes.hub import Hub
+    from harness.judging.ptxas.flags import FlagChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.processes.confinement import is_confined
+from harness.io.processes.confinement import is_confined
 from harness.values.kernel import Scalar
 from harness.values.limits import Limits
 

@@ -15,8 +15,8 @@ from harness.frontends.planning import cells_of
 from harness.frontends.ptxas_back_end import BUNDLED_BACK_END
 from harness.frontends.readings import read_stored
 from harness.frontends.reads import withheld
-from harness.packages.versions import exact_version, select
-from harness.toolchains.environments import (
+from harness.io.packages.versions import exact_version, select
+from harness.io.toolchains.environments import (
     compiler_in,
     environments_of,
     install_environment,
@@ -34,16 +34,16 @@ from harness.values.toolchain import Assembler, Compiler
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from harness.bench.bench import Kept, Sessions, Workbench
     from harness.frontends.back_end import BackEnd
     from harness.frontends.base import Adapt, LaunchCode, Plan, PlannedLaunch, Selection
+    from harness.frontends.bench.bench import Kept, Sessions, Workbench
     from harness.frontends.capture_request import CaptureRequest
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.captures import CapturingChild
     from harness.frontends.readings import PtxReading
     from harness.frontends.sessions import JobResult
     from harness.frontends.source_form import FileForm
-    from harness.processes.hub import Hub
+    from harness.io.processes.hub import Hub
 
 
 class CapturedFrontEnd:

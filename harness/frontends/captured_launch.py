@@ -9,7 +9,7 @@ from harness.values.outcome import Capture
 from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Kept
+    from harness.frontends.bench.bench import Kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

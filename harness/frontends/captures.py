@@ -1,7 +1,7 @@
 """Captures and lowerings of launch code that runs in a compiler's own environment, kept by content.
 
 What is alike for all compilers that live in a virtual environment and have a child program of their
-own (`harness.children.captures`).
+own (`harness.io.children.captures`).
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-import harness.children.enter
-from harness.bench.bench import Kept, content_key, has_died, still_valid
-from harness.files.own_code import code_sha256
-from harness.files.regular_files import read_regular
-from harness.files.scratch import scratch_disk
+import harness.io.children.enter
+from harness.frontends.bench.bench import Kept, content_key, has_died, still_valid
 from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.programs import interpreter_of
 from harness.frontends.reads import is_unchanged
 from harness.frontends.registry import OpenSessions
 from harness.frontends.sessions import ChildProgram, LaunchSessions
-from harness.processes.confinement import is_confined
-from harness.processes.environment import plain_environment
+from harness.io.files.own_code import code_sha256
+from harness.io.files.regular_files import read_regular
+from harness.io.files.scratch import scratch_disk
+from harness.io.processes.confinement import is_confined
+from harness.io.processes.environment import plain_environment
 from harness.values.errors import ConfigurationError, InfrastructureError
 from harness.values.outcome import Capture, LaunchFacts, Lowering, RaisedError
 from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
     from harness.frontends.base import LaunchCode
+    from harness.frontends.bench.bench import Workbench
     from harness.frontends.capture_request import CaptureRequest
     from harness.frontends.sessions import JobResult
-    from harness.processes.hub import Hub, ResourceLimits
+    from harness.io.processes.hub import Hub, ResourceLimits
 
 
 # Where the sources lie; `LaunchCode.identity` says what they are.
@@ -71,7 +71,7 @@ class CapturingChild:
         return LaunchSessions(hub, self._program, capture_timeout=timeout, capture_memory=memory)
 
     def _program(self, compiler: Compiler) -> ChildProgram:
-        enter = str(Path(harness.children.enter.__file__).resolve())
+        enter = str(Path(harness.io.children.enter.__file__).resolve())
         argv = (interpreter_of(compiler), "-s", "-B", enter, self.module)
         return ChildProgram(argv=argv, env=self.environment(compiler))
 
@@ -260,7 +260,7 @@ class CapturingChild:
 
 @cache
 def _code_of(places: tuple[str, ...]) -> str:
-    return code_sha256("children", *places)
+    return code_sha256("io/children", *places)
 
 
 def child_environment(compiler: Compiler, settings: Mapping[str, str]) -> dict[str, str]:

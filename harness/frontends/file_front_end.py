@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.bench.bench import Kept
 from harness.frontends.base import LaunchCode
+from harness.frontends.bench.bench import Kept
 from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.ptxas_back_end import PTXAS_BACK_END
-from harness.packages.versions import select
+from harness.io.packages.versions import select
 from harness.values.environment import Environment
 from harness.values.kernel import LaunchSpec, Repro, Scalar
 from harness.values.outcome import Capture, LaunchFacts
@@ -24,11 +24,11 @@ from harness.values.toolchain import Assembler, Compiler
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from harness.bench.bench import Sessions, Workbench
     from harness.frontends.back_end import BackEnd
     from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
+    from harness.frontends.bench.bench import Sessions, Workbench
     from harness.frontends.source_form import FileForm, SyntaxForm
-    from harness.processes.hub import Hub
+    from harness.io.processes.hub import Hub
 
 
 def repro_of_file(

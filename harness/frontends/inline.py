@@ -1,4 +1,7 @@
-"""From what a child tells of a launch to one file: helpers and constants inlined, names unique."""
+"""From what a child tells of a launch to one file: helpers and constants inlined, names unique.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.frontends.base import LaunchCode
 from harness.frontends.capture_request import CaptureRequest
-from harness.packages.sdists import fetch_sdist, fetch_wheel, is_fetched
+from harness.io.packages.sdists import fetch_sdist, fetch_wheel, is_fetched
 from harness.values.errors import ConfigurationError
 from harness.values.kernel import LaunchSpec, Repro
 from harness.values.limits import Limits

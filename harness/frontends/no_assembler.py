@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.bench.bench import Kept, content_key
-from harness.bench.once import Assembled
+from harness.frontends.bench.bench import Kept, content_key
+from harness.frontends.bench.once import Assembled
 from harness.values.errors import UsageError
 from harness.values.outcome import Assembly, ProcessEnd
 from harness.values.resources import Resources
@@ -18,10 +18,10 @@ from harness.values.verdict import Verdict
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from harness.bench.assemble import Inspection
-    from harness.bench.bench import Workbench
     from harness.frontends.back_end import BackEnd, LoweredProgram
     from harness.frontends.base import FrontEnd
+    from harness.frontends.bench.assemble import Inspection
+    from harness.frontends.bench.bench import Workbench
     from harness.judging.judge import CellEvidence
 
 

@@ -1,6 +1,8 @@
 """What is alike in the files that a kernel is written to: how their launch is spelled, and read.
 
 Each front end lays its files out in its own way (`harness.frontends.source_form`).
+
+Pure.
 """
 
 from __future__ import annotations

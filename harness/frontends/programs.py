@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harness.files.regular_files import read_regular
-from harness.files.scratch import scratch_disk
-from harness.processes.confinement import is_confined, require_confinement
-from harness.processes.environment import plain_environment
+from harness.io.files.regular_files import read_regular
+from harness.io.files.scratch import scratch_disk
+from harness.io.processes.confinement import is_confined, require_confinement
+from harness.io.processes.environment import plain_environment
 from harness.values.errors import ConfigurationError
 from harness.values.outcome import ProcessEnd
 from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
-    from harness.processes.hub import ResourceLimits
+    from harness.frontends.bench.bench import Workbench
+    from harness.io.processes.hub import ResourceLimits
 
 
 _MOST_BYTES = 64 << 20

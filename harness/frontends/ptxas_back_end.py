@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_emulator.ptx.text.facts import retarget
-from harness.bench.assemble import PtxInput, assemble, inspect_cubin
-from harness.bench.once import assemble_text
-from harness.judging.judge import judge_ptxas
-from harness.packages.versions import LATEST
-from harness.ptxas.resources import combine
-from harness.toolchains.describe import describe_ptxas
-from harness.toolchains.install import (
+from harness.frontends.bench.assemble import PtxInput, assemble, inspect_cubin
+from harness.frontends.bench.once import assemble_text
+from harness.io.packages.versions import LATEST
+from harness.io.toolchains.describe import describe_ptxas
+from harness.io.toolchains.install import (
     find_nvdisasm,
     install_ptxas,
     installed_nvdisasm,
     planned_ptxas,
     select_ptxas,
 )
-from harness.toolchains.installed import installed_versions
-from harness.toolchains.offered import available_ptxas
+from harness.io.toolchains.installed import installed_versions
+from harness.io.toolchains.offered import available_ptxas
+from harness.judging.judge import judge_ptxas
+from harness.judging.ptxas.resources import combine
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.outcome import Assembly
 from harness.values.resources import Resources
@@ -31,12 +31,12 @@ from harness.values.verdict import Verdict
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from harness.bench.assemble import Inspection
-    from harness.bench.bench import Kept, Workbench
-    from harness.bench.once import Assembled
     from harness.frontends.back_end import BackEnd, LoweredProgram
+    from harness.frontends.bench.assemble import Inspection
+    from harness.frontends.bench.bench import Kept, Workbench
+    from harness.frontends.bench.once import Assembled
+    from harness.io.processes.hub import Hub, ResourceLimits
     from harness.judging.judge import CellEvidence
-    from harness.processes.hub import Hub, ResourceLimits
 
 
 class _PtxasBackEnd:

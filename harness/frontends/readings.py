@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpu_emulator.ptx.text.facts import PtxError, PtxFacts, body_sha256, read_ptx
-from harness.bench.bench import content_key
+from harness.frontends.bench.bench import content_key
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Kept, Workbench
+    from harness.frontends.bench.bench import Kept, Workbench
 
 
 # Goes up when a reader learns something, so that stored readings are computed again.

@@ -6,7 +6,7 @@ import importlib
 import os
 from collections.abc import Mapping
 
-from harness.children.read_facts import (
+from harness.io.children.read_facts import (
     environment_fact,
     file_fact,
     folder_fact,

@@ -17,10 +17,10 @@ from harness.values.target import Target
 from harness.values.toolchain import NVCC, PTX, TRITON, name_kind
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Sessions
     from harness.frontends.back_end import BackEnd
     from harness.frontends.base import FrontEnd
-    from harness.processes.hub import Hub
+    from harness.frontends.bench.bench import Sessions
+    from harness.io.processes.hub import Hub
 
 
 GROUP = "kernel_triage.front_ends"
@@ -83,7 +83,7 @@ def known_versions(kind: str) -> tuple[str, ...]:
 
     The package index is not asked: what it said last counts.
     """
-    from harness.packages.index import as_cached  # noqa: PLC0415 - what is planned needs no index
+    from harness.io.packages.index import as_cached  # noqa: PLC0415 - what is planned needs no index
 
     known: list[FrontEnd | BackEnd] = [front_end(kind)] if kind in kinds() else []
     if not known:

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harness.processes.confinement import require_confinement
-from harness.processes.hub import FILE_SIZE
-from harness.processes.peers import PeerGoneError, is_lost
+from harness.io.processes.confinement import require_confinement
+from harness.io.processes.hub import FILE_SIZE
+from harness.io.processes.peers import PeerGoneError, is_lost
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.outcome import Capture, ProcessEnd
 from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
     from harness.frontends.capture_request import CaptureRequest
-    from harness.processes.hub import Hub
-    from harness.processes.peers import JobEnd, Peer
+    from harness.io.processes.hub import Hub
+    from harness.io.processes.peers import JobEnd, Peer
 
 
 _GOODBYE_SECONDS = 5.0

@@ -16,11 +16,11 @@ from harness.values.toolchain import Assembler
 from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
+    from harness.frontends.bench.bench import Workbench
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.readings import PtxReading
     from harness.frontends.syntax import Syntax
-    from harness.processes.hub import ResourceLimits
+    from harness.io.processes.hub import ResourceLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

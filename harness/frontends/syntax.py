@@ -1,4 +1,7 @@
-"""The syntax of a language as data: what a reducer of its text has to know, and a parsed text."""
+"""The syntax of a language as data: what a reducer of its text has to know, and a parsed text.
+
+Pure.
+"""
 
 from __future__ import annotations
 

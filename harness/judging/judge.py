@@ -25,8 +25,8 @@ from harness.values.toolchain import TRITON, compiler_name
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from harness.ptxas.log import PtxasLog
-    from harness.ptxas.occupancy import Occupancy
+    from harness.judging.ptxas.log import PtxasLog
+    from harness.judging.ptxas.occupancy import Occupancy
 
 
 def judge_ptxas(evidence: CellEvidence) -> Verdict:

@@ -14,13 +14,13 @@ from harness.judging.messages import (
     without_name,
     worst,
 )
-from harness.ptxas.log import overflow_of
+from harness.judging.ptxas.log import overflow_of
 from harness.values.outcome import Assembly, signal_name
 from harness.values.target import Target
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from harness.ptxas.log import Message, PtxasLog
+    from harness.judging.ptxas.log import Message, PtxasLog
 
 
 def judge_assembly(

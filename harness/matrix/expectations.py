@@ -1,4 +1,7 @@
-"""Known failures: which expectation speaks of a cell, and whether what happened is what it says."""
+"""Known failures: which expectation speaks of a cell, and whether what happened is what it says.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which of a matrix' cells are run: exclusions with their reasons, shards, and in which order."""
+"""Which of a matrix' cells are run: exclusions with their reasons, shards, and in which order.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import TypeAlias
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from harness.packages.versions import parse_version
+from harness.io.packages.versions import parse_version
 from harness.values.errors import UsageError
 from harness.values.matrix import (
     Coordinates,

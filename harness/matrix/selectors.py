@@ -1,4 +1,7 @@
-"""Selectors as people write them: `mamba3_*@sm_100a*` or `kernel=mamba3_*,triton=>=3.5,<3.8`."""
+"""Selectors as people write them: `mamba3_*@sm_100a*` or `kernel=mamba3_*,triton=>=3.5,<3.8`.
+
+Pure.
+"""
 
 from __future__ import annotations
 

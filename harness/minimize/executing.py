@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
-from harness.bench.bench import Workbench
 from harness.bisect.axes import plan_cells
 from harness.bisect.variations import other_targets
 from harness.cells.evaluate import Evaluate
 from harness.cells.selection import for_target, select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import Selection
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.frontends.triton.one_file import read_standalone, render
 from harness.minimize.executed.launch_file import (
@@ -27,14 +27,14 @@ from harness.minimize.executed.oracle import ExecutedOracle, SourceForm, oracle_
 from harness.minimize.executing_ir import minimize_executed_ir
 from harness.minimize.executing_ptx import RawCase, as_npy, executed_case, minimize_executed_ptx
 from harness.minimize.levels import Level, along_compilers, minimize_level
-from harness.minimize.python.run import export_source, form_of, source_driver, source_sizes
+from harness.minimize.python.level import export_source, form_of, source_driver, source_sizes
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.progress import MinimizeOptions, Reducing, Watch
 from harness.minimize.reduction.result import LAUNCH_FILE, Minimization, Uninteresting
-from harness.runs.raw_ptx import RawInputs
-from harness.runs.same_inputs import SameInputs
+from harness.run.raw_ptx import RawInputs
+from harness.run.same_inputs import SameInputs
 from harness.values.errors import TriageError, UsageError
-from harness.values.run import LaunchVariant, RunRow, RunVerdict
+from harness.values.execution import LaunchVariant, RunRow, RunVerdict
 from harness.values.verdict import VerdictKind
 
 

@@ -24,13 +24,13 @@ from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.progress import Reducing
 from harness.minimize.reduction.result import Minimization, Uninteresting
+from harness.minimize.ttgir.level import IrText, ir_driver, ir_texts, size_of_module
 from harness.minimize.ttgir.module import IrModule
 from harness.minimize.ttgir.passes import argument_names
-from harness.minimize.ttgir.run import IrText, ir_driver, ir_texts, size_of_module
-from harness.runs.ptx_launch import LAUNCH_INPUTS
-from harness.runs.same_inputs import SameInputs
+from harness.run.ptx_launch import LAUNCH_INPUTS
+from harness.run.same_inputs import SameInputs
 from harness.values.errors import TriageError
-from harness.values.run import RunRow, RunVerdict
+from harness.values.execution import RunRow, RunVerdict
 from harness.values.verdict import Stage
 
 _PTX = "min.ptx"

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 
 from gpu_emulator.values import Budget
-from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluated
 from harness.frontends.base import PlannedCell, Selection
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.minimize.executed.case import ExecutedCase
 from harness.minimize.executed.element import WrongElement, find_elements
@@ -24,19 +24,19 @@ from harness.minimize.ptx.predicate import minimize_by
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.progress import Reducing
 from harness.minimize.reduction.result import Minimization, Uninteresting
-from harness.runs.emulating import Emulation, emulate
-from harness.runs.entry import read_entry
-from harness.runs.evidence import Trusted
-from harness.runs.executing import run_evidence
-from harness.runs.judging import judge, schedule_words
-from harness.runs.launching import NotRunError, emulation_of
-from harness.runs.ptx_launch import LAUNCH_INPUTS, LaunchBuffer, PtxLaunch
-from harness.runs.raw_ptx import RawInputs, RawLaunch, raw_launch
-from harness.runs.rows import result_of, row_of
-from harness.runs.same_inputs import SameInputs
-from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
+from harness.run.emulating import Emulation, emulate
+from harness.run.entry import read_entry
+from harness.run.evidence import Trusted
+from harness.run.executing import run_evidence
+from harness.run.judging import judge, schedule_words
+from harness.run.launching import NotRunError, emulation_of
+from harness.run.ptx_launch import LAUNCH_INPUTS, LaunchBuffer, PtxLaunch
+from harness.run.raw_ptx import RawInputs, RawLaunch, raw_launch
+from harness.run.rows import result_of, row_of
+from harness.run.same_inputs import SameInputs
+from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.values.errors import UsageError
-from harness.values.run import RunVerdict
+from harness.values.execution import RunVerdict
 from harness.values.toolchain import EMULATOR
 
 _BY_VALUE = (RunVerdict.WRONG_RESULT, RunVerdict.NONDETERMINISTIC)

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from harness.frontends.one_file import StandaloneError
 from harness.frontends.registry import back_end, front_end
-from harness.minimize.launch.run import open_launch, size_of_command
+from harness.minimize.launch.level import open_launch, size_of_command
 from harness.minimize.reduction.ask_compiler import AssemblerOracle, CompilerOracle
 from harness.minimize.reduction.fingerprint import Fingerprint, guards_of
 from harness.minimize.reduction.folder import MinimizedFolder
@@ -26,7 +26,7 @@ from harness.minimize.reduction.references import (
 )
 from harness.minimize.reduction.result import Minimization, Size, Uninteresting
 from harness.minimize.sources import read_source_of
-from harness.minimize.ttgir.run import find_ir, ir_driver, ir_oracle, size_of_module
+from harness.minimize.ttgir.level import find_ir, ir_driver, ir_oracle, size_of_module
 from harness.values.errors import InfrastructureError, OfflineError, UsageError
 from harness.values.standalone import SourceInstall
 from harness.values.toolchain import BUNDLED, PTX, Assembler, Compiler

@@ -9,13 +9,11 @@ from pathlib import Path
 import msgspec
 
 from gpu_emulator.values import Budget
-from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluated, with_flags
 from harness.cells.plan import plan_launch
 from harness.frontends.base import PlannedCell, Selection
-from harness.gpu.gathering import leveled, raw_trip_launch
-from harness.gpu.places import place_of
-from harness.gpu.standalone import PROGRAM
+from harness.frontends.bench.bench import Workbench
+from harness.judging.ptxas.flags import level_change
 from harness.minimize.executed.measured import MeasuredPtx
 from harness.minimize.executed.oracle import reaction_of_run
 from harness.minimize.executing_ptx import launch_files, written_launch
@@ -24,12 +22,14 @@ from harness.minimize.ptx.predicate import minimize_by
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.progress import MinimizeOptions, Reducing
 from harness.minimize.reduction.result import Minimization, Uninteresting
-from harness.ptxas.flags import level_change
-from harness.runs.executing import Executed
-from harness.runs.judging import Judgement
-from harness.runs.ptx_launch import LAUNCH_INPUTS
-from harness.runs.raw_ptx import RawInputs
-from harness.runs.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
+from harness.run.executing import Executed
+from harness.run.gpu.gathering import leveled, raw_trip_launch
+from harness.run.gpu.places import place_of
+from harness.run.gpu.standalone import PROGRAM
+from harness.run.judging import Judgement
+from harness.run.ptx_launch import LAUNCH_INPUTS
+from harness.run.raw_ptx import RawInputs
+from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.toolchain import GPU, Assembler

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from harness.bench.bench import Workbench
 from harness.frontends.base import PlannedCell
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.frontends.source_form import FileForm, SyntaxForm
-from harness.minimize.python.run import export_source, form_of, source_driver, source_sizes
+from harness.minimize.python.level import export_source, form_of, source_driver, source_sizes
 from harness.minimize.reduction.held import Driver
 from harness.minimize.reduction.result import Size
-from harness.minimize.syntax.run import syntax_driver, syntax_sizes
+from harness.minimize.syntax.drive import syntax_driver, syntax_sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from harness.bench.bench import TimeIsUpError, Workbench
-from harness.cells.run import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, open_bench
 from harness.frontends.base import LaunchCode, Plan, PlannedCell, PlannedLaunch, Selection
+from harness.frontends.bench.bench import TimeIsUpError, Workbench
 from harness.frontends.registry import front_end
-from harness.processes.hub import Hub
-from harness.runs.executing import Executed
-from harness.runs.same_inputs import SameInputs
+from harness.io.processes.hub import Hub
+from harness.run.executing import Executed
+from harness.run.same_inputs import SameInputs
 from harness.store.store import Store
 from harness.values.errors import TriageError
 from harness.values.kernel import Config, ConfigFilter
@@ -21,7 +21,7 @@ from harness.values.launch_label import LaunchLabel
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.verdict import VerdictKind
-from harness.workarounds.executed import Executions
+from harness.workaround.executed import Executions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

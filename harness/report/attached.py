@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.bisect.neighbours import contrast
 from harness.cells.compile import compile_selections
-from harness.cells.run import CompileOptions, RunProgress
+from harness.cells.places import CompileOptions, RunProgress
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import Selection
@@ -18,9 +18,9 @@ from harness.judging.conditions import Condition
 from harness.report.claims import AttachedPlace
 from harness.store.store import Store
 from harness.values.errors import TriageError
+from harness.values.execution import RunRow
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.values.run import RunRow
 from harness.values.toolchain import BUNDLED, assembler_name
 from harness.values.verdict import VerdictKind
 
@@ -142,8 +142,8 @@ async def launch_places(
     A file with a launch beside it gets that, any other what the repro of `given` says.
     """
     from harness.report.executed import launched_rows  # noqa: PLC0415 - the emulator: 0.2 s
-    from harness.runs.ptx_launch import LAUNCH_INPUTS, read_launch  # noqa: PLC0415 - as above
-    from harness.runs.raw_ptx import RawInputs, inputs_of  # noqa: PLC0415 - as above
+    from harness.run.ptx_launch import LAUNCH_INPUTS, read_launch  # noqa: PLC0415 - as above
+    from harness.run.raw_ptx import RawInputs, inputs_of  # noqa: PLC0415 - as above
 
     found: dict[AttachedPlace, tuple[Row, RunRow]] = {}
     for file in dict.fromkeys(place.file for place in places):

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from harness.collapse.times import TIMES_FILE, times_figures
+from harness.bisect.collapse.times import TIMES_FILE, times_figures
 from harness.judging.answers import VerdictAnswer
 from harness.report.gate import without_folders
+from harness.values.execution import OutputFacts, RunRow
 from harness.values.row import Row
-from harness.values.run import OutputFacts, RunRow
 from harness.values.toolchain import EMULATOR
 
 _NOT_TRIED = "it could not be tried here"

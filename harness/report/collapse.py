@@ -1,4 +1,4 @@
-"""A register collapse as a part of a report: each line with the cells that it rests on."""
+"""A register collapse as a part of a report: each line with the cells that it rests on. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from harness.collapse.evidence import CollapseEvidence, Lift
-from harness.collapse.times import TIMES_FILE, read_times
+from harness.bisect.collapse.evidence import CollapseEvidence, Lift
+from harness.bisect.collapse.times import TIMES_FILE, read_times
 from harness.report.claims import Ledger, has_figures, has_times
 from harness.report.dossier import Dossier
 from harness.report.forms import named

@@ -1,4 +1,4 @@
-"""A report as JSON and as HTML."""
+"""A report as JSON and as HTML. Pure."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from harness.bisect.collapse.evidence import CollapseEvidence
 from harness.bisect.contrast import Contrast
 from harness.bisect.report import BisectReport
 from harness.blame.ground import Culprit
 from harness.blame.words import Blame
-from harness.collapse.evidence import CollapseEvidence
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed, follow, measured
@@ -19,9 +19,9 @@ from harness.minimize.reduction.fingerprint import Answer
 from harness.minimize.reduction.result import Minimization, VersionLine
 from harness.report.claims import AttachedPlace
 from harness.tables.survivors import Survivors, survivors
+from harness.values.execution import RunRow
 from harness.values.outcome import signal_name
 from harness.values.row import Row
-from harness.values.run import RunRow
 from harness.values.toolchain import GPU, assembler_name, compiler_name
 from harness.values.verdict import Signature, Stage, VerdictKind
 
@@ -92,7 +92,7 @@ class Dossier:
     workarounds first, as changes of `ways_from`, `patch` is one for the kernel's source. `collapse`
     is there where ptxas keeps every block resident and spills for it. `condition` is what is
     reported in the place of a failure, where the user gave one. `times` is what a GPU measured, as
-    the file of its samples (`harness.collapse.times`). `executed` is the case as it came
+    the file of its samples (`harness.bisect.collapse.times`). `executed` is the case as it came
     out on the emulator, or on a GPU, where that is what is reported; `tried` are the cells that
     `blame` executed beside it.
     """

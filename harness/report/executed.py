@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable
 
 from harness.bisect.axes import plan_cells
-from harness.cells.run import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, open_bench
 from harness.frontends.base import Selection
-from harness.gpu.evaluating import OnGpu
-from harness.gpu.places import place_of
-from harness.processes.hub import Hub
-from harness.runs.executing import Executed, keep_execution
-from harness.runs.raw_ptx import RawInputs
-from harness.runs.same_inputs import SameInputs
+from harness.io.processes.hub import Hub
+from harness.run.executing import Executed, keep_execution
+from harness.run.gpu.evaluating import OnGpu
+from harness.run.gpu.places import place_of
+from harness.run.raw_ptx import RawInputs
+from harness.run.same_inputs import SameInputs
 from harness.store.store import Store
 from harness.values.errors import UsageError
 

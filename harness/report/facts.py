@@ -10,26 +10,26 @@ from pathlib import Path
 import msgspec
 
 import harness
-from harness.collapse.times import MeasuredTimes, timed_change, times_file
+from harness.bisect.collapse.times import MeasuredTimes, timed_change, times_file
 from harness.frontends.base import Selection
 from harness.frontends.registry import back_end, front_end
 from harness.frontends.triton.tracebacks import as_the_user_sees_it
-from harness.packages.metadata import package_license
-from harness.processes.hub import run_tool
+from harness.io.packages.metadata import package_license
+from harness.io.processes.hub import run_tool
+from harness.io.toolchains.install import install_ptxas
 from harness.report.dossier import SourceOrigin
 from harness.store.sqlite.records import ResultRecord
 from harness.store.store import Store
 from harness.tables.templates import config_label
-from harness.toolchains.install import install_ptxas
 from harness.values.errors import OfflineError, UsageError
 from harness.values.kernel import Repro
 from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import EMULATOR, PTX, PTXAS, TRITON, assembler_name, compiler_name
-from harness.workarounds.measured import judge_timed
-from harness.workarounds.packed import find_packed
-from harness.workarounds.settings import SettingKind
+from harness.workaround.measured import judge_timed
+from harness.workaround.packed import find_packed
+from harness.workaround.settings import SettingKind
 
 
 def ptxas_facts(selection: Selection, case: Row) -> tuple[str, str | None]:

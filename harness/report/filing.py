@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpu_emulator.ptx.text.facts import PtxError
-from harness.bugs.rekey import row_of_evidence
-from harness.cells.run import CompileOptions
+from harness.cells.places import CompileOptions
 from harness.frontends.base import Selection
 from harness.frontends.one_file import StandaloneError
 from harness.frontends.registry import front_end
 from harness.frontends.triton.tracebacks import as_the_user_sees_it
+from harness.io.packages.tarballs import pack, unpack
+from harness.io.processes.hub import ResourceLimits, ToolResult
+from harness.matrix.bugs.rekey import row_of_evidence
 from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.order import count_instructions
 from harness.minimize.sources import sizes_of_source
-from harness.packages.tarballs import pack, unpack
-from harness.processes.hub import ResourceLimits, ToolResult
 from harness.report.attached import (
     Bench,
     compile_places,
@@ -32,9 +32,9 @@ from harness.report.attached import (
 from harness.report.claims import AttachedPlace, Claim, ClaimsProof, ClaimsTrial, Issue, prove
 from harness.report.dossier import Dossier
 from harness.report.gate import Defect
-from harness.report.run import inspect_dossier, run_script, script_defects, with_log
+from harness.report.writing import inspect_dossier, run_script, script_defects, with_log
 from harness.store.store import Store
-from harness.values.run import RunRow
+from harness.values.execution import RunRow
 
 _SECONDS = 600.0
 _LARGEST_FILE = 4 << 30

@@ -1,4 +1,4 @@
-"""What the issues of each upstream have to hold, and the words for each kind of failure."""
+"""What the issues of each upstream have to hold, and the words for each kind of failure. Pure."""
 
 from __future__ import annotations
 

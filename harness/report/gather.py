@@ -10,27 +10,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from harness.bisect.bisection import bisect_versions
+from harness.bisect.collapse.evidence import CollapseEvidence
+from harness.bisect.collapse.facts import collapse_of
+from harness.bisect.collapse.lifting import study_collapse
 from harness.bisect.contrast import Contrast
 from harness.bisect.log import Asked, BisectLog
 from harness.bisect.neighbours import contrast
 from harness.bisect.report import BisectReport
-from harness.bisect.run import bisect_versions
 from harness.bisect.state import BisectOptions
-from harness.blame.run import BlameOptions, find_blame
+from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.words import BlameReport
 from harness.cells.compile import compile_selections
-from harness.cells.run import CompileOptions, RunProgress
+from harness.cells.places import CompileOptions, RunProgress
 from harness.cells.spelling import SelectionOptions, spell_command
-from harness.collapse.evidence import CollapseEvidence
-from harness.collapse.facts import collapse_of
-from harness.collapse.lifting import study_collapse
-from harness.files.locations import home_dir
 from harness.frontends.base import Selection
 from harness.frontends.registry import front_end
+from harness.io.files.locations import home_dir
 from harness.judging.conditions import Condition, spell
+from harness.minimize.minimizing import can_be_reduced, minimize
 from harness.minimize.reduction.progress import MinimizeOptions, Watch
 from harness.minimize.reduction.result import Minimization, Uninteresting
-from harness.minimize.run import can_be_reduced, minimize
 from harness.report.case import check_blamed, check_upstream, find_case, only
 from harness.report.dossier import Dossier, KnownWorkaround, Missing, Upstream
 from harness.report.facts import environment_of, log_of, origin_of, ptxas_facts, version_on_axis
@@ -47,12 +47,12 @@ from harness.values.kernel import ConfigFilter
 from harness.values.row import Row
 from harness.values.toolchain import GPU, PTXAS, TRITON, assembler_name, compiler_name
 from harness.values.verdict import VerdictKind
-from harness.workarounds.result import WorkaroundReport
-from harness.workarounds.run import WorkaroundOptions, find_workarounds
+from harness.workaround.finding import WorkaroundOptions, find_workarounds
+from harness.workaround.result import WorkaroundReport
 
 if TYPE_CHECKING:
-    from harness.runs.executing import Executed
-    from harness.runs.raw_ptx import RawInputs
+    from harness.run.executing import Executed
+    from harness.run.raw_ptx import RawInputs
 
 
 T = TypeVar("T")
@@ -321,7 +321,7 @@ async def _blame(work: _Gathering, mine: Selection, case: Row) -> BlameReport:
 
 
 def _inputs(selection: Selection) -> RawInputs:
-    from harness.runs.raw_ptx import inputs_of  # noqa: PLC0415 - numpy: 0.1 s
+    from harness.run.raw_ptx import inputs_of  # noqa: PLC0415 - numpy: 0.1 s
 
     return inputs_of(selection.repro)
 

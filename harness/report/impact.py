@@ -1,4 +1,7 @@
-"""What a failure costs and what should happen instead, in sentences that know what they claim."""
+"""What a failure costs and what should happen instead, in sentences that know what they claim.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A dossier as the issue that one upstream wants: templates/report/*.md.j2, and what they ask."""
+"""A dossier as the issue that one upstream wants: templates/report/*.md.j2, and what they ask.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What executing the shown file found besides values: schedules, and accesses nothing orders."""
+"""What executing the shown file found besides values: schedules, and accesses nothing orders.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Mapping
 from harness.report.claims import Ledger, is_seen
 from harness.report.dossier import Dossier
 from harness.tables.templates import markdown_code
-from harness.values.run import RaceFacts, RunVerdict
+from harness.values.execution import RaceFacts, RunVerdict
 
 
 def schedule_sentence(ledger: Ledger, d: Dossier) -> str:

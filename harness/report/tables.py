@@ -1,4 +1,4 @@
-"""The tables of a report, each line with the claims that it makes."""
+"""The tables of a report, each line with the claims that it makes. Pure."""
 
 from __future__ import annotations
 

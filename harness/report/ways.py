@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from harness.report.dossier import KnownWorkaround
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
-from harness.workarounds.result import Candidate
+from harness.workaround.result import Candidate
 
 
 def options_that_work(case: Row, rows: Sequence[Row]) -> Iterator[KnownWorkaround]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from harness.cells.spelling import spell_command, words_of
-from harness.packages.versions import toolchain_order, version_order
+from harness.io.packages.versions import toolchain_order, version_order
 from harness.site.overview import SEEN_LETTERS, SEEN_TONES, SEEN_WORDS
 from harness.site.squares import Square, SquareGrid, SquareLine
 from harness.values.bug import Bug, BugFacts, Seen

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.ranking.result import KeptRank
 from harness.site.squares import ToolchainKey, toolchain_of_cell, toolchains_in_order
 from harness.tables.charts import HEIGHT, LEFT, TOP, WIDTH, Chart, charts_over
 from harness.values.bug import BugFacts
 from harness.values.limits import Limits
 from harness.values.verdict import VerdictKind
+from harness.workaround.rank.result import KeptRank
 
 
 def charts_of(cells: Sequence[BugFacts], limits: Limits | None) -> list[Chart]:

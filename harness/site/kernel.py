@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from harness.cells.spelling import SelectionOptions, spell_command
-from harness.ranking.result import KeptRank
 from harness.site.charts import RankChart, charts_of, rank_chart
 from harness.site.squares import MOST_SQUARES, Square, SquareGrid, config_grid, letters_of
 from harness.tables.charts import Chart
 from harness.values.bug import BugFacts
 from harness.values.limits import limits_of
+from harness.workaround.rank.result import KeptRank
 
 _MOST_LAUNCHES = 40
 _CAPABILITY = re.compile(r"sm_(\d+)[a-z]?")

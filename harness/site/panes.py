@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.ptxas.line_table import line_tables
+from harness.judging.ptxas.line_table import line_tables
 from harness.site.live import Live, LiveCurve, live_curves, live_margins
 from harness.site.origins import (
     Origins,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from harness.io.packages.versions import toolchain_order
 from harness.judging.answers import is_failure
-from harness.packages.versions import toolchain_order
 from harness.site.names import LETTERS, kernel_page, tone_of
 from harness.values.bug import BugFacts
 from harness.values.kernel import Config

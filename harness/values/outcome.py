@@ -66,8 +66,8 @@ class LaunchFacts:
     `key` names what Triton specialises on (source, argument kinds, options): equal keys compile to
     the same code. `grid` is in blocks, None where it is not known. `suspect` says in words
     what of the kernel's dimensions the config covers only partly; empty where nothing is suspect.
-    `views` are the arguments as `harness.values.run.Argument` has them, and `storages` the bytes of
-    the memory behind them; both empty where they are not known.
+    `views` are the arguments as `harness.values.execution.Argument` has them, and `storages` the
+    bytes of the memory behind them; both empty where they are not known.
     """
 
     key: str

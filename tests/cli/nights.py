@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from harness.cells.evaluate import Evaluated
-from harness.cells.run import record_of
+from harness.cells.places import record_of
 from harness.store.sqlite.records import ResultRecord
 from harness.store.store import Store
 from harness.values.cell import CellId

@@ -41,7 +41,7 @@ def completed(*words: str) -> list[str]:
 
 def test_a_shell_completes_kernels_targets_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "harness.toolchains.installed.installed_versions",
+        "harness.io.toolchains.installed.installed_versions",
         lambda kind: {"triton": ["3.6.0"], "ptxas": ["13.0.88", "13.1.115"]}[kind],
     )
     assert "mamba3_siso_bwd_dqkv" in completed("compile", "mamba3_")

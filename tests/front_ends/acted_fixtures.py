@@ -12,9 +12,9 @@ from packaging.version import Version
 
 from harness.blame import pairs
 from harness.frontends import ptxas_back_end, registry
+from harness.io.toolchains import install
 from harness.minimize.reduction import references
 from harness.store.store import Store
-from harness.toolchains import install
 from harness.values.toolchain import name_kind
 
 

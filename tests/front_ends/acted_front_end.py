@@ -16,11 +16,11 @@ from fake_toolchains import FakeCache
 from packaging.version import Version
 from toy_front_end import Toy
 
-from harness.bench.bench import Kept
-from harness.cells.run import CompileOptions
+from harness.cells.places import CompileOptions
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import LaunchCode, Selection
+from harness.frontends.bench.bench import Kept
 from harness.frontends.captured_launch import CapturedLaunch
 from harness.store.store import Store
 from harness.values.errors import CaptureError, InfrastructureError, UsageError
@@ -28,8 +28,8 @@ from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd, RaisedErro
 from harness.values.toolchain import Assembler, Compiler
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
     from harness.frontends.base import Adapt, Plan, PlannedLaunch
+    from harness.frontends.bench.bench import Workbench
     from harness.values.target import Target
 
 __all__ = ["Acted", "Stage"]

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 from toy_front_end import Toy
 
-from harness.bench.assemble import CODE, AssemblerRun, run_assembler
-from harness.bench.bench import Kept, content_key
-from harness.bench.once import assemble_once
+from harness.frontends.bench.assemble import CODE, AssemblerRun, run_assembler
+from harness.frontends.bench.bench import Kept, content_key
+from harness.frontends.bench.once import assemble_once
 from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.programs import run_program
 from harness.frontends.readings import PtxReading
-from harness.judging.failures import death_signal, failed
-from harness.packages.versions import select
-from harness.toolchains.environments import (
+from harness.io.packages.versions import select
+from harness.io.toolchains.environments import (
     environments_of,
     install_environment,
     planned_environment,
 )
+from harness.judging.failures import death_signal, failed
 from harness.values.environment import Environment, PackagePin
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.outcome import Assembly, LaunchFacts, Lowering, RaisedError
@@ -40,12 +40,12 @@ from harness.values.verdict import Stage, Verdict, VerdictKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness.bench.assemble import Inspection
-    from harness.bench.bench import Workbench
-    from harness.bench.once import Assembled
     from harness.frontends.back_end import BackEnd, LoweredProgram
+    from harness.frontends.bench.assemble import Inspection
+    from harness.frontends.bench.bench import Workbench
+    from harness.frontends.bench.once import Assembled
+    from harness.io.processes.hub import Hub, ResourceLimits
     from harness.judging.judge import CellEvidence
-    from harness.processes.hub import Hub, ResourceLimits
     from harness.values.toolchain import Tool
 
 HERE = Path(__file__).parent

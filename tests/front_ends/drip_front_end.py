@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from brew_front_end import Kettle
 from toy_front_end import Toy
 
-from harness.bench.bench import Kept, content_key
+from harness.frontends.bench.bench import Kept, content_key
 from harness.frontends.no_assembler import no_assembler
 from harness.frontends.readings import PtxReading
 from harness.judging.failures import failed
@@ -22,8 +22,8 @@ from harness.values.resources import Resources
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
     from harness.frontends.back_end import BackEnd
+    from harness.frontends.bench.bench import Workbench
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.judging.judge import CellEvidence
     from harness.values.target import Target

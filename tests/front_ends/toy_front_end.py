@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
-from harness.bench.bench import content_key
+from harness.frontends.bench.bench import content_key
 from harness.frontends.file_front_end import (
     FileFrontEnd,
     captured_file,
@@ -32,8 +32,8 @@ from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Kept, Workbench
     from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
+    from harness.frontends.bench.bench import Kept, Workbench
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.readings import PtxReading
     from harness.values.kernel import Config, Repro

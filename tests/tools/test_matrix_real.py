@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from conftest import HERE, Triage
 
 from harness.cli.main import cli
-from harness.processes.hub import Hub
+from harness.io.processes.hub import Hub
 from harness.store.store import Store
 
 pytestmark = pytest.mark.tools

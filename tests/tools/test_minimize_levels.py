@@ -18,21 +18,21 @@ import msgspec
 import pytest
 from conftest import HERE, Triage
 
-from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluated, evaluate
+from harness.cells.places import CompileOptions
 from harness.cells.plan import plan_launch
-from harness.cells.run import CompileOptions
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import PlannedCell, Selection
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.triton.one_file import read_standalone, render
 from harness.frontends.triton.sessions import TritonSessions
-from harness.minimize.python.run import export_source
+from harness.io.processes.hub import Hub
+from harness.io.toolchains.bundled import installed_triton
+from harness.io.toolchains.install import install_triton
+from harness.minimize.python.level import export_source
 from harness.minimize.reduction.ask_compiler import CompilerOracle
-from harness.processes.hub import Hub
 from harness.store.store import Store
-from harness.toolchains.bundled import installed_triton
-from harness.toolchains.install import install_triton
 
 pytestmark = pytest.mark.tools
 

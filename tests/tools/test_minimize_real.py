@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from conftest import Triage
 
-from harness.ptxas.log import parse_ptxas_log
-from harness.toolchains.install import install_ptxas
+from harness.io.toolchains.install import install_ptxas
+from harness.judging.ptxas.log import parse_ptxas_log
 
 pytestmark = pytest.mark.tools
 

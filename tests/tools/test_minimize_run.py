@@ -14,18 +14,18 @@ import pytest
 from conftest import HERE, Triage
 
 from harness.bisect.axes import plan_cells
-from harness.cells.run import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, open_bench
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.triton.one_file import read_standalone, render
+from harness.io.processes.hub import Hub
 from harness.minimize.executed.oracle import ExecutedOracle, SourceForm
 from harness.minimize.executing_ir import IrForm
-from harness.minimize.python.run import export_source
+from harness.minimize.python.level import export_source
 from harness.minimize.reduction.fingerprint import Reaction
-from harness.minimize.ttgir.run import ir_texts
-from harness.processes.hub import Hub
-from harness.runs.same_inputs import SameInputs
-from harness.runs.schedules import read_schedules, trials_of
+from harness.minimize.ttgir.level import ir_texts
+from harness.run.same_inputs import SameInputs
+from harness.run.schedules import read_schedules, trials_of
 from harness.store.store import Store
 
 pytestmark = pytest.mark.tools

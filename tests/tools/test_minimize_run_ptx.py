@@ -15,16 +15,16 @@ import pytest
 from conftest import Triage
 
 from harness.bisect.axes import plan_cells
-from harness.cells.run import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, open_bench
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
+from harness.io.processes.hub import Hub
 from harness.minimize.executing_ptx import RawCase, hold
 from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.predicate import Said
-from harness.processes.hub import Hub
-from harness.runs.ptx_launch import read_launch
-from harness.runs.raw_inputs import read_buffer
-from harness.runs.raw_ptx import RawInputs
+from harness.run.ptx_launch import read_launch
+from harness.run.raw_inputs import read_buffer
+from harness.run.raw_ptx import RawInputs
 from harness.store.store import Store
 
 pytestmark = pytest.mark.tools

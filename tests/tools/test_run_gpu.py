@@ -226,7 +226,7 @@ def test_a_changed_pack_says_so(triage: Triage) -> None:
     assert triage(*CASE, "--pack", "case.pack").returncode == 0
     data = (triage.folder / "case.pack").read_bytes()
     with zipfile.ZipFile(triage.folder / "case.pack", "a") as archive:
-        archive.writestr("harness/gpu/device/more.py", "import os")
+        archive.writestr("harness/run/gpu/device/more.py", "import os")
     shown = triage("run", "--inspect", "case.pack")
     assert shown.returncode == 1
     assert "read it before you execute it" in shown.stdout

@@ -9,14 +9,19 @@ import pytest
 from packaging.version import Version
 
 from harness.frontends.triton.passes import llvm_of
-from harness.packages.sdists import fetch_sdist, fetch_wheel
-from harness.packages.versions import parse_banner
-from harness.processes.hub import run_tool
-from harness.toolchains.bundled import installed_triton
-from harness.toolchains.describe import describe_ptxas
-from harness.toolchains.install import install_nvdisasm, install_ptxas, install_triton, select_ptxas
-from harness.toolchains.installed import verify
-from harness.toolchains.offered import available_nvdisasm, available_ptxas, available_triton
+from harness.io.packages.sdists import fetch_sdist, fetch_wheel
+from harness.io.packages.versions import parse_banner
+from harness.io.processes.hub import run_tool
+from harness.io.toolchains.bundled import installed_triton
+from harness.io.toolchains.describe import describe_ptxas
+from harness.io.toolchains.install import (
+    install_nvdisasm,
+    install_ptxas,
+    install_triton,
+    select_ptxas,
+)
+from harness.io.toolchains.installed import verify
+from harness.io.toolchains.offered import available_nvdisasm, available_ptxas, available_triton
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:

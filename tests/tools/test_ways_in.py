@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from conftest import HERE, Triage
 
+from harness.io.toolchains.install import install_triton
 from harness.store.store import Store
-from harness.toolchains.install import install_triton
 
 pytestmark = pytest.mark.tools
 

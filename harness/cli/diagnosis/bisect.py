@@ -13,14 +13,15 @@ import click
 import msgspec
 
 from harness.bisect.axes import VERSION_AXES
+from harness.bisect.bisection import bisect_versions
 from harness.bisect.contrast_words import contrast_document, contrast_said
 from harness.bisect.log import Asked, BisectLog
 from harness.bisect.neighbours import CONTRAST_AXES, contrast
 from harness.bisect.report import BisectReport
-from harness.bisect.run import bisect_versions
 from harness.bisect.state import BisectOptions
 from harness.bisect.words import bisect_document, bisection_said
-from harness.cells.run import CompileOptions
+from harness.cells.places import CompileOptions
+from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions, spell_command
 from harness.cli.amounts import FilePath, Words
@@ -46,13 +47,12 @@ from harness.cli.running import (
     selection_words,
     surroundings,
 )
-from harness.files.locations import home_dir
 from harness.frontends.base import Selection
 from harness.frontends.registry import back_end
+from harness.io.files.locations import home_dir
+from harness.io.machines.dask_cluster import local_workers, open_machines
+from harness.io.packages.versions import require_supported_triton
 from harness.judging.followed import read_while
-from harness.machines.dask_cluster import local_workers, open_machines
-from harness.packages.versions import require_supported_triton
-from harness.repros.find import find_kernels
 from harness.store.store import Store
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.row import Row
@@ -284,8 +284,8 @@ async def _bisected(
         return await bisect_versions(selection, store, how, asked, tell, log)
     if asked.run:
         raise UsageError("--run executes on this machine: leave out --scheduler")
-    from harness.nights.ahead import Ahead  # noqa: PLC0415 - only where it is wanted
-    from harness.nights.at_worker import work_on_capture  # noqa: PLC0415
+    from harness.matrix.nights.ahead import Ahead  # noqa: PLC0415 - only where it is wanted
+    from harness.matrix.nights.at_worker import work_on_capture  # noqa: PLC0415
 
     how = replace(how, jobs=local_workers(where) or 0)
     async with open_machines(where, work_on_capture) as machines:

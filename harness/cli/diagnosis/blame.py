@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.ground import Culprit
-from harness.blame.run import BlameOptions, find_blame
 from harness.blame.table import blame_document, blame_said
 from harness.blame.words import BlameReport, Wanted
 from harness.cells.selection import select

@@ -35,6 +35,7 @@ from harness.cli.running import (
 )
 from harness.frontends.base import Selection
 from harness.judging.conditions import parse_condition
+from harness.minimize.minimizing import LEVELS, minimize
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.progress import MinimizeOptions, Watch
 from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
@@ -44,14 +45,13 @@ from harness.minimize.reduction.words import (
     minimization_said,
     nothing_document,
 )
-from harness.minimize.run import LEVELS, minimize
 from harness.values.errors import UsageError
 from harness.values.row import Row
 from harness.values.toolchain import GPU
 
 if TYPE_CHECKING:
-    from harness.cells.run import CompileOptions
-    from harness.runs.raw_ptx import RawInputs
+    from harness.cells.places import CompileOptions
+    from harness.run.raw_ptx import RawInputs
     from harness.store.store import Store
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from harness.bugs.list import find_bug, list_bugs
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions, spell_command, words_of
 from harness.cli.amounts import FilePath
@@ -23,12 +22,13 @@ from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words, surroundings
-from harness.files.locations import create_folder
-from harness.files.whole_folders import write_atomically
 from harness.frontends.base import Selection
 from harness.frontends.registry import front_end, kinds
+from harness.io.files.locations import create_folder
+from harness.io.files.whole_folders import write_atomically
 from harness.judging.conditions import spell
 from harness.judging.followed import read_while
+from harness.matrix.bugs.list import find_bug, list_bugs
 from harness.minimize.reduction.words import folder_files
 from harness.report.case import required_fields
 from harness.report.documents import report_document, report_page
@@ -38,7 +38,7 @@ from harness.report.filing import Filed, Filing, file_report
 from harness.report.gather import GatherOptions, gather
 from harness.report.issue import render_report
 from harness.report.picture import PICTURE, draw_history
-from harness.report.run import attach
+from harness.report.writing import attach
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.row import Row

@@ -26,15 +26,15 @@ from harness.cli.running import (
 )
 from harness.frontends.base import Selection
 from harness.values.errors import StorageError, UsageError
-from harness.workarounds.executed import EXECUTED_KINDS
-from harness.workarounds.packed import import_workarounds
-from harness.workarounds.result import WorkaroundReport
-from harness.workarounds.run import WorkaroundOptions, find_workarounds
-from harness.workarounds.settings import SettingKind
-from harness.workarounds.table import workaround_document, workarounds_said
+from harness.workaround.executed import EXECUTED_KINDS
+from harness.workaround.finding import WorkaroundOptions, find_workarounds
+from harness.workaround.packed import import_workarounds
+from harness.workaround.result import WorkaroundReport
+from harness.workaround.settings import SettingKind
+from harness.workaround.table import workaround_document, workarounds_said
 
 if TYPE_CHECKING:
-    from harness.cells.run import CompileOptions
+    from harness.cells.places import CompileOptions
     from harness.store.store import Store
 
 

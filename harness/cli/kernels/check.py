@@ -9,8 +9,6 @@ from typing import Any
 import click
 
 from harness.cells.selection import select_all
-from harness.check.run import check_selections
-from harness.check.table import checks_said
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_remarks, print_said, status_console
@@ -18,6 +16,8 @@ from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import working
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.run.check.checking import check_selections
+from harness.run.check.table import checks_said
 from harness.values.check import Agreement, CheckRow
 from harness.values.row import SCHEMA
 

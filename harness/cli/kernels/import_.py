@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 from packaging.version import Version
 
+from harness.cells.repros.cache_folders import read_leftovers, write_repro
 from harness.cells.spelling import SelectionOptions, spell_command
 from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, print_remarks, results_console
-from harness.repros.cache_folders import read_leftovers, write_repro
 from harness.values.errors import EmptySelectionError
 
 _EPILOG = """\b

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import click
 
+from harness.cells.repros.find import list_repros
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, print_remarks, print_said
-from harness.repros.find import list_repros
 from harness.tables.said import GridColumn, SaidGrid, say
 from harness.values.kernel import Repro
 from harness.values.toolchain import TRITON

@@ -16,10 +16,10 @@ from harness.cli.progress.cells import show_progress
 from harness.cli.progress.preparing import preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, surroundings
-from harness.survey.reaching import reach
-from harness.survey.result import PackageReport
-from harness.survey.run import survey_package
-from harness.survey.words import package_document, package_said
+from harness.workaround.package.reaching import reach
+from harness.workaround.package.result import PackageReport
+from harness.workaround.package.survey import survey_package
+from harness.workaround.package.words import package_document, package_said
 
 _EPILOG = """\b
 Example:

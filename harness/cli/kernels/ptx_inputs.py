@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from harness.cli.amounts import FilePath, Words
-from harness.files.regular_files import read_regular
+from harness.io.files.regular_files import read_regular
 from harness.values.errors import UsageError
 from harness.values.kernel import PtxInputs, Repro
 
 if TYPE_CHECKING:
-    from harness.runs.raw_ptx import RawInputs
+    from harness.run.raw_ptx import RawInputs
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -95,8 +95,8 @@ def named_inputs(options: Mapping[str, Any], folder: Path) -> RawInputs:
     Raises:
         UsageError: one of them cannot be read.
     """
-    from harness.runs.raw_inputs import read_buffer, read_sizes  # noqa: PLC0415 - numpy: 0.1 s
-    from harness.runs.raw_ptx import RawInputs  # noqa: PLC0415 - as above
+    from harness.run.raw_inputs import read_buffer, read_sizes  # noqa: PLC0415 - numpy: 0.1 s
+    from harness.run.raw_ptx import RawInputs  # noqa: PLC0415 - as above
 
     if options["inputs"]:
         return _launched(options)
@@ -138,8 +138,8 @@ def _with_inputs(options: Mapping[str, Any], inputs: PtxInputs) -> dict[str, Any
 
 
 def _launched(options: Mapping[str, Any]) -> RawInputs:
-    from harness.runs.ptx_launch import read_launch  # noqa: PLC0415 - numpy: 0.1 s
-    from harness.runs.raw_ptx import RawInputs  # noqa: PLC0415 - as above
+    from harness.run.ptx_launch import read_launch  # noqa: PLC0415 - numpy: 0.1 s
+    from harness.run.raw_ptx import RawInputs  # noqa: PLC0415 - as above
 
     path: Path = options["inputs"]
     besides = [word for name, word in PTX_INPUTS.items() if name != "inputs" and options[name]]

@@ -19,12 +19,12 @@ from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.files.regular_files import read_regular
-from harness.ranking.again import MeasuredError, rank_again
-from harness.ranking.result import RankReport
-from harness.ranking.run import rank
-from harness.ranking.table import rank_document, ranks_as_markdown, ranks_said
+from harness.io.files.regular_files import read_regular
 from harness.values.errors import UsageError
+from harness.workaround.rank.again import MeasuredError, rank_again
+from harness.workaround.rank.ranking import rank
+from harness.workaround.rank.result import RankReport
+from harness.workaround.rank.table import rank_document, ranks_as_markdown, ranks_said
 
 _LARGEST = 1 << 28
 

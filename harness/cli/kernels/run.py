@@ -12,6 +12,7 @@ import click
 import numpy as np
 
 from gpu_emulator.values import Budget
+from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select_all
 from harness.cli.amounts import FilePath, Words
 from harness.cli.kernels.ptx_inputs import (
@@ -28,18 +29,17 @@ from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.repros.find import find_kernels
-from harness.runs.executing import Follow
-from harness.runs.jobs import RunTrial
-from harness.runs.raw_ptx import RawInputs, RawReport, run_ptx
-from harness.runs.run import run_selections
-from harness.runs.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
-from harness.runs.table import runs_document, runs_said, traces_said, values_said
-from harness.runs.tracing.apart import follow_apart, read_another
-from harness.runs.tracing.following import follow_value, read_element
+from harness.run.executing import Follow
+from harness.run.jobs import RunTrial
+from harness.run.raw_ptx import RawInputs, RawReport, run_ptx
+from harness.run.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
+from harness.run.selections import run_selections
+from harness.run.table import runs_document, runs_said, traces_said, values_said
+from harness.run.tracing.apart import follow_apart, read_another
+from harness.run.tracing.following import follow_value, read_element
 from harness.values.errors import UsageError
+from harness.values.execution import RunRow, RunVerdict
 from harness.values.kernel import Repro
-from harness.values.run import RunRow, RunVerdict
 
 _PTX = ".ptx"
 # What chooses among launches, configs and compilers: a file of PTX has none.

@@ -17,20 +17,20 @@ from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import narrating
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.gpu.asking import GpuQuestion, GpuReport, ask_gpu, import_results, pack_for_gpu
-from harness.gpu.device.contents import MOST_RUNS
-from harness.gpu.inspecting import inspect_pack
-from harness.gpu.places import place_of
-from harness.gpu.table import measured_said
-from harness.gpu.table_times import times_said
-from harness.gpu.trip import LIMIT, REPEATS
-from harness.runs.jobs import RunTrial
-from harness.runs.raw_ptx import RawInputs
-from harness.runs.table import runs_document
+from harness.run.gpu.asking import GpuQuestion, GpuReport, ask_gpu, import_results, pack_for_gpu
+from harness.run.gpu.device.contents import MOST_RUNS
+from harness.run.gpu.inspecting import inspect_pack
+from harness.run.gpu.places import place_of
+from harness.run.gpu.table import measured_said
+from harness.run.gpu.table_times import times_said
+from harness.run.gpu.trip import LIMIT, REPEATS
+from harness.run.jobs import RunTrial
+from harness.run.raw_ptx import RawInputs
+from harness.run.table import runs_document
 from harness.values.errors import UsageError
+from harness.values.execution import RunVerdict
 from harness.values.kernel import Repro
 from harness.values.row import SCHEMA
-from harness.values.run import RunVerdict
 
 F = TypeVar("F", bound=Callable[..., Any])
 

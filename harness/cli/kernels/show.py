@@ -5,19 +5,19 @@ from __future__ import annotations
 import click
 import msgspec
 
-from harness.bench.life_ranges import count_live
-from harness.cells.run import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, open_bench
 from harness.cli.main import CONTEXT
 from harness.cli.output import print_bytes, print_json
 from harness.cli.results import read_results
 from harness.cli.running import run_to_the_end
+from harness.frontends.bench.life_ranges import count_live
 from harness.frontends.registry import stages_of
-from harness.processes.hub import Hub
+from harness.io.processes.hub import Hub
+from harness.io.toolchains.install import every_nvdisasm
 from harness.site.live import Live, live_text
 from harness.store.sqlite.records import ResultRecord
 from harness.store.stages import STAGES, stage_bytes
 from harness.store.store import Store
-from harness.toolchains.install import every_nvdisasm
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.toolchain import TRITON
 

@@ -9,7 +9,7 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, results_console, size_words
 from harness.cli.results import open_results, read_results
-from harness.files.locations import home_path
+from harness.io.files.locations import home_path
 
 _EPILOG = """\b
 Example:

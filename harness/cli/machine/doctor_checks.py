@@ -17,17 +17,17 @@ import uv
 from packaging.version import Version
 
 import harness
-from harness.files.locations import cache_path, home_path, offline
 from harness.frontends.registry import front_end, kinds
-from harness.processes import machine
-from harness.processes.confinement import confinement_words
-from harness.processes.hub import run_tool
+from harness.io.files.locations import cache_path, home_path, offline
+from harness.io.processes import machine
+from harness.io.processes.confinement import confinement_words
+from harness.io.processes.hub import run_tool
+from harness.io.toolchains.bundled import installed_triton
+from harness.io.toolchains.install import find_nvdisasm
+from harness.io.toolchains.installed import list_damaged, list_installed
+from harness.io.toolchains.marker import Toolchain
+from harness.io.toolchains.offered import available_ptxas, available_triton
 from harness.store.store import Store
-from harness.toolchains.bundled import installed_triton
-from harness.toolchains.install import find_nvdisasm
-from harness.toolchains.installed import list_damaged, list_installed
-from harness.toolchains.marker import Toolchain
-from harness.toolchains.offered import available_ptxas, available_triton
 from harness.values.errors import TriageError
 from harness.values.toolchain import TRITON
 

@@ -11,21 +11,21 @@ from harness.cli.options import json_option
 from harness.cli.output import print_json, print_line, print_note, print_said, status_console
 from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import working
-from harness.files.locations import cache_dir
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd
 from harness.frontends.registry import front_end, front_ends, kinds
-from harness.tables.said import Block, GridColumn, SaidGrid, say
-from harness.toolchains import marker as toolchain_marker
-from harness.toolchains.install import install_nvdisasm, install_ptxas, select_ptxas
-from harness.toolchains.installed import (
+from harness.io.files.locations import cache_dir
+from harness.io.toolchains import marker as toolchain_marker
+from harness.io.toolchains.install import install_nvdisasm, install_ptxas, select_ptxas
+from harness.io.toolchains.installed import (
     list_damaged,
     list_installed,
     remove,
     require_installed,
     verify,
 )
-from harness.toolchains.offered import available_nvdisasm, available_ptxas, available_triton
+from harness.io.toolchains.offered import available_nvdisasm, available_ptxas, available_triton
+from harness.tables.said import Block, GridColumn, SaidGrid, say
 from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
 from harness.values.toolchain import NO_ASSEMBLER, PTX, PTXAS, TRITON
 

@@ -6,9 +6,22 @@ from dataclasses import asdict
 
 import click
 
-from harness.bugs.list import find_bug, join_bugs, list_bugs, list_held, set_state, workarounds_of
-from harness.bugs.rekey import rekey
-from harness.bugs.words import (
+from harness.cli.main import CONTEXT
+from harness.cli.options import holds_option, json_option
+from harness.cli.output import print_json, print_said, results_console
+from harness.cli.results import open_results, read_results
+from harness.judging.conditions import Condition
+from harness.judging.followed import read_while
+from harness.matrix.bugs.list import (
+    find_bug,
+    join_bugs,
+    list_bugs,
+    list_held,
+    set_state,
+    workarounds_of,
+)
+from harness.matrix.bugs.rekey import rekey
+from harness.matrix.bugs.words import (
     bug_document,
     bug_said,
     bugs_document,
@@ -17,12 +30,6 @@ from harness.bugs.words import (
     held_said,
     record_document,
 )
-from harness.cli.main import CONTEXT
-from harness.cli.options import holds_option, json_option
-from harness.cli.output import print_json, print_said, results_console
-from harness.cli.results import open_results, read_results
-from harness.judging.conditions import Condition
-from harness.judging.followed import read_while
 from harness.values.bug import HumanState, MachineState
 from harness.values.errors import UsageError
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from harness.changes.diff import choose_runs, compare_runs, matrix_of
-from harness.changes.words import changes_document, changes_said
 from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, print_said, status_console
 from harness.cli.results import read_results
+from harness.matrix.diff.between_runs import choose_runs, compare_runs, matrix_of
+from harness.matrix.diff.words import changes_document, changes_said
 from harness.values.errors import UsageError
 
 _EPILOG = """\b

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 
-from harness.changes.diff import all_runs, find_run
 from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
 from harness.cli.output import print_bytes, status_console
 from harness.cli.progress.steps import working
 from harness.cli.results import read_results
 from harness.cli.streams import reader_is_gone
-from harness.history.export import export_file, export_stream
+from harness.matrix.diff.between_runs import all_runs, find_run
+from harness.matrix.history.export import export_file, export_stream
 from harness.store.exchange.export import FORMATS, TEXT_FORMATS
 from harness.store.sqlite.records import RunRecord
 from harness.store.store import Store

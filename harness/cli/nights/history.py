@@ -11,9 +11,9 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import holds_option, json_option
 from harness.cli.output import print_json, print_said
 from harness.cli.results import read_results
-from harness.history.run import HistoryOptions, read_history
-from harness.history.table import history_document, history_said
 from harness.judging.followed import read_while
+from harness.matrix.history.table import history_document, history_said
+from harness.matrix.history.versions import HistoryOptions, read_history
 
 _EPILOG = """\b
 Example:

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from harness.cells.run import CompileOptions, RunProgress
-from harness.changes.words import changes_said
+from harness.cells.places import CompileOptions, RunProgress
 from harness.cli.amounts import SECONDS, FilePath, Words, read_amount
 from harness.cli.gpu_way import executed_on, is_on_gpu
 from harness.cli.main import CONTEXT
@@ -28,20 +27,21 @@ from harness.cli.progress.matrix import show_matrix_progress
 from harness.cli.progress.preparing import preparing
 from harness.cli.results import open_results
 from harness.cli.running import run_to_the_end
-from harness.machines.dask_cluster import local_workers, open_machines
+from harness.io.machines.dask_cluster import local_workers, open_machines
+from harness.matrix.diff.words import changes_said
 from harness.matrix.file import find_matrix_file, read_matrix
-from harness.matrix.rules import Shard
-from harness.matrix.selectors import parse_selector
-from harness.nights.listing import Listing, list_matrix
-from harness.nights.plan import MatrixPlan
-from harness.nights.run import MatrixOptions, MatrixReport, make_plan, run_matrix
-from harness.nights.words import (
+from harness.matrix.nights.listing import Listing, list_matrix
+from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
+from harness.matrix.nights.plan import MatrixPlan
+from harness.matrix.nights.words import (
     estimate_words,
     listing_document,
     listing_lines,
     matrix_document,
     matrix_lines,
 )
+from harness.matrix.rules import Shard
+from harness.matrix.selectors import parse_selector
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.matrix import Matrix
@@ -181,7 +181,7 @@ async def _run(
     """On this machine, or by those that are found there."""
     if where is None:
         return await run_matrix(matrix, store, how, progress, plan)
-    from harness.nights.at_worker import work_on_capture  # noqa: PLC0415 - only where it is wanted
+    from harness.matrix.nights.at_worker import work_on_capture  # noqa: PLC0415 - only where it is wanted
 
     async with open_machines(where, work_on_capture) as machines:
         return await run_matrix(matrix, store, how, progress, plan, machines)

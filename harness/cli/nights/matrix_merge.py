@@ -13,7 +13,7 @@ from harness.cli.options import json_option
 from harness.cli.output import print_json, print_remarks, results_console, status_console
 from harness.cli.progress.steps import working
 from harness.cli.results import open_results
-from harness.nights.merge import merge_stores
+from harness.matrix.nights.merge import merge_stores
 
 _EPILOG = """\b
 Example:

@@ -15,7 +15,7 @@ from harness.cli.output import print_json, results_console, status_console
 from harness.cli.progress.steps import working
 from harness.cli.pulse import doing
 from harness.cli.results import read_results
-from harness.site.run import write_site
+from harness.site.pages_of_store import write_site
 from harness.values.errors import UsageError
 
 _EPILOG = """\b

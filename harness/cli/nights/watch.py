@@ -12,7 +12,7 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, print_line, status_console
 from harness.cli.results import open_results
-from harness.nights.watch import file_issues, send, watch
+from harness.matrix.nights.watch import file_issues, send, watch
 from harness.values.errors import UsageError
 
 _EPILOG = """\b

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from harness.cells.run import RunProgress
+from harness.cells.places import RunProgress
 from harness.cli.pulse import doing
 from harness.values.row import Row
 

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.cells.run import RunProgress
+from harness.cells.places import RunProgress
 from harness.cli.pulse import doing
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from harness.bench.bench import content_key, has_died, still_valid
+from harness.frontends.bench.bench import content_key, has_died, still_valid
 from harness.frontends.cuda import nvcc, nvrtc
 from harness.frontends.cuda.running import NvccRun, run_nvcc
 from harness.frontends.cuda.source import sources_sha256
@@ -21,8 +21,8 @@ from harness.values.verdict import Verdict
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from harness.bench.bench import Kept, Workbench
-    from harness.processes.hub import ResourceLimits
+    from harness.frontends.bench.bench import Kept, Workbench
+    from harness.io.processes.hub import ResourceLimits
 
 
 # As nvcc is called for a release build; line numbers tell where in the source PTX comes from.

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.bench.bench import content_key
+from harness.frontends.bench.bench import content_key
 from harness.frontends.cuda.drivers import NVCC_DRIVER, NVRTC_DRIVER, CudaDriver, defines
 from harness.frontends.cuda.kernels import kernels_of
 from harness.frontends.cuda.nvcc import tool_of
@@ -27,8 +27,8 @@ from harness.frontends.file_front_end import (
 from harness.frontends.planning import cells_of
 from harness.frontends.ptxas_back_end import BUNDLED_BACK_END
 from harness.frontends.readings import read_stored
-from harness.packages.versions import exact_version, select
-from harness.toolchains.environments import (
+from harness.io.packages.versions import exact_version, select
+from harness.io.toolchains.environments import (
     compiler_in,
     environments_of,
     install_environment,
@@ -45,9 +45,9 @@ from harness.values.verdict import Verdict
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from harness.bench.bench import Kept, Workbench
     from harness.frontends.back_end import BackEnd
     from harness.frontends.base import Adapt, FrontEnd, Plan, PlannedLaunch, Selection
+    from harness.frontends.bench.bench import Kept, Workbench
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.readings import PtxReading
     from harness.frontends.source_form import SyntaxForm

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from harness.io.packages.index import wheels
+from harness.io.processes.environment import plain_environment
+from harness.io.processes.hub import run_tool
 from harness.judging.failures import failed, stopped
-from harness.packages.index import wheels
-from harness.processes.environment import plain_environment
-from harness.processes.hub import run_tool
 from harness.values.environment import Environment, PackagePin
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.outcome import Lowering, ProcessEnd
@@ -51,7 +51,7 @@ def available_nvcc(*, prereleases: bool = False) -> list[Version]:
     """The versions of which nvcc, its compiler and its headers are all there, oldest first.
 
     Raises:
-        UsageError, OfflineError, InfrastructureError: as `harness.packages.index.wheels`.
+        UsageError, OfflineError, InfrastructureError: as `harness.io.packages.index.wheels`.
     """
     there = [
         {each.version for each in wheels(name, prereleases=prereleases) if each.version >= _OLDEST}

@@ -16,7 +16,7 @@ from harness.frontends.cuda import nvrtc_child
 from harness.frontends.cuda.nvcc import judge_nvcc, partner_of
 from harness.frontends.cuda.running import NvccRun
 from harness.frontends.programs import run_program
-from harness.packages.index import wheels
+from harness.io.packages.index import wheels
 from harness.values.environment import Environment, PackagePin
 from harness.values.errors import UsageError
 from harness.values.outcome import Lowering
@@ -25,8 +25,8 @@ from harness.values.toolchain import Compiler
 from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
-    from harness.processes.hub import ResourceLimits
+    from harness.frontends.bench.bench import Workbench
+    from harness.io.processes.hub import ResourceLimits
 
 
 KIND = "nvrtc"
@@ -39,7 +39,7 @@ def available_nvrtc(*, prereleases: bool = False) -> list[Version]:
     """The versions of CUDA 12 that the package index has, oldest first.
 
     Raises:
-        UsageError, OfflineError, InfrastructureError: as `harness.packages.index.wheels`.
+        UsageError, OfflineError, InfrastructureError: as `harness.io.packages.index.wheels`.
     """
     return sorted({each.version for each in wheels(_NVRTC, prereleases=prereleases)})
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.bench.assemble import read_stream
-from harness.files.scratch import scratch_disk
+from harness.frontends.bench.assemble import read_stream
 from harness.frontends.cuda.nvcc import only_its_check_failed, tool_of
-from harness.processes.environment import plain_environment
+from harness.io.files.scratch import scratch_disk
+from harness.io.processes.environment import plain_environment
 from harness.values.outcome import ProcessEnd
 from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
-    from harness.processes.hub import ResourceLimits
+    from harness.frontends.bench.bench import Workbench
+    from harness.io.processes.hub import ResourceLimits
 
 
 _OUT = "kernel.ptx"

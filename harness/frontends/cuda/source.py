@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.files.regular_files import read_regular
+from harness.io.files.regular_files import read_regular
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Scalar
 

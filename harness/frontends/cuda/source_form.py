@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.files.scratch import scratch_disk
 from harness.frontends.cuda.kernels import kernel_meant, kernels_of
 from harness.frontends.cuda.nvcc import tool_of
 from harness.frontends.cuda.one_file import one_file
@@ -14,6 +13,7 @@ from harness.frontends.cuda.source import block_of
 from harness.frontends.cuda.syntax import CUDA_SYNTAX
 from harness.frontends.readings import read_text
 from harness.frontends.source_form import Lowered, Written
+from harness.io.files.scratch import scratch_disk
 from harness.values.errors import UsageError
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.standalone import SourceInstall
@@ -21,10 +21,10 @@ from harness.values.toolchain import Assembler
 from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
+    from harness.frontends.bench.bench import Workbench
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.cuda.drivers import CudaDriver
-    from harness.processes.hub import ResourceLimits
+    from harness.io.processes.hub import ResourceLimits
 
 
 _NO_KERNEL = "no such kernel"

@@ -24,8 +24,8 @@ from harness.values.verdict import Verdict
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from harness.bench.bench import Workbench
     from harness.frontends.base import FrontEnd
+    from harness.frontends.bench.bench import Workbench
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.sessions import JobResult
     from harness.frontends.source_form import FileForm

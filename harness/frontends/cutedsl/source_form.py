@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.files.scratch import scratch_disk
 from harness.frontends.cutedsl.lowering import CHILD, FILES, lowering_of
 from harness.frontends.cutedsl.one_file import (
     DIALECT,
@@ -20,6 +19,7 @@ from harness.frontends.cutedsl.one_file import (
 from harness.frontends.cutedsl.versions import TITLE, pins_without_ptxas
 from harness.frontends.readings import read_text
 from harness.frontends.source_form import FileForm, Lowered
+from harness.io.files.scratch import scratch_disk
 from harness.values.errors import UsageError
 from harness.values.outcome import LaunchFacts
 from harness.values.standalone import Export, SourceInstall, Standalone
@@ -27,10 +27,10 @@ from harness.values.toolchain import Assembler
 from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
+    from harness.frontends.bench.bench import Workbench
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.sessions import JobResult
-    from harness.processes.hub import ResourceLimits
+    from harness.io.processes.hub import ResourceLimits
 
 
 # Where its modules lie, up to 4.5 and from 4.6 on: a file of the package tells Python.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from harness.packages.index import wheels
+from harness.io.packages.index import wheels
 from harness.values.environment import Environment, PackagePin
 from harness.values.errors import InfrastructureError, UsageError
 
@@ -39,7 +39,7 @@ def available(*, prereleases: bool = False) -> list[Version]:
     """The versions that can be installed here, oldest first.
 
     Raises:
-        UsageError, OfflineError, InfrastructureError: as `harness.packages.index.wheels`.
+        UsageError, OfflineError, InfrastructureError: as `harness.io.packages.index.wheels`.
     """
     found = {each.version for each in wheels(_NAME, prereleases=prereleases)}
     return sorted(version for version in found if version >= _OLDEST)

@@ -6,8 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from harness.bench.bench import content_key
-from harness.files.regular_files import read_regular
+from harness.frontends.bench.bench import content_key
 from harness.frontends.cutile.bytecode import Bytecode, BytecodeError, read_bytecode
 from harness.frontends.cutile.tileiras import LATEST_BACK_END
 from harness.frontends.file_front_end import (
@@ -18,6 +17,7 @@ from harness.frontends.file_front_end import (
 )
 from harness.frontends.planning import cells_of
 from harness.frontends.readings import PtxReading
+from harness.io.files.regular_files import read_regular
 from harness.values.errors import UsageError
 from harness.values.kernel import Config, Repro
 from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd
@@ -28,9 +28,9 @@ from harness.values.verdict import Verdict
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from harness.bench.bench import Kept, Workbench
     from harness.frontends.back_end import BackEnd
     from harness.frontends.base import Adapt, FrontEnd, Plan, PlannedLaunch, Selection
+    from harness.frontends.bench.bench import Kept, Workbench
     from harness.frontends.captured_launch import CapturedLaunch
 
 

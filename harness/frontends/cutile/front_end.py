@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.bench.bench import content_key
+from harness.frontends.bench.bench import content_key
 from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.frontends.captures import keep_streams
 from harness.frontends.cutile.lowering import CHILD, FILES, asked_for, lowering_of
@@ -27,9 +27,9 @@ from harness.values.verdict import Verdict
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from harness.bench.bench import Kept, Workbench
     from harness.frontends.back_end import BackEnd
     from harness.frontends.base import FrontEnd
+    from harness.frontends.bench.bench import Kept, Workbench
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.sessions import JobResult
     from harness.frontends.source_form import FileForm

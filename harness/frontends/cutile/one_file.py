@@ -2,6 +2,8 @@
 
 `python FILE` compiles the kernel as far as a cubin, with the tileiras beside that cuTile, on a
 machine without a GPU.
+
+Pure.
 """
 
 from __future__ import annotations

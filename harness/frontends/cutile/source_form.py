@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.files.scratch import scratch_disk
 from harness.frontends.cutile.lowering import CHILD, FILES, PROGRAM, asked_for, lowering_of
 from harness.frontends.cutile.one_file import (
     DIALECT,
@@ -21,6 +20,7 @@ from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
 from harness.frontends.cutile.versions import TITLE, pins_with_ptxas
 from harness.frontends.readings import PtxReading
 from harness.frontends.source_form import FileForm, Lowered
+from harness.io.files.scratch import scratch_disk
 from harness.values.errors import UsageError
 from harness.values.outcome import LaunchFacts
 from harness.values.standalone import Export, SourceInstall, Standalone
@@ -28,10 +28,10 @@ from harness.values.toolchain import Assembler
 from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
+    from harness.frontends.bench.bench import Workbench
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.sessions import JobResult
-    from harness.processes.hub import ResourceLimits
+    from harness.io.processes.hub import ResourceLimits
 
 
 class _Exported(msgspec.Struct, frozen=True, kw_only=True):

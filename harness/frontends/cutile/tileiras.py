@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, PtxError, read_ptx
-from harness.bench.assemble import CODE, PROGRAMS, AssemblerRun, is_cubin, run_assembler
-from harness.bench.bench import content_key
-from harness.bench.once import assemble_once
+from harness.frontends.bench.assemble import CODE, PROGRAMS, AssemblerRun, is_cubin, run_assembler
+from harness.frontends.bench.bench import content_key
+from harness.frontends.bench.once import assemble_once
 from harness.frontends.cutile.versions import (
     NVVM,
     PACKAGE,
@@ -29,17 +29,17 @@ from harness.frontends.cutile.versions import (
 )
 from harness.frontends.cutile.wordings import judge_tileiras
 from harness.frontends.ptxas_back_end import PTXAS_BACK_END
-from harness.packages.versions import LATEST, exact_version, select
-from harness.ptxas.log import parse_ptxas_log
-from harness.ptxas.resources import combine
-from harness.toolchains.damage import check_in_wheel, check_ptxas
-from harness.toolchains.environments import (
+from harness.io.packages.versions import LATEST, exact_version, select
+from harness.io.toolchains.damage import check_in_wheel, check_ptxas
+from harness.io.toolchains.environments import (
     compiler_in,
     environments_of,
     install_environment,
     planned_environment,
 )
-from harness.toolchains.install import install_ptxas
+from harness.io.toolchains.install import install_ptxas
+from harness.judging.ptxas.log import parse_ptxas_log
+from harness.judging.ptxas.resources import combine
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import Assembly
 from harness.values.resources import Resources
@@ -47,12 +47,12 @@ from harness.values.toolchain import BUNDLED, PTX, PTXAS, Assembler, Compiler, T
 from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from harness.bench.assemble import Inspection
-    from harness.bench.bench import Kept, Workbench
-    from harness.bench.once import Assembled
     from harness.frontends.back_end import BackEnd, LoweredProgram
+    from harness.frontends.bench.assemble import Inspection
+    from harness.frontends.bench.bench import Kept, Workbench
+    from harness.frontends.bench.once import Assembled
+    from harness.io.processes.hub import Hub, ResourceLimits
     from harness.judging.judge import CellEvidence
-    from harness.processes.hub import Hub, ResourceLimits
 
 
 _PROGRAM = "kernel.tileir"

@@ -6,7 +6,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from harness.frontends.cuda.nvcc import partner_of
-from harness.packages.index import wheels
+from harness.io.packages.index import wheels
 from harness.values.environment import Environment, PackagePin
 from harness.values.errors import InfrastructureError, UsageError
 
@@ -35,7 +35,7 @@ def available(*, prereleases: bool = False) -> list[Version]:
     """The versions that can be installed here, oldest first.
 
     Raises:
-        UsageError, OfflineError, InfrastructureError: as `harness.packages.index.wheels`.
+        UsageError, OfflineError, InfrastructureError: as `harness.io.packages.index.wheels`.
     """
     found = {each.version for each in wheels(_NAME, prereleases=prereleases)}
     return sorted(version for version in found if version >= _OLDEST)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, retarget
-from harness.files.regular_files import read_regular
 from harness.frontends.base import Adapt, Plan, PlannedCell, PlannedLaunch
 from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.file_front_end import FileFrontEnd
 from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.triton.ir_inputs import repro_of
-from harness.toolchains.bundled import bundled_nvdisasm
+from harness.io.files.regular_files import read_regular
+from harness.io.toolchains.bundled import bundled_nvdisasm
 from harness.values.cell import CellId, program_label
 from harness.values.errors import UsageError
 from harness.values.kernel import Config, Repro, Scalar
@@ -27,8 +27,8 @@ from harness.values.verdict import Verdict
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from harness.bench.bench import Kept, Workbench
     from harness.frontends.base import FrontEnd, Selection
+    from harness.frontends.bench.bench import Kept, Workbench
 
 
 _PASS_ON = Compiler(kind=PTX, version="", origin=PTX)

@@ -15,7 +15,7 @@ from harness.values.outcome import Lowering
 from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
+    from harness.frontends.bench.bench import Workbench
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.cuda.running import NvccRun
     from harness.frontends.sessions import JobResult

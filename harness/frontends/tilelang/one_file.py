@@ -1,6 +1,8 @@
 """A kernel of TileLang and its launch as the text of one Python file, and back.
 
 `python FILE` lowers the kernel to CUDA C++, on a machine without a GPU and without nvcc.
+
+Pure.
 """
 
 from __future__ import annotations

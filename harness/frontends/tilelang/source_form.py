@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.files.scratch import scratch_disk
 from harness.frontends.source_form import FileForm, Lowered
 from harness.frontends.tilelang.lowering import CHILD, lowered_text
 from harness.frontends.tilelang.one_file import DIALECT, read_standalone, render
 from harness.frontends.tilelang.versions import KIND, TITLE, pins_without_nvcc
+from harness.io.files.scratch import scratch_disk
 from harness.values.errors import UsageError
 from harness.values.outcome import LaunchFacts
 from harness.values.standalone import Export, SourceInstall, Standalone
@@ -20,9 +20,9 @@ from harness.values.toolchain import Assembler
 from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
+    from harness.frontends.bench.bench import Workbench
     from harness.frontends.captured_launch import CapturedLaunch
-    from harness.processes.hub import ResourceLimits
+    from harness.io.processes.hub import ResourceLimits
 
 
 # Of what is shared with triage: modules that it imports.

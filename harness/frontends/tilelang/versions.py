@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from harness.frontends.cuda.nvcc import available_nvcc, environment_of
-from harness.packages.index import wheels
+from harness.io.packages.index import wheels
 from harness.values.environment import Environment, PackagePin
 from harness.values.errors import InfrastructureError, UsageError
 
@@ -44,7 +44,7 @@ def available(*, prereleases: bool = False) -> list[Version]:
     """The versions that can be installed here, oldest first.
 
     Raises:
-        UsageError, OfflineError, InfrastructureError: as `harness.packages.index.wheels`.
+        UsageError, OfflineError, InfrastructureError: as `harness.io.packages.index.wheels`.
     """
     found = {each.version for each in wheels(KIND, prereleases=prereleases)}
     return sorted(version for version in found if version >= _OLDEST)

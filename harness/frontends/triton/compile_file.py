@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.files.scratch import scratch_disk
 from harness.frontends.source_form import FileForm, Lowered
 from harness.frontends.triton.lower import read_lowering, stage_file
 from harness.frontends.triton.one_file import DIALECT, read_standalone, render
 from harness.frontends.triton.ptx_reading import read_texts
 from harness.frontends.triton.sessions import sessions_of
+from harness.io.files.scratch import scratch_disk
 from harness.values.errors import UsageError
 from harness.values.outcome import LaunchFacts
 from harness.values.standalone import Export, SourceInstall, Standalone
@@ -25,10 +25,10 @@ from harness.values.toolchain import Assembler
 from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
+    from harness.frontends.bench.bench import Workbench
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.sessions import JobResult
-    from harness.processes.hub import ResourceLimits
+    from harness.io.processes.hub import ResourceLimits
 
 
 # As Triton 3.2 - 3.9 say it of a ptxas that a signal has ended (`make_cubin` of its backend).

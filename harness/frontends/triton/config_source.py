@@ -1,4 +1,4 @@
-"""The config of a tuner as Python."""
+"""The config of a tuner as Python. Pure."""
 
 from __future__ import annotations
 

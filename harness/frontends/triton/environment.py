@@ -11,8 +11,8 @@ from pathlib import Path
 import harness
 from harness.frontends.triton.knobs import NO_KNOBS
 from harness.frontends.triton.settings import knobs, torch_settings
-from harness.processes.confinement import is_confined
-from harness.processes.environment import plain_environment
+from harness.io.processes.confinement import is_confined
+from harness.io.processes.environment import plain_environment
 from harness.values.toolchain import Compiler
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY")

@@ -22,11 +22,11 @@ from harness.frontends.triton.ptx_reading import read_stored_ptx
 from harness.frontends.triton.sessions import TritonSessions, child_code_sha256
 from harness.frontends.triton.settings import knobs
 from harness.frontends.triton.wordings import judge_dialects
-from harness.packages.versions import OLDEST_TRITON
-from harness.toolchains.bundled import bundled_nvdisasm, installed_triton
-from harness.toolchains.install import install_triton, planned_triton, select_triton
-from harness.toolchains.installed import installed_versions
-from harness.toolchains.offered import available_triton
+from harness.io.packages.versions import OLDEST_TRITON
+from harness.io.toolchains.bundled import bundled_nvdisasm, installed_triton
+from harness.io.toolchains.install import install_triton, planned_triton, select_triton
+from harness.io.toolchains.installed import installed_versions
+from harness.io.toolchains.offered import available_triton
 from harness.values.environment import Environment
 from harness.values.errors import InfrastructureError
 from harness.values.kernel import Config, Repro
@@ -39,12 +39,12 @@ from harness.values.verdict import Verdict
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from harness.bench.bench import Kept, Sessions, Workbench
     from harness.frontends.back_end import BackEnd
     from harness.frontends.base import FrontEnd
+    from harness.frontends.bench.bench import Kept, Sessions, Workbench
     from harness.frontends.readings import PtxReading
     from harness.frontends.source_form import FileForm
-    from harness.processes.hub import Hub
+    from harness.io.processes.hub import Hub
 
 
 class _TritonFrontEnd:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harness.bench.bench import Kept
-from harness.files.scratch import scratch_disk
+from harness.frontends.bench.bench import Kept
 from harness.frontends.launch_code import capture_request
 from harness.frontends.reads import is_unchanged
 from harness.frontends.triton.environment import child_environment
 from harness.frontends.triton.lower import launch_key
-from harness.processes.confinement import require_confinement
+from harness.io.files.scratch import scratch_disk
+from harness.io.processes.confinement import require_confinement
 from harness.values.check import Departure, Interpretation, Operations
 from harness.values.limits import Limits
 from harness.values.outcome import ProcessEnd, RaisedError
@@ -27,8 +27,8 @@ from harness.values.target import Target
 from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
     from harness.frontends.base import LaunchCode
+    from harness.frontends.bench.bench import Workbench
 
 
 _CHILD = "harness.frontends.triton.child"

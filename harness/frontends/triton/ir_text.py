@@ -1,4 +1,7 @@
-"""Reads what Triton's own IR (`.ttir`, `.ttgir`) says of itself. No parser: its header only."""
+"""Reads what Triton's own IR (`.ttir`, `.ttgir`) says of itself. No parser: its header only.
+
+Pure.
+"""
 
 from __future__ import annotations
 

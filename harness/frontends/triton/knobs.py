@@ -3,6 +3,8 @@
 Since 3.4 a Triton lists the variables that its Python code reads, in its `knobs.py`. Those that its
 compiler library reads (the strings of `libtriton.so`, 3.2.0 to 3.9.0) and those that 3.2 and 3.3
 read here and there are listed below.
+
+Pure.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.bench.bench import Kept, content_key, has_died, still_valid
-from harness.files.scratch import scratch_disk
+from harness.frontends.bench.bench import Kept, content_key, has_died, still_valid
 from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.captures import kernel_text
 from harness.frontends.launch_code import capture_request
@@ -24,6 +23,7 @@ from harness.frontends.reads import is_unchanged
 from harness.frontends.triton.environment import child_environment
 from harness.frontends.triton.sessions import child_code_sha256, sessions_of
 from harness.frontends.triton.settings import knobs, torch_settings
+from harness.io.files.scratch import scratch_disk
 from harness.values.errors import InfrastructureError
 from harness.values.limits import Limits
 from harness.values.outcome import Capture, LaunchFacts, Lowering, RaisedError
@@ -31,8 +31,8 @@ from harness.values.target import Target
 from harness.values.toolchain import Assembler, Compiler
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
     from harness.frontends.base import LaunchCode
+    from harness.frontends.bench.bench import Workbench
     from harness.frontends.sessions import JobResult
 
 

@@ -1,6 +1,8 @@
 """A kernel and its launch as the text of one Python file, and back.
 
 `python FILE` compiles the kernel, on a machine without a GPU; nothing but Triton is imported.
+
+Pure.
 """
 
 from __future__ import annotations

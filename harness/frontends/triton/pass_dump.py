@@ -1,6 +1,8 @@
 """MLIR's dump of a module before every pass: which pass did it.
 
 Reads the lines that `MLIR_ENABLE_DUMP` makes Triton print; nothing is kept of them.
+
+Pure.
 """
 
 from __future__ import annotations

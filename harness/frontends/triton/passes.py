@@ -7,15 +7,15 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from harness.files.scratch import scratch_disk
 from harness.frontends.triton.pass_dump import follow_passes
 from harness.frontends.triton.sessions import sessions_of
-from harness.toolchains.bundled import package_of
+from harness.io.files.scratch import scratch_disk
+from harness.io.toolchains.bundled import package_of
 from harness.values.outcome import LaunchFacts
 from harness.values.toolchain import Assembler, Compiler
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
+    from harness.frontends.bench.bench import Workbench
     from harness.frontends.captured_launch import CapturedLaunch
 
 

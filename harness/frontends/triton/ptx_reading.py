@@ -8,7 +8,7 @@ from harness.frontends.readings import Promises, PtxReading, read_stored, read_t
 from harness.frontends.triton.ttir import lost_assembly, read_effects
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Kept, Workbench
+    from harness.frontends.bench.bench import Kept, Workbench
 
 
 def _promises(ir: str, ptx: str) -> Promises:

@@ -7,24 +7,24 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.files.own_code import code_sha256
 from harness.frontends.programs import interpreter_of
 from harness.frontends.registry import OpenSessions
 from harness.frontends.sessions import ChildProgram, LaunchSessions
 from harness.frontends.triton.environment import child_environment
+from harness.io.files.own_code import code_sha256
 from harness.values.toolchain import TRITON, Compiler
 
 if TYPE_CHECKING:
-    from harness.bench.bench import Workbench
+    from harness.frontends.bench.bench import Workbench
     from harness.frontends.capture_request import CaptureRequest
     from harness.frontends.sessions import JobResult
-    from harness.processes.hub import Hub, ResourceLimits
+    from harness.io.processes.hub import Hub, ResourceLimits
 
 
 @functools.cache
 def child_code_sha256() -> str:
     """Hash of the code that runs in children: part of the key of everything it made."""
-    return code_sha256("children", "frontends/pretend", "frontends/triton/child")
+    return code_sha256("io/children", "frontends/pretend", "frontends/triton/child")
 
 
 def sessions_of(bench: Workbench) -> TritonSessions:

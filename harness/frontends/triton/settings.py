@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from harness.frontends.triton.knobs import is_knob, listed_knobs
-from harness.toolchains.bundled import installed_package
+from harness.io.toolchains.bundled import installed_package
 from harness.values.toolchain import Compiler
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.files.regular_files import read_regular
-from harness.files.scratch import scratch_disk
+from harness.io.files.regular_files import read_regular
+from harness.io.files.scratch import scratch_disk
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:

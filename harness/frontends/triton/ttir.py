@@ -1,4 +1,4 @@
-"""What Triton's IR before optimisation says of a kernel: whether it does anything."""
+"""What Triton's IR before optimisation says of a kernel: whether it does anything. Pure."""
 
 from __future__ import annotations
 

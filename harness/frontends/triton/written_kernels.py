@@ -1,4 +1,4 @@
-"""Triton functions as they are written in Python files: found by their decorators."""
+"""Triton functions as they are written in Python files: found by their decorators. Pure."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.runs.emulating import Emulation
-from harness.runs.evidence import RunEvidence, Trusted
-from harness.runs.judging import Judgement
+from harness.run.emulating import Emulation
+from harness.run.evidence import RunEvidence, Trusted
+from harness.run.judging import Judgement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.runs.evidence import RunEvidence, Trusted
-from harness.runs.numbers.comparing import as_tensor, near
-from harness.runs.numbers.scalars import ELEMENTS
-from harness.values.run import Argument
+from harness.run.evidence import RunEvidence, Trusted
+from harness.run.numbers.comparing import as_tensor, near
+from harness.run.numbers.scalars import ELEMENTS
+from harness.values.execution import Argument
 
 _MOST = 8
 

@@ -15,19 +15,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpu_emulator.values import Budget
-from harness.bench.bench import Workbench
+from harness.frontends.bench.bench import Workbench
 from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.predicate import Said
 from harness.minimize.reduction.fingerprint import Answer
-from harness.runs.emulating import Once, emulate_once
-from harness.runs.entry import Entry, EntryError, read_entry
-from harness.runs.faults import race_words
-from harness.runs.jobs import Ran, RunTrial
-from harness.runs.judging import Judgement, judge, schedule_words
-from harness.runs.numbers.scalars import ELEMENTS
-from harness.runs.ptx_launch import PtxLaunch
-from harness.runs.schedules import DEFAULT, read_schedules, trials_of
-from harness.values.run import RunVerdict
+from harness.run.emulating import Once, emulate_once
+from harness.run.entry import Entry, EntryError, read_entry
+from harness.run.faults import race_words
+from harness.run.jobs import Ran, RunTrial
+from harness.run.judging import Judgement, judge, schedule_words
+from harness.run.numbers.scalars import ELEMENTS
+from harness.run.ptx_launch import PtxLaunch
+from harness.run.schedules import DEFAULT, read_schedules, trials_of
+from harness.values.execution import RunVerdict
 
 _FAULTS = frozenset({RunVerdict.MEMORY_FAULT, RunVerdict.HANG, RunVerdict.LAUNCH_FAILED})
 _BY_VALUE = frozenset({RunVerdict.WRONG_RESULT, RunVerdict.NONDETERMINISTIC})

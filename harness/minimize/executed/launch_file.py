@@ -11,8 +11,8 @@ from math import prod
 
 import numpy as np
 
-from harness.runs.numbers.scalars import ELEMENTS
-from harness.values.run import Argument, ArgumentKind, LaunchVariant
+from harness.run.numbers.scalars import ELEMENTS
+from harness.values.execution import Argument, ArgumentKind, LaunchVariant
 from harness.values.standalone import Standalone
 
 _OPTIONS = ("num_warps", "num_ctas", "maxnreg")

@@ -11,24 +11,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.bench.bench import Workbench
 from harness.frontends.base import PlannedCell
-from harness.gpu.freedom import read_freedom
-from harness.gpu.gathering import Gathering, add_cells
-from harness.gpu.places import Destination, travel
-from harness.gpu.run import evidence_of, judge_trip
-from harness.gpu.standalone import Expected, standalone_program
-from harness.gpu.together import Together
-from harness.gpu.trip import LIMIT, TripLaunch
+from harness.frontends.bench.bench import Workbench
 from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.predicate import Said
 from harness.minimize.reduction.fingerprint import Answer
-from harness.runs.emulating import emulate
-from harness.runs.entry import Entry, EntryError, read_entry
-from harness.runs.executing import Executed
-from harness.runs.judging import judge
-from harness.runs.ptx_launch import PtxLaunch
-from harness.values.run import RunRow, RunVerdict
+from harness.run.emulating import emulate
+from harness.run.entry import Entry, EntryError, read_entry
+from harness.run.executing import Executed
+from harness.run.gpu.freedom import read_freedom
+from harness.run.gpu.gathering import Gathering, add_cells
+from harness.run.gpu.places import Destination, travel
+from harness.run.gpu.rows import evidence_of, judge_trip
+from harness.run.gpu.standalone import Expected, standalone_program
+from harness.run.gpu.together import Together
+from harness.run.gpu.trip import LIMIT, TripLaunch
+from harness.run.judging import judge
+from harness.run.ptx_launch import PtxLaunch
+from harness.values.execution import RunRow, RunVerdict
 from harness.values.toolchain import BUNDLED, TRITON
 
 _FINE = (RunVerdict.RIGHT, RunVerdict.RAN)

@@ -14,29 +14,29 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gpu_emulator.values import Budget, Schedule
-from harness.bench.bench import Workbench
 from harness.cells.evaluate import cell_evidence
 from harness.frontends.base import PlannedCell
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.one_file import StandaloneError
 from harness.frontends.source_form import Lowered
 from harness.frontends.triton.compile_file import lower_text
 from harness.frontends.triton.one_file import read_standalone
+from harness.io.processes.hub import ResourceLimits
 from harness.judging.judge import judge as judge_compilation
 from harness.minimize.executed.case import ExecutedCase
 from harness.minimize.reduction.fingerprint import Reaction
-from harness.processes.hub import ResourceLimits
-from harness.runs.emulating import Emulation, Once, emulate_once
-from harness.runs.evidence import Trusted
-from harness.runs.executing import run_evidence
-from harness.runs.jobs import Ran, RunTrial
-from harness.runs.judging import Judgement, judge
-from harness.runs.launching import NotRunError, emulation_of_text
-from harness.runs.references import Found
-from harness.runs.same_inputs import SameInputs
-from harness.runs.schedules import read_schedules, trials_of
+from harness.run.emulating import Emulation, Once, emulate_once
+from harness.run.evidence import Trusted
+from harness.run.executing import run_evidence
+from harness.run.jobs import Ran, RunTrial
+from harness.run.judging import Judgement, judge
+from harness.run.launching import NotRunError, emulation_of_text
+from harness.run.references import Found
+from harness.run.same_inputs import SameInputs
+from harness.run.schedules import read_schedules, trials_of
+from harness.values.execution import LaunchVariant, RunRow, RunVerdict
 from harness.values.outcome import ProcessEnd
-from harness.values.run import LaunchVariant, RunRow, RunVerdict
 from harness.values.standalone import FileLaunch
 from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind

@@ -1,4 +1,7 @@
-"""Passes that give PTX registers other names: one for all undefined ones, a source for its copy."""
+"""Passes that give PTX registers other names: one for all undefined ones, a source for its copy.
+
+Pure.
+"""
 
 from __future__ import annotations
 

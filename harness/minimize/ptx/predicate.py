@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from harness.io.processes.hub import ResourceLimits
 from harness.minimize.ptx.report import ptx_report
 from harness.minimize.ptx.work import PtxDriver, PtxWork, size_of
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction
@@ -18,7 +19,6 @@ from harness.minimize.reduction.interest import Interest
 from harness.minimize.reduction.progress import STARTED_OVER, Reducing
 from harness.minimize.reduction.references import AtHand
 from harness.minimize.reduction.result import Minimization, Uninteresting
-from harness.processes.hub import ResourceLimits
 from harness.values.outcome import ProcessEnd
 from harness.values.toolchain import Assembler
 from harness.values.verdict import Stage, VerdictKind

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from gpu_emulator.ptx.text.facts import retarget
 from harness.bisect.neighbours import known_targets
+from harness.io.processes.hub import ResourceLimits
+from harness.io.toolchains.install import install_ptxas
 from harness.minimize.reduction.ask_ptxas import PtxOracle
 from harness.minimize.reduction.fingerprint import (
     Answer,
@@ -24,8 +26,6 @@ from harness.minimize.reduction.references import (
     try_on,
     walk_the_index,
 )
-from harness.processes.hub import ResourceLimits
-from harness.toolchains.install import install_ptxas
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, Assembler

@@ -1,4 +1,4 @@
-"""What a reduction of PTX came to. Pure."""
+"""What a reduction of PTX came to."""
 
 from __future__ import annotations
 

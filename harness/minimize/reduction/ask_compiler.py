@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness.bench.assemble import Inspection
-from harness.bench.bench import Workbench
 from harness.cells.evaluate import cell_evidence, ptxas_flags
 from harness.frontends.base import PlannedCell
+from harness.frontends.bench.assemble import Inspection
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import back_end, front_end
 from harness.frontends.source_form import Lowered
+from harness.io.processes.hub import ResourceLimits
 from harness.judging.judge import CellEvidence, judge
 from harness.minimize.reduction.ask_ptxas import reaction_of
 from harness.minimize.reduction.fingerprint import Reaction
-from harness.processes.hub import ResourceLimits
 from harness.values.toolchain import BUNDLED, Assembler, Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 

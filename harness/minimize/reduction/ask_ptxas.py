@@ -6,14 +6,14 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from gpu_emulator.ptx.text.facts import PtxError, PtxFacts, read_ptx, retarget
-from harness.bench.assemble import Inspection
-from harness.bench.once import assemble_text, run_predicate
 from harness.cells.evaluate import cell_evidence
+from harness.frontends.bench.assemble import Inspection
+from harness.frontends.bench.once import assemble_text, run_predicate
 from harness.frontends.readings import PtxReading
+from harness.io.processes.hub import Hub, ResourceLimits
 from harness.judging.judge import CellEvidence, judge
 from harness.judging.signature import template
 from harness.minimize.reduction.fingerprint import Reaction
-from harness.processes.hub import Hub, ResourceLimits
 from harness.values.errors import InfrastructureError
 from harness.values.kernel import Scalar
 from harness.values.limits import limits_of

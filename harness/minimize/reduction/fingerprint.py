@@ -4,6 +4,8 @@ A failure's words alone let a reducer drift to another bug that says the same, o
 version takes. What holds it is the pattern over versions, of ptxas or of Triton: those next to the
 failing one that accept the original must accept every candidate too. Which versions must is chosen
 here; running them is `harness.minimize.reduction.interest`'s.
+
+Pure.
 """
 
 from __future__ import annotations

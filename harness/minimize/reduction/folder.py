@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from harness.files.locations import create_folder, storage_error
-from harness.files.regular_files import read_regular
-from harness.files.whole_folders import write_atomically
+from harness.io.files.locations import create_folder, storage_error
+from harness.io.files.regular_files import read_regular
+from harness.io.files.whole_folders import write_atomically
 from harness.minimize.reduction.tests import PassCount
 from harness.values.errors import UsageError
 

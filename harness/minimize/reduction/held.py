@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from harness.machines.seam import MachinesGoneError
+from harness.io.machines.seam import MachinesGoneError
 from harness.minimize.reduction.fingerprint import Reaction, drifted
 from harness.minimize.reduction.interest import AnyTool, Interest, ask_all
 from harness.minimize.reduction.progress import Work

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from harness.io.processes.hub import ResourceLimits
 from harness.minimize.reduction.fingerprint import Answer, Cost, Fingerprint, Reaction, in_order
-from harness.processes.hub import ResourceLimits
 
 
 class AnyTool(Protocol):

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.bench.bench import Workbench
-from harness.cells.run import CompileOptions
+from harness.cells.places import CompileOptions
 from harness.frontends.base import Selection
+from harness.frontends.bench.bench import Workbench
 from harness.judging.conditions import Condition, spell
 from harness.minimize.reduction.fingerprint import Fingerprint
 from harness.minimize.reduction.folder import MinimizedFolder
@@ -21,7 +21,7 @@ from harness.minimize.reduction.tests import Effort, PassCount
 from harness.values.row import Row
 
 if TYPE_CHECKING:
-    from harness.runs.raw_ptx import RawInputs
+    from harness.run.raw_ptx import RawInputs
 
 
 STARTED_OVER = "the saved result no longer reproduces; starting over"

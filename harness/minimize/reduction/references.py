@@ -9,9 +9,15 @@ from typing import Generic, TypeVar
 
 from packaging.version import Version
 
-from harness.files.locations import offline
 from harness.frontends.back_end import BackEnd
 from harness.frontends.registry import front_end
+from harness.io.files.locations import offline
+from harness.io.packages.versions import newest_of_minor
+from harness.io.processes.hub import ResourceLimits
+from harness.io.toolchains.install import install_ptxas
+from harness.io.toolchains.installed import installed_versions
+from harness.io.toolchains.marker import PTXAS
+from harness.io.toolchains.offered import available_ptxas
 from harness.minimize.reduction.fingerprint import (
     Answer,
     Fingerprint,
@@ -19,12 +25,6 @@ from harness.minimize.reduction.fingerprint import (
     accepting_neighbours,
 )
 from harness.minimize.reduction.interest import AnyTool, Oracle, ask_all
-from harness.packages.versions import newest_of_minor
-from harness.processes.hub import ResourceLimits
-from harness.toolchains.install import install_ptxas
-from harness.toolchains.installed import installed_versions
-from harness.toolchains.marker import PTXAS
-from harness.toolchains.offered import available_ptxas
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.toolchain import Assembler, Compiler
 

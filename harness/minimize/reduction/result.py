@@ -14,7 +14,7 @@ from harness.minimize.reduction.fingerprint import (
     accepting_neighbours,
 )
 from harness.minimize.reduction.tests import PassCount
-from harness.values.run import RunRow
+from harness.values.execution import RunRow
 from harness.values.standalone import SourceInstall
 from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
 from harness.values.verdict import Stage, VerdictKind

@@ -1,4 +1,4 @@
-"""`test.sh` and `repro.sh`: a failure as a shell script that needs nothing of `triage`."""
+"""`test.sh` and `repro.sh`: a failure as a shell script that needs nothing of `triage`. Pure."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx, retarget
-from harness.bench.bench import Workbench
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
+from harness.cells.places import record_of
 from harness.cells.plan import plan_launch
-from harness.cells.run import record_of
 from harness.frontends.base import Plan, PlannedCell, Selection
+from harness.frontends.bench.bench import Workbench
 from harness.judging.conditions import Condition, holds, row_fields
 from harness.judging.followed import follow, is_followable
 from harness.minimize.reduction.ask_ptxas import Question
@@ -186,7 +186,7 @@ def _subject(bench: Workbench, cell: PlannedCell, row: Row) -> Subject:
 
 
 def _for_target(text: str, target: str) -> str:
-    """What `harness.bench.assemble` hands to ptxas: Triton may have written another target."""
+    """What `bench.assemble` hands to ptxas: Triton may have written another target."""
     try:
         return text if read_ptx(text).target == target else retarget(text, target=target)
     except PtxError:

@@ -1,4 +1,4 @@
-"""What a reduction found: the files of its folder, what is printed, and the document."""
+"""What a reduction found: the files of its folder, what is printed, and the document. Pure."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import msgspec
 
 from harness.store.history.bugs import put_signatures
 from harness.store.sqlite.connection import transaction
-from harness.values.run import RunRow
+from harness.values.execution import RunRow
 from harness.values.verdict import Signature
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from acted_front_end import Stage
 
+from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.ground import Ground
-from harness.blame.run import BlameOptions, find_blame
 from harness.blame.words import BlameReport
 from harness.values.errors import EmptySelectionError
 

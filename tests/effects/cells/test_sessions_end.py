@@ -9,11 +9,11 @@ import pytest
 from acted_front_end import Stage
 
 from harness.cells.compile import compile_selections
-from harness.cells.run import RunProgress
+from harness.cells.places import RunProgress
 from harness.frontends.registry import OpenSessions
-from harness.ranking.run import rank
 from harness.store.store import Store
 from harness.values.errors import StorageError
+from harness.workaround.rank.ranking import rank
 
 pytest_plugins = ["acted_fixtures"]
 

@@ -20,7 +20,7 @@ from harness.values.outcome import Reads
 # Runs a piece of launch code as the child of a capture does, and prints what it read.
 _CHILD = """
 import json, os, sys
-from harness.children.reads import ReadsWatch
+from harness.io.children.reads import ReadsWatch
 folder = sys.argv[1]
 sys.path[:0] = [folder + "/beside", folder + "/elsewhere"]
 os.chdir(folder)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from acted_front_end import Stage
 
-from harness.bugs.list import list_bugs, reproducer_of
+from harness.matrix.bugs.list import list_bugs, reproducer_of
 from harness.minimize.keeping import keep_reproducer
+from harness.minimize.minimizing import minimize
 from harness.minimize.reduction.progress import MinimizeOptions, ReductionStep, Watch
 from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
-from harness.minimize.run import minimize
 from harness.values.errors import EmptySelectionError, UsageError
 
 pytest_plugins = ("acted_fixtures",)

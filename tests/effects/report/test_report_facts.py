@@ -13,11 +13,11 @@ import pytest
 from local_index import LocalIndex, tool_wheel, triton_wheel
 from report_cases import CRASH, IN_TILELANG, IN_TRITON, ONE_STAGE, RIGHT, WRONG
 
+from harness.io.toolchains.install import install_ptxas
 from harness.report import gather, ways
 from harness.report.case import check_upstream
 from harness.report.dossier import Upstream
 from harness.report.facts import ptxas_facts
-from harness.toolchains.install import install_ptxas
 from harness.values.errors import UsageError
 
 pytest_plugins = ["local_index_fixtures"]

@@ -9,8 +9,8 @@ import pytest
 from report_cases import IN_PTXAS
 
 import harness
-from harness.processes.hub import ResourceLimits
-from harness.report.run import attach, run_script, script_defects
+from harness.io.processes.hub import ResourceLimits
+from harness.report.writing import attach, run_script, script_defects
 from harness.store.store import Store
 
 pytest_plugins = ("store_fixtures",)

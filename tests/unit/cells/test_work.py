@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-import harness.cells.run as module
-from harness.bench.bench import Workbench
+import harness.cells.places as module
 from harness.cells.evaluate import Evaluated
-from harness.cells.run import Treatment
+from harness.cells.places import Treatment
 from harness.frontends.base import PlannedCell
-from harness.processes.hub import ResourceLimits
+from harness.frontends.bench.bench import Workbench
+from harness.io.processes.hub import ResourceLimits
 from harness.values.row import Row
 
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 from harness.frontends.registry import OpenSessions
-from harness.processes.hub import Hub
+from harness.io.processes.hub import Hub
 
 
 class Slow:

@@ -8,8 +8,8 @@ import pytest
 from gpu_emulator.ptx.text.facts import read_ptx
 from harness.frontends.triton.ttir import Effects, lost_assembly, read_effects
 from harness.judging.judge import CellEvidence, judge
-from harness.ptxas.log import parse_ptxas_log
-from harness.ptxas.occupancy import Occupancy, theoretical_occupancy
+from harness.judging.ptxas.log import parse_ptxas_log
+from harness.judging.ptxas.occupancy import Occupancy, theoretical_occupancy
 from harness.values.limits import limits_of
 from harness.values.outcome import Assembly, Lowering, ProcessEnd, RaisedError
 from harness.values.resources import Resources

@@ -31,9 +31,9 @@ from harness.report.dossier import (
     Upstream,
 )
 from harness.report.issue import render_report
+from harness.values.execution import OutputFacts, RaceFacts, RunRow, RunVerdict
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.values.run import OutputFacts, RaceFacts, RunRow, RunVerdict
 from harness.values.verdict import Signature, Stage, VerdictKind
 
 GOLDEN = Path(__file__).parents[2] / "data" / "reports"

@@ -11,8 +11,8 @@ from report_cases import EXECUTED, NOT_RUN, ONE_STAGE, RAN, RIGHT, WRONG
 from harness.report.claims import AttachedPlace, ClaimsTrial, prove
 from harness.report.dossier import Upstream
 from harness.report.issue import render_report
+from harness.values.execution import RunRow
 from harness.values.row import Row
-from harness.values.run import RunRow
 
 
 def place(version: str) -> AttachedPlace:

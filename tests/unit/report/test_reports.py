@@ -35,9 +35,9 @@ from harness.report.forms import REQUIRED, observed_words
 from harness.report.gate import Private, inspect_report
 from harness.report.impact import escaped
 from harness.report.issue import render_report
-from harness.report.run import inspect_dossier
+from harness.report.writing import inspect_dossier
+from harness.values.execution import OutputFacts, RaceFacts, RunRow, RunVerdict
 from harness.values.outcome import ProcessEnd
-from harness.values.run import OutputFacts, RaceFacts, RunRow, RunVerdict
 from harness.values.verdict import VerdictKind
 
 

@@ -6,7 +6,7 @@ import re
 
 from conftest import HERE
 
-from harness.ptxas.line_table import LineTable, line_tables
+from harness.judging.ptxas.line_table import LineTable, line_tables
 from harness.site.origins import (
     kernel_file,
     mlir_origins,

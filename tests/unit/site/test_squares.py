@@ -7,7 +7,6 @@ from collections import Counter
 import msgspec
 from nights import row
 
-from harness.ranking.result import KeptConfig, KeptRank
 from harness.site.cells import CellPages
 from harness.site.charts import charts_of, rank_chart
 from harness.site.names import LETTERS, cell_page, kernel_page
@@ -16,6 +15,7 @@ from harness.values.bug import BugFacts
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
+from harness.workaround.rank.result import KeptConfig, KeptRank
 
 _decode = msgspec.json.Decoder(BugFacts).decode
 

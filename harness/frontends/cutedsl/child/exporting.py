@@ -25,7 +25,7 @@ from cutlass._mlir import ir
 from cutlass.cute import runtime
 from cutlass.cutlass_dsl import JitArgAdapterRegistry
 
-from harness.children.definitions import Definitions, ExportError
+from harness.io.children.definitions import Definitions, ExportError
 
 _BROUGHT = {"cuda", "cutlass", *sys.stdlib_module_names}
 _OBJECT = "launcher"

@@ -12,9 +12,9 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
-from harness.children.launch_code import describe_error
 from harness.frontends.cutedsl.child.host_code import dynamic_shared
 from harness.frontends.cutedsl.child.recording import DUMP
+from harness.io.children.launch_code import describe_error
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 

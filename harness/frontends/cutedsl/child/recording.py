@@ -21,9 +21,9 @@ import cutlass.utils
 from cutlass._mlir import ir
 from cutlass.base_dsl.dsl import BaseDSL
 
-from harness.children.launch_code import describe_error
 from harness.frontends.pretend.device_facts import UnknownFactError
 from harness.frontends.pretend.gpu import NeedsValuesError
+from harness.io.children.launch_code import describe_error
 
 DUMP = "/triage-dump/kernel"
 """Stands in a pipeline for the path that PTX is written to."""

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import cutlass
 from cutlass.base_dsl.dsl import DSLSingletonMeta
 
-from harness.children.captures import CaptureSession, run_for_error, serve_captures
-from harness.children.launch_code import stand_aside
-from harness.children.reads import ReadsWatch
 from harness.frontends.cutedsl.child.exporting import export_to
 from harness.frontends.cutedsl.child.lowering import lower
 from harness.frontends.cutedsl.child.recording import FunctionRecord, FunctionRecorder
 from harness.frontends.triton.child.passed_over import passing_over_triton, pretend_cuda
+from harness.io.children.captures import CaptureSession, run_for_error, serve_captures
+from harness.io.children.launch_code import stand_aside
+from harness.io.children.reads import ReadsWatch
 
 if TYPE_CHECKING:
-    from harness.children.supervisor import Message
+    from harness.io.children.supervisor import Message
 
 
 class _Session(CaptureSession):

@@ -22,7 +22,7 @@ import cuda.tile
 import torch
 from cuda.tile.compilation import ConstantConstraint
 
-from harness.children.definitions import Definitions, ExportError
+from harness.io.children.definitions import Definitions, ExportError
 
 _BROUGHT = "cuda.tile"
 # Of constraints: what is given by place, in this order.

@@ -15,7 +15,7 @@ from typing import Any
 
 import cuda.tile._compile as compiling
 
-from harness.children.launch_code import describe_error
+from harness.io.children.launch_code import describe_error
 
 # What cuTile's own IR is written out by.
 _WRITER = "_ir2bytecode"

@@ -30,10 +30,10 @@ import cuda.tile._cext
 import cuda.tile.tune
 from cuda.tile import compilation
 
-from harness.children.supervisor import split, wait_until
 from harness.frontends.cutile.child.lowering import lowered, newest_bytecode
 from harness.frontends.pretend.device_facts import UnknownFactError
 from harness.frontends.pretend.gpu import NeedsValuesError
+from harness.io.children.supervisor import split, wait_until
 
 _LIMIT = 5000
 # For what takes a fraction of a second: time of the processor, so that a busy machine counts alike.

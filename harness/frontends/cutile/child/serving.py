@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 # All here, none later: launch code may bring a package of our name, and modules of any.
 import cuda.tile
 
-from harness.children.captures import CaptureSession, run_for_error, serve_captures
-from harness.children.launch_code import stand_aside
-from harness.children.reads import ReadsWatch
 from harness.frontends.cutile.child.driver import set_capability
 from harness.frontends.cutile.child.exporting import export_to
 from harness.frontends.cutile.child.lowering import gpu_of, leave, lower
 from harness.frontends.cutile.child.recording import LaunchRecorder
 from harness.frontends.triton.child.passed_over import passing_over_triton, pretend_cuda
+from harness.io.children.captures import CaptureSession, run_for_error, serve_captures
+from harness.io.children.launch_code import stand_aside
+from harness.io.children.reads import ReadsWatch
 
 if TYPE_CHECKING:
-    from harness.children.supervisor import Message
+    from harness.io.children.supervisor import Message
 
 
 class _Session(CaptureSession):

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from harness.children.definitions import Definitions, ExportError
 from harness.frontends.tilelang.child.tensor_ir import TIR
+from harness.io.children.definitions import Definitions, ExportError
 
 _BROUGHT = {"tilelang", "tvm", "torch", *sys.stdlib_module_names}
 

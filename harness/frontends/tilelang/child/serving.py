@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 # All here, none later: launch code may bring a package of our name, and modules of any.
 import tilelang
 
-from harness.children.captures import CaptureSession, run_for_error, serve_captures
-from harness.children.launch_code import stand_aside
-from harness.children.reads import ReadsWatch
 from harness.frontends.tilelang.child.exporting import export_to
 from harness.frontends.tilelang.child.lowering import lower
 from harness.frontends.tilelang.child.recording import KernelRecord, KernelRecorder
 from harness.frontends.triton.child.passed_over import passing_over_triton, pretend_cuda
+from harness.io.children.captures import CaptureSession, run_for_error, serve_captures
+from harness.io.children.launch_code import stand_aside
+from harness.io.children.reads import ReadsWatch
 
 if TYPE_CHECKING:
-    from harness.children.supervisor import Message
+    from harness.io.children.supervisor import Message
 
 
 class _Session(CaptureSession):

@@ -25,9 +25,6 @@ import torch
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
 
-from harness.children.confine import settle
-from harness.children.launch_code import describe_error, run_launch, stand_aside
-from harness.children.reads import ReadsWatch
 from harness.frontends.triton.child.bfloat16 import mend_bfloat16
 from harness.frontends.triton.child.describing import config_of
 from harness.frontends.triton.child.forks import Forks, in_a_line, leave, numbers, results, tensors
@@ -35,6 +32,9 @@ from harness.frontends.triton.child.grouping import ConfigTrial, compare, group
 from harness.frontends.triton.child.injected_configs import Injected, injected_configs
 from harness.frontends.triton.child.partial_tiles import suspicion
 from harness.frontends.triton.child.pretend_driver import pretend_triton
+from harness.io.children.confine import settle
+from harness.io.children.launch_code import describe_error, run_launch, stand_aside
+from harness.io.children.reads import ReadsWatch
 
 # A kernel that is launched in a loop is checked this often; it is the same kernel.
 _LAUNCHES = 3

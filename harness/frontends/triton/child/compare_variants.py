@@ -22,9 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.children.confine import settle
-from harness.children.launch_code import describe_error, run_launch, stand_aside
-from harness.children.reads import ReadsWatch
 from harness.frontends.triton.child.bfloat16 import mend_bfloat16
 from harness.frontends.triton.child.compare_configs import SEED, Checker
 from harness.frontends.triton.child.distances import Distance, distance, tolerance
@@ -32,6 +29,9 @@ from harness.frontends.triton.child.forks import Forks, leave, numbers, results
 from harness.frontends.triton.child.grouping import Apart
 from harness.frontends.triton.child.inline_assembly import mend_inline_assembly
 from harness.frontends.triton.child.pretend_driver import pretend_triton
+from harness.io.children.confine import settle
+from harness.io.children.launch_code import describe_error, run_launch, stand_aside
+from harness.io.children.reads import ReadsWatch
 
 if TYPE_CHECKING:
     from harness.frontends.triton.child.grouping import ConfigTrial

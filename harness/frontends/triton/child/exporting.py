@@ -20,7 +20,7 @@ import triton.compiler
 import triton.language as tl
 from triton.runtime.jit import JITFunction
 
-from harness.children.definitions import Definitions, ExportError
+from harness.io.children.definitions import Definitions, ExportError
 
 Names = dict[str, dict[str, Any]]
 Path = tuple[int, ...]

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from harness.children.supervisor import split, wait_until
 from harness.frontends.triton.child.grouping import Apart, ConfigTrial
+from harness.io.children.supervisor import split, wait_until
 
 _OUT_OF_BOUNDS = (signal.SIGSEGV, signal.SIGBUS)
 

@@ -23,10 +23,6 @@ from typing import Any
 import torch  # noqa: F401 - so that every fork has it
 import triton
 
-from harness.children.captures import CaptureSession, run_for_error, serve_captures
-from harness.children.launch_code import stand_aside
-from harness.children.reads import ReadsWatch
-from harness.children.supervisor import Message
 from harness.frontends.triton.child.exporting import export_to
 from harness.frontends.triton.child.ir_files import is_ir, read_ir
 from harness.frontends.triton.child.lowering import lower, picked_ptxas
@@ -34,6 +30,10 @@ from harness.frontends.triton.child.postponed import postpone_torch
 from harness.frontends.triton.child.pretend_driver import pretend_triton
 from harness.frontends.triton.child.recording import Recorder
 from harness.frontends.triton.child.whole_file import compile_standalone
+from harness.io.children.captures import CaptureSession, run_for_error, serve_captures
+from harness.io.children.launch_code import stand_aside
+from harness.io.children.reads import ReadsWatch
+from harness.io.children.supervisor import Message
 
 # What Triton imports in the middle of its first compilation, where it has it.
 _IMPORTED_LATE = (

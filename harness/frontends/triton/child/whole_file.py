@@ -12,11 +12,11 @@ from typing import Any, ClassVar, NoReturn
 
 from triton.runtime.jit import JITFunction
 
-from harness.children.launch_code import run_launch, stand_aside
 from harness.frontends.triton.child.ir_files import is_ir, read_ir
 from harness.frontends.triton.child.lowering import lower
 from harness.frontends.triton.child.pretend_driver import pretend_triton
 from harness.frontends.triton.child.recording import Recorder
+from harness.io.children.launch_code import run_launch, stand_aside
 
 
 @dataclass

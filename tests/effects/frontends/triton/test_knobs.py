@@ -8,7 +8,7 @@ import pytest
 
 from harness.frontends.triton.knobs import NO_KNOBS, is_knob, listed_knobs
 from harness.frontends.triton.settings import knobs
-from harness.toolchains.bundled import installed_package, installed_triton
+from harness.io.toolchains.bundled import installed_package, installed_triton
 from harness.values.toolchain import Compiler
 
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.bench.bench import Workbench
 from harness.frontends import sessions
 from harness.frontends.base import LaunchCode
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.capture_request import CaptureRequest
 from harness.frontends.triton.lower import capture, lower
 from harness.frontends.triton.sessions import TritonSessions
 from harness.frontends.triton.settings import knobs
-from harness.processes.hub import Hub, ResourceLimits
+from harness.io.processes.hub import Hub, ResourceLimits
+from harness.io.toolchains.bundled import installed_triton
+from harness.io.toolchains.describe import describe_ptxas
 from harness.store.store import Store
-from harness.toolchains.bundled import installed_triton
-from harness.toolchains.describe import describe_ptxas
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.limits import limits_of
 from harness.values.outcome import Reads

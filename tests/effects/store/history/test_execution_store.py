@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.store.store import Store
-from harness.values.run import OutputFacts, RunRow, RunVerdict
+from harness.values.execution import OutputFacts, RunRow, RunVerdict
 from harness.values.verdict import Signature
 
 pytest_plugins = ("store_fixtures",)

@@ -148,7 +148,7 @@ def test_its_own_check_is_told_apart() -> None:
 
 def test_partners_follow_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
     from harness.frontends.cuda import nvcc
-    from harness.packages.index import Release
+    from harness.io.packages.index import Release
 
     offered = {
         "nvidia-cuda-nvcc": ("12.9.86", "13.0.48", "13.0.88", "13.1.80", "13.4.59", "13.5.1"),

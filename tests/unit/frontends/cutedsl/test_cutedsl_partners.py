@@ -6,7 +6,7 @@ import pytest
 from packaging.version import Version
 
 from harness.frontends.cutedsl import versions
-from harness.packages.index import Release
+from harness.io.packages.index import Release
 from harness.values.errors import InfrastructureError, UsageError
 
 OFFERED = {

@@ -7,7 +7,7 @@ from packaging.version import Version
 
 from harness.frontends.cuda import nvcc
 from harness.frontends.cutile import versions
-from harness.packages.index import Release
+from harness.io.packages.index import Release
 from harness.values.errors import InfrastructureError, UsageError
 
 OFFERED = {

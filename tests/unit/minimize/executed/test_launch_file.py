@@ -12,7 +12,7 @@ from harness.minimize.executed.launch_file import (
     launch_text,
     recorded_name,
 )
-from harness.values.run import Argument, ArgumentKind, Buffer, LaunchVariant
+from harness.values.execution import Argument, ArgumentKind, Buffer, LaunchVariant
 from harness.values.standalone import FileLaunch, Standalone
 
 RANDOM = np.arange(12, dtype=np.float32).tobytes()

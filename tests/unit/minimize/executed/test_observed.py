@@ -8,8 +8,8 @@ import pytest
 
 from harness.judging.signature import RULE
 from harness.minimize.executed.emulated import Observed, compared
-from harness.runs.judging import Judgement
-from harness.values.run import RunVerdict
+from harness.run.judging import Judgement
+from harness.values.execution import RunVerdict
 from harness.values.verdict import Signature
 
 

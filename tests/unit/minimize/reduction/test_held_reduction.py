@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.io.processes.hub import ResourceLimits
 from harness.minimize.reduction.driver import ReductionProgress, reduce
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction, guards_of
 from harness.minimize.reduction.folder import MinimizedFolder
@@ -20,7 +21,6 @@ from harness.minimize.reduction.references import AtHand, Shelf, ask_installed, 
 from harness.minimize.reduction.result import Ending, Size
 from harness.minimize.reduction.tests import Effort
 from harness.minimize.reduction.texts import DocumentDriver
-from harness.processes.hub import ResourceLimits
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 from harness.values.verdict import Signature, VerdictKind

@@ -29,10 +29,6 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import GridExecutor
 from triton.runtime.jit import JITFunction
 
-from harness.children.confine import settle
-from harness.children.launch_code import describe_error, run_launch, stand_aside
-from harness.children.reads import ReadsWatch
-from harness.children.supervisor import split, wait_until
 from harness.frontends.triton.child.bfloat16 import mend_bfloat16
 from harness.frontends.triton.child.compare_configs import SEED
 from harness.frontends.triton.child.describing import (
@@ -53,6 +49,10 @@ from harness.frontends.triton.child.launches.assertions import Following
 from harness.frontends.triton.child.launches.kernels import CompiledLaunch, GivenKernel
 from harness.frontends.triton.child.launches.snapshots import Snapshots
 from harness.frontends.triton.child.pretend_driver import pretend_triton
+from harness.io.children.confine import settle
+from harness.io.children.launch_code import describe_error, run_launch, stand_aside
+from harness.io.children.reads import ReadsWatch
+from harness.io.children.supervisor import split, wait_until
 
 _POLL_SECONDS = 0.02
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from harness.children.confine import settle
-from harness.children.launch_code import describe_error, run_launch, stand_aside
+from harness.io.children.confine import settle
+from harness.io.children.launch_code import describe_error, run_launch, stand_aside
 
 _TYPES: dict[str, Callable[[str], Any]] = {
     "int": int,

@@ -1,0 +1,167 @@
+"""What lifts a register collapse: ptxas' own options, and a directive, tried on the same PTX."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpu_emulator.ptx.text.facts import blank_opaque, with_directive
+from harness.bisect.axes import plan_cells, with_ptxas
+from harness.bisect.collapse.evidence import CollapseEvidence, Lift
+from harness.bisect.collapse.facts import collapse_of, collapse_words
+from harness.cells.evaluate import Evaluated, evaluate, with_flags
+from harness.cells.places import CompileOptions, open_bench, record_of
+from harness.frontends.base import PlannedCell, Selection
+from harness.frontends.bench.bench import Workbench
+from harness.io.processes.hub import Hub
+from harness.io.toolchains.install import install_ptxas
+from harness.io.toolchains.installed import installed_versions
+from harness.judging.ptxas.help import options_of
+from harness.judging.ptxas.options import PtxasOption
+from harness.store.store import Store
+from harness.values.row import Row
+from harness.values.toolchain import BUNDLED, Assembler
+from harness.values.verdict import VerdictKind
+
+_DIRECTIVE = ".minnctapersm 1"
+_ASKED = (".minnctapersm", ".maxnreg")
+
+
+async def lift_collapse(bench: Workbench, cell: PlannedCell, row: Row) -> tuple[str, ...]:
+    """What lifts the collapse that a cell's row shows, in words; nothing where it shows none.
+
+    Raises:
+        InfrastructureError: ptxas does not run.
+        StorageError: results cannot be read or written.
+    """
+    found, _ = await _with_options(bench, cell, row)
+    if found is None:
+        return ()
+    lifts = [(each.words, each.after) for each in found.options if each.lifts]
+    return collapse_words(found.collapse, row, lifts, [each.words for each in found.options])
+
+
+async def study_collapse(
+    selection: Selection, store: Store, how: CompileOptions, case: Row
+) -> CollapseEvidence | None:
+    """The collapse of a case with all that a report says of it; None where it shows none.
+
+    `selection` has the kernel's one launch with all its configs. Every row is stored.
+
+    Raises:
+        TriageError: the launch cannot be captured, or a toolchain is not available.
+    """
+    if collapse_of(case) is None:
+        return None
+    async with Hub() as hub:
+        bench = open_bench(hub, store, how)
+        run = store.begin_run(how.command)
+        cells = (await plan_cells(bench, selection, None)).cells
+        home = next((cell for cell in cells if str(cell.cell) == case.cell), None)
+        found, done = await _with_options(bench, home, case) if home else (None, [])
+        if home and found and (best := found.best):
+            option = next(o for o in options_of(home.ptxas) if o.words == best.words)
+            versions = await _on_other_ptxas(bench, home, option)
+            configs = await _pairs(bench, [cell for cell in cells if cell is not home], option)
+            directive, more = await _with_directive(bench, home, case)
+            found = replace(
+                found,
+                directive=directive,
+                versions=_lifts(option, versions),
+                configs=_lifts(option, configs),
+            )
+            done = [*done, *more, *(each for pair in (*versions, *configs) for each in pair)]
+        for each in done:
+            store.put_result(run, record_of(each))
+        store.finish_run(run)
+    return found
+
+
+async def _with_options(
+    bench: Workbench, cell: PlannedCell, row: Row
+) -> tuple[CollapseEvidence | None, list[Evaluated]]:
+    """The collapse with what each kind of option does to its PTX, and what was compiled for it."""
+    collapse = collapse_of(row)
+    if collapse is None or row.ptx_sha256 is None or _asks(bench, row.ptx_sha256):
+        return None, []
+    options = _one_of_each_kind(await asyncio.to_thread(options_of, cell.ptxas))
+    done = await asyncio.gather(
+        *(evaluate(bench, with_flags(cell, option.change)) for option in options)
+    )
+    lifts = tuple(
+        Lift(words=option.words, before=row, after=each.row)
+        for option, each in zip(options, done, strict=True)
+        if each.row.ptx_sha256 == row.ptx_sha256
+    )
+    return CollapseEvidence(collapse=collapse, options=lifts), list(done)
+
+
+def _asks(bench: Workbench, ptx: str) -> bool:
+    """Whether the PTX itself says how many registers or blocks it wants."""
+    code = blank_opaque(bench.store.artifacts.get(ptx).decode(errors="replace"))
+    return any(directive in code for directive in _ASKED)
+
+
+def _one_of_each_kind(options: Sequence[PtxasOption]) -> list[PtxasOption]:
+    """The first of those that differ in their value alone."""
+    return list({option.needs[0][0]: option for option in reversed(options)}.values())[::-1]
+
+
+async def _pairs(
+    bench: Workbench, cells: Sequence[PlannedCell], option: PtxasOption
+) -> list[tuple[Evaluated, Evaluated]]:
+    """Cells that compile, each without the option and with it."""
+    plain = await asyncio.gather(*(evaluate(bench, cell) for cell in cells))
+    alive = [
+        (cell, each)
+        for cell, each in zip(cells, plain, strict=True)
+        if VerdictKind(each.row.verdict).compiles
+    ]
+    changed = await asyncio.gather(
+        *(evaluate(bench, with_flags(cell, option.change)) for cell, _ in alive)
+    )
+    return [(each, other) for (_, each), other in zip(alive, changed, strict=True)]
+
+
+def _lifts(option: PtxasOption, pairs: Sequence[tuple[Evaluated, Evaluated]]) -> tuple[Lift, ...]:
+    return tuple(
+        Lift(words=option.words, before=plain.row, after=changed.row)
+        for plain, changed in pairs
+        if plain.row.ptx_sha256 == changed.row.ptx_sha256
+    )
+
+
+async def _on_other_ptxas(
+    bench: Workbench, home: PlannedCell, option: PtxasOption
+) -> list[tuple[Evaluated, Evaluated]]:
+    """The same PTX on the ptxas that are installed and know the option."""
+
+    def find() -> list[Assembler]:
+        versions = installed_versions("ptxas")
+        others = (install_ptxas(each) for each in versions if str(each) != home.ptxas.version)
+        return [each for each in others if each.origin != BUNDLED and option in options_of(each)]
+
+    knowing = await asyncio.to_thread(find)
+    return await _pairs(bench, [with_ptxas(home, ptxas) for ptxas in knowing], option)
+
+
+async def _with_directive(
+    bench: Workbench, home: PlannedCell, case: Row
+) -> tuple[Lift | None, list[Evaluated]]:
+    """The PTX of the case with the directive that it lacks."""
+    assert case.ptx_sha256 is not None
+    text = bench.store.artifacts.get(case.ptx_sha256).decode(errors="replace")
+    changed = with_directive(text, _DIRECTIVE)
+    if changed is None:
+        return None, []
+    words = _DIRECTIVE.replace(" ", "_")
+    cell = replace(
+        home,
+        cell=replace(home.cell, ptxas=f"{home.cell.ptxas},{words}"),
+        launch=None,
+        record=None,
+        raw_ptx=bench.store.artifacts.put(changed.encode()),
+    )
+    done = await evaluate(bench, cell)
+    return Lift(words=_DIRECTIVE, before=case, after=done.row), [done]

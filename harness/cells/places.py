@@ -1,0 +1,376 @@
+"""Works off places, capture by capture: plan, evaluate each cell, store each as soon as known.
+
+`triage compile` takes every cell as it comes; a matrix steers (`Steering`): it chooses and orders
+cells, gives some other limits, and stops when its time is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import msgspec
+
+from harness.cells.evaluate import Evaluated, evaluate, with_flags
+from harness.cells.plan import plan_launch, stored_launch
+from harness.frontends.base import LaunchCode, Plan, PlannedCell, PlannedLaunch, Selection
+from harness.frontends.bench.bench import TimeIsUpError, Workbench
+from harness.frontends.registry import OpenSessions
+from harness.io.processes import machine
+from harness.io.processes.hub import Hub, ResourceLimits
+from harness.judging.ptxas.flags import FlagChange
+from harness.store.sqlite.records import ResultRecord
+from harness.store.store import Store
+from harness.values.errors import CaptureError, TriageError
+from harness.values.kernel import Config
+from harness.values.matrix import MatrixVariant
+from harness.values.row import Row
+from harness.values.target import Target
+from harness.values.toolchain import Compiler
+from harness.values.verdict import VerdictKind
+
+T = TypeVar("T")
+
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOptions:
+    """How to work: `timeout` is wall seconds for one compiler run, `memory` bytes for one.
+
+    `warn` hears what every command says to its user, and once is enough.
+    Where other machines run tools, `here` are as many of the `jobs` as may be on this one; 0: all.
+    """
+
+    jobs: int = 0
+    here: int = 0
+    timeout: float = 300.0
+    memory: int = 0
+    use_cache: bool = True
+    command: str = "triage compile"
+    warn: Callable[[str], None] = lambda words: None  # noqa: ARG005
+
+    @property
+    def workers(self) -> int:
+        """How many compilers may run at once."""
+        return self.jobs or machine.cores()
+
+    @property
+    def limits(self) -> ResourceLimits:
+        """The limits of one compiler run on this machine."""
+        total = machine.memory()
+        # Most of the machine, shared out among the workers, but enough for one large kernel.
+        share = max(int(total * 0.8 / (self.here or self.workers)), 2 * _GIB)
+        return ResourceLimits(timeout=self.timeout, memory=self.memory or share)
+
+
+def open_bench(
+    hub: Hub, store: Store, how: CompileOptions, *, launch_timeout: float | None = None
+) -> Workbench:
+    """A bench for one command; launch code has `launch_timeout` seconds (None: as compilers)."""
+    timeout = how.timeout if launch_timeout is None else launch_timeout
+    return Workbench(
+        hub=hub,
+        store=store,
+        sessions=OpenSessions(hub, timeout=timeout, memory=how.memory),
+        jobs=how.workers,
+        here=how.here,
+        limits=how.limits,
+        use_cache=how.use_cache,
+        warn=how.warn,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunProgress:
+    """What a run tells while it works, quickly; `work` is the distinct work that is left.
+
+    `capturing` hears what is captured next, in words.
+    """
+
+    capturing: Callable[[str], None] = lambda what: None  # noqa: ARG005
+    planned: Callable[[int], None] = lambda cells: None  # noqa: ARG005
+    done: Callable[[Row], None] = lambda row: None  # noqa: ARG005
+    work: Callable[[int, int], None] = lambda lowerings, assemblies: None  # noqa: ARG005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturePlace:
+    """Where one kernel of a selection is captured.
+
+    With a `variant`, its one config takes the place of those that the kernel lists.
+    """
+
+    selection: Selection
+    target: Target
+    launch: PlannedLaunch
+    compiler: Compiler
+    variant: MatrixVariant | None = None
+
+    @property
+    def capture(self) -> object:
+        """Equal for the kernels that one capture serves."""
+        repro, launch = self.selection.repro, self.launch
+        file = repro.name if repro.ptx else repro.file
+        source = file, repro.source
+        return source, launch.spec.name, launch.label, self.target, self.compiler, self.variant
+
+    def adapt(self, code: LaunchCode) -> LaunchCode:
+        """The launch code with the variant's config in place of the listed ones."""
+        kernel = self.selection.repro.kernel
+        if self.variant is None or kernel is None:
+            return code
+        return code.with_configs(kernel, [self.variant.config.as_dict()])
+
+    def of_variant(self, plan: Plan) -> Plan:
+        """The cells of the variant alone, with what ptxas is given besides."""
+        if self.variant is None:
+            return plan
+        cells = plan.cells
+        if self.selection.repro.ptx is None:
+            wanted = self.variant.config.as_dict()
+            cells = tuple(cell for cell in cells if cell.cell.config.as_dict() == wanted)
+        if self.variant.options:
+            words = tuple(self.variant.options.split())
+            change = FlagChange(label=self.variant.options, added=words)
+            cells = tuple(with_flags(cell, change) for cell in cells)
+        return replace(plan, cells=cells)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Treatment:
+    """How one cell is run; `evidence` goes into its record beside what it was judged from.
+
+    One that `used_to_fail` and compiles is run once more, from nothing, before that is said.
+    """
+
+    limits: ResourceLimits | None = None
+    repeat: int = 1
+    used_to_fail: bool = False
+    evidence: dict[str, str] = field(default_factory=dict)
+
+
+class Steering:
+    """Takes every cell, as it comes, until the end.
+
+    `at_once` cells may be in the works at a time: without a bound, all are lowered before the first
+    is done.
+    """
+
+    at_once: int = 1 << 20
+
+    def choose(self, place: CapturePlace, plan: Plan) -> Sequence[PlannedCell]:  # noqa: ARG002
+        """The cells to work on, in order."""
+        return plan.cells
+
+    def treatment(self, cell: PlannedCell) -> Treatment:  # noqa: ARG002
+        """How to run this cell."""
+        return Treatment()
+
+    def finished(self, cell: PlannedCell) -> None:
+        """This cell is done and stored, or was left."""
+
+    def is_time_up(self) -> bool:
+        """Whether nothing new is to be started."""
+        return False
+
+    def left(self, cells: Sequence[PlannedCell] | None) -> None:
+        """Not started, as the time was up; None: a capture, whose cells are not known."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """A run at work, and what it has to tell besides rows."""
+
+    bench: Workbench
+    run: int
+    progress: RunProgress
+    steering: Steering = field(default_factory=Steering)
+    failures: list[TriageError] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    configs: list[Config] = field(default_factory=list)
+    turns: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.turns = asyncio.Semaphore(self.steering.at_once)
+
+
+def places_of(selection: Selection) -> list[CapturePlace]:
+    """Every launch on every target with every Triton."""
+    return [
+        CapturePlace(selection=selection, target=target, compiler=compiler, launch=launch)
+        for launch in selection.launches
+        for target in selection.targets
+        for compiler in selection.compilers
+    ]
+
+
+def captures_of(places: Sequence[CapturePlace]) -> list[list[int]]:
+    """The indices of the places that one capture serves, for each, in order of the first."""
+    found: dict[object, list[int]] = {}
+    for index, place in enumerate(places):
+        found.setdefault(place.capture, []).append(index)
+    return list(found.values())
+
+
+async def work_off(
+    run: Run,
+    places: Sequence[CapturePlace],
+    captures: Sequence[Sequence[int]],
+    keep: Callable[[int, list[Row]], None] = lambda index, rows: None,  # noqa: ARG005
+) -> None:
+    """Begin the captures in their order; `keep` is given the rows of each place by its index."""
+    # An open session holds memory: just enough of them to keep every worker busy.
+    turns = asyncio.Semaphore(run.bench.jobs + 1)
+
+    async def one_capture(indices: Sequence[int]) -> None:
+        async with turns:
+            if run.steering.is_time_up():
+                run.steering.left(None)
+                return
+            groups = await _captured_together(run, [places[index] for index in indices])
+            for index, rows in zip(indices, groups, strict=True):
+                keep(index, rows)
+
+    await in_parallel([one_capture(indices) for indices in captures])
+
+
+async def in_parallel(jobs: Iterable[Coroutine[None, None, T]]) -> list[T]:
+    """As `asyncio.gather`, but when one fails, or we are stopped, the others end too."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _captured_together(run: Run, places: Sequence[CapturePlace]) -> list[list[Row]]:
+    """The rows of each place that one capture serves; its session ends with the last of them."""
+    plans = await in_parallel([plan_place(run, place) for place in places])
+    async with run.bench.closing(*{plan.session for plan in plans}):
+        steering = run.steering
+        chosen = [steering.choose(place, plan) for place, plan in zip(places, plans, strict=True)]
+        run.progress.planned(sum(map(len, chosen)))
+        rows = await in_parallel(in_parallel(_one(run, cell) for cell in each) for each in chosen)
+    return [[row for row in group if row] for group in rows]
+
+
+async def plan_place(run: Run, place: CapturePlace) -> Plan:
+    """The cells of one place; none where the capture failed, or there was no time for it."""
+    compiler = place.compiler
+    if compiler.version:
+        run.progress.capturing(f"{compiler.name}, {place.target}")
+    try:
+        plan = await plan_launch(
+            run.bench,
+            place.selection,
+            place.target,
+            compiler,
+            place.launch,
+            adapt=place.adapt if place.variant else None,
+        )
+        plan = place.of_variant(plan)
+    except TimeIsUpError:
+        run.steering.left(None)
+        return Plan(cells=())
+    except TriageError as error:
+        run.failures.append(error)
+        return Plan(cells=())
+    return _noted(run, plan)
+
+
+def _noted(run: Run, plan: Plan) -> Plan:
+    run.notes.extend((*plan.notes, *plan.warnings))
+    run.failures.extend(CaptureError(failure) for failure in plan.failures)
+    run.configs.extend(plan.configs)
+    return plan
+
+
+def stored_place(run: Run, place: CapturePlace) -> Plan | None:
+    """The cells of one place, if its capture is stored; no child is started, nothing is fetched."""
+    try:
+        plan = stored_launch(
+            run.bench,
+            place.selection,
+            place.target,
+            place.compiler,
+            place.launch,
+            adapt=place.adapt if place.variant else None,
+        )
+    except TriageError as error:
+        run.failures.append(error)
+        return Plan(cells=())
+    return _noted(run, place.of_variant(plan)) if plan else None
+
+
+async def _one(run: Run, plan: PlannedCell) -> Row | None:
+    """The row of one cell; None where there was no time to begin it."""
+    treatment = run.steering.treatment(plan)
+    try:
+        async with run.turns:
+            done = await _evaluate(run.bench, plan, treatment)
+    except TimeIsUpError:
+        run.steering.left([plan])
+        run.steering.finished(plan)
+        return None
+    record = record_of(done)
+    if treatment.evidence:
+        record = replace(record, evidence={**done.evidence, **treatment.evidence})
+    run.bench.store.put_result(run.run, record)
+    run.steering.finished(plan)
+    run.progress.done(done.row)
+    if done.note:
+        run.notes.append(f"instructions are not counted for {done.row.target}: {done.note}")
+    return done.row
+
+
+async def _evaluate(bench: Workbench, plan: PlannedCell, treatment: Treatment) -> Evaluated:
+    """Run the cell as often as wanted; runs that disagree make its row flaky."""
+    done: list[Evaluated] = []
+    if treatment.limits is None and treatment.repeat == 1:
+        done.append(await evaluate(bench, plan))
+    while len(done) < _runs_wanted(treatment, done):
+        mine = bench.apart(limits=treatment.limits, uncached=bool(done))
+        try:
+            done.append(await evaluate(mine, plan))
+        finally:
+            bench.cpu_seconds += mine.cpu_seconds
+    if len({_outcome(each.row) for each in done}) == 1:
+        return done[0]
+    # The worst of them is shown: a reader wants to see the failure.
+    worst = next((each for each in done if each.row.signature), done[0])
+    return replace(worst, row=replace(worst.row, flaky=True))
+
+
+def _runs_wanted(treatment: Treatment, done: Sequence[Evaluated]) -> int:
+    """A fix is confirmed before it is said."""
+    is_fixed = treatment.used_to_fail and done and VerdictKind(done[0].row.verdict).compiles
+    return max(treatment.repeat, 2 if is_fixed else 1)
+
+
+def _outcome(row: Row) -> tuple[object, ...]:
+    return row.verdict, row.signature, row.cubin_sha256
+
+
+def record_of(done: Evaluated) -> ResultRecord:
+    """A row as it is kept for history."""
+    row = done.row
+    return ResultRecord(
+        cell=row.cell,
+        short=row.short,
+        kernel=row.kernel,
+        launch=row.launch,
+        config=row.config,
+        target=row.target,
+        triton=row.compiler_version or "",
+        ptxas=row.ptxas or "",
+        verdict=row.verdict,
+        signature_key=row.signature,
+        row=msgspec.json.encode(row),
+        evidence=done.evidence,
+        signature=done.signature,
+    )

@@ -1,0 +1,236 @@
+"""Reads what Triton left in a cache or dump folder, as data: nothing of it is ever run here.
+
+`<hash>/<name>.{ttir,ttgir,llir,ptx,cubin,json}`, as Triton's cache and `TRITON_KERNEL_DUMP` write
+it. Whatever is odd (a link, a pipe, rubbish, too much) is passed over with a line that says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from harness.frontends.triton.ir_inputs import SUFFIXES, read_file
+from harness.io.files.regular_files import read_regular
+from harness.io.files.whole_folders import ensure_folder
+from harness.io.packages.versions import parse_version
+from harness.values.errors import UsageError
+from harness.values.kernel import Scalar
+from harness.values.target import Target
+
+if TYPE_CHECKING:
+    from harness.frontends.triton.ir_inputs import HalfCompiled
+
+
+_MARKER = ".imported"
+_MAX_DEPTH = 3
+_MAX_FILES = 50_000
+_MAX_METADATA = 1 << 20
+_ODD = re.compile(r"[^\w.+-]+")
+_PIPELINE = (".ttir", ".ttgir", ".llir", ".ptx")
+_KNOWN = (*_PIPELINE, ".cubin", ".json")
+# What of Triton's metadata was an option that decides about code, and what it is if not given.
+_OPTIONS: dict[str, Scalar | None] = {
+    "num_warps": None,
+    "num_stages": None,
+    "num_ctas": 1,
+    "maxnreg": None,
+    "enable_fp_fusion": True,
+    "launch_pdl": False,
+    "launch_cooperative_grid": False,
+    "ptx_options": "",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedKernel:
+    """One compilation: the files to go on from, the first by default, and what is known of it.
+
+    `failed_after` is the last stage that it came to, None where it came to its end.
+    """
+
+    kernel: str
+    origin: str
+    files: Mapping[str, bytes]
+    options: Mapping[str, Scalar]
+    target: Target | None
+    triton: str | None
+    failed_after: str | None
+
+    @property
+    def name(self) -> str:
+        """The repro's: the kernel's name and a part of the content's hash."""
+        digest = hashlib.sha256()
+        for suffix, data in sorted(self.files.items()):
+            digest.update(suffix.encode() + hashlib.sha256(data).digest())
+        digest.update(json.dumps([dict(self.options), self.triton], sort_keys=True).encode())
+        plain = _ODD.sub("_", self.kernel).strip("._+-")[:80] or "kernel"
+        return f"{plain}-{digest.hexdigest()[:8]}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Leftovers:
+    """What a folder holds, and a line for each thing in it that was passed over."""
+
+    kernels: list[ImportedKernel] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+def read_leftovers(folder: Path) -> Leftovers:
+    """Every compilation in a cache or dump folder.
+
+    Raises:
+        UsageError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; name a Triton cache or dump folder")
+    found = Leftovers()
+    entries: dict[Path, dict[str, Path]] = {}
+    for count, path in enumerate(_files(folder, found, 0)):
+        if count == _MAX_FILES:
+            found.skipped.append(f"{folder}: only its first {_MAX_FILES:,} files are read")
+            break
+        if path.suffix in _KNOWN and not path.name.startswith("__grp__"):
+            entries.setdefault(path.with_suffix(""), {})[path.suffix] = path
+    for files in entries.values():
+        if any(suffix in files for suffix in _PIPELINE):
+            kernel = _read_entry(folder, files, found)
+            if kernel:
+                found.kernels.append(kernel)
+    return found
+
+
+def _files(folder: Path, found: Leftovers, depth: int) -> Iterator[Path]:
+    """Regular files, in order; links are not followed: they may lead anywhere."""
+    try:
+        children = sorted(os.scandir(folder), key=lambda child: child.name)
+    except OSError as error:
+        found.skipped.append(f"{folder}: cannot be read: {error.strerror}")
+        return
+    for child in children:
+        path = Path(child.path)
+        if child.is_symlink():
+            found.skipped.append(f"{path}: a symbolic link: not followed")
+        elif child.is_dir(follow_symlinks=False):
+            if path.suffix in _KNOWN:
+                found.skipped.append(f"{path}: a folder, not a file")
+            elif depth < _MAX_DEPTH:
+                yield from _files(path, found, depth + 1)
+        elif child.is_file(follow_symlinks=False):
+            yield path
+        elif path.suffix in _KNOWN:
+            found.skipped.append(f"{path}: not a regular file")
+
+
+def _read_entry(folder: Path, files: Mapping[str, Path], found: Leftovers) -> ImportedKernel | None:
+    """One compilation; None where nothing of it is left that could be gone on from."""
+    read: dict[str, HalfCompiled] = {}
+    for suffix in SUFFIXES:
+        if suffix in files:
+            try:
+                read[suffix] = read_file(files[suffix], follow_links=False)
+            except UsageError as error:
+                found.skipped.append(str(error))
+    metadata = _metadata(files.get(".json"), found)
+    name = str(next(iter(files.values())).with_suffix("").relative_to(folder))
+    if not read:
+        found.skipped.append(f"{folder / name}: nothing left to go on from")
+        return None
+    # Triton writes the metadata last, a dump the cubin: with either, the compilation succeeded.
+    ended = ".json" in files or ".cubin" in files
+    last = next(suffix for suffix in reversed(_PIPELINE) if suffix in files)
+    order = sorted(read, key=_PIPELINE.index, reverse=not ended)
+    targets = [each.target for each in (read.get(s) for s in (".ptx", ".ttgir")) if each]
+    return ImportedKernel(
+        kernel=read[order[0]].kernel,
+        origin=name,
+        files={suffix: read[suffix].data for suffix in order},
+        options=_options(metadata),
+        target=next(filter(None, targets), None) or _target(metadata),
+        triton=_version(metadata.get("triton_version")),
+        failed_after=None if ended else last.removeprefix("."),
+    )
+
+
+def _metadata(path: Path | None, found: Leftovers) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        value = json.loads(read_regular(path, _MAX_METADATA, follow_links=False))
+    except UsageError as error:
+        found.skipped.append(str(error))
+        return {}
+    except (ValueError, RecursionError):
+        found.skipped.append(f"{path}: not JSON: its options are not known")
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _options(metadata: Mapping[str, Any]) -> dict[str, Scalar]:
+    found = {name: metadata.get(name) for name in _OPTIONS}
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, bool | int | str) and value != _OPTIONS[name]
+    }
+
+
+def _target(metadata: Mapping[str, Any]) -> Target | None:
+    target = metadata.get("target")
+    arch = target.get("arch") if isinstance(target, dict) else None
+    try:
+        return Target.parse(f"{arch}") if isinstance(arch, int) else None
+    except UsageError:
+        return None
+
+
+def _version(value: object) -> str | None:
+    version = parse_version(value) if isinstance(value, str) else None
+    return str(version) if version else None
+
+
+def write_repro(kernel: ImportedKernel, into: Path, *, triton: str | None) -> tuple[Path, bool]:
+    """Make `into/NAME`, whole or not at all; its folder, and whether it is new.
+
+    `triton` is the version that made it, where the metadata does not tell.
+
+    Raises:
+        StorageError: it cannot be written.
+        UsageError: something else has that name.
+    """
+    folder = into / kernel.name
+    is_new = not folder.exists()
+    files = [f"kernel{suffix}" for suffix in kernel.files]
+    ended = f"failed after {kernel.failed_after}" if kernel.failed_after else "succeeded"
+    document: dict[str, Any] = {
+        "kernel": kernel.kernel,
+        "summary": f"imported from {_printable(kernel.origin)}: its compilation {ended}",
+        "files": files,
+        "configs": 1,
+    }
+    if kernel.options:
+        document["options"] = dict(kernel.options)
+    if kernel.triton or triton:
+        document["triton"] = kernel.triton or triton
+    if kernel.target:
+        document["targets"] = [str(kernel.target)]
+
+    def fill(partial: Path) -> bytes:
+        for name, data in zip(files, kernel.files.values(), strict=True):
+            (partial / name).write_bytes(data)
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+        (partial / "repro.yaml").write_text(text, encoding="utf-8")
+        return b""
+
+    return ensure_folder(folder, marker=_MARKER, fill=fill), is_new
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)[:200]

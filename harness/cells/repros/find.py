@@ -1,0 +1,288 @@
+"""Finds what `--kernel` names: a repro, a Python file, a PTX file."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import harness
+from harness.cells.repros.launch_files import (
+    imported_modules,
+    launches_of_repro,
+    launches_of_script,
+)
+from harness.cells.repros.releases import in_releases, whole_folder
+from harness.cells.repros.schema import (
+    NAME,
+    REPRO_FILE,
+    ReproFile,
+    ReproInputs,
+    ReproKernel,
+    ReproOperation,
+    ReproPin,
+    ReproSource,
+    check_repro,
+)
+from harness.frontends.base import FrontEnd
+from harness.frontends.registry import front_ends
+from harness.frontends.triton.ir_inputs import SUFFIXES, launch_from, read_file, spelling
+from harness.io.files.yaml_files import FieldError, read_yaml
+from harness.values.errors import TriageError, UsageError
+from harness.values.kernel import KernelSource, LaunchSpec, Operation, Pin, PtxInputs, Repro
+from harness.values.target import Target
+from harness.values.toolchain import TRITON
+
+
+def _folders() -> list[Path]:
+    """Where repros are looked for; the user's own come first."""
+    package = Path(harness.__file__).parent
+    shipped = [package / "data" / "repros", package.parent / "repros"]
+    return [path for path in (Path("repros"), *shipped) if path.is_dir()]
+
+
+def list_repros() -> tuple[list[Repro], list[TriageError]]:
+    """Every repro by name, and the complaints about those that cannot be read."""
+    repros: dict[str, Repro] = {}
+    errors: list[TriageError] = []
+    seen: set[str] = set()
+    for path in _files():
+        if path.parent.name in seen:
+            continue
+        seen.add(path.parent.name)
+        try:
+            for repro in _read(path):
+                # A name that the user has taken is the user's.
+                repros.setdefault(repro.name, repro)
+        except TriageError as error:
+            errors.append(error)
+    return [repros[name] for name in sorted(repros)], errors
+
+
+def _files() -> list[Path]:
+    return [path for folder in _folders() for path in sorted(folder.glob(f"*/{REPRO_FILE}"))]
+
+
+def find_kernel(text: str) -> Repro:
+    """The one repro that `--kernel TEXT` means.
+
+    Raises:
+        UsageError: nothing has that name (near ones are named), several have, or the file cannot
+            be used.
+    """
+    found = find_kernels(text)
+    if len(found) > 1:
+        names = ", ".join(repro.name for repro in found[:8])
+        more = ", ..." if len(found) > 8 else ""
+        raise UsageError(f"--kernel {text}: name one of {names}{more}")
+    return found[0]
+
+
+def find_kernels(text: str) -> list[Repro]:
+    """The repros that `--kernel TEXT` means: a name, a pattern, a folder of several; or a file.
+
+    `NAME@VERSION` is the same in another release of its package (or in several: `NAME@>=0.5`), and
+    `FOLDER::FUNCTION` any kernel that a folder's launches come to.
+
+    Raises:
+        UsageError: nothing has that name (near ones are named), the file cannot be used, or the
+            package has no such release.
+        InfrastructureError: the releases of the package cannot be asked for.
+    """
+    path, colons, kernel = text.partition("::")
+    if colons and not kernel:
+        raise UsageError(f"--kernel {text}: name the kernel after `::`, or leave `::` out")
+    if end := _of_suffix(path):
+        return [end.read_file(Path(path), kernel or None)]
+    if path.endswith(".py"):
+        return [_python_file(Path(path), kernel or None)]
+    name, at, spec = path.partition("@")
+    found = [whole_folder(_named(name), kernel)] if kernel else _named(name)
+    return [each for repro in found for each in in_releases(repro, spec)] if at else found
+
+
+def _named(text: str) -> list[Repro]:
+    if NAME.fullmatch(text):
+        for folder in _folders():
+            if (folder / text / REPRO_FILE).is_file():
+                return _read(folder / text / REPRO_FILE)
+    repros, errors = list_repros()
+    found = [repro for repro in repros if fnmatchcase(repro.name, text)]
+    if found:
+        return found
+    for path in _files():
+        if fnmatchcase(path.parent.name, text):
+            _read(path)  # one that cannot be read says why
+    broken = [error for error in errors if text in str(error)]
+    if broken:
+        raise broken[0]
+    near = difflib.get_close_matches(text[:100], [r.name for r in repros], n=3, cutoff=0.4)
+    hint = f"near names: {', '.join(near)}" if near else "`triage kernels` lists them"
+    raise UsageError(f"no kernel {text[:200]!r}; {hint}; or give FILE.py::NAME or FILE.ptx")
+
+
+def _of_suffix(path: str) -> FrontEnd | None:
+    """The front end that reads files of this name."""
+    return next((end for end in front_ends() if path.endswith(end.suffixes)), None)
+
+
+def _read(path: Path) -> list[Repro]:
+    folder, launches = path.parent, dict[str, LaunchSpec]()
+
+    def check(data: ReproFile) -> None:
+        check_repro(data)
+        _check_files(data, folder)
+        found = _from_files(folder, data) if data.files else launches_of_repro(folder / data.launch)
+        launches.update((launch.name, launch) for launch in found)
+        _check_launches(data, launches)
+
+    data = read_yaml(path, ReproFile, check)
+    source = data.source
+    kind, version = _compiler(data)
+    return [
+        Repro(
+            name=name,
+            group=folder.name,
+            kernel=one.kernel,
+            folder=folder,
+            file=launches[next(iter(one.launches or launches))].file or folder / data.launch,
+            launches=tuple(launches[chosen] for chosen in one.launches or launches),
+            check=tuple({**data.check, **one.check}.items()),
+            tunable=tuple(
+                (parameter, tuple(values))
+                for parameter, values in {**data.tunable, **one.tunable}.items()
+            ),
+            operation=_operation(one.operation or data.operation),
+            reference=one.reference,
+            inputs=_inputs(data.inputs),
+            configs=one.configs,
+            macros=tuple(
+                (macro, tuple(values)) for macro, values in {**data.macros, **one.macros}.items()
+            ),
+            source=KernelSource(pin=_pin(source), module=source.module) if source else None,
+            requires=tuple(_pin(pin) for pin in data.requires),
+            issue=one.issue or data.issue,
+            summary=one.summary or data.summary,
+            compiler=kind,
+            version=one.triton or version,
+            targets=tuple(str(Target.parse(text)) for text in one.targets or data.targets),
+            tags=tuple(data.tags),
+        )
+        for name, one in data.by_name(folder.name).items()
+    ]
+
+
+def _check_files(data: ReproFile, folder: Path) -> None:
+    """Files that the repro names.
+
+    Raises:
+        FieldError: there is none of that name beside it.
+    """
+    for index, name in enumerate(data.files or [data.launch]):
+        if not _is_inside(folder / name, folder):
+            where = f"$.files[{index}]" if data.files else "$.launch"
+            raise FieldError(where, f"no file {name!r} in {folder}")
+
+
+def _check_launches(data: ReproFile, launches: Mapping[str, LaunchSpec]) -> None:
+    """Names of launch functions and of their parameters.
+
+    Raises:
+        FieldError: there is none of that name.
+    """
+    parameters = {p.name for launch in launches.values() for p in launch.parameters}
+    places: list[tuple[str, ReproFile | ReproKernel]] = [("$", data)]
+    places += [(f"$.kernels.{name}", one) for name, one in data.kernels.items()]
+    for where, place in places:
+        for index, name in enumerate(place.launches):
+            if name not in launches:
+                said = f"no launch function {name!r}; {data.launch} has {', '.join(launches)}"
+                raise FieldError(f"{where}.launches[{index}]", said)
+        for key, names in (("check", place.check), ("tunable", place.tunable)):
+            for name in names:
+                if name not in parameters:
+                    said = f"no launch function of {data.launch} has a parameter {name!r}"
+                    raise FieldError(f"{where}.{key}", said)
+
+
+def _compiler(data: ReproFile) -> tuple[str, str | None]:
+    """The kind of the compiler, and the version that upstream's issue names."""
+    if data.compiler is None:
+        return TRITON, data.triton
+    kind, _, version = data.compiler.partition("==")
+    return kind, version or None
+
+
+def _operation(found: ReproOperation | None) -> Operation | None:
+    if found is None:
+        return None
+    return Operation(
+        kernel=found.kernel, launch=found.launch, parameters=tuple(found.parameters.items())
+    )
+
+
+def _inputs(found: ReproInputs | None) -> PtxInputs | None:
+    if found is None:
+        return None
+    return PtxInputs(
+        buffers=tuple(f"{name}={text}" for name, text in found.buffers.items()),
+        scalars=tuple(f"{name}={value}" for name, value in found.scalars.items()),
+        expect=tuple(f"{name}={file}" for name, file in found.expect.items()),
+        grid=None if found.grid is None else str(found.grid),
+        block=None if found.block is None else str(found.block),
+        shared=found.shared,
+    )
+
+
+def _pin(pin: ReproPin | ReproSource) -> Pin:
+    return Pin(package=pin.package, version=pin.version, sha256=pin.sha256)
+
+
+def _is_inside(file: Path, folder: Path) -> bool:
+    """A file in this very folder: not elsewhere, by a symbolic link either."""
+    real = os.path.realpath(file)
+    return file.is_file() and os.path.dirname(real) == os.path.realpath(folder)  # noqa: PTH120
+
+
+def _from_files(folder: Path, data: ReproFile) -> list[LaunchSpec]:
+    """A launch for each file, in their order: the first is the default."""
+    return [_from_file(folder / name, data) for name in data.files]
+
+
+def _from_file(path: Path, data: ReproFile) -> LaunchSpec:
+    """What a compiler left is named by what it is, source by its file."""
+    if path.name.endswith(SUFFIXES):
+        entry = data.kernel if path.suffix == ".ptx" else None
+        return launch_from(path, read_file(path, entry), data.options)
+    end = _of_suffix(path.name)
+    assert end is not None, "the suffixes of files are checked"
+    return replace(end.read_file(path, None).launches[0], name=path.stem)
+
+
+def _python_file(path: Path, kernel: str | None) -> Repro:
+    if spelling(path) != os.path.normpath(path):
+        # The child that runs it is given its name as text.
+        raise UsageError(f"{path}: not a name in this locale: rename it, or set PYTHONUTF8=1")
+    launches = launches_of_script(path)
+    compiler = _language_of(path)
+    name = f"{spelling(path)}::{kernel}" if kernel else spelling(path)
+    return Repro(
+        name=name,
+        kernel=kernel,
+        folder=path.parent,
+        file=path,
+        launches=launches,
+        compiler=compiler,
+    )
+
+
+def _language_of(path: Path) -> str:
+    """The kind of the front end whose modules a Python file imports; Triton where there is none."""
+    imported = imported_modules(path)
+    for end in front_ends():
+        if any(f"{name}.".startswith(f"{each}.") for name in imported for each in end.modules):
+            return end.kind
+    return TRITON

@@ -1,0 +1,211 @@
+"""What a `repro.yaml` may say: its fields, and what of them makes no sense."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from harness.frontends.registry import front_ends, kinds
+from harness.frontends.triton.ir_inputs import SUFFIXES
+from harness.io.files.yaml_files import FieldError
+from harness.io.packages.versions import parse_version
+from harness.values.errors import UsageError
+from harness.values.target import Target
+
+REPRO_FILE = "repro.yaml"
+NAME = re.compile(r"\w[\w.+-]{0,199}")
+_PYTHON_FILE = re.compile(r"\w[\w.-]*\.py")
+_PACKAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class ReproPin(msgspec.Struct, forbid_unknown_fields=True):
+    """A pinned file of the package index."""
+
+    package: str
+    version: str
+    sha256: str
+
+
+class ReproSource(msgspec.Struct, forbid_unknown_fields=True):
+    """A pinned source distribution, and the module in it that is wanted."""
+
+    package: str
+    version: str
+    sha256: str
+    module: str
+
+
+class ReproOperation(msgspec.Struct, forbid_unknown_fields=True):
+    """The whole that a kernel is a part of."""
+
+    kernel: str
+    launch: str | None = None
+    parameters: dict[str, bool | int | float | str] = {}
+
+
+class ReproInputs(msgspec.Struct, forbid_unknown_fields=True):
+    """What raw PTX is launched with."""
+
+    buffers: dict[str, str] = {}
+    scalars: dict[str, int | float | str] = {}
+    expect: dict[str, str] = {}
+    grid: str | int | None = None
+    block: str | int | None = None
+    shared: int | None = None
+
+
+class ReproKernel(msgspec.Struct, forbid_unknown_fields=True):
+    """One of several kernels of a file; what it leaves out is as the file says."""
+
+    kernel: str
+    summary: str = ""
+    launches: list[str] = []
+    check: dict[str, bool | int | float | str] = {}
+    tunable: dict[str, list[bool | int | float | str]] = {}
+    operation: ReproOperation | None = None
+    reference: str | None = None
+    configs: int | None = None
+    macros: dict[str, list[bool | int | float | str]] = {}
+    issue: str | None = None
+    triton: str | None = None
+    targets: list[str] = []
+
+
+class ReproFile(msgspec.Struct, forbid_unknown_fields=True):
+    """A whole `repro.yaml`."""
+
+    kernel: str | None = None
+    kernels: dict[str, ReproKernel] = {}
+    launch: str = "launch.py"
+    files: list[str] = []
+    options: dict[str, bool | int | float | str] = {}
+    launches: list[str] = []
+    check: dict[str, bool | int | float | str] = {}
+    tunable: dict[str, list[bool | int | float | str]] = {}
+    operation: ReproOperation | None = None
+    reference: str | None = None
+    inputs: ReproInputs | None = None
+    configs: int | None = None
+    macros: dict[str, list[bool | int | float | str]] = {}
+    summary: str = ""
+    source: ReproSource | None = None
+    requires: list[ReproPin] = []
+    issue: str | None = None
+    triton: str | None = None
+    compiler: str | None = None
+    targets: list[str] = []
+    tags: list[str] = []
+
+    def by_name(self, folder: str) -> dict[str, ReproKernel]:
+        """The kernels by name: one that is alone has the name of its folder."""
+        if self.kernel is None:
+            return self.kernels
+        alone = ReproKernel(
+            kernel=self.kernel,
+            launches=self.launches,
+            configs=self.configs,
+            macros=self.macros,
+            reference=self.reference,
+        )
+        return {folder: alone}
+
+
+def check_repro(data: ReproFile) -> None:
+    """What the types do not say.
+
+    Raises:
+        FieldError: a value makes no sense.
+    """
+    if data.kernel is None and not data.kernels:
+        raise FieldError("$", "the key `kernel` is missing (or `kernels`, several by name)")
+    if data.kernel is not None and data.kernels:
+        raise FieldError("$.kernels", "give `kernel` or `kernels`, not both")
+    places: list[tuple[str, ReproFile | ReproKernel]] = [("$", data)]
+    for name, one in data.kernels.items():
+        if not NAME.fullmatch(name):
+            raise FieldError("$.kernels", f"{name!r} is not a name for a kernel")
+        places.append((f"$.kernels.{name}", one))
+    for where, place in places:
+        _check_kernel(where, place, is_python=not data.files)
+    _check_files(data)
+    if data.compiler is not None:
+        _check_compiler(data)
+    if not _PYTHON_FILE.fullmatch(data.launch):
+        said = f"{data.launch!r} is not the name of a Python file beside {REPRO_FILE}"
+        raise FieldError("$.launch", said)
+    if data.source:
+        _check_pin("$.source", data.source)
+        if not all(part.isidentifier() for part in data.source.module.split(".")):
+            said = f"{data.source.module!r} is not the dotted name of a module"
+            raise FieldError("$.source.module", said)
+    for index, pin in enumerate(data.requires):
+        _check_pin(f"$.requires[{index}]", pin)
+
+
+def _check_files(data: ReproFile) -> None:
+    known = tuple(suffix for end in front_ends() for suffix in end.suffixes)
+    for index, name in enumerate(data.files):
+        if not NAME.fullmatch(name) or not name.endswith(known):
+            said = f"is not the name of a {', '.join(known)} file beside {REPRO_FILE}"
+            raise FieldError(f"$.files[{index}]", f"{name!r} {said}")
+    is_lowered = any(name.endswith(SUFFIXES) for name in data.files)
+    if is_lowered and data.kernel is None:
+        raise FieldError("$.files", "such files hold one kernel; name it by `kernel`")
+    places: list[tuple[str, ReproFile | ReproKernel]] = [("$", data)]
+    places += [(f"$.kernels.{name}", one) for name, one in data.kernels.items()]
+    for where, place in places:
+        if place.macros and (is_lowered or not data.files):
+            raise FieldError(f"{where}.macros", "macros are of source that `files` names")
+        for name, values in place.macros.items():
+            if not name.isidentifier() or not values:
+                said = f"give {name!r} a list of values, and the name of a macro"
+                raise FieldError(f"{where}.macros", said)
+
+
+def _check_compiler(data: ReproFile) -> None:
+    kind, equals, version = str(data.compiler).partition("==")
+    if data.triton is not None:
+        raise FieldError("$.compiler", "give `compiler` or `triton`, not both")
+    if kind not in kinds() or (equals and parse_version(version) is None):
+        said = f"{data.compiler!r} is not KIND==VERSION, where KIND is one of {', '.join(kinds())}"
+        raise FieldError("$.compiler", said)
+
+
+def _check_kernel(where: str, place: ReproFile | ReproKernel, *, is_python: bool) -> None:
+    # A method is named with its class.
+    parts = [] if place.kernel is None else place.kernel.split(".")
+    if is_python and not all(map(str.isidentifier, parts)):
+        said = f"{place.kernel!r} is not the name of a Python function"
+        raise FieldError(f"{where}.kernel", said)
+    if place.reference is not None and not place.reference.isidentifier():
+        raise FieldError(f"{where}.reference", f"{place.reference!r} is not the name of a function")
+    if place.configs is not None and place.configs < 1:
+        raise FieldError(f"{where}.configs", "a launch has at least one config")
+    if place.triton is not None and parse_version(place.triton) is None:
+        raise FieldError(f"{where}.triton", f"{place.triton!r} is not a version, like 3.6.0")
+    for name, values in place.tunable.items():
+        if not values:
+            raise FieldError(f"{where}.tunable.{name}", "name at least one value to try")
+    if place.operation and not NAME.fullmatch(place.operation.kernel):
+        said = f"{place.operation.kernel!r} is not a name for a kernel"
+        raise FieldError(f"{where}.operation.kernel", said)
+    for index, text in enumerate(place.targets):
+        _check_target(f"{where}.targets[{index}]", text)
+
+
+def _check_target(where: str, text: str) -> None:
+    try:
+        Target.parse(text)
+    except UsageError as error:
+        raise FieldError(where, str(error)) from error
+
+
+def _check_pin(where: str, pin: ReproPin | ReproSource) -> None:
+    if not _PACKAGE.fullmatch(pin.package):
+        raise FieldError(f"{where}.package", f"{pin.package!r} is not the name of a package")
+    if parse_version(pin.version) is None:
+        raise FieldError(f"{where}.version", f"{pin.version!r} is not a version")
+    if not _SHA256.fullmatch(pin.sha256):
+        raise FieldError(f"{where}.sha256", f"{pin.sha256!r} is not 64 lower-case hex digits")

@@ -1,0 +1,287 @@
+"""Assemble and inspect, each kept by content: from PTX to cubin, log and SASS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_emulator.ptx.text.facts import retarget
+from harness.frontends.bench.bench import Kept, content_key, has_died, still_valid
+from harness.io.files.scratch import scratch_disk
+from harness.io.toolchains.damage import check_ptxas
+from harness.judging.ptxas.cubin import Cubin, CubinError, read_cubin
+from harness.judging.ptxas.sass import InstructionMix, can_be_annotated, mixes
+from harness.values.outcome import Assembly
+from harness.values.toolchain import Assembler, Tool
+
+if TYPE_CHECKING:
+    from harness.frontends.bench.bench import Workbench
+    from harness.io.processes.hub import Hub, ResourceLimits
+
+
+# Goes up when a reader learns something, so that stored inspections are computed again.
+_RULE = 5
+
+_MAX_TEXT = 1 << 20
+_ELF = b"\x7fELF"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """A cubin's own account, and instruction counts by function.
+
+    Without an nvdisasm that can read it, `mixes` is empty and `problem` says why.
+    """
+
+    cubin: Cubin
+    mixes: dict[str, InstructionMix] = field(default_factory=dict)
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PtxInput:
+    """A stored PTX to assemble; `target` replaces its `.target` where that is not None."""
+
+    sha256: str
+    body_sha256: str
+    version: str
+    target: str | None = None
+
+
+async def assemble(
+    bench: Workbench, ptx: PtxInput, *, ptxas: Assembler, flags: tuple[str, ...]
+) -> Kept[Assembly]:
+    """Run one ptxas on one stored PTX under limits; `flags` name the target.
+
+    PTX that differs in debug information only is assembled once. A ptxas that dies by a signal is
+    run once more, alone. What a damaged one says is not kept.
+
+    Raises:
+        InfrastructureError: ptxas cannot be started, or is damaged.
+    """
+    key = content_key(
+        body=ptx.body_sha256,
+        version=ptx.version,
+        target=ptx.target,
+        ptxas=ptxas.sha256,
+        flags=flags,
+    )
+
+    def program() -> bytes:
+        data = bench.store.artifacts.get(ptx.sha256)
+        if ptx.target:
+            data = retarget(data.decode(errors="replace"), target=ptx.target).encode()
+        return data
+
+    return await run_assembler(bench, key, ptxas_run(ptxas, flags, program))
+
+
+CODE = "kernel.cubin"
+"""What an assembler is to leave in its working folder."""
+
+PROGRAMS = "programs"
+"""Where in its working folder the scripts lie that it calls."""
+
+
+def _nothing(_files: Mapping[str, Path]) -> Mapping[str, object]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssemblerRun:
+    """One run of an assembler: the program as a file of this name, and the command that takes it.
+
+    The command leaves machine code in the file `CODE`, and `is_code` says whether that is whole.
+    `check` raises where the assembler is not what was installed: its failure is not believed then.
+    `programs` are scripts that it calls, written into a folder of that name, and `env` replaces the
+    environment that it is started in. `leaves` names files that are kept besides the code, each as
+    an artifact; of those, `said` is what it had others say: it is read after its own errors.
+    `notes` reads off those files, by their names, what is kept as the run's metadata.
+    """
+
+    program: Callable[[], bytes]
+    name: str
+    argv: tuple[str | Path, ...]
+    flags: tuple[str, ...]
+    is_code: Callable[[Path], bool]
+    check: Callable[[], None]
+    programs: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] | None = None
+    leaves: Mapping[str, str] = field(default_factory=dict)
+    said: str | None = None
+    notes: Callable[[Mapping[str, Path]], Mapping[str, object]] = _nothing
+
+
+def ptxas_run(
+    ptxas: Assembler, flags: tuple[str, ...], program: Callable[[], bytes]
+) -> AssemblerRun:
+    """One run of ptxas; `flags` name the target."""
+    return AssemblerRun(
+        program=program,
+        name="kernel.ptx",
+        argv=(ptxas.path, *flags, "kernel.ptx", "-o", CODE),
+        flags=flags,
+        is_code=is_cubin,
+        check=lambda: check_ptxas(ptxas),
+    )
+
+
+async def run_assembler(bench: Workbench, key: str, run: AssemblerRun) -> Kept[Assembly]:
+    """Run an assembler under limits, or take what is kept by this key.
+
+    One that dies by a signal is run once more, alone. What a damaged one says is not kept.
+
+    Raises:
+        InfrastructureError: it cannot be started, or is damaged.
+    """
+    async with bench.once(key):
+        kept = bench.find("assemble", key, Assembly)
+        if kept and still_valid(kept.value.end, bench.limits):
+            return kept
+        assembly, artifacts = await _run_once(bench, run, alone=False)
+        if has_died(assembly.end):
+            again, artifacts = await _run_once(bench, run, alone=True)
+            assembly = replace(again, attempts=2)
+        if not assembly.has_cubin:
+            run.check()
+        return bench.keep("assemble", key, assembly, artifacts)
+
+
+async def _run_once(
+    bench: Workbench, run: AssemblerRun, *, alone: bool
+) -> tuple[Assembly, dict[str, str]]:
+    folder = bench.hub.new_folder("assemble")
+    async with bench.slot(alone=alone, is_tool=True):
+        assembly = await execute_run(bench.hub, folder, run, bench.limits)
+    bench.cpu_seconds += assembly.end.cpu
+    store = bench.store.artifacts
+    artifacts = {name: store.put_file(folder / name) for name in ("stdout", "stderr")}
+    artifacts |= {name: store.put_file(file) for name, file in _left(folder, run).items()}
+    if assembly.has_cubin:
+        artifacts["cubin"] = store.put_file(folder / CODE)
+    bench.hub.drop_folder(folder)
+    return assembly, artifacts
+
+
+async def execute_run(
+    hub: Hub, folder: Path, run: AssemblerRun, limits: ResourceLimits
+) -> Assembly:
+    """Run it in a folder, which holds afterwards what it left.
+
+    Raises:
+        InfrastructureError: it cannot be started, or the disk is full.
+    """
+    data = run.program()
+    with scratch_disk():
+        (folder / run.name).write_bytes(data)
+        _write_programs(run.programs, folder / PROGRAMS)
+    end = await hub.execute(run.argv, folder=folder, limits=limits, env=run.env)
+    left = _left(folder, run)
+    said = left.get(run.said or "")
+    return Assembly(
+        end=end,
+        flags=run.flags,
+        stdout=read_stream(folder / "stdout"),
+        stderr=read_stream(folder / "stderr") + (f"\n{read_stream(said)}" if said else ""),
+        has_cubin=run.is_code(folder / CODE),
+        metadata=dict(run.notes(left)),
+    )
+
+
+def _left(folder: Path, run: AssemblerRun) -> dict[str, Path]:
+    """The files besides the code, as far as they were left."""
+    found = {name: folder / file for name, file in run.leaves.items()}
+    return {name: file for name, file in found.items() if file.is_file()}
+
+
+def _write_programs(programs: Mapping[str, str], folder: Path) -> None:
+    for name, text in programs.items():
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+
+
+def is_cubin(path: Path) -> bool:
+    """Whether a whole cubin was written; a truncated one has the magic but cannot be read."""
+    if not path.is_file():
+        return False
+    data = path.read_bytes()
+    if not data.startswith(_ELF):
+        return False
+    try:
+        return bool(read_cubin(data).entries)
+    except CubinError:
+        return False
+
+
+def read_stream(path: Path) -> str:
+    """The head and tail of a stream; the whole of it is kept as an artifact."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if size <= 2 * _MAX_TEXT:
+            data = file.read()
+        else:
+            data = file.read(_MAX_TEXT) + b"\n[...]\n"
+            file.seek(size - _MAX_TEXT)
+            data += file.read()
+    return data.decode(errors="replace")
+
+
+async def inspect_cubin(
+    bench: Workbench, cubin: str, nvdisasms: Sequence[Tool]
+) -> Kept[Inspection]:
+    """Read a stored cubin, and count its instructions with the first nvdisasm that can read it.
+
+    Raises:
+        UnusableArtifactError: the cubin is damaged and has to be made again.
+        InfrastructureError: nvdisasm cannot be started.
+    """
+    versions = [tool.version for tool in nvdisasms]
+    key = content_key(cubin=cubin, nvdisasms=versions, rule=_RULE)
+    async with bench.once(key):
+        kept = bench.find("inspect", key, Inspection)
+        if kept:
+            return kept
+        data = bench.store.artifacts.get(cubin)
+        inspection = Inspection(cubin=read_cubin(data))
+        artifacts: dict[str, str] = {}
+        again = False
+        for nvdisasm in nvdisasms:
+            inspection, artifacts, again = await _disassemble(bench, data, nvdisasm, inspection)
+            if inspection.mixes:
+                break
+        if again:
+            return Kept(value=inspection, key=key, artifacts=artifacts, cached=False)
+        return bench.keep("inspect", key, inspection, artifacts)
+
+
+async def _disassemble(
+    bench: Workbench, data: bytes, nvdisasm: Tool, inspection: Inspection
+) -> tuple[Inspection, dict[str, str], bool]:
+    """The inspection with SASS, its artifacts, and whether another time might tell more."""
+    folder = bench.hub.new_folder("inspect")
+    with scratch_disk():
+        (folder / "kernel.cubin").write_bytes(data)
+    # Without a stack there are no spills to mark: the fast way will most often do.
+    has_stack = any(entry.stack or entry.max_stack for entry in inspection.cubin.entries)
+    for words in (["-c"],) if has_stack else (["-ndf", "-c"], ["-c"]):
+        async with bench.slot(is_tool=True):
+            end = await bench.hub.execute(
+                [nvdisasm.path, *words, "kernel.cubin"], folder=folder, limits=bench.limits
+            )
+        bench.cpu_seconds += end.cpu
+        text = (folder / "stdout").read_text(errors="replace")
+        if not (end.ok and can_be_annotated(text)):
+            break
+    if end.ok:
+        counts = mixes(text)
+        artifacts = {"sass": bench.store.artifacts.put_file(folder / "stdout")}
+        inspection = replace(inspection, mixes=counts, problem=None)
+    else:
+        artifacts = {}
+        said = read_stream(folder / "stderr").strip().splitlines() or [end.words]
+        inspection = replace(inspection, problem=f"{nvdisasm.label}: {said[-1][:300]}")
+    bench.hub.drop_folder(folder)
+    return inspection, artifacts, end.killed_by_us or end.signal is not None

@@ -1,0 +1,1 @@
+"""The world outside: processes, files, packages, toolchains, and what runs inside children."""

@@ -1,0 +1,150 @@
+"""Finds and runs the launch code that a capture asks for."""
+
+# ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+class _BareLoader(importlib.abc.Loader):
+    """Gives a package its path but does not run its `__init__` until a name is asked of it."""
+
+    def __init__(self, init: Path, *, lazy: bool) -> None:
+        self._init = init
+        self._lazy = lazy
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:  # noqa: ARG002
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        state = {"ran": not self._lazy}
+
+        def missing(name: str) -> Any:
+            constants = _constants(self._init)
+            if name in constants:
+                return constants[name]
+            if name.startswith("__"):
+                raise AttributeError(name)
+            submodule = f"{module.__name__}.{name}"
+            if importlib.util.find_spec(submodule) is not None:
+                return importlib.import_module(submodule)
+            if not state["ran"]:
+                state["ran"] = True
+                code = compile(self._init.read_bytes(), str(self._init), "exec")
+                exec(code, module.__dict__)  # noqa: S102 - the package's own __init__
+                if name in module.__dict__:
+                    return module.__dict__[name]
+            message = f"module {module.__name__!r} has no attribute {name!r}"
+            raise AttributeError(message)
+
+        module.__getattr__ = missing  # type: ignore[method-assign]
+
+
+def _constants(init: Path) -> dict[str, Any]:
+    """What an `__init__` assigns that can be read without running it: `__version__`, for one."""
+    found = {}
+    for node in ast.parse(init.read_bytes()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            with contextlib.suppress(ValueError, TypeError):
+                found[node.targets[0].id] = ast.literal_eval(node.value)
+    return found
+
+
+class BareParents(importlib.abc.MetaPathFinder):
+    """Finds packages below the fetched sources without running their `__init__`.
+
+    A package of GPU kernels imports its compiled extension in `__init__`, which was not built
+    here. The top package's never runs; a subpackage's runs when a name it defines is asked for.
+    """
+
+    def __init__(self, roots: Sequence[str]) -> None:
+        self._roots = [str(Path(root).resolve()) for root in roots]
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """As the standard finder, but with our own loader for packages of the fetched sources."""
+        spec = importlib.machinery.PathFinder.find_spec(
+            fullname, path if path is not None else self._roots, target
+        )
+        if spec is None or not spec.origin or not spec.submodule_search_locations:
+            return spec
+        init = Path(spec.origin)
+        if init.name != "__init__.py" or not any(
+            str(init.resolve()).startswith(r + "/") for r in self._roots
+        ):
+            return spec
+        spec.loader = _BareLoader(init, lazy="." in fullname)
+        return spec
+
+
+def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> Any:
+    """What `function(**overrides)` of `file` returns; where it is None, run the file as `__main__`.
+
+    The module stays loaded: its kernels are compiled later. What it replaces in `json` is put back:
+    compilers write their metadata with it, and we our answers.
+    """
+    sys.argv = [file]
+    folder = str(Path(file).parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    name = "triage_launch" if function else "__main__"
+    module = ModuleType(name)
+    module.__file__ = file
+    sys.modules[name] = module
+    code = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
+    own = dict(vars(json))
+    try:
+        exec(code, module.__dict__)  # noqa: S102 - this is what the user asked for
+        return getattr(module, function)(**overrides) if function else None
+    finally:
+        vars(json).update(own)
+
+
+def stand_aside(ask: Mapping[str, Any]) -> None:
+    """Leave the launch code the module path and working folder that it would have without us."""
+    ours = {str(Path(__file__).parents[3]), str(Path.cwd()), ""}
+    site = {path for path in sys.path if path.endswith("-packages")}
+    sys.path[:] = [path for path in sys.path if path not in ours or path in site]
+    # Where Python itself puts what PYTHONPATH names: before what is installed.
+    sys.path[:0] = [*ask["paths"], *ask["user_paths"]]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "harness"]:
+        del sys.modules[name]
+    if ask["bare"]:
+        sys.meta_path.insert(0, BareParents(ask["bare"]))
+    os.chdir(Path(ask["file"]).parent)
+
+
+def describe_error(error: BaseException, file: str) -> dict[str, Any]:
+    """What the launch code raised, and at which of its lines."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    if isinstance(error, SyntaxError) and error.filename == file:
+        lines.append(error.lineno)
+    return {
+        "type": type(error).__name__,
+        "kinds": [kind.__name__ for kind in type(error).__mro__],
+        "message": _message(error)[:10_000],
+        "line": lines[-1] if lines else None,
+        "traceback": "".join(traceback.format_exception(error))[-20_000:],
+    }
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as other:  # noqa: BLE001 - the launch code's own exception class
+        return f"(its message cannot be read: {type(other).__name__})"

@@ -1,0 +1,332 @@
+"""What the package index has: listings, cached for ten minutes, and downloads checked by sha256.
+
+Speaks the simple repository API (PEP 503 HTML or PEP 691 JSON). The index is the one that
+`UV_DEFAULT_INDEX`, `UV_INDEX_URL` or `PIP_INDEX_URL` names, else the default of `pypi_simple`.
+A listing is used however old it is when the index does not answer or `TRIAGE_OFFLINE` is set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.tags import Tag, sys_tags
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+from packaging.version import InvalidVersion, Version
+
+from harness.io.files.locations import cache_dir, offline
+from harness.io.files.whole_folders import write_atomically
+from harness.io.packages.endpoint import (
+    ATTEMPTS,
+    TIMEOUTS,
+    VARIABLES,
+    endpoint_setting,
+    is_refusal,
+    open_client,
+    reason,
+)
+from harness.io.packages.versions import select
+from harness.values.errors import (
+    InfrastructureError,
+    IntegrityError,
+    OfflineError,
+    StorageError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    import pypi_simple
+    import requests
+
+
+_LOG = logging.getLogger(__name__)
+_TTL = 600.0
+
+_silent: set[str] = set()
+_CACHED_ONLY: ContextVar[bool] = ContextVar("cached_only", default=False)
+"""Endpoints that did not answer this process: a stale listing is then used without asking again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One file of a project; `size` is in bytes, None where the index does not say."""
+
+    name: str
+    version: Version
+    filename: str
+    url: str
+    sha256: str
+    requires_python: str | None = None
+    yanked: bool = False
+    size: int | None = None
+
+    @property
+    def is_wheel(self) -> bool:
+        """Whether it is a wheel; otherwise it is an sdist."""
+        return self.filename.endswith(".whl")
+
+    @property
+    def tags(self) -> frozenset[Tag]:
+        """The wheel's tags; an sdist has none."""
+        return parse_wheel_filename(self.filename)[3] if self.is_wheel else frozenset()
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether it is a wheel for particular platforms."""
+        return self.is_wheel and all(tag.platform != "any" for tag in self.tags)
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether it is a wheel of Python code that fits every platform."""
+        return any(tag.platform == "any" and tag.abi == "none" for tag in self.tags)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """One line of a listing, as it is cached."""
+
+    filename: str
+    url: str
+    sha256: str
+    requires_python: str | None = None
+    yanked: bool = False
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listing:
+    """A cached listing; `fetched` is in seconds since the epoch."""
+
+    fetched: float
+    files: list[_File]
+
+
+@contextlib.contextmanager
+def as_cached() -> Iterator[None]:
+    """Within it the index is not asked, however old its last answer is."""
+    token = _CACHED_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _CACHED_ONLY.reset(token)
+
+
+def files(project: str) -> list[Release]:
+    """Every wheel and sdist of `project` that has a sha256, yanked ones included.
+
+    Raises:
+        UsageError: the index has no such project.
+        OfflineError: the index does not answer, and no listing is cached.
+        InfrastructureError: its answer makes no sense.
+    """
+    name = canonicalize_name(project)
+    listing = _listing(name)
+    if not listing.files:
+        raise UsageError(
+            f"the package index has no project {name}, or no file of it with a sha256; "
+            f"check the name and {VARIABLES[0]}"
+        )
+    releases = (_release(name, file) for file in listing.files)
+    return [release for release in releases if release is not None]
+
+
+def wheels(
+    project: str, *, exact: Version | None = None, prereleases: bool = False
+) -> list[Release]:
+    """The best wheel of each version for this interpreter and platform, oldest first.
+
+    Yanked versions and pre-releases are left out, unless `exact` names that very version.
+
+    Raises:
+        UsageError, OfflineError, InfrastructureError: as `files`.
+    """
+    ranks = _tag_ranks()
+    best: dict[Version, tuple[int, Release]] = {}
+    for release in files(project):
+        if not _offered(release, exact, prereleases=prereleases):
+            continue
+        fitting = [ranks[tag] for tag in release.tags if tag in ranks]
+        if not fitting or not _python_fits(release.requires_python):
+            continue
+        known = best.get(release.version)
+        if known is None or min(fitting) < known[0]:
+            best[release.version] = (min(fitting), release)
+    return [best[version][1] for version in sorted(best)]
+
+
+def sdist(project: str, version: Version) -> Release:
+    """The source distribution of exactly that version.
+
+    Raises:
+        UsageError: the index has none.
+        OfflineError, InfrastructureError: as `files`.
+    """
+    sources = [release for release in files(project) if not release.is_wheel]
+    select((source.version for source in sources), str(version), what=f"sdist of {project}")
+    return next(source for source in sources if source.version == version)
+
+
+def pick_file(project: str, version: Version, sha256: str, *, wheel: bool) -> Release:
+    """The sdist, or the pure-Python wheel, of that version with that sha256.
+
+    Raises:
+        UsageError: the index has no such version.
+        IntegrityError: it has, with another sha256.
+        OfflineError, InfrastructureError: as `files`.
+    """
+    what = "pure-Python wheel" if wheel else "sdist"
+    kind = [release for release in files(project) if release.is_wheel == wheel]
+    kind = [release for release in kind if release.is_pure or not wheel]
+    select((release.version for release in kind), str(version), what=f"{what} of {project}")
+    found = [release for release in kind if release.version == version]
+    for release in found:
+        if release.sha256 == sha256.lower():
+            return release
+    offers = ", ".join(release.sha256 for release in found)
+    raise IntegrityError(
+        f"the {what} of {project} {version} has sha256 {offers} on the index, not {sha256}; "
+        "check the version and the hash that the repro gives"
+    )
+
+
+def _listing(name: str) -> _Listing:
+    setting = endpoint_setting() or "default"
+    key = hashlib.sha256(setting.encode()).hexdigest()[:8]
+    path = cache_dir() / "index" / f"{name}-{key}.json"
+    cached = _read_listing(path)
+    if cached is not None:
+        fresh = 0 <= time.time() - cached.fetched < _TTL
+        if fresh or offline() or setting in _silent or _CACHED_ONLY.get():
+            return cached
+    elif offline() or _CACHED_ONLY.get():
+        raise OfflineError(
+            f"no listing of {name} is cached and TRIAGE_OFFLINE forbids asking the package index; "
+            "unset TRIAGE_OFFLINE once"
+        )
+    try:
+        listing = _ask(name)
+    except OfflineError as error:
+        if cached is None:
+            raise
+        _silent.add(setting)
+        _LOG.warning("%s; using a cached listing", error)
+        return cached
+    _silent.discard(setting)
+    # A read-only cache costs a request each time, and nothing else.
+    with contextlib.suppress(StorageError):
+        write_atomically(path, msgspec.json.encode(listing))
+    return listing
+
+
+def _read_listing(path: Path) -> _Listing | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Listing)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _ask(name: str) -> _Listing:
+    import pypi_simple  # noqa: PLC0415 - brings in requests: 0.3 s
+    import requests  # noqa: PLC0415
+
+    failure: requests.RequestException | None = None
+    for _ in range(ATTEMPTS):
+        try:
+            with open_client() as client:
+                page = client.get_project_page(name, timeout=TIMEOUTS)
+        except pypi_simple.NoSuchProjectError:
+            # Remembered like any other answer: ptxas is looked for in several projects.
+            return _Listing(fetched=time.time(), files=[])
+        except (
+            pypi_simple.UnsupportedContentTypeError,
+            pypi_simple.UnsupportedRepoVersionError,
+            ValueError,
+        ) as error:
+            raise InfrastructureError(
+                f"the package index answers for {name} in no known format; check {VARIABLES[0]}"
+            ) from error
+        except requests.RequestException as error:
+            failure = error
+            if is_refusal(error):
+                break
+            continue
+        return _Listing(fetched=time.time(), files=_lines(page.packages))
+    assert failure is not None
+    raise OfflineError(
+        f"the package index does not answer for {name}: {reason(failure)}; "
+        f"check the network and {VARIABLES[0]}"
+    ) from failure
+
+
+def _lines(packages: list[pypi_simple.DistributionPackage]) -> list[_File]:
+    return [
+        _File(
+            filename=package.filename,
+            url=package.url,
+            sha256=package.digests["sha256"].lower(),
+            requires_python=package.requires_python,
+            yanked=package.is_yanked,
+            size=package.size,
+        )
+        for package in packages
+        if package.package_type in {"sdist", "wheel"} and "sha256" in package.digests
+    ]
+
+
+def _release(name: str, file: _File) -> Release | None:
+    """None for a file whose name follows no standard: old indexes are full of them."""
+    try:
+        if file.filename.endswith(".whl"):
+            version = parse_wheel_filename(file.filename)[1]
+        else:
+            version = parse_sdist_filename(file.filename)[1]
+    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
+        return None
+    return Release(
+        name=name,
+        version=version,
+        filename=file.filename,
+        url=file.url,
+        sha256=file.sha256,
+        requires_python=file.requires_python,
+        yanked=file.yanked,
+        size=file.size,
+    )
+
+
+def _offered(release: Release, exact: Version | None, *, prereleases: bool) -> bool:
+    if exact is not None:
+        return release.version == exact
+    return not release.yanked and (prereleases or not release.version.is_prerelease)
+
+
+@lru_cache(maxsize=1)
+def _tag_ranks() -> dict[Tag, int]:
+    return {tag: rank for rank, tag in reversed(list(enumerate(sys_tags())))}
+
+
+def _python_fits(requires_python: str | None) -> bool:
+    if not requires_python:
+        return True
+    running = Version(".".join(map(str, sys.version_info[:3])))
+    try:
+        return SpecifierSet(requires_python).contains(running, prereleases=True)
+    except InvalidSpecifier:
+        return True

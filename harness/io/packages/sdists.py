@@ -1,0 +1,305 @@
+"""Sources that repros pin: sdists and pure-Python wheels, fetched, checked and unpacked.
+
+Nothing is built and no code of the archive is run. Unpacking writes regular files, folders and
+links that stay inside; anything else in an archive makes it refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import re
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+import msgspec
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from harness.io.files.locations import cache_dir, storage_error
+from harness.io.files.whole_folders import ensure_folder
+from harness.io.packages.download import download
+from harness.io.packages.index import Release, pick_file
+from harness.values.errors import IntegrityError, UsageError
+
+MARKER = ".triage-source.json"
+_TREE = "tree"
+_DOWNLOAD_LIMIT = 200 << 20
+_BLOCK = 1 << 20
+_SHA256 = re.compile("[0-9a-f]{64}")
+_DAMAGE = (
+    *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError),
+    KeyError,  # tarfile: a hard link to a member that is not there
+    *(FileExistsError, IsADirectoryError, NotADirectoryError),  # two members in one place
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveLimits:
+    """How much an archive may unpack to: bytes of all files together, and entries."""
+
+    size: int = 2 << 30
+    entries: int = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """The marker: which file of the index the folder was made from."""
+
+    package: str
+    version: str
+    filename: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """One member of an archive; `link` is the target as written, `open` its content's reader."""
+
+    name: str
+    kind: str
+    executable: bool = False
+    link: str = ""
+    source: tarfile.TarInfo | zipfile.ZipInfo
+
+
+def fetch_sdist(package: str, version: str, sha256: str) -> Path:
+    """The unpacked source distribution, without its top folder; fetched if it is not yet.
+
+    Raises:
+        UsageError: there is no such version, or the version or hash is malformed.
+        IntegrityError: the index has another hash, or the archive is damaged or hostile.
+        OfflineError, StorageError, InfrastructureError: it cannot be fetched or written.
+    """
+    return _fetch(package, version, sha256, wheel=False)
+
+
+def fetch_wheel(package: str, version: str, sha256: str) -> Path:
+    """The unpacked pure-Python wheel, ready for the module path; errors as `fetch_sdist`."""
+    return _fetch(package, version, sha256, wheel=True)
+
+
+def is_fetched(package: str, version: str, sha256: str) -> bool:
+    """Whether a source lies in the cache."""
+    try:
+        folder = _folder_of(canonicalize_name(package), Version(version), sha256.lower())
+    except InvalidVersion:
+        return False
+    return (folder / MARKER).is_file()
+
+
+def _folder_of(name: str, version: Version, digest: str) -> Path:
+    return cache_dir() / "sources" / f"{name}-{version}-{digest[:8]}"
+
+
+def unpack(archive: Path, folder: Path, *, limits: ArchiveLimits | None = None) -> None:
+    """Unpack a .tar.gz, .zip or .whl into `folder`, which must be new.
+
+    Raises:
+        IntegrityError: the archive is damaged, hostile or too large.
+        OSError: the disk refuses.
+    """
+    folder.mkdir()
+    opened: _Tar | _Zip
+    try:
+        opened = _Zip(archive) if archive.suffix in {".zip", ".whl"} else _Tar(archive)
+        with contextlib.closing(opened):
+            _write_all(opened, folder, limits or ArchiveLimits())
+    except _DAMAGE as error:
+        raise IntegrityError(
+            f"{archive.name} is damaged ({error}); fetch it again or pin another file"
+        ) from error
+    except (NotImplementedError, RuntimeError) as error:
+        # zipfile says so of encrypted members and of compressions that it does not know.
+        raise IntegrityError(
+            f"{archive.name} cannot be read ({error}); pin another file"
+        ) from error
+
+
+class _Tar:
+    """A tar file, member by member; what is read twice is read from disk twice."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        self._file = tarfile.open(path, "r:gz")  # noqa: SIM115 - by `close`
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __iter__(self) -> Iterator[_Entry]:
+        for member in self._file:
+            kind = "other"
+            if member.isreg():
+                kind = "file"
+            elif member.isdir():
+                kind = "folder"
+            elif member.issym() or member.islnk():
+                kind = "symlink" if member.issym() else "hardlink"
+            yield _Entry(
+                name=member.name,
+                kind=kind,
+                executable=bool(member.mode & stat.S_IXUSR),
+                link=member.linkname,
+                source=member,
+            )
+
+    def open(self, entry: _Entry) -> IO[bytes]:
+        assert isinstance(entry.source, tarfile.TarInfo)
+        stream = self._file.extractfile(entry.source)
+        assert stream is not None
+        return stream
+
+
+class _Zip:
+    """A zip file, member by member."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        self._file = zipfile.ZipFile(path)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __iter__(self) -> Iterator[_Entry]:
+        for member in self._file.infolist():
+            mode = member.external_attr >> 16
+            kind = "folder" if member.is_dir() else "file"
+            if stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR}:
+                kind = "other"
+            yield _Entry(
+                name=member.filename, kind=kind, executable=bool(mode & stat.S_IXUSR), source=member
+            )
+
+    def open(self, entry: _Entry) -> IO[bytes]:
+        assert isinstance(entry.source, zipfile.ZipInfo)
+        return self._file.open(entry.source)
+
+
+def _fetch(package: str, version: str, sha256: str, *, wheel: bool) -> Path:
+    name = canonicalize_name(package)
+    try:
+        exact = Version(version)
+    except InvalidVersion as error:
+        raise UsageError(f"{version!r} is not a version of {package}") from error
+    if not _SHA256.fullmatch(sha256.lower()):
+        raise UsageError(f"{sha256!r} is not the sha256 of a file of {package} {version}")
+    digest = sha256.lower()
+    folder = _folder_of(name, exact, digest)
+    marker = folder / MARKER
+    if not marker.is_file():
+        fill = partial(_fill, name, exact, digest, wheel=wheel)
+        ensure_folder(folder, marker=MARKER, fill=fill)
+    if _read_marker(marker) != digest:
+        raise IntegrityError(
+            f"{folder} was not unpacked from the file with sha256 {sha256}; delete that folder"
+        )
+    return folder / _TREE
+
+
+def _fill(name: str, version: Version, sha256: str, folder: Path, *, wheel: bool) -> bytes:
+    release = pick_file(name, version, sha256, wheel=wheel)
+    archive = folder / release.filename
+    download(release, archive, limit=_DOWNLOAD_LIMIT)
+    unpacked = folder / "unpacked"
+    unpack(archive, unpacked)
+    archive.unlink()
+    tops = list(unpacked.iterdir())
+    inner = tops[0] if not wheel and len(tops) == 1 and _is_folder(tops[0]) else unpacked
+    inner.rename(folder / _TREE)
+    shutil.rmtree(unpacked, ignore_errors=True)
+    return _marker(release)
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _read_marker(path: Path) -> str:
+    """The sha256 that the marker names; empty if it is damaged."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Source).sha256
+    except msgspec.MsgspecError:
+        return ""
+    except OSError as error:
+        raise storage_error(error, path, "read") from error
+
+
+def _marker(release: Release) -> bytes:
+    source = _Source(
+        package=release.name,
+        version=str(release.version),
+        filename=release.filename,
+        sha256=release.sha256,
+    )
+    return msgspec.json.format(msgspec.json.encode(source))
+
+
+def _write_all(archive: _Tar | _Zip, folder: Path, limits: ArchiveLimits) -> None:
+    links: dict[PurePosixPath, _Entry] = {}
+    room = limits.size
+    for count, entry in enumerate(archive, start=1):
+        if count > limits.entries:
+            raise _refused(archive.name, entry, f"more than {limits.entries} entries")
+        place = _place(archive.name, entry)
+        if place == PurePosixPath("."):
+            continue
+        if not links.keys().isdisjoint((place, *place.parents)):
+            # Else a link that is harmless by itself makes the path of a later member lead out.
+            raise _refused(archive.name, entry, "its path leads through a symbolic link")
+        path = folder / place
+        if entry.kind == "folder":
+            path.mkdir(parents=True, exist_ok=True)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if entry.kind == "symlink":
+            links[place] = entry
+            path.symlink_to(entry.link)
+            continue
+        room -= _copy(archive, entry, path, room)
+    root = folder.resolve()
+    for place, entry in links.items():
+        # Only now: two links that are harmless by themselves may lead out together.
+        if not (folder / place).resolve().is_relative_to(root):
+            raise _refused(archive.name, entry, "it links out of the folder")
+
+
+def _place(name: str, entry: _Entry) -> PurePosixPath:
+    """Where the entry goes, relative to the root; every way out is refused here."""
+    place = PurePosixPath(entry.name)
+    if place.is_absolute() or ".." in place.parts or "\\" in entry.name or "\0" in entry.name:
+        raise _refused(name, entry, "its path leads out of the folder")
+    if entry.kind == "other":
+        raise _refused(name, entry, "it is neither file, folder nor link")
+    if entry.kind in {"symlink", "hardlink"}:
+        # A hard link is named from the root of the archive, a symbolic one from where it lies.
+        base = place.parent.as_posix() if entry.kind == "symlink" else "."
+        target = os.path.normpath(f"{base}/{entry.link}")
+        if entry.link.startswith("/") or PurePosixPath(target).parts[:1] == ("..",):
+            raise _refused(name, entry, "it links out of the folder")
+    return place
+
+
+def _copy(archive: _Tar | _Zip, entry: _Entry, path: Path, room: int) -> int:
+    """Write one file of at most `room` bytes and return its size."""
+    written = 0
+    with archive.open(entry) as source, path.open("wb") as stream:
+        while block := source.read(_BLOCK):
+            written += len(block)
+            if written > room:
+                raise _refused(archive.name, entry, "it unpacks to more than the limit")
+            stream.write(block)
+    path.chmod(0o755 if entry.executable else 0o644)
+    return written
+
+
+def _refused(name: str, entry: _Entry, why: str) -> IntegrityError:
+    return IntegrityError(f"{name} is refused at {entry.name!r}: {why}; pin another file")

@@ -1,0 +1,186 @@
+"""Installing wheels, pinned by sha256, with uv: into a folder, or into a virtual environment."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uv
+from packaging.version import Version
+
+from harness.io.files.locations import offline
+from harness.io.packages.downloads import told_to
+from harness.io.packages.endpoint import endpoint_setting
+from harness.io.packages.index import files
+from harness.io.packages.versions import select
+from harness.io.processes.hub import run_tool
+from harness.values.environment import PackagePin
+from harness.values.errors import (
+    InfrastructureError,
+    IntegrityError,
+    OfflineError,
+    StorageError,
+    TriageError,
+)
+
+if TYPE_CHECKING:
+    from harness.io.packages.index import Release
+
+
+_SECONDS = 1800.0
+_URL = re.compile(r"[a-z+]+://\S*?(?=[`)\s]|$)")
+_FRAME = re.compile(r"^[^\w`]*(?:(?:cause|error|Caused by):)?\s*", re.IGNORECASE)
+_DISK_FULL = ("No space left on device", "Disk quota exceeded")
+_READ_ONLY = ("Read-only file system", "Permission denied")
+_NO_NETWORK = (
+    "error sending request",
+    "Could not connect",
+    "dns error",
+    "tcp connect error",
+    "operation timed out",
+    "request or response body error",
+)
+
+
+def install_wheels(
+    releases: Sequence[Release], target: Path, *, scratch: Path, cache: Path | None = None
+) -> None:
+    """Unpack wheels into `target` as an importable folder; nothing else comes with them.
+
+    `scratch` is an existing folder for uv's own settings. `cache` replaces uv's own cache.
+
+    Raises:
+        OfflineError: the index does not answer, or the network is forbidden.
+        IntegrityError: the wheel has another sha256.
+        StorageError: the disk is full or read-only.
+        InfrastructureError: uv fails for another reason.
+    """
+    lines = [f"{each.name}=={each.version} --hash=sha256:{each.sha256}\n" for each in releases]
+    # What imports it may not write there, and starts a thousand times.
+    where: list[str | Path] = ["--compile-bytecode", "--python", sys.executable, "--target", target]
+    where += ["--cache-dir", cache] if cache else []
+    what = ", ".join(f"{release.name} {release.version}" for release in releases)
+    _install(what, lines, where, scratch)
+
+
+def create_environment(folder: Path, *, python: str, scratch: Path) -> None:
+    """Create an empty virtual environment; `python` is an interpreter, or a version of Python.
+
+    Raises:
+        InfrastructureError: there is no such Python, or uv fails for another reason.
+        OfflineError, StorageError: as `install_wheels`.
+    """
+    words: list[str | Path] = ["venv", "--no-project", "--python", python, folder]
+    name = "a virtual environment" + ("" if python == sys.executable else f" of Python {python}")
+    _run(name, words, scratch)
+
+
+def install_pins(pins: Sequence[PackagePin], python: Path, *, scratch: Path) -> None:
+    """Install exactly these packages into the environment of an interpreter, as wheels.
+
+    Of the wheels of a version, uv takes the one that fits this interpreter.
+
+    Raises:
+        UsageError: the index has no wheel of one of them.
+        OfflineError, IntegrityError, StorageError, InfrastructureError: as `install_wheels`.
+    """
+    lines = [f"{pin}{''.join(f' --hash=sha256:{each}' for each in _hashes(pin))}\n" for pin in pins]
+    where: list[str | Path] = ["--compile-bytecode", "--python", python]
+    _install(", ".join(map(str, pins)), lines, where, scratch)
+
+
+def _hashes(pin: PackagePin) -> list[str]:
+    version = Version(pin.version)
+    there = [each for each in files(pin.name) if each.is_wheel]
+    found = [each.sha256 for each in there if each.version == version]
+    if not found:
+        # It says which are near.
+        select({each.version for each in there}, pin.version, what=f"wheel of {pin.name}")
+    return found
+
+
+def _install(
+    what: str, requirements: Sequence[str], where: Sequence[str | Path], scratch: Path
+) -> None:
+    file = scratch / "requirements.txt"
+    file.write_text("".join(requirements), encoding="utf-8")
+    words: list[str | Path] = ["pip", "install", *where]
+    words += ["--no-deps", "--no-build", "--require-hashes", "--no-progress"]
+    _run(what, [*words, "-r", file], scratch)
+
+
+def _run(what: str, words: Sequence[str | Path], scratch: Path) -> None:
+    argv = [_uv(), *words, *(("--offline",) if offline() else ())]
+    # The working folder matters: uv reads the pyproject.toml of the project it finds there.
+    watch = told_to()
+    result = run_tool(argv, timeout=_SECONDS, env=_environment(), cwd=scratch, watch=watch)
+    if result.end.timed_out:
+        raise InfrastructureError(
+            f"uv did not install {what} in {_SECONDS:.0f} s; check the network and try again"
+        )
+    if not result.end.ok:
+        raise _failure(what, result.stderr, result.end.words)
+
+
+def _uv() -> str:
+    try:
+        return uv.find_uv_bin()
+    except FileNotFoundError as error:
+        raise InfrastructureError(
+            "the executable of uv is missing; install the package uv beside triage again"
+        ) from error
+
+
+def _environment() -> dict[str, str]:
+    environment = {**os.environ, "NO_COLOR": "1"}
+    setting = endpoint_setting()
+    if setting:
+        environment["UV_DEFAULT_INDEX"] = setting
+    return environment
+
+
+def _failure(what: str, stderr: str, words: str) -> TriageError:
+    reason = _last_words(stderr) or words
+    if any(sign in stderr for sign in _DISK_FULL):
+        return StorageError(
+            f"cannot install {what}: the disk is full; free some space or set TRIAGE_CACHE_DIR "
+            "and UV_CACHE_DIR to another disk"
+        )
+    if any(sign in stderr for sign in _READ_ONLY):
+        return StorageError(
+            f"cannot install {what}: {reason}; set TRIAGE_CACHE_DIR and UV_CACHE_DIR to writable "
+            "folders"
+        )
+    if "Hash mismatch" in stderr:
+        hashes = re.findall(r"sha256:([0-9a-f]{64})", stderr)
+        return IntegrityError(
+            f"the wheel of {what} was downloaded with sha256 {hashes[-1] if hashes else 'unknown'},"
+            f" not {hashes[0] if hashes else 'that of the index'}; the index or a proxy changed it"
+        )
+    if offline():
+        return OfflineError(
+            f"{what} is not installed and TRIAGE_OFFLINE forbids fetching it; "
+            "unset TRIAGE_OFFLINE once"
+        )
+    if any(sign in stderr for sign in _NO_NETWORK):
+        return OfflineError(f"cannot download {what}: {reason}; check the network and try again")
+    return InfrastructureError(f"uv cannot install {what}: {reason}; try again")
+
+
+def _last_words(stderr: str) -> str:
+    """The innermost cause that uv gives, on one line and without addresses.
+
+    uv 0.13 writes `cause: ...` lines, older ones draw a tree; hints follow after a blank line.
+    """
+    causes: list[str] = []
+    for line in stderr.splitlines():
+        text = _URL.sub("(address)", _FRAME.sub("", line)).strip()
+        if text.startswith("hint:"):
+            break
+        if text:
+            causes.append(text)
+    return causes[-1].rstrip(".") if causes else ""

@@ -1,0 +1,384 @@
+"""The one module that spawns processes: each is a supervisor's job, or a supervisor.
+
+A supervisor child starts the jobs, limits them, and kills all that descends from them when this
+process is gone, however it goes. A `Hub` keeps one for many jobs; `run_tool` has one for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+
+import harness
+from harness.io.children.confine import hide
+from harness.io.files.scratch import Scratch, scratch_disk
+from harness.io.processes.peers import JobEnd, Peer, PeerGoneError, is_lost
+from harness.values.errors import InfrastructureError
+from harness.values.outcome import ProcessEnd
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+FILE_SIZE = 1 << 28
+"""No file that a job writes may be larger, in bytes; its output streams are files too."""
+
+_HELLO_SECONDS = 120.0
+# A supervisor that is left kills for up to ten seconds what descends from its jobs.
+_GOODBYE_SECONDS = 12.0
+_WATCH_SECONDS = 0.5
+_MAX_MESSAGE = 64 << 20
+_MAX_OUTPUT = 16 << 20
+_SOCKET_PATH = 100
+
+
+def bare_python(module: str) -> list[str]:
+    """The words that run `main` of a module of `harness.io.children` in a bare interpreter.
+
+    It is small and fast to fork; what is installed beside us stays out of its sight.
+    """
+    program = (
+        "import sys; sys.path.append(sys.argv.pop(1)); "
+        f"from harness.io.children.{module} import main; main()"
+    )
+    root = Path(harness.__file__).parent.parent
+    return [sys.executable, "-I", "-S", "-c", program, str(root)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """How a tool ended and what it printed (uv, `ptxas --version`)."""
+
+    end: ProcessEnd
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceLimits:
+    """Limits of one job: wall clock in seconds, resident memory and written files in bytes."""
+
+    timeout: float
+    memory: int
+    file_size: int = FILE_SIZE
+
+    def message(self) -> dict[str, float | int]:
+        """As the supervisor takes it."""
+        return {"timeout": self.timeout, "memory": self.memory, "file_size": self.file_size}
+
+
+def run_tool(
+    argv: Sequence[str | Path],
+    *,
+    timeout: float,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    limits: ResourceLimits | None = None,
+    writable: Sequence[Path] | None = None,
+    watch: Callable[[str], None] | None = None,
+) -> ToolResult:
+    """Run a tool to its end, for at most `timeout` seconds.
+
+    `watch` gets all that it has printed to stderr so far, now and then, in a thread.
+
+    One that is foreign runs under `limits` and, where `writable` is given, confined to write in
+    these folders only and without a network, as far as this machine is able to.
+    When it ends, or this process does, nothing that descends from it is left. A tool that fails is
+    a result, not an exception. Of what it prints, the first 16 MiB of each stream are kept.
+
+    Raises:
+        InfrastructureError: the executable cannot be started, or the scratch disk is full.
+    """
+    words = [os.fspath(word) for word in argv]
+    search = (os.environ if env is None else env).get("PATH")
+    message = {
+        "op": "exec",
+        "id": 1,
+        "argv": [shutil.which(words[0], path=search) or words[0], *words[1:]],
+        "env": None if env is None else dict(env),
+        "cwd": str(cwd or "."),
+        "writable": None if writable is None else [str(path) for path in writable],
+        "limits": {**(limits.message() if limits else {}), "timeout": timeout},
+    }
+    with contextlib.ExitStack() as stack:
+        with scratch_disk():
+            stdout, stderr = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        streams = {
+            name: f"/proc/self/fd/{stream.fileno()}"
+            for name, stream in (("stdout", stdout), ("stderr", stderr))
+        }
+        if watch:
+            stack.enter_context(_watched(stderr, watch))
+        ended = _run_once({**message, **streams}, (stdout.fileno(), stderr.fileno()), timeout)
+        if ended.start_error:
+            raise InfrastructureError(f"cannot start {words[0]}: {ended.start_error}")
+        return ToolResult(end=ended.end, stdout=_printed(stdout), stderr=_printed(stderr))
+
+
+@contextlib.contextmanager
+def _watched(stream: IO[bytes], watch: Callable[[str], None]) -> Iterator[None]:
+    """Hand on what a file holds, until the block ends."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(_WATCH_SECONDS):
+            watch(os.pread(stream.fileno(), _MAX_OUTPUT, 0).decode(errors="replace"))
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _run_once(message: Mapping[str, Any], streams: tuple[int, ...], timeout: float) -> JobEnd:
+    """Have one job done by a supervisor that has no other, which hangs up with this process."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            process = _start_supervisor(theirs.fileno(), streams)
+        try:
+            ours.settimeout(timeout + _HELLO_SECONDS)
+            ours.sendall(json.dumps(message).encode() + b"\n")
+            with ours.makefile("rb") as answers:
+                return msgspec.json.decode(answers.readline(_MAX_MESSAGE), type=JobEnd)
+        except (OSError, msgspec.DecodeError) as error:
+            name = message["argv"][0]
+            raise InfrastructureError(f"the process that runs {name} was killed") from error
+        finally:
+            with contextlib.suppress(OSError):
+                ours.shutdown(socket.SHUT_RDWR)
+            try:
+                process.wait(_GOODBYE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _start_supervisor(channel: int, streams: Sequence[int]) -> subprocess.Popen[bytes]:
+    hide()
+    try:
+        return subprocess.Popen(
+            [*bare_python("supervisor"), str(channel)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(channel, *streams),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise InfrastructureError(f"cannot start {sys.executable}: {error.strerror}") from error
+
+
+def _printed(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read(_MAX_OUTPUT).decode(errors="replace")
+
+
+async def _leave(process: asyncio.subprocess.Process) -> None:
+    try:
+        await asyncio.wait_for(process.wait(), _GOODBYE_SECONDS)
+    except TimeoutError:
+        _kill(process)
+        await process.wait()
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    # On a busy machine it ends by itself just before this.
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+
+
+class Hub:
+    """Listens for children, starts them, and runs executables under limits.
+
+    An async context manager: on leaving, every child is gone.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, asyncio.Future[Peer]] = {}
+        self._folders = itertools.count(1)
+        self._peers: list[Peer] = []
+        self._processes: list[asyncio.subprocess.Process] = []
+        self._runner: asyncio.Task[Peer] | None = None
+
+    async def __aenter__(self) -> Self:
+        with scratch_disk():
+            self._scratches = [Scratch()]
+            self.scratch = place = self._scratches[0].folder
+            # A Unix socket address holds 107 bytes.
+            if len(os.fsencode(place / "socket")) > _SOCKET_PATH:
+                self._scratches.append(Scratch("/tmp"))  # noqa: S108 - the folder has a random name
+                place = self._scratches[1].folder
+            self.socket = str(place / "socket")
+            self._server = await asyncio.start_unix_server(
+                self._connected, self.socket, limit=_MAX_MESSAGE
+            )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        if self._runner:
+            self._runner.cancel()
+        for peer in self._peers:
+            await peer.close()
+        for process in self._processes:
+            await _leave(process)
+        for scratch in self._scratches:
+            scratch.remove()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            hello = msgspec.json.decode(await reader.readline(), type=dict[str, str])
+        except (ValueError, ConnectionError):
+            hello = {}
+        waiting = self._waiting.get(hello.get("hello", ""))
+        if waiting is None or waiting.done():
+            writer.transport.abort()
+            return
+        self._peers = [peer for peer in self._peers if not peer.gone]
+        peer = Peer(reader, writer)
+        self._peers.append(peer)
+        waiting.set_result(peer)
+
+    def expect(self) -> tuple[str, asyncio.Future[Peer]]:
+        """A name that cannot be guessed, and the future of the child that says hello with it."""
+        name = secrets.token_hex(16)
+        hello: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
+        hello.add_done_callback(lambda _: self._waiting.pop(name, None))
+        self._waiting[name] = hello
+        return name, hello
+
+    async def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], log: Path) -> Peer:
+        """Start a child that serves jobs and wait for its hello.
+
+        Raises:
+            InfrastructureError: it ended, or said nothing for two minutes; with the end of its log.
+        """
+        name, hello = self.expect()
+        process = await self._start([*argv, self.socket, name], env, log)
+        self._processes.append(process)
+        ended = asyncio.create_task(process.wait())
+        either: set[asyncio.Future[Any]] = {ended, hello}
+        await asyncio.wait(either, timeout=_HELLO_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if hello.done():
+            ended.cancel()
+            return hello.result()
+        hello.cancel()
+        if not ended.done():
+            _kill(process)
+        await ended
+        lines = log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"]
+        raise InfrastructureError(f"a child process did not start: {lines[-1][:500]}")
+
+    async def _start(
+        self, argv: Sequence[str], env: Mapping[str, str], log: Path
+    ) -> asyncio.subprocess.Process:
+        # What it starts is not to read our environment, nor to write into our memory.
+        hide()
+        with scratch_disk():
+            output = log.open("wb")
+        with output:
+            try:
+                return await asyncio.create_subprocess_exec(
+                    *argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=self.scratch,
+                    env=dict(env),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise InfrastructureError(f"cannot start {argv[0]}: {error.strerror}") from error
+
+    async def do(
+        self,
+        job: str,  # noqa: ARG002 - for a hub whose jobs are done elsewhere
+        folder: Path,  # noqa: ARG002
+        limits: ResourceLimits,  # noqa: ARG002
+        here: Callable[[], Awaitable[ProcessEnd]],
+    ) -> ProcessEnd:
+        """Have a job of our own, with all its files in `folder`, done as `here` does it.
+
+        Raises:
+            InfrastructureError: as `here`.
+        """
+        return await here()
+
+    async def execute(
+        self,
+        argv: Sequence[str | Path],
+        *,
+        folder: Path,
+        limits: ResourceLimits,
+        env: Mapping[str, str] | None = None,
+        writable: Sequence[Path] | None = None,
+    ) -> ProcessEnd:
+        """Run an executable in `folder` under limits; `stdout` and `stderr` there are its streams.
+
+        Where `writable` is given, it is confined as in `run_tool`.
+
+        Raises:
+            InfrastructureError: it cannot be started, or the machine kills what starts it.
+        """
+        words = [os.fspath(word) for word in argv]
+        message = {
+            "op": "exec",
+            "argv": words,
+            "env": None if env is None else dict(env),
+            "cwd": str(folder),
+            "stdout": str(folder / "stdout"),
+            "stderr": str(folder / "stderr"),
+            "writable": None if writable is None else [str(path) for path in writable],
+            "limits": limits.message(),
+        }
+        for _ in range(2):
+            try:
+                end, start_error = await (await self._running()).run(message)
+            except PeerGoneError:
+                continue
+            if start_error:
+                raise InfrastructureError(f"cannot start {words[0]}: {start_error}")
+            return end
+        raise InfrastructureError(f"the process that runs {words[0]} was killed twice")
+
+    async def _running(self) -> Peer:
+        task = self._runner
+        if task is None or is_lost(task):
+            task = self._runner = asyncio.create_task(self._start_runner())
+        return await asyncio.shield(task)
+
+    def new_folder(self, kind: str, inside: Path | None = None) -> Path:
+        """A new scratch folder, in another one where `inside` is given; it goes with the hub."""
+        folder = (inside or self.scratch) / f"{kind}-{next(self._folders)}"
+        with scratch_disk():
+            folder.mkdir()
+        return folder
+
+    def drop_folder(self, folder: Path) -> None:
+        """Give a scratch folder's disk space back."""
+        shutil.rmtree(folder, ignore_errors=True)
+
+    async def _start_runner(self) -> Peer:
+        return await self.spawn(
+            bare_python("supervisor"), env=os.environ, log=self.scratch / "runner.log"
+        )

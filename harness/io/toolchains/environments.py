@@ -1,0 +1,232 @@
+"""Virtual environments of compilers: one folder each, named by all that is in it.
+
+`toolchains/KIND-VERSION-eDIGEST/` holds a whole virtual environment. The digest is that of what its
+front end declares: each package with its version, the Python, and what it shares with triage's own
+environment, file lists included. So two sets of partners of one version lie side by side, and what
+lies there is never changed. Using one reads its marker: no network, no process, no lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import sys
+import sysconfig
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from harness.io.files.locations import storage_error
+from harness.io.files.whole_folders import ensure_folder, sha256_of
+from harness.io.packages.beside import link_packages, shared_packages
+from harness.io.packages.wheels import create_environment, install_pins
+from harness.io.processes.environment import plain_environment
+from harness.io.processes.hub import run_tool
+from harness.io.toolchains.marker import (
+    MARKER,
+    Toolchain,
+    list_folders,
+    read_toolchain,
+    toolchain_folder,
+)
+from harness.values.environment import Environment
+from harness.values.errors import InfrastructureError, StorageError
+from harness.values.toolchain import Compiler
+
+if TYPE_CHECKING:
+    from harness.io.packages.beside import SharedPackage
+
+
+# Goes up when the same declaration comes to another folder.
+_RULE = 1
+_VENV = "venv"
+_PROBE_SECONDS = 600.0
+_PROBE = (
+    "import importlib, json, platform, sys\n"
+    "for name in sys.argv[1:]: importlib.import_module(name)\n"
+    "print(); print(json.dumps(platform.python_version()))"
+)
+
+
+def install_environment(declared: Environment) -> Compiler:
+    """The compiler that lives in an environment, which is installed if it is not there yet.
+
+    Raises:
+        UsageError: the index has no wheel of one of its packages.
+        InfrastructureError: there is no such Python, what it shares is not installed beside
+            triage, or the packages cannot be imported together.
+        OfflineError, IntegrityError, StorageError: as `harness.io.packages.wheels`.
+    """
+    shared = shared_packages(declared.shared)
+    name = _folder_name(declared, shared)
+    found = read_toolchain(name)
+    if found is None:
+        fill = partial(_fill, declared, shared, name)
+        ensure_folder(toolchain_folder(name), marker=MARKER, fill=fill)
+        found = read_toolchain(name)
+        assert found is not None, "its folder was just filled"
+    return compiler_in(found)
+
+
+def planned_environment(declared: Environment) -> Compiler:
+    """What `install_environment` would give; nothing is installed.
+
+    Raises:
+        InfrastructureError: what it shares is not installed beside triage.
+    """
+    shared = shared_packages(declared.shared)
+    return _as_compiler(declared, shared, _folder_name(declared, shared))
+
+
+def is_installed(compiler: Compiler) -> bool:
+    """Whether the environment of a compiler is there, and not only planned."""
+    return compiler.python is not None and compiler.python.exists()
+
+
+def environments_of(kind: str) -> list[Toolchain]:
+    """The installed environments of one kind of compiler that have all that they share.
+
+    Raises:
+        StorageError: the cache cannot be read.
+    """
+    found = []
+    for name in list_folders():
+        # One that is damaged is said by `harness.io.toolchains.installed.list_damaged`.
+        with contextlib.suppress(StorageError):
+            each = read_toolchain(name)
+            if each is None or not each.environment or each.kind != kind:
+                continue
+            if lost_package(each) is None:
+                found.append(each)
+    return found
+
+
+def lost_package(found: Toolchain) -> Path | None:
+    """A package that an environment shares with a triage that is not there any more.
+
+    Several installs of triage have one cache, and each links its own packages.
+
+    Raises:
+        StorageError: the cache cannot be read.
+    """
+    if not found.shared:
+        return None
+    try:
+        links = sorted(each for each in site_of(found).iterdir() if each.is_symlink())
+    except OSError as error:
+        raise storage_error(error, found.path, "read") from error
+    return next((each for each in links if not each.exists()), None)
+
+
+def compiler_in(found: Toolchain) -> Compiler:
+    """The compiler that lives in an installed environment."""
+    return Compiler(
+        kind=found.kind,
+        version=found.version,
+        origin=found.distribution,
+        sha256=found.sha256,
+        python=found.path / found.executable,
+        partners=(*found.dependencies, *found.shared),
+    )
+
+
+def _as_compiler(declared: Environment, shared: tuple[SharedPackage, ...], name: str) -> Compiler:
+    own, *partners = declared.pins
+    return Compiler(
+        kind=declared.kind,
+        version=declared.version,
+        origin=own.name,
+        sha256=_digest(declared, shared),
+        python=toolchain_folder(name) / _VENV / "bin" / "python",
+        partners=tuple(map(str, (*partners, *shared))),
+    )
+
+
+def _folder_name(declared: Environment, shared: tuple[SharedPackage, ...]) -> str:
+    return f"{declared.kind}-{declared.version}-e{_digest(declared, shared)[:12]}"
+
+
+def _digest(declared: Environment, shared: tuple[SharedPackage, ...]) -> str:
+    """A hash of all that decides what the environment holds."""
+    same = declared.python or [sys.version, sysconfig.get_config_var("SOABI"), sys.base_prefix]
+    parts = {
+        "rule": _RULE,
+        "pins": list(map(str, declared.pins)),
+        "python": same,
+        "platform": sysconfig.get_platform(),
+        "imports": declared.imports,
+        "shared": [[str(each), each.record, *map(str, each.entries)] for each in shared],
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _fill(
+    declared: Environment, shared: tuple[SharedPackage, ...], name: str, partial_folder: Path
+) -> bytes:
+    scratch = partial_folder / "scratch"
+    scratch.mkdir()
+    venv = partial_folder / _VENV
+    create_environment(venv, python=declared.python or sys.executable, scratch=scratch)
+    python = venv / "bin" / "python"
+    install_pins(declared.pins, python, scratch=scratch)
+    link_packages(shared, _site(venv))
+    shutil.rmtree(scratch)
+    own, *partners = declared.pins
+    marker = Toolchain(
+        kind=declared.kind,
+        version=declared.version,
+        distribution=own.name,
+        filename="",
+        sha256=_digest(declared, shared),
+        executable=python.relative_to(partial_folder).as_posix(),
+        executable_sha256=sha256_of(python),
+        banner="",
+        dependencies=tuple(map(str, partners)),
+        shared=tuple(map(str, shared)),
+        imports=declared.imports,
+        environment=name.rpartition("-")[2],
+        installed=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    banner = probe_environment(marker, partial_folder)
+    return msgspec.json.format(msgspec.json.encode(replace(marker, banner=banner)))
+
+
+def probe_environment(found: Toolchain, folder: Path) -> str:
+    """The version of Python in an environment's folder, after importing what must be importable.
+
+    Raises:
+        InfrastructureError: something cannot be imported there.
+    """
+    argv: list[str | Path] = [folder / found.executable, "-I", "-c", _PROBE, *found.imports]
+    result = run_tool(argv, timeout=_PROBE_SECONDS, env=plain_environment(), cwd=folder)
+    if not result.end.ok:
+        last = (result.stderr.strip().splitlines() or [result.end.words])[-1]
+        packages = ", ".join((*found.dependencies, *found.shared))
+        beside = f" beside {packages}" if packages else ""
+        raise InfrastructureError(
+            f"{found.kind}-{found.version} cannot be imported{beside} ({last[:300]}); choose "
+            "another version"
+        )
+    return f"Python {json.loads(result.stdout.splitlines()[-1])}"
+
+
+def site_of(found: Toolchain) -> Path:
+    """The folder of an environment that holds its packages.
+
+    Raises:
+        OSError: there is none.
+    """
+    return _site(found.path / _VENV)
+
+
+def _site(venv: Path) -> Path:
+    found = next(iter(sorted(venv.glob("lib/python*/site-packages"))), None)
+    if found is None:
+        raise FileNotFoundError(2, "no site-packages", str(venv))
+    return found

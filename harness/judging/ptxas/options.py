@@ -1,0 +1,142 @@
+"""Options of ptxas that change what it generates, as data, and which ptxas know them. Pure.
+
+Which version knows an option is read from its own `--help`, never from a table of versions.
+
+Sources: `ptxas --help`; "CUDA Compiler Driver NVCC", section "Assembler Options"; PTX ISA,
+"Performance-Tuning Directives". That ptxas aims at the occupancy that a block's size (`.reqntid`,
+`.maxntid`) permits, where no `.minnctapersm` says how many blocks are wanted, was observed: at 64
+threads a kernel under pressure gets 32 registers on a GPU of 2,048 threads, 40 on one of 1,536, and
+255 without `.reqntid`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.judging.ptxas.flags import FlagChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PtxasOption:
+    """Words of a command line, and the long names with values that `ptxas --help` has to list.
+
+    `meaning` is for the user. With `lowers_optimisation`, the figures of the cubin do not tell
+    what the code costs: less was done to it.
+    """
+
+    words: str
+    needs: tuple[tuple[str, str], ...]
+    meaning: str
+    lowers_optimisation: bool = False
+
+    @property
+    def change(self) -> FlagChange:
+        """The option as a change of a command."""
+        return FlagChange(label=self.words, added=tuple(self.words.split()))
+
+
+_BLOCKS = "asks for {} per SM; ptxas aims at no higher occupancy, and may use more registers"
+_REGISTERS = "allows {} registers per thread, over what the PTX says of the block's size"
+_LEVEL = "optimises less (ptxas does {} by default)"
+
+# Likely ones first: what asks for nothing but more registers, then what optimises less.
+OPTIONS = (
+    PtxasOption(
+        words="--minnctapersm 1",
+        needs=(("--minnctapersm", "1"),),
+        meaning=_BLOCKS.format("one block"),
+    ),
+    PtxasOption(
+        words="--maxrregcount 255 --override-directive-values",
+        needs=(("--maxrregcount", "255"), ("--override-directive-values", "")),
+        meaning=_REGISTERS.format(255),
+    ),
+    PtxasOption(
+        words="-O1",
+        needs=(("--opt-level", "1"),),
+        meaning=_LEVEL.format("-O3"),
+        lowers_optimisation=True,
+    ),
+    PtxasOption(
+        words="--Ofast-compile min",
+        needs=(("--Ofast-compile", "min"),),
+        meaning="compiles faster, with fewer expensive optimisations",
+        lowers_optimisation=True,
+    ),
+    PtxasOption(
+        words="--minnctapersm 2",
+        needs=(("--minnctapersm", "2"),),
+        meaning=_BLOCKS.format("two blocks"),
+    ),
+    PtxasOption(
+        words="--maxrregcount 128 --override-directive-values",
+        needs=(("--maxrregcount", "128"), ("--override-directive-values", "")),
+        meaning=_REGISTERS.format(128),
+    ),
+    PtxasOption(
+        words="--register-usage-level 10",
+        needs=(("--register-usage-level", "10"),),
+        meaning="trades the most registers for generated code (5 is the default)",
+    ),
+    PtxasOption(
+        words="--register-usage-level 0",
+        needs=(("--register-usage-level", "0"),),
+        meaning="keeps from optimisations that use more registers (5 is the default)",
+    ),
+    PtxasOption(
+        words="--Ofast-compile mid",
+        needs=(("--Ofast-compile", "mid"),),
+        meaning="compiles faster, without expensive optimisations",
+        lowers_optimisation=True,
+    ),
+    PtxasOption(
+        words="--Ofast-compile max",
+        needs=(("--Ofast-compile", "max"),),
+        meaning="compiles as fast as ptxas can, with few optimisations",
+        lowers_optimisation=True,
+    ),
+    PtxasOption(
+        words="-O0",
+        needs=(("--opt-level", "0"),),
+        meaning=_LEVEL.format("-O3"),
+        lowers_optimisation=True,
+    ),
+)
+_BY_WORDS = {option.change.added: option for option in OPTIONS}
+
+# `--name <values>    (-short)`, at the beginning of a line.
+_HELP_LINE = re.compile(r"^(--[\w-]+)(?:[ \t]+<([^>]*)>)?(?:,\.\.\.)?[ \t]+\(-", re.MULTILINE)
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+
+
+def known_options(help_text: str) -> dict[str, str]:
+    """The long names that a `ptxas --help` lists, each with the values that it takes, as written.
+
+    `<0|min|mid|max>` is `0|min|mid|max`; an option without a value has "".
+    """
+    return {name: values or "" for name, values in _HELP_LINE.findall(help_text)}
+
+
+def usable(option: PtxasOption, known: Mapping[str, str]) -> bool:
+    """Whether a ptxas with these options knows this one, and the value that it is given."""
+    return all(name in known and _takes(known[name], value) for name, value in option.needs)
+
+
+def _takes(values: str, value: str) -> bool:
+    """`0|min|mid|max` takes its words, `0..10` its numbers, all else (`N`) anything but nothing."""
+    if limits := _RANGE.fullmatch(values):
+        return value.isdecimal() and int(limits[1]) <= int(value) <= int(limits[2])
+    return value in values.split("|") if "|" in values else bool(value) == bool(values)
+
+
+def option_of(change: FlagChange | None) -> PtxasOption | None:
+    """The option that a change of a command is, if it is one of these."""
+    return _BY_WORDS.get(change.added) if change else None
+
+
+def lowers_optimisation(change: FlagChange | None) -> bool:
+    """Whether ptxas does less to the code after this change."""
+    option = option_of(change)
+    return option is not None and option.lowers_optimisation

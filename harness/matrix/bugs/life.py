@@ -1,0 +1,400 @@
+"""Bugs from results: failures with one signature are one bug, with its state.
+
+A bug lives at *places* (kernel, launch, config, target). At each, what counts is the newest
+version of the tool at fault that gave an answer: the *head* of its line. A bug that is in ptxas
+13.1 and not in 13.3 is fixed, however often 13.1 is run again; one that 13.4 has again has
+regressed. A version that gives no answer moves nothing. Other flags of ptxas, and what a command
+tries on targets that were not named, are variants: no newer version, and no cell that has to be
+well again, unless nothing else ever had the bug.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from packaging.version import Version
+
+from harness.io.packages.versions import version_order
+from harness.matrix.bugs.histories import HistoryPlace
+from harness.matrix.bugs.ranges import LineResult, affected_range, seen_of
+from harness.values.bug import AffectedRange, BugFacts, MachineState, Occasion, Seen, Sighting
+from harness.values.toolchain import BUNDLED, EMULATOR, TRITON, assembler_name, compiler_name
+from harness.values.verdict import Stage
+
+CLEAN_NIGHTS = 3
+"""Whole nights in a row without a bug after which it counts as fixed."""
+
+_BETWEEN_NIGHTS = 12 * 3600.0
+"""Seconds from the start of one night to that of the next that counts."""
+
+_FIXED = (MachineState.FIXED_CANDIDATE, MachineState.FIXED_VERIFIED)
+_PTXAS, _TRITON = "ptxas", "Triton"
+_Line: TypeAlias = tuple[str, ...]
+
+
+# --- the life of one bug ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    """What the runs say: see `MachineState`, and `Bug` for the rest."""
+
+    machine: MachineState
+    first_seen: int
+    last_seen: int
+    compiled: int
+    clean_nights: int
+
+
+def lifecycle(
+    runs: Iterable[tuple[Occasion, Sequence[Sighting]]], *, clean_nights: int = CLEAN_NIGHTS
+) -> Lifecycle | None:
+    """Follow one bug from run to run, oldest first; None if none has seen it."""
+    life = _Life(wanted=clean_nights)
+    for run, sightings in runs:
+        life.add(run, sightings)
+    if life.state is None:
+        return None
+    return Lifecycle(
+        machine=life.state,
+        first_seen=life.seen_in[0],
+        last_seen=life.seen_in[-1],
+        compiled=max(life.compiled.values(), default=0),
+        clean_nights=life.clean,
+    )
+
+
+@dataclass(slots=True)
+class _Life:
+    wanted: int
+    state: MachineState | None = None
+    clean: int = 0
+    last_clean: float | None = None
+    gone: set[_Line] = field(default_factory=set)
+    seen_in: list[int] = field(default_factory=list)
+    compiled: Counter[tuple[object, ...]] = field(default_factory=Counter)
+    heads: dict[_Line, tuple[tuple[int, Version, str], Seen]] = field(default_factory=dict)
+
+    def add(self, run: Occasion, sightings: Sequence[Sighting]) -> None:
+        reproduced = self._is_reproduced()
+        tried = self._advance([each for each in sightings if each.counts])
+        here = [each for each in sightings if each.seen in (Seen.HERE, Seen.FLAKY)]
+        if here:
+            self.seen_in.append(run.number)
+            for each in here:
+                self.compiled[each.line, each.version] += each.compiled
+        if not self.seen_in or not (tried or any(each.counts for each in here)):
+            return
+        standing = {line: seen for line, (_, seen) in self.heads.items()}
+        fresh = {line: seen for line, seen in standing.items() if not self._is_passed(line)}
+        if Seen.HERE in fresh.values():
+            is_back = any(standing[line] is Seen.HERE for line in self.gone & fresh.keys())
+            self._broken(MachineState.REGRESSED if is_back else self._age(reproduced))
+        elif Seen.FLAKY in fresh.values():
+            self._broken(MachineState.FLAKY)
+        elif Seen.OTHER in standing.values():
+            self._broken(MachineState.MUTATED)
+        elif Seen.UNTOLD in standing.values():
+            self.state = MachineState.UNTESTABLE
+        elif fresh.keys() != self.heads.keys():
+            self._broken(MachineState.ABSENT)
+        else:
+            self._found_clean(run, whole=tried == self.heads.keys())
+
+    def _advance(self, sightings: Sequence[Sighting]) -> set[_Line]:
+        """Move the heads; return the lines whose head this run has tried."""
+        tried = set()
+        for each in sorted(sightings, key=lambda each: version_order(each.version)):
+            place = version_order(each.version)
+            head = self.heads.get(each.line)
+            newer = head is None or place > head[0]
+            if newer and each.seen is Seen.UNTOLD:
+                continue
+            if head is None or place >= head[0]:
+                self.heads[each.line] = place, each.seen
+                tried.add(each.line)
+        return tried
+
+    def _is_passed(self, line: _Line) -> bool:
+        """Whether the bug is there, and a newer version works elsewhere."""
+        place, seen = self.heads[line]
+        return seen in (Seen.HERE, Seen.FLAKY) and any(
+            known is Seen.CLEAN and other[0] == line[0] and newer > place
+            for other, (newer, known) in self.heads.items()
+        )
+
+    def _broken(self, state: MachineState) -> None:
+        self.state, self.clean, self.last_clean = state, 0, None
+
+    def _found_clean(self, run: Occasion, *, whole: bool) -> None:
+        if whole and run.is_night:
+            if self.last_clean is None or run.started - self.last_clean >= _BETWEEN_NIGHTS:
+                self.clean, self.last_clean = self.clean + 1, run.started
+            self.gone |= self.heads.keys()
+            self.state = _FIXED[self.clean >= self.wanted]
+        elif self.state not in _FIXED:
+            self.state = MachineState.ABSENT
+
+    def _is_reproduced(self) -> bool:
+        return max(self.compiled.values(), default=0) > 1
+
+    def _age(self, reproduced: bool) -> MachineState:  # noqa: FBT001 - what was so before
+        if not reproduced and self._is_reproduced():
+            return MachineState.CONFIRMED
+        return MachineState.NEW if len(self.seen_in) == 1 else MachineState.PRESENT
+
+
+# --- all bugs from all results ----------------------------------------------------------------
+
+
+class _Result(NamedTuple):
+    """One result, as little of it as bugs need; a hundred thousand are held at a time."""
+
+    run: int
+    triton: str | None
+    ptxas: str | None
+    bundled: bool
+    frozen: bool
+    verdict: str
+    stage: str | None
+    reason: str
+    bug: int | None
+    flaky: bool
+    compiled: int
+    flags: str
+    is_asked: bool
+    program: str
+
+    def seen(self, bug: int, followed: str) -> Seen:
+        """What it says of a bug with the verdict `followed`."""
+        if self.flaky:
+            return Seen.FLAKY
+        return Seen.HERE if self.bug == bug else seen_of(self.verdict, self.stage, followed)
+
+    def on(self, tool: str, place: str) -> tuple[_Line, str] | None:
+        """The line that differs in this tool's version only, and that version."""
+        frozen = "frozen" if self.frozen else ""
+        if tool == _PTXAS:
+            # A Triton bundles one ptxas: on this axis that cell has no neighbours.
+            line = (tool, place, self.triton or self.program, frozen, self.flags)
+            # Nor has what the emulator executes, unless nothing else distinguishes them.
+            is_apart = self.bundled or (self.ptxas == EMULATOR and self.triton)
+            return None if is_apart or self.ptxas is None else (line, self.ptxas)
+        if self.triton is None:
+            return None
+        beside = BUNDLED if self.bundled else self.ptxas or ""
+        return (tool, place, beside, frozen, self.flags), self.triton
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """All that the results say of one bug; see `Bug`."""
+
+    life: Lifecycle
+    cells: int
+    cells_now: int
+    kernels: Mapping[str, int]
+    targets: tuple[str, ...]
+    ranges: tuple[AffectedRange, ...]
+    example: BugFacts
+    history: Mapping[HistoryPlace, bool]
+
+
+def _none_known(kind: str) -> Sequence[str]:  # noqa: ARG001 - those of results alone
+    return ()
+
+
+@dataclass(slots=True)
+class Chronicle:
+    """Takes in every result of every run, oldest run first, and tells the story of each bug.
+
+    `known` has the versions that exist of a kind of compiler or assembler.
+    """
+
+    known: Callable[[str], Sequence[str]] = _none_known
+    _results: dict[str, list[_Result]] = field(default_factory=lambda: defaultdict(list))
+    _places: dict[int, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    _cells: dict[int, dict[str, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))
+    _last: dict[str, int | None] = field(default_factory=dict)
+    _examples: dict[int, BugFacts] = field(default_factory=dict)
+    _assemblers: dict[int, str] = field(default_factory=dict)
+    _words: dict[str, str] = field(default_factory=dict)
+    _runs: dict[int, Occasion] = field(default_factory=dict)
+
+    def add(self, run: Occasion, facts: BugFacts, bug: int | None) -> None:
+        """One result; `bug` is the number of the bug with its signature, None where it has none."""
+        self._runs.setdefault(run.number, run)
+        place = self._once(facts.place)
+        program = facts.ptx_body_sha256 if facts.compiler_version is None else None
+        result = _Result(
+            run=run.number,
+            triton=facts.compiler_version and self._once(facts.compiler_version),
+            ptxas=facts.ptxas and self._once(facts.ptxas),
+            bundled=facts.ptxas_origin == BUNDLED,
+            frozen=facts.frozen,
+            verdict=self._once(facts.verdict),
+            stage=facts.stage and self._once(facts.stage),
+            reason=self._once(facts.reason),
+            bug=bug,
+            flaky=facts.is_flaky,
+            compiled=0 if facts.cached else facts.attempts,
+            # A cell of which the flags of ptxas were changed has the change in its name.
+            flags=self._once(facts.flags),
+            is_asked=not facts.flags and facts.probe_of is None,
+            program=self._once(program or ""),
+        )
+        self._results[place].append(result)
+        if bug is not None:
+            self._places[bug][place] = None
+            self._cells[bug][facts.cell] = facts.kernel, facts.target
+            if bug not in self._examples or result.is_asked or not self._is_asked(bug):
+                self._examples[bug] = facts
+            if facts.ptxas:
+                self._assemblers[bug] = facts.assembler
+            self._last[facts.cell] = bug
+        elif (last := self._last.get(facts.cell)) is not None:
+            tells = self._seen(result, last) is not Seen.UNTOLD
+            self._last[facts.cell] = None if tells else last
+
+    def _once(self, word: str) -> str:
+        """The word as one object, however often it comes."""
+        return self._words.setdefault(word, word)
+
+    def _is_asked(self, bug: int) -> bool:
+        return not self._examples[bug].flags and self._examples[bug].probe_of is None
+
+    def stories(self, *, clean_nights: int = CLEAN_NIGHTS) -> dict[int, Story]:
+        """The story of each bug that any result has, by number."""
+        return {bug: self._story(bug, clean_nights) for bug in self._places}
+
+    def _story(self, bug: int, clean_nights: int) -> Story:
+        example = self._examples[bug]
+        at_fault = _tool_at_fault(example)
+        life = lifecycle(self._nights(bug, at_fault), clean_nights=clean_nights)
+        assert life is not None, "a bug has a result that has it"
+        cells = self._cells[bug]
+        return Story(
+            life=life,
+            cells=len(cells),
+            cells_now=sum(self._last.get(cell) == bug for cell in cells),
+            kernels=dict(sorted(Counter(kernel for kernel, _ in cells.values()).items())),
+            targets=tuple(sorted({target for _, target in cells.values()})),
+            ranges=tuple(self._ranges(bug, example)),
+            example=example,
+            history=self._history(bug, at_fault),
+        )
+
+    def _ranges(self, bug: int, example: BugFacts) -> Iterator[AffectedRange]:
+        """In which versions of each tool that has a part in it; ptxas has none before its stage."""
+        compiler = example.compiler or TRITON
+        assembler = self._assemblers.get(bug, example.assembler)
+        tools = {_TRITON: (compiler, compiler_name(compiler))}
+        if example.stage is None or Stage(example.stage) in _AT_OR_AFTER_PTXAS:
+            tools[_PTXAS] = assembler, assembler_name(assembler)
+        for tool, (kind, name) in tools.items():
+            results = self._on_lines(bug, partial(_on_axis, tool))
+            along = [each for each in results if each.version != EMULATOR]
+            if found := affected_range(name, along, self.known(kind)):
+                yield found
+
+    def _seen(self, result: _Result, bug: int) -> Seen:
+        return result.seen(bug, self._examples[bug].verdict)
+
+    def _history(self, bug: int, tool: str) -> dict[HistoryPlace, bool]:
+        """Where the bug was looked for, and whether it was there, at the places that ever had it.
+
+        One config that fails answers for a kernel; that it works is said by all that ever failed.
+        For ptxas, what another Triton generated is another program, and no answer.
+        """
+        found: dict[HistoryPlace, bool] = {}
+        for place in self._places[bug]:
+            results = self._results[place]
+            had = {result.triton for result in results if result.bug == bug}
+            for result in results:
+                seen = self._seen(result, bug)
+                version = result.ptxas if tool == _PTXAS else result.triton
+                is_one = tool != _PTXAS or result.triton in had
+                if version and is_one and seen in (Seen.HERE, Seen.CLEAN):
+                    at = HistoryPlace(tool, version, result.flags, place.rpartition("@")[2])
+                    found[at] = found.get(at, False) or seen is Seen.HERE
+        return found
+
+    def _nights(self, bug: int, tool: str) -> list[tuple[Occasion, list[Sighting]]]:
+        """What each run says of the bug, on the lines that ever had it."""
+        nights: dict[int, list[Sighting]] = {}
+        for line, (counts, results) in self._lines(bug, _beside(tool)).items():
+            for version, result in results:
+                nights.setdefault(result.run, []).append(
+                    Sighting(
+                        line=line,
+                        version=version,
+                        seen=self._seen(result, bug),
+                        compiled=result.compiled,
+                        counts=counts,
+                    )
+                )
+        order = {run: index for index, run in enumerate(self._runs)}
+        found = sorted(nights.items(), key=lambda night: order[night[0]])
+        return [(self._runs[run], sightings) for run, sightings in found]
+
+    def _lines(self, bug: int, line_of: _LineOf) -> dict[_Line, tuple[bool, _OnLine]]:
+        """The lines that ever had the bug, and whether they count: see above."""
+        found: dict[_Line, _OnLine] = defaultdict(list)
+        had: dict[_Line, bool] = {}
+        for place in self._places[bug]:
+            asked: set[_Line] = set()
+            for result in self._results[place]:
+                at = line_of(result, place)
+                if at is None:
+                    continue
+                found[at[0]].append((at[1], result))
+                asked |= {at[0]} if result.is_asked else set()
+                if result.bug == bug:
+                    had[at[0]] = False
+            had.update(dict.fromkeys(asked & had.keys(), True))
+        is_any = any(had.values())
+        return {line: (is_asked or not is_any, found[line]) for line, is_asked in had.items()}
+
+    def _on_lines(self, bug: int, line_of: _LineOf) -> list[LineResult]:
+        """The results on the lines that count, each with what it says."""
+        return [
+            LineResult(
+                line=line,
+                version=version,
+                seen=self._seen(result, bug),
+                verdict=result.verdict,
+                reason=result.reason,
+            )
+            for line, (counts, results) in self._lines(bug, line_of).items()
+            if counts
+            for version, result in results
+        ]
+
+
+_OnLine: TypeAlias = list[tuple[str, _Result]]
+_LineOf: TypeAlias = Callable[[_Result, str], "tuple[_Line, str] | None"]
+_AT_OR_AFTER_PTXAS = (Stage.CUBIN, Stage.LAUNCH, Stage.RUN)
+
+
+def _on_axis(tool: str, result: _Result, place: str) -> tuple[_Line, str] | None:
+    return result.on(tool, place)
+
+
+def _beside(tool: str) -> _LineOf:
+    """Lines of this tool; a cell without neighbours on its axis is on a line of the other."""
+
+    def line_of(result: _Result, place: str) -> tuple[_Line, str] | None:
+        return result.on(tool, place) or result.on(_TRITON, place) or result.on(_PTXAS, place)
+
+    return line_of
+
+
+def _tool_at_fault(facts: BugFacts) -> str:
+    """Whose versions to follow: what only ptxas saw may be its doing."""
+    return _PTXAS if facts.stage == Stage.CUBIN.value or facts.compiler is None else _TRITON

@@ -1,0 +1,296 @@
+"""`triage bugs`: failures as bugs, with what results and people say of each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from urllib.parse import urlsplit
+
+import msgspec
+
+from harness.cells.repros.find import list_repros
+from harness.frontends.registry import known_versions
+from harness.judging.answers import is_failure
+from harness.judging.conditions import Condition
+from harness.judging.signature import template
+from harness.matrix.bugs.held import HeldAt, held_at
+from harness.matrix.bugs.histories import compare_histories, related
+from harness.matrix.bugs.life import CLEAN_NIGHTS, Chronicle, Story
+from harness.matrix.diff.between_runs import all_runs
+from harness.store.history.bug_identity import bug_key, signature_of
+from harness.store.sqlite.records import RunRecord
+from harness.store.store import Store
+from harness.values.bug import (
+    REPRODUCER,
+    Bug,
+    BugFacts,
+    BugRecord,
+    HumanState,
+    KeptReproducer,
+    Likeness,
+    Occasion,
+    reproducer_key,
+)
+from harness.values.errors import UsageError
+from harness.values.row import Row
+from harness.values.verdict import Signature
+from harness.values.workaround import KeptWorkaround
+
+_MAX_WORDS = 2000
+
+_decode = msgspec.json.Decoder(BugFacts).decode
+_decode_row = msgspec.json.Decoder(Row).decode
+
+
+def list_bugs(store: Store, *, clean_nights: int = CLEAN_NIGHTS) -> list[Bug]:
+    """All bugs by number, as all results tell them; those of which no result is left are left out.
+
+    Raises:
+        StorageError: the results cannot be read or written.
+    """
+    records = {record.number: record for record in store.bugs()}
+    stories = _chronicle(store).stories(clean_nights=clean_nights)
+    signatures = store.signatures()
+    issues = {repro.name: repro.issue for repro in list_repros()[0] if repro.issue}
+    # What only variants of a cell show is an answer about that cell, and no bug by itself.
+    stories = {
+        number: story
+        for number, story in stories.items()
+        if story.example.probe_of is None or records[number].changed is not None
+    }
+    found = [_bug(records[number], story, signatures, issues) for number, story in stories.items()]
+    alike = related(
+        {
+            bug.record.number: ((bug.stage, bug.kind, bug.code, bug.failing_pass), bug.title)
+            for bug in found
+        }
+    )
+    joined = _joined(records)
+    found = [
+        replace(
+            bug,
+            related=alike[bug.record.number],
+            likeness=_likeness(bug, stories, found),
+            joined=tuple(joined.get(bug.record.number, ())),
+        )
+        for bug in found
+    ]
+    return sorted(found, key=lambda bug: bug.record.number)
+
+
+def list_held(store: Store, condition: Condition) -> list[HeldAt]:
+    """Each kernel and target of which a result meets the condition; nothing of it is stored.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    return held_at(_results(store), condition, cache(known_versions))
+
+
+def _results(store: Store) -> Iterator[tuple[Occasion, BugFacts, Row]]:
+    for run in all_runs(store):
+        for stored in store.run_bodies(run.id):
+            yield _occasion(run), _decode(stored.row), _decode_row(stored.row)
+
+
+def _occasion(run: RunRecord) -> Occasion:
+    is_night = run.command.startswith("triage matrix run")
+    return Occasion(number=run.id, started=run.started, is_night=is_night)
+
+
+def _joined(records: Mapping[int, BugRecord]) -> dict[int, list[BugRecord]]:
+    """By number the bugs whose results count as that one's: they answer to no key any more."""
+    found: dict[int, list[BugRecord]] = {}
+    for record in records.values():
+        if record.duplicate_of and record.key in records[record.duplicate_of].other_keys:
+            found.setdefault(record.duplicate_of, []).append(record)
+    return found
+
+
+def _likeness(bug: Bug, stories: Mapping[int, Story], bugs: Sequence[Bug]) -> tuple[Likeness, ...]:
+    """How the histories of other bugs that say the same, and nothing, compare with this one's."""
+    number, mine = bug.record.number, signature_of(bug.record.key)
+    if mine == bug.record.key:
+        return ()
+    alike = [other.record for other in bugs if signature_of(other.record.key) == mine]
+    return tuple(
+        compare_histories(
+            (number, stories[number].history), (other.number, stories[other.number].history)
+        )
+        for other in alike
+        if other.number != number
+    )
+
+
+def find_bug(bugs: Sequence[Bug], number: int) -> Bug:
+    """The bug with this number.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for bug in bugs:
+        if bug.record.number == number:
+            return bug
+    for bug in bugs:
+        if any(record.number == number for record in bug.joined):
+            raise UsageError(f"bug {number} was joined with bug {bug.record.number}")
+    raise UsageError(_no_such_bug(number, [bug.record.number for bug in bugs]))
+
+
+def join_bugs(store: Store, keeper: int, other: int, because: str | None) -> BugRecord:
+    """Let the results of bug `other` count as those of bug `keeper`; returns the former's record.
+
+    Raises:
+        UsageError: there is no such bug, it is joined already, or nothing says why.
+        StorageError: the results cannot be read or written.
+    """
+    bugs = list_bugs(store)
+    mine, theirs = find_bug(bugs, keeper), find_bug(bugs, other)
+    if keeper == other:
+        raise UsageError(f"bug {keeper} cannot be joined with itself")
+    compared = next((each for each in mine.likeness if each.number == other), None)
+    evidence = compared.words if compared and compared.agrees else None
+    why = "; ".join(filter(None, (because, evidence)))[:_MAX_WORDS]
+    if not why:
+        found = f"; they {compared.words}" if compared else ""
+        raise UsageError(f"--because TEXT must say why they are one{found}")
+    store.join_bugs(keeper, theirs.record.number, why)
+    return next(record for record in store.bugs() if record.number == other)
+
+
+def workarounds_of(store: Store, bug: Bug) -> list[KeptWorkaround]:
+    """What was found to work around this bug, oldest first.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    keys = {signature_of(key) for key in (bug.record.key, *bug.record.other_keys)}
+    is_wordless = keys != {bug.record.key, *bug.record.other_keys}
+    return [
+        kept
+        for kept in store.workarounds()
+        if keys & set(kept.signatures)
+        and not (is_wordless and kept.baseline.kernel not in bug.kernels)
+    ]
+
+
+def reproducer_of(store: Store, bug: Bug) -> KeptReproducer | None:
+    """The smallest input that a reduction left of this bug; None where none is kept.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    signatures = {signature_of(key) for key in (bug.record.key, *bug.record.other_keys)}
+    keys = [reproducer_key(each, kernel) for each in signatures for kernel in bug.kernels]
+    found = []
+    for each in store.get_many(REPRODUCER, keys).values():
+        # What another version of this program wrote may not fit.
+        with contextlib.suppress(msgspec.MsgspecError):
+            found.append(msgspec.json.decode(each.body, type=KeptReproducer))
+    return min(found, key=lambda each: len(each.text), default=None)
+
+
+def set_state(
+    store: Store, number: int, state: HumanState, argument: str | None, *, note: str | None = None
+) -> BugRecord:
+    """Keep what people say of a bug; `argument` is the URL, or the number of the other bug.
+
+    Raises:
+        UsageError: there is no such bug, it was joined, or the argument makes no sense.
+        StorageError: the results cannot be read or written.
+    """
+    records = {record.number: record for record in store.bugs()}
+    if number not in records:
+        raise UsageError(_no_such_bug(number, list(records)))
+    home = records[number].duplicate_of
+    if home and number in {each.number for each in _joined(records).get(home, ())}:
+        raise UsageError(f"bug {number} was joined with bug {home}: use that one")
+    record = replace(records[number], state=state, duplicate_of=None)
+    if state is HumanState.REPORTED:
+        record = replace(record, url=_url(argument))
+    elif state is HumanState.DUPLICATE:
+        record = replace(record, duplicate_of=_other(number, argument, records))
+    elif argument is not None:
+        raise UsageError(f"{state.value} takes no argument; --note keeps text")
+    if note is not None:
+        record = replace(record, note=note[:_MAX_WORDS])
+    store.put_bug(record)
+    return record
+
+
+def _url(text: str | None) -> str:
+    if text is None:
+        raise UsageError("reported needs the URL of the report")
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.netloc or not text.isprintable():
+        raise UsageError(f"{text[:100]!r} is not a URL; write https://...")
+    return text[:_MAX_WORDS]
+
+
+def _other(number: int, text: str | None, records: dict[int, BugRecord]) -> int:
+    if text is None or not text.isdecimal():
+        raise UsageError("duplicate needs the number of the other bug")
+    other = int(text)
+    if other not in records:
+        raise UsageError(_no_such_bug(other, list(records)))
+    # Whatever it is a duplicate of in turn must not lead back.
+    seen, at = {number}, other
+    while True:
+        if at in seen:
+            raise UsageError(f"bug {number} cannot be a duplicate of {other}, which leads back")
+        seen.add(at)
+        following = records[at].duplicate_of
+        if following is None or following not in records:
+            return other
+        at = following
+
+
+def _no_such_bug(number: int, known: Sequence[int]) -> str:
+    words = f"they go from {min(known)} to {max(known)}" if known else "there are none yet"
+    return f"there is no bug {number}; {words}"
+
+
+def _chronicle(store: Store) -> Chronicle:
+    numbers, signatures = store.bug_numbers(), store.signatures()
+    chronicle = Chronicle(known=cache(known_versions))
+    for run in all_runs(store):
+        for stored in store.run_bodies(run.id):
+            facts = _decode(stored.row)
+            failed = facts.signature is not None and is_failure(facts.verdict)
+            key = bug_key(facts, signatures.get(facts.signature or "")) if failed else None
+            bug = numbers.get(key) if key else None
+            chronicle.add(_occasion(run), facts, bug)
+    return chronicle
+
+
+def _bug(
+    record: BugRecord, story: Story, signatures: dict[str, Signature], issues: dict[str, str]
+) -> Bug:
+    facts, life = story.example, story.life
+    # A bug may have results under older keys only.
+    parts = signatures.get(signature_of(record.key)) or signatures.get(facts.signature or "")
+    mine = {issues[kernel] for kernel in story.kernels if kernel in issues}
+    return Bug(
+        record=record,
+        machine=life.machine,
+        stage=parts.stage if parts else facts.stage,
+        kind=parts.kind if parts else facts.verdict,
+        code=parts.code if parts else facts.code,
+        failing_pass=parts.failing_pass if parts else None,
+        title=parts.template if parts else template(facts.reason),
+        reason=facts.reason,
+        rule=parts.rule if parts else None,
+        cells=story.cells,
+        cells_now=story.cells_now,
+        kernels=story.kernels,
+        targets=story.targets,
+        first_seen=life.first_seen,
+        last_seen=life.last_seen,
+        compiled=life.compiled,
+        clean_nights=life.clean_nights,
+        ranges=story.ranges,
+        example=facts,
+        issues=tuple(sorted(mine)),
+    )

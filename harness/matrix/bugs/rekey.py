@@ -1,0 +1,192 @@
+"""`triage bugs rekey`: all history judged again by today's rules, from the evidence that is kept.
+
+A result stays as it is where its evidence was trimmed, or was made again after the result (and so
+may tell of something else: it left other bytes, or none), where the machine failed us, and where
+its own runs disagreed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from harness.cells.evaluate import cell_evidence
+from harness.frontends.bench.assemble import Inspection
+from harness.frontends.readings import PtxReading
+from harness.judging.answers import is_failure
+from harness.judging.judge import CellEvidence, judge
+from harness.judging.signature import RULE
+from harness.store.history.bug_identity import bug_key
+from harness.store.sqlite.evidence_rows import Evidence
+from harness.store.sqlite.records import ResultRecord
+from harness.store.store import Store
+from harness.values.limits import limits_of
+from harness.values.outcome import Assembly, Lowering
+from harness.values.row import Row
+from harness.values.target import Target
+from harness.values.toolchain import EMULATOR, PTX
+from harness.values.verdict import Verdict, VerdictKind
+
+_PAGE = 500
+_KINDS: dict[str, Any] = {
+    "lower": Lowering,
+    "ptx": PtxReading,
+    "assemble": Assembly,
+    "inspect": Inspection,
+}
+_Found = dict[str, dict[str, tuple[Evidence, float]]]
+
+_decode_row = msgspec.json.Decoder(Row).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rekeyed:
+    """How many results there are, were judged again, and differ; `kept` could not be."""
+
+    rule: int
+    results: int
+    judged: int
+    kept: int
+    changed: int
+    bugs: int
+    merged: int
+
+
+def rekey(store: Store) -> Rekeyed:
+    """Judge every result again that can be, and let the bugs follow to their new keys.
+
+    Raises:
+        StorageError: the results cannot be read or written.
+    """
+    store.bugs()  # so that each old key has its number before it changes
+    results = judged = 0
+    verdicts: dict[int, Verdict] = {}
+    equal: dict[Verdict, Verdict] = {}
+    same: Counter[str] = Counter()
+    for page in _pages(store.every_result()):
+        found = _evidence(store, [record for _, record in page])
+        for number, record in page:
+            results += 1
+            row = _decode_row(record.row)
+            verdict = _judge_again(record, row, found)
+            if verdict is None:
+                continue
+            judged += 1
+            if _differs(row, verdict):
+                verdicts[number] = equal.setdefault(verdict, verdict)
+            elif row.signature and is_failure(row.verdict):
+                same[bug_key(row, verdict.signature) or row.signature] += 1
+    moved = store.judge_again(verdicts, same)
+    store.bugs()  # what split off gets a number of its own
+    return Rekeyed(
+        rule=RULE,
+        results=results,
+        judged=judged,
+        kept=results - judged,
+        changed=moved.results,
+        bugs=moved.bugs,
+        merged=moved.merged,
+    )
+
+
+def _pages(results: Iterator[tuple[int, ResultRecord]]) -> Iterator[list[tuple[int, ResultRecord]]]:
+    while page := list(islice(results, _PAGE)):
+        yield page
+
+
+def _evidence(store: Store, records: Iterable[ResultRecord]) -> _Found:
+    """All evidence of a page of results, by kind and key, with the time when it was made."""
+    records = list(records)
+    found: _Found = {}
+    for kind in _KINDS:
+        keys = {record.evidence[kind] for record in records if kind in record.evidence}
+        times = store.evidence_times(kind, keys)
+        stored = store.get_many(kind, keys)
+        found[kind] = {key: (each, times[key]) for key, each in stored.items() if key in times}
+    return found
+
+
+def row_of_evidence(store: Store, cell: str) -> Row | None:
+    """The last result of a cell as its evidence is judged today; None where that is not kept.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    record = next((each for each in store.find_cells(cell) if each.cell == cell), None)
+    if record is None:
+        return None
+    row = _decode_row(record.row)
+    steps = _steps(record, row, _evidence(store, [record]))
+    if not steps:
+        return None
+    evidence = _cell_evidence(row, steps)
+    verdict, needs = judge(evidence), evidence.resources
+    return replace(
+        row,
+        verdict=verdict.kind.value,
+        reason=verdict.reason,
+        signature=verdict.signature.key if verdict.signature else None,
+        n_regs=needs.n_regs,
+        spill_stores=needs.spill_stores,
+        spill_loads=needs.spill_loads,
+        shared=needs.shared,
+        tmem_size=needs.tmem_columns,
+    )
+
+
+def _judge_again(record: ResultRecord, row: Row, found: _Found) -> Verdict | None:
+    """The verdict by today's rules; None where the evidence for it is not there."""
+    steps = _steps(record, row, found)
+    return judge(_cell_evidence(row, steps)) if steps else None
+
+
+def _steps(record: ResultRecord, row: Row, found: _Found) -> dict[str, Any] | None:
+    """What a result was judged from, by kind; None where that is not there any more."""
+    # A run was judged from what its PTX did, with inputs that are not among the evidence.
+    if row.flaky or row.ptxas == EMULATOR or row.verdict == VerdictKind.INFRA.value:
+        return None
+    steps: dict[str, Any] = {}
+    for kind, schema in _KINDS.items():
+        key = record.evidence.get(kind)
+        if key is None:
+            continue
+        evidence, made = found[kind].get(key, (None, 0.0))
+        if evidence is None:
+            return None
+        # Made again since, it counts where it left the very bytes that the result speaks of.
+        left = row.cubin_sha256 if kind == "assemble" else row.program_sha256 or row.ptx_sha256
+        is_same = left is not None and left in evidence.artifacts.values()
+        if made > (record.created or 0.0) and not is_same:
+            return None
+        try:
+            steps[kind] = msgspec.json.decode(evidence.body, type=schema)
+        except msgspec.MsgspecError:
+            return None
+        if kind == "assemble" and evidence.artifacts.get("cubin") != row.cubin_sha256:
+            return None
+    return steps
+
+
+def _cell_evidence(row: Row, steps: Mapping[str, Any]) -> CellEvidence:
+    target = Target.parse(row.target)
+    return cell_evidence(
+        kind=row.compiler or PTX,
+        target=target,
+        limits=limits_of(target.capability),
+        lowering=steps.get("lower"),
+        reading=steps.get("ptx"),
+        assembly=steps.get("assemble"),
+        inspection=steps.get("inspect"),
+    )
+
+
+def _differs(row: Row, verdict: Verdict) -> bool:
+    key = verdict.signature.key if verdict.signature else None
+    stage = verdict.stage.value if verdict.stage else None
+    new = (verdict.kind.value, verdict.reason, stage, verdict.code, key)
+    return new != (row.verdict, row.reason, row.stage, row.code, row.signature)

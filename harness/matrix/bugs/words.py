@@ -1,0 +1,274 @@
+"""Bugs, for people and as documents. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from harness.cells.spelling import show_command
+from harness.judging.conditions import Condition, spell
+from harness.matrix.bugs.held import HeldAt
+from harness.store.history.bug_identity import signature_of
+from harness.tables.said import Block, GridColumn, SaidFacts, SaidGrid, SaidLine, Tone, say
+from harness.values.bug import Bug, BugRecord, HumanState, MachineState
+from harness.values.workaround import KeptWorkaround
+
+_TONES = {
+    MachineState.REGRESSED: Tone.ALARM,
+    MachineState.NEW: Tone.BAD,
+    MachineState.CONFIRMED: Tone.BAD,
+    MachineState.PRESENT: Tone.BAD,
+    MachineState.MUTATED: Tone.POOR,
+    MachineState.FLAKY: Tone.POOR,
+    MachineState.UNTESTABLE: Tone.FAINT,
+    MachineState.ABSENT: Tone.NOTE,
+    MachineState.FIXED_CANDIDATE: Tone.NOTE,
+    MachineState.FIXED_VERIFIED: Tone.GOOD,
+}
+_SHOWN_KERNELS = 2
+_SHOWN_PAIRS = 10
+_TITLE = 70
+
+
+def command_of(bug: Bug) -> str:
+    """The command that shows the example cell."""
+    return show_command(bug.example.short, "log")
+
+
+def bugs_document(bugs: Sequence[Bug]) -> dict[str, Any]:
+    """All bugs, as `--json` prints them."""
+    return {"schema": 1, "bugs": [_fields(bug) for bug in bugs]}
+
+
+def bug_document(bug: Bug, workarounds: Sequence[KeptWorkaround] = ()) -> dict[str, Any]:
+    """One bug, as `--json` prints it."""
+    return {"schema": 1, "bug": {**_fields(bug), "workarounds": workarounds}}
+
+
+def record_document(record: BugRecord) -> dict[str, Any]:
+    """What people say of a bug, as `--json` prints it."""
+    return {"schema": 1, "bug": _said(record)}
+
+
+def _said(record: BugRecord) -> dict[str, Any]:
+    return {
+        "number": record.number,
+        "state": record.state.value,
+        "url": record.url,
+        "duplicate_of": record.duplicate_of,
+        "note": record.note,
+        "signature": signature_of(record.key),
+        "program": record.key.partition("@")[2] or None,
+        "other_signatures": record.other_keys,
+        "created": record.created,
+        "changed": record.changed,
+    }
+
+
+def _fields(bug: Bug) -> dict[str, Any]:
+    example = bug.example
+    return {
+        **_said(bug.record),
+        "machine": bug.machine.value,
+        "stage": bug.stage,
+        "kind": bug.kind,
+        "code": bug.code,
+        "failing_pass": bug.failing_pass,
+        "title": bug.title,
+        "rule": bug.rule,
+        "reason": bug.reason,
+        "cells": bug.cells,
+        "cells_now": bug.cells_now,
+        "kernels": bug.kernels,
+        "targets": bug.targets,
+        "first_seen": bug.first_seen,
+        "last_seen": bug.last_seen,
+        "compiled": bug.compiled,
+        "clean_nights": bug.clean_nights,
+        "ranges": bug.ranges,
+        "issues": bug.issues,
+        "related": bug.related,
+        "likeness": bug.likeness,
+        "joined": [_said(record) for record in bug.joined],
+        "example": {"cell": example.cell, "short": example.short, "command": command_of(bug)},
+    }
+
+
+def bugs_said(bugs: Sequence[Bug]) -> list[Block]:
+    """One line a bug."""
+    if not bugs:
+        return [say("no bugs: nothing that was compiled has failed")]
+    columns = (
+        GridColumn(title="bug", is_number=True, folds=True),
+        GridColumn(title="results say", folds=True),
+        GridColumn(title="people say", folds=True),
+        GridColumn(title="cells", is_number=True, folds=True),
+        # All that may be long shares one column: it wraps at words, also on a narrow screen.
+        GridColumn(title="failure, kernels, versions", wraps=True, folds=True),
+    )
+    return [SaidGrid(columns=columns, rows=tuple(map(_line, bugs))), *map(say, _alike(bugs))]
+
+
+def _line(bug: Bug) -> tuple[SaidLine, ...]:
+    where = "; ".join(filter(None, (_kernels(bug), *(each.short for each in bug.ranges))))
+    failure = f"{_failure(bug)}: {_cut(_title(bug))}"
+    return (
+        say(str(bug.record.number)),
+        say(bug.machine.value, _TONES[bug.machine]),
+        say(bug.record.state.value),
+        say(f"{bug.cells_now:,}/{bug.cells:,}"),
+        say("\n".join(filter(None, (failure, where, _link(bug))))),
+    )
+
+
+def held_document(found: Sequence[HeldAt], condition: Condition) -> dict[str, Any]:
+    """Where a condition holds, as `--json` prints it; what has a bug's name means the same."""
+    return {"schema": 1, "while": spell(condition), "held": [_held(each) for each in found]}
+
+
+def _held(each: HeldAt) -> dict[str, Any]:
+    story = each.story
+    return {
+        "kernel": each.kernel,
+        "target": each.target,
+        "numbers": each.numbers,
+        "cells": story.cells,
+        "cells_now": story.cells_now,
+        "first_seen": story.life.first_seen,
+        "last_seen": story.life.last_seen,
+        "ranges": story.ranges,
+        "example": {"cell": story.example.cell, "short": story.example.short},
+    }
+
+
+def held_said(found: Sequence[HeldAt], condition: Condition) -> list[Block]:
+    """One line a kernel and target: in how many cells, with which numbers and versions."""
+    if not found:
+        return [say(f"{spell(condition)} holds for no result")]
+    columns = (
+        GridColumn(title="cells", is_number=True, folds=True),
+        GridColumn(title="example", folds=True),
+        GridColumn(title="kernel, target, numbers, versions", wraps=True, folds=True),
+    )
+    rows = []
+    for each in found:
+        lines = (f"{each.kernel} · {each.target}", each.numbers)
+        versions = [f"{known.tool}: {known.words}" for known in each.story.ranges]
+        cells = (
+            f"{each.story.cells_now:,}/{each.story.cells:,}",
+            each.story.example.short,
+            "\n".join([*filter(None, lines), *versions]),
+        )
+        rows.append(tuple(map(say, cells)))
+    return [SaidGrid(columns=columns, rows=tuple(rows), title=spell(condition))]
+
+
+def _alike(bugs: Sequence[Bug]) -> list[str]:
+    """Which wordless bugs may be one; each pair once, those that agree first."""
+    pairs = [
+        (each.agrees is not True, f"bugs {bug.record.number} and {each.number} {each.words}")
+        for bug in bugs
+        for each in bug.likeness
+        if each.number > bug.record.number and each.agrees is not None
+    ]
+    lines = [words for _, words in sorted(pairs)]
+    more = len(lines) - _SHOWN_PAIRS
+    return [*lines[:_SHOWN_PAIRS], *([f"and {more} more pairs: triage bugs show N"] * (more > 0))]
+
+
+def bug_said(bug: Bug, workarounds: Sequence[KeptWorkaround] = ()) -> list[Block]:
+    """All that is known of one bug, and what was found to work around it."""
+    facts = [
+        (name, words if isinstance(words, SaidLine) else say(words)) for name, words in _facts(bug)
+    ]
+    for kept in workarounds:
+        patch = ", with a patch" if kept.diff else ""
+        facts.append(("workaround", say(f"{kept.change}{patch} (for {kept.baseline.cell})")))
+    head = say(f"bug {bug.record.number}: {_failure(bug)}", Tone.HEAD)
+    return [head, SaidFacts(tuple(facts))]
+
+
+def _facts(bug: Bug) -> Iterator[tuple[str, str | SaidLine]]:
+    record, example = bug.record, bug.example
+    yield "message", _title(bug)
+    if bug.failing_pass:
+        yield "pass", bug.failing_pass
+    yield "results say", _machine(bug)
+    yield "people say", _people(record)
+    if record.note:
+        yield "note", record.note
+    key, _, program = record.key.partition("@")
+    rule = f" (rule {bug.rule})" if bug.rule else ""
+    yield "signature", f"{key}{rule}"
+    if program:
+        yield "program", f"{program}: the failure says nothing, so it is this program's bug"
+    if record.other_keys:
+        yield "also", ", ".join(record.other_keys)
+    yield "cells", f"{bug.cells_now:,} of {bug.cells:,} that ever showed it"
+    yield "kernels", ", ".join(f"{name} ({count:,})" for name, count in bug.kernels.items())
+    yield "targets", ", ".join(bug.targets)
+    yield "seen", f"first in run {bug.first_seen}, last in run {bug.last_seen}"
+    for each in bug.ranges:
+        yield each.tool, each.words
+    if bug.issues:
+        yield "issues", ", ".join(bug.issues)
+    for other in bug.joined:
+        yield f"bug {other.number}", other.note
+    for alike in bug.likeness:
+        yield f"bug {alike.number}", alike.words
+    compared = {alike.number for alike in bug.likeness}
+    related = [number for number in bug.related if number not in compared]
+    if related:
+        yield "possibly related", ", ".join(f"bug {number}" for number in related)
+    yield "example", f"{example.cell}\n{example.reason}"
+    yield "look", command_of(bug)
+
+
+def _machine(bug: Bug) -> SaidLine:
+    said = say(bug.machine.value, _TONES[bug.machine])
+    if bug.machine in (MachineState.FIXED_CANDIDATE, MachineState.FIXED_VERIFIED):
+        nights = "1 whole night" if bug.clean_nights == 1 else f"{bug.clean_nights} whole nights"
+        said += say(f" ({nights} without it, in all cells that had it, at their newest versions)")
+    elif bug.machine is MachineState.ABSENT:
+        said += say(" (it works with the newest versions that were tried; no whole night says so)")
+    return said
+
+
+def _failure(bug: Bug) -> str:
+    code = f" {bug.code}" if bug.code else ""
+    return f"{bug.stage or '-'} {bug.kind}{code}"
+
+
+def bug_title(bug: Bug) -> str:
+    """What failed, and how, in one line."""
+    return f"{_failure(bug)}: {_title(bug)}"
+
+
+def _title(bug: Bug) -> str:
+    """The message; a crash that said nothing has a signal and no more."""
+    title = bug.title.removesuffix(":")
+    return title if title == bug.title else f"{title}, saying nothing"
+
+
+def _link(bug: Bug) -> str:
+    """What people say of a bug besides its state: an address, or the number of another bug."""
+    words = _people(bug.record)
+    return "" if words == bug.record.state.value else words
+
+
+def _people(record: BugRecord) -> str:
+    if record.state is HumanState.REPORTED:
+        return f"reported {record.url}"
+    if record.state is HumanState.DUPLICATE:
+        return f"duplicate of {record.duplicate_of}"
+    return str(record.state.value)
+
+
+def _kernels(bug: Bug) -> str:
+    names = list(bug.kernels)
+    more = f" and {len(names) - _SHOWN_KERNELS} more" if len(names) > _SHOWN_KERNELS else ""
+    return ", ".join(names[:_SHOWN_KERNELS]) + more
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TITLE else f"{text[: _TITLE - 3]}..."

@@ -1,0 +1,197 @@
+"""`triage diff`: what changed from one run to another."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from harness.matrix.diff.compare import UNTOLD, compare
+from harness.matrix.diff.purpose import purpose_of
+from harness.matrix.expectations import exclusion_of
+from harness.matrix.file import find_matrix_file, read_matrix
+from harness.store.sqlite.records import RunRecord
+from harness.store.store import Store
+from harness.values.change import Changes, Facts
+from harness.values.errors import EmptySelectionError, UsageError
+from harness.values.matrix import Matrix
+from harness.workaround.expiry import broken, expired
+
+_LAST = re.compile(r"last(?:~(\d+))?")
+_decode = msgspec.json.Decoder(Facts).decode
+
+
+def compare_runs(
+    store: Store, older: int | None, newer: int, matrix: Matrix | None = None
+) -> Changes:
+    """Compare the results of two runs, cell by cell; `older` is None where there is none before.
+
+    The known failures and the exclusions are those of `matrix`.
+
+    `harness.matrix.diff.words` prints the answer and makes its JSON. Both runs are read as
+    streams: memory grows with what changed, not with what there is.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    runs = {run.id: run for run in all_runs(store)}
+    started = runs[older].started if older in runs else 0.0
+
+    def earlier(cells: Sequence[str]) -> Mapping[str, Facts]:
+        if older is None:
+            return {}
+        found = store.last_results(cells, before=started, besides=newer, not_in=sorted(UNTOLD))
+        return {record.cell: _decode(record.row) for record in found}
+
+    changes = compare(
+        _stream(store, older) if older is not None else (),
+        _stream(store, newer),
+        runs=(older, newer),
+        expectations=matrix.expect if matrix else (),
+        excluded=partial(exclusion_of, matrix),
+        earlier=earlier,
+    )
+    kept = store.workarounds()
+    if not kept:
+        return changes
+    return replace(
+        changes,
+        expired=tuple(each.words for each in expired(kept, _stream(store, newer))),
+        broken=tuple(broken(kept, _stream(store, newer))),
+    )
+
+
+def previous_run(store: Store, run: int) -> RunRecord | None:
+    """The last finished run before this one that chose its cells with the same words.
+
+    Raises:
+        StorageError: the runs cannot be read.
+    """
+    return _before(all_runs(store), run, steps=1)
+
+
+def last_night(store: Store) -> tuple[RunRecord | None, RunRecord | None, Changes | None]:
+    """The last run that finished, of a matrix if there is one; the one before it; what changed.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    finished = [run for run in all_runs(store) if run.finished is not None]
+    nights = [run for run in finished if run.command.startswith("triage matrix")] or finished
+    if not nights:
+        return None, None, None
+    run = nights[-1]
+    older = previous_run(store, run.id)
+    if older is None:
+        return run, None, None
+    return run, older, compare_runs(store, older.id, run.id, matrix_of(run))
+
+
+def choose_runs(store: Store, words: Sequence[str]) -> tuple[RunRecord, RunRecord]:
+    """The older and the newer run that the user means: two words, or one, or none.
+
+    One word names the newer run, compared with the one before of the same command; without any it
+    is the last finished run.
+
+    Raises:
+        UsageError: a word does not name a run.
+        EmptySelectionError: there is nothing to compare.
+        StorageError: the runs cannot be read.
+    """
+    runs = all_runs(store)
+    if len(words) == 2:
+        return find_run(runs, words[0]), find_run(runs, words[1])
+    newer = find_run(runs, words[0] if words else "last")
+    older = _before(runs, newer.id, steps=1)
+    if older is None:
+        raise EmptySelectionError(
+            f"run {newer.id} ({newer.command}) is the first of its kind: nothing to compare it "
+            "with; name two runs, or run it again"
+        )
+    return older, newer
+
+
+def find_run(runs: Sequence[RunRecord], word: str) -> RunRecord:
+    """The run that a word means: its number, `last`, or `last~1`, the one before of its command.
+
+    Raises:
+        UsageError: there is no such run, or the word is none of these.
+        EmptySelectionError: no run has finished yet.
+    """
+    if word.isdigit():
+        for run in runs:
+            if run.id == int(word):
+                return run
+        known = ", ".join(str(run.id) for run in runs[-5:]) or "none"
+        raise UsageError(f"there is no run {word}; the latest are {known}")
+    match = _LAST.fullmatch(word)
+    if match is None:
+        raise UsageError(f"{word!r} is not a run; write its number, `last`, or `last~1`")
+    finished = [run for run in runs if run.finished is not None]
+    if not finished:
+        raise EmptySelectionError("no run has finished yet; start one with `triage matrix run`")
+    steps = int(match[1] or 0)
+    found = _before(runs, finished[-1].id, steps=steps) if steps else finished[-1]
+    if found is None:
+        raise UsageError(
+            f"{word}: there are not that many runs of {finished[-1].command!r}; name one by number"
+        )
+    return found
+
+
+def matrix_of(run: RunRecord, file: Path | None = None) -> Matrix | None:
+    """This matrix file, by default the one that the run is of.
+
+    None for a run that is of no matrix, or of one that is not here any more.
+
+    Raises:
+        ConfigurationError: the file makes no sense.
+    """
+    if file is not None:
+        return read_matrix(file)
+    words = shlex.split(run.command)
+    if words[1:2] != ["matrix"]:
+        return None
+    named = _value_of("--matrix", words)
+    try:
+        file = Path(named) if named else find_matrix_file()
+    except UsageError:
+        return None
+    return read_matrix(file) if file.is_file() else None
+
+
+def _value_of(option: str, words: Sequence[str]) -> str | None:
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        name, equals, value = word.partition("=")
+        if name == option:
+            return value if equals else following
+    return None
+
+
+def all_runs(store: Store) -> list[RunRecord]:
+    """Oldest first, by their start: numbers are in the order in which other stores were merged."""
+    return sorted(store.runs(limit=1 << 31), key=lambda run: (run.started, run.id))
+
+
+def _before(runs: Sequence[RunRecord], run: int, *, steps: int) -> RunRecord | None:
+    """The finished run so many steps before this one, among those with the same purpose."""
+    index = next((index for index, each in enumerate(runs) if each.id == run), None)
+    if index is None:
+        return None
+    purpose = purpose_of(runs[index].command)
+    alike = [
+        each
+        for each in runs[:index]
+        if each.finished is not None and purpose_of(each.command) == purpose
+    ]
+    return alike[-steps] if steps <= len(alike) else None
+
+
+def _stream(store: Store, run: int) -> Iterator[Facts]:
+    for stored in store.run_bodies(run):
+        yield _decode(stored.row)

@@ -1,0 +1,387 @@
+"""The nightly diff: what changed for each cell since an older run, and nothing else.
+
+Two runs of one matrix are compared by cell id. Rules:
+
+- What could not be determined (`answers.COULD_NOT_TELL`; no failure is followed here) is neither
+  good nor bad: it is never a regression when it begins, and never a fix when it ends.
+- A cell that could not be determined in the older run, or was not in it, is compared with the last
+  result that decided something before that run, if that shows a change; else it is `new`.
+- A cell of a toolchain version that no earlier run had is compared with the nearest older version
+  of the same tool, of the same night where there is one: kernel, launch, config and target being
+  equal, what differs is the version's doing, and is said as `since`. A version that was only added
+  later (its neighbour on the other side does the same) is not news: `new`.
+- A failure that ends in a kernel that is sick is not a fix but another trouble: `mutated`. One that
+  ends in a run that nothing was compared with says nothing of a wrong result.
+- A cell that the older run has and the newer one lacks is `missing`: a hole. One that the matrix
+  excludes by now is `excluded`, with its reason: nothing was lost.
+- A known failure that happens is quiet; one that stops happening is a fix; one that fails in
+  another way is a regression. One that had not happened in the older run either is a `Surprise`.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+from packaging.version import Version
+
+from harness.io.packages.versions import parse_version
+from harness.judging.answers import COULD_NOT_TELL, VerdictAnswer, answer_of, works
+from harness.matrix.diff.steps import direction, metric_steps
+from harness.matrix.expectations import Expectations, happened
+from harness.values.change import Change, ChangeKind, Changes, Facts, Surprise
+from harness.values.kernel import Scalar
+from harness.values.matrix import Expectation
+from harness.values.toolchain import BUNDLED
+from harness.values.verdict import VerdictKind
+
+Earlier = Callable[[Sequence[str]], Mapping[str, Facts]]
+"""From cell ids to the last result of each that decided something, before the older run."""
+
+UNTOLD = {
+    kind.value: ChangeKind.INFRA if kind is VerdictKind.INFRA else ChangeKind.UNTESTABLE
+    for kind in COULD_NOT_TELL
+}
+"""Verdicts that tell nothing of the kernel, and what a cell is when it comes to one."""
+_REPEATED = (
+    "cell",
+    "kernel",
+    "launch",
+    "target",
+    "triton",
+    "ptxas",
+    "ptxas_origin",
+    "verdict",
+    "reason",
+    "signature",
+    "occupancy_limiter",
+    "cubin_sha256",
+)
+
+
+def compare(
+    older: Iterable[Facts],
+    newer: Iterable[Facts],
+    *,
+    runs: tuple[int | None, int],
+    expectations: Sequence[Expectation] = (),
+    excluded: Callable[[Facts], str | None] = lambda facts: None,  # noqa: ARG005
+    earlier: Earlier = lambda cells: {},  # noqa: ARG005
+) -> Changes:
+    """Compare two runs, each in the order of its cell ids; both are read once, as streams.
+
+    Toolchains come last in a cell's id, so that the versions to compare lie beside each other, and
+    no more than one config's cells are held at a time.
+    """
+    comparison = _Comparison(
+        expectations=Expectations(expectations), excluded=excluded, earlier=earlier
+    )
+    for before, after in _side_by_side(older, newer):
+        comparison.add(before, after)
+    return Changes(
+        older=runs[0],
+        newer=runs[1],
+        counts={kind: comparison.counts[kind] for kind in ChangeKind},
+        changes=tuple(comparison.changes),
+        informational=tuple(comparison.informational),
+        surprises=tuple(comparison.surprises.values()),
+    )
+
+
+def _place(facts: Facts) -> str:
+    # Cells come in the order of their ids, in which `/` ends a place.
+    return facts.place + "/"
+
+
+def _side_by_side(
+    older: Iterable[Facts], newer: Iterable[Facts]
+) -> Iterator[tuple[list[Facts], list[Facts]]]:
+    """The cells of both runs, place by place; one side may be empty."""
+    streams = [groupby(older, key=_place), groupby(newer, key=_place)]
+    heads = [_advance(stream) for stream in streams]
+    while any(heads):
+        first = min(head[0] for head in heads if head)
+        found: list[list[Facts]] = [[], []]
+        for side, head in enumerate(heads):
+            if head and head[0] == first:
+                found[side] = head[1]
+                heads[side] = _advance(streams[side])
+        yield found[0], found[1]
+
+
+def _advance(stream: Iterator[tuple[str, Iterator[Facts]]]) -> tuple[str, list[Facts]] | None:
+    head = next(stream, None)
+    return (head[0], list(head[1])) if head else None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Comparison:
+    expectations: Expectations
+    excluded: Callable[[Facts], str | None]
+    earlier: Earlier
+    counts: Counter[ChangeKind] = field(default_factory=Counter)
+    changes: list[Change] = field(default_factory=list)
+    informational: list[Change] = field(default_factory=list)
+    surprises: dict[tuple[int, str], Surprise] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
+    configs: dict[str, Mapping[str, Scalar]] = field(default_factory=dict)
+
+    def add(self, older: Sequence[Facts], newer: Sequence[Facts]) -> None:
+        """Compare the cells of one place."""
+        before = {facts.cell: facts for facts in older}
+        after = {facts.cell: facts for facts in newer}
+        found = [self._judge(before.get(cell), facts) for cell, facts in after.items()]
+        found += [self._gone(facts) for cell, facts in before.items() if cell not in after]
+        unknown = [change.facts.cell for change in found if _asks_history(change)]
+        known = self.earlier(unknown) if unknown else {}
+        for change in found:
+            self._count(_with_history(change, known, before, after))
+
+    def _judge(self, older: Facts | None, newer: Facts) -> Change:
+        expectation = self.expectations.of(newer)
+        if expectation is None:
+            return _classified(older, newer)
+        if happened(newer, expectation):
+            change = _as_expected(older, newer)
+        else:
+            change = _against(expectation, older, newer)
+            if change.kind in (ChangeKind.SAME_OK, ChangeKind.SAME_FAIL):
+                self._note(expectation, newer)
+        return replace(change, expectation=expectation)
+
+    def _gone(self, older: Facts) -> Change:
+        """A cell that only the older run has: lost, unless the matrix leaves it out now."""
+        why = self.excluded(older)
+        kind = ChangeKind.MISSING if why is None else ChangeKind.EXCLUDED
+        return Change(kind=kind, older=older, newer=None, why=why)
+
+    def _note(self, expectation: Expectation, newer: Facts) -> None:
+        key = id(expectation), newer.verdict
+        known = self.surprises.get(key) or Surprise(
+            expectation=expectation, verdict=newer.verdict, cells=0, example=newer.short
+        )
+        self.surprises[key] = replace(known, cells=known.cells + 1)
+
+    def _count(self, change: Change) -> None:
+        self.counts[change.kind] += 1
+        if not change.kind.is_quiet:
+            self.changes.append(self._slim(change))
+        elif change.steps:
+            self.informational.append(self._slim(change))
+
+    def _slim(self, change: Change) -> Change:
+        """The change to keep: of a hundred thousand, equal words are one object."""
+        older = change.older and self._shared(change.older)
+        return replace(change, older=older, newer=change.newer and self._shared(change.newer))
+
+    def _shared(self, facts: Facts) -> Facts:
+        once = self.words.setdefault
+        named = {name: getattr(facts, name) for name in _REPEATED}
+        words: dict[str, Any] = {name: word and once(word, word) for name, word in named.items()}
+        config = self.configs.setdefault(repr(facts.config), facts.config)
+        return replace(facts, config=config, **words)
+
+
+# --- one pair of results ----------------------------------------------------------------------
+
+
+def _is_told(facts: Facts | None) -> bool:
+    return facts is not None and facts.verdict not in UNTOLD
+
+
+def _works(facts: Facts) -> bool:
+    return works(VerdictKind(facts.verdict), facts.stage)
+
+
+def _classified(older: Facts | None, newer: Facts) -> Change:
+    """The change of a cell of which nothing is expected."""
+    if older is None:
+        return Change(kind=ChangeKind.NEW, older=None, newer=newer)
+    if not _is_told(newer):
+        kind = UNTOLD[newer.verdict] if _is_told(older) else ChangeKind.SAME_UNTOLD
+    elif not _is_told(older):
+        kind = ChangeKind.NEW
+    elif _works(older) and _works(newer):
+        return _measured(older, newer)
+    elif older.outcome == newer.outcome:
+        kind = _unless_flaky(ChangeKind.SAME_FAIL, older, newer)
+    elif _works(newer):
+        kind = _unless_flaky(_ended(older, newer), older, newer)
+    elif _works(older):
+        kind = _unless_flaky(ChangeKind.REGRESSED, older, newer)
+    else:
+        kind = _unless_flaky(ChangeKind.MUTATED, older, newer)
+    return Change(kind=kind, older=older, newer=newer)
+
+
+def _ended(older: Facts, newer: Facts) -> ChangeKind:
+    """What it is that a failure is gone: a fix only where the kernel is well."""
+    answer = answer_of(
+        VerdictKind(newer.verdict),
+        stage=newer.stage,
+        signature=newer.signature,
+        followed=older.signature,
+        followed_kind=VerdictKind(older.verdict),
+    )
+    if answer is not VerdictAnswer.OK:
+        return ChangeKind.UNTESTABLE
+    return ChangeKind.MUTATED if newer.verdict == VerdictKind.SICK.value else ChangeKind.FIXED
+
+
+def _measured(older: Facts, newer: Facts, *, health: bool = True) -> Change:
+    """The change of the numbers of a cell that compiles in both."""
+    steps = metric_steps(older, newer, health=health)
+    worse = direction(steps)
+    kind = ChangeKind.SAME_OK
+    if worse is not None:
+        kind = ChangeKind.METRIC_WORSE if worse else ChangeKind.METRIC_BETTER
+    return Change(kind=_unless_flaky(kind, older, newer), older=older, newer=newer, steps=steps)
+
+
+def _unless_flaky(kind: ChangeKind, older: Facts, newer: Facts) -> ChangeKind:
+    """Where the runs of one cell disagree among themselves, a change between nights proves less."""
+    began = newer.is_flaky and not older.is_flaky
+    differs = not kind.is_quiet and (newer.is_flaky or older.is_flaky)
+    return ChangeKind.FLAKY if began or differs else kind
+
+
+def _as_expected(older: Facts | None, newer: Facts) -> Change:
+    """A known failure that happens: quiet, unless it is that of a kernel whose numbers moved."""
+    if older and _works(older) and _works(newer):
+        change = _measured(older, newer, health=False)
+        if not change.kind.is_quiet:
+            return change
+    began = newer.is_flaky and not (older and older.is_flaky)
+    return Change(kind=ChangeKind.FLAKY if began else ChangeKind.EXPECTED, older=older, newer=newer)
+
+
+def _against(expectation: Expectation, older: Facts | None, newer: Facts) -> Change:
+    """The change of a cell that does not do what is expected of it."""
+    plain = _classified(older, newer)
+    if not _is_told(newer):
+        return plain
+    if older and older.outcome == newer.outcome:
+        return plain
+    is_sick = newer.verdict == VerdictKind.SICK.value
+    passes = newer.verdict == VerdictKind.OK.value or (
+        _works(newer) and not is_sick and not VerdictKind(expectation.verdict).compiles
+    )
+    if passes and older and _works(older) and not happened(older, expectation):
+        return plain
+    if is_sick and not VerdictKind(expectation.verdict).compiles:
+        return replace(plain, kind=ChangeKind.MUTATED)
+    return replace(plain, kind=ChangeKind.FIXED if passes else ChangeKind.REGRESSED)
+
+
+# --- cells that the older run says nothing of --------------------------------------------------
+
+_NEWS = (
+    ChangeKind.REGRESSED,
+    ChangeKind.MUTATED,
+    ChangeKind.FIXED,
+    ChangeKind.METRIC_WORSE,
+    ChangeKind.METRIC_BETTER,
+)
+
+
+def _asks_history(change: Change) -> bool:
+    return change.kind is ChangeKind.NEW and _is_told(change.newer)
+
+
+def _with_history(
+    change: Change,
+    known: Mapping[str, Facts],
+    before: Mapping[str, Facts],
+    after: Mapping[str, Facts],
+) -> Change:
+    """The change against what else is known of the cell, where that is news."""
+    newer = change.newer
+    if newer is None or not _asks_history(change):
+        return change
+    if newer.cell in known:
+        found = _classified(known[newer.cell], newer)
+        return found if found.kind in _NEWS else change
+    neighbour = _older_version(newer, before, after)
+    if neighbour is None:
+        return change
+    found = _classified(neighbour.facts, newer)
+    if found.kind.is_quiet:
+        return replace(found, kind=ChangeKind.NEW, steps=(), since=neighbour.since)
+    if found.kind not in _NEWS or neighbour.next_outcome == newer.outcome:
+        return change
+    return replace(found, since=neighbour.since)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Neighbour:
+    """The cell of the nearest older version; the outcome of the nearest newer one, if known."""
+
+    facts: Facts
+    since: str
+    next_outcome: tuple[str, str | None] | None
+
+
+def _older_version(
+    newer: Facts, before: Mapping[str, Facts], after: Mapping[str, Facts]
+) -> _Neighbour | None:
+    """The neighbour on the axis of the tool whose version is new, ptxas first.
+
+    Only cells that the older run had are compared with: else a kernel's first night would tell
+    all that ever changed. Where Triton is new too, its cells on other ptxas are new themselves,
+    and the newest of them stands for this Triton.
+    """
+    if not before:
+        return None
+    current = [after[cell] if _is_told(after.get(cell)) else before[cell] for cell in before]
+    beside = [facts for facts in after.values() if facts.cell not in before]
+    axes = (
+        (_same_triton, _ptxas_version, "ptxas", current),
+        (_same_ptxas, _triton_version, "Triton", current),
+        (_same_triton, _ptxas_version, "ptxas", beside),
+    )
+    for is_on_axis, version_of, tool, cells in axes:
+        place = version_of(newer)
+        line = [
+            (version, facts)
+            for facts in cells
+            if _is_told(facts) and is_on_axis(facts, newer) and (version := version_of(facts))
+        ]
+        below = [each for each in line if place and each[0] < place]
+        if place and below:
+            version, facts = max(below, key=lambda each: each[0])
+            above = [each for each in line if each[0] > place]
+            following = min(above, key=lambda each: each[0])[1].outcome if above else None
+            since = f"{tool} {place} after {version}"
+            return _Neighbour(facts=facts, since=since, next_outcome=following)
+    return None
+
+
+def _is_bundled(facts: Facts) -> bool:
+    return facts.ptxas_origin == BUNDLED
+
+
+def _same_triton(one: Facts, other: Facts) -> bool:
+    # A Triton bundles one ptxas for a target: on this axis it has no neighbours.
+    bundled = _is_bundled(one) or _is_bundled(other)
+    # Of raw PTX the id has a hash of the program in the compiler's place.
+    compilers = {each.cell.rsplit("/", 2)[-2] for each in (one, other)}
+    return not bundled and len(compilers) == 1 and one.frozen == other.frozen
+
+
+def _same_ptxas(one: Facts, other: Facts) -> bool:
+    if (_is_bundled(one), one.frozen) != (_is_bundled(other), other.frozen):
+        return False
+    return _is_bundled(one) or one.ptxas == other.ptxas
+
+
+def _triton_version(facts: Facts) -> Version | None:
+    return parse_version(facts.compiler_version)
+
+
+def _ptxas_version(facts: Facts) -> Version | None:
+    return parse_version(facts.ptxas)

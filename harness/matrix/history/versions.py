@@ -1,0 +1,136 @@
+"""`triage history`: the last result of each cell of a kernel, version after version."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import msgspec
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from harness.io.packages.versions import toolchain_order
+from harness.matrix.selectors import read_tool
+from harness.store.store import Store
+from harness.values.errors import EmptySelectionError, UsageError
+from harness.values.kernel import Config, ConfigFilter
+from harness.values.launch_label import LaunchLabel
+from harness.values.matrix import Coordinates, Selector, ToolRange
+from harness.values.row import Row
+from harness.values.target import Target
+from harness.values.toolchain import PTX, PTXAS, TRITON
+
+_decode = msgspec.json.Decoder(Row).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryOptions:
+    """The options as the user wrote them.
+
+    `triton` and `ptxas` are specifiers of versions, `compiler` and `assembler` kinds with those.
+    """
+
+    kernel: str
+    sm: Sequence[str] = ()
+    triton: str | None = None
+    ptxas: str | None = None
+    launch: str | None = None
+    set: Sequence[str] = ()
+    config: str = ""
+    compiler: str | None = None
+    assembler: str | None = None
+
+
+def read_history(store: Store, options: HistoryOptions) -> list[Row]:
+    """The last result of each cell that the options mean.
+
+    Ordered by kernel, launch, target and config, and then by version: Triton's, then ptxas'.
+
+    Raises:
+        UsageError: an option is malformed, or no result is of such a kernel.
+        EmptySelectionError: results of the kernel there are, but none that match.
+        StorageError: the results cannot be read.
+    """
+    selector = Selector(
+        launch=options.launch,
+        compilers=_ranges("--triton", TRITON, options.triton, options.compiler),
+        assemblers=_ranges("--ptxas", PTXAS, options.ptxas, options.assembler),
+        config=ConfigFilter.parse(options.config),
+    )
+    targets = {str(Target.parse(word)) for word in options.sm}
+    wanted = set(options.set)
+    cells = [
+        _decode(record.row)
+        for kernel in _kernels(store, options.kernel)
+        for record in store.latest_results(kernel)
+    ]
+    rows = [
+        row
+        for row in cells
+        if selector.matches(_coordinates(row))
+        and (not targets or row.target in targets)
+        and wanted <= set(LaunchLabel.parse(row.launch).overrides)
+    ]
+    if not rows:
+        raise EmptySelectionError(
+            f"{options.kernel} has {len(cells)} cells with results, and none matches; "
+            f"{_what_there_is(cells)}"
+        )
+    return sorted(rows, key=_order)
+
+
+def _kernels(store: Store, pattern: str) -> list[str]:
+    known = store.kernels()
+    found = [name for name in known if name == pattern] or [
+        name for name in known if fnmatchcase(name, pattern)
+    ]
+    if not found:
+        near = difflib.get_close_matches(pattern, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "`triage compile` or `matrix run` makes them"
+        raise UsageError(f"--kernel {pattern}: there are no results of it; {hint}")
+    return found
+
+
+def _specifiers(option: str, text: str | None) -> SpecifierSet | None:
+    if text is None:
+        return None
+    try:
+        return SpecifierSet(text if text[:1] in "<>=!~" else f"=={text}")
+    except InvalidSpecifier:
+        raise UsageError(
+            f"{option} {text}: write a version or a specifier, for example '>=13.1,<13.4'"
+        ) from None
+
+
+def _ranges(
+    option: str, kind: str, versions: str | None, tool: str | None
+) -> tuple[ToolRange, ...]:
+    own = [ToolRange(kind=kind, versions=_specifiers(option, versions))] if versions else []
+    return (*own, *([read_tool(tool)] if tool else []))
+
+
+def _coordinates(row: Row) -> Coordinates:
+    return Coordinates(
+        cell=row.cell,
+        kernel=row.kernel,
+        launch=row.launch,
+        config=Config.of(row.config),
+        target=row.target,
+        compiler=row.compiler or PTX,
+        version=row.compiler_version,
+        assembler=row.assembler,
+        ptxas=row.ptxas,
+        ptxas_origin=row.ptxas_origin,
+    )
+
+
+def _what_there_is(rows: Sequence[Row]) -> str:
+    launches = ", ".join(sorted({row.launch for row in rows})[:8])
+    targets = ", ".join(sorted({row.target for row in rows}))
+    return f"there are launches {launches} and targets {targets}"
+
+
+def _order(row: Row) -> tuple[object, ...]:
+    place = (row.kernel, row.launch, row.target, Config.of(row.config).label)
+    return *place, toolchain_order(row.compiler_version, row.ptxas, row.ptxas_origin), row.frozen

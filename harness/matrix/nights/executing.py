@@ -1,0 +1,150 @@
+"""A night that executes, too: the cells of a matrix on small inputs, kept beside their compiles."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from harness.cells.places import CapturePlace, Run
+from harness.cells.plan import plan_launch
+from harness.frontends.base import PlannedCell
+from harness.frontends.bench.bench import TimeIsUpError
+from harness.frontends.registry import front_end
+from harness.matrix.nights.steering import MatrixSteering, coordinates_of
+from harness.run.executing import Executed, keep_execution
+from harness.run.gpu.evaluating import OnGpu
+from harness.run.gpu.places import Destination, place_of
+from harness.run.raw_ptx import inputs_of
+from harness.run.same_inputs import SameInputs
+from harness.values.errors import TriageError
+
+
+async def execute_places(
+    run: Run, steering: MatrixSteering, places: Sequence[CapturePlace]
+) -> None:
+    """Execute what the matrix wants of these places, as `triage run` does, as far as there is time.
+
+    PTX files, variants with configs of their own, and kernels that cannot be run with values are
+    left to the compilers.
+    """
+    executable = [place for place in places if _is_executable(place)]
+    await _each(run, steering, executable, partial(_execute, run, steering))
+
+
+async def launch_places(
+    run: Run, steering: MatrixSteering, places: Sequence[CapturePlace], runner: str | None
+) -> None:
+    """Launch what the matrix wants of these places on a GPU, as `triage run --on gpu` does.
+
+    As `execute_places`; files of PTX whose repro names inputs are launched, too.
+
+    Raises:
+        InfrastructureError: there is no GPU.
+    """
+    launch = partial(_launch, run, steering, place_of(runner))
+    wanted = [
+        place
+        for place in places
+        if _is_executable(place) or (place.selection.repro.ptx and place.selection.repro.inputs)
+    ]
+    await _each(run, steering, wanted, launch)
+
+
+async def _each(
+    run: Run,
+    steering: MatrixSteering,
+    places: Sequence[CapturePlace],
+    execute: Callable[[CapturePlace], Awaitable[None]],
+) -> None:
+    for number, place in enumerate(places):
+        if steering.is_time_up():
+            for _ in places[number:]:
+                steering.left(None)
+            return
+        try:
+            await execute(place)
+        except TimeIsUpError:
+            steering.left(None)
+        except TriageError as error:
+            run.failures.append(error)
+
+
+def _is_executable(place: CapturePlace) -> bool:
+    repro = place.selection.repro
+    return not repro.ptx and place.variant is None and front_end(repro.front_end).interprets
+
+
+async def _execute(run: Run, steering: MatrixSteering, place: CapturePlace) -> None:
+    bench = run.bench
+    selection = SameInputs.small(
+        replace(
+            place.selection,
+            launches=(place.launch,),
+            targets=(place.target,),
+            compilers=(place.compiler,),
+            ptxas=(None,),
+        )
+    )
+    small = selection.launches[0]
+    plan = await plan_launch(bench, selection, place.target, place.compiler, small)
+    cells = [cell for cell in plan.cells if _is_wanted(steering, place, cell)]
+    same = SameInputs(bench=bench, selection=selection, tell=run.progress.capturing)
+    run.progress.planned(len(cells))
+
+    async def one(cell: PlannedCell) -> Executed:
+        done = await same.execute(bench, cell)
+        keep_execution(bench.store, run.run, done)
+        run.progress.done(done.done.row)
+        return done
+
+    try:
+        await asyncio.gather(*(one(cell) for cell in cells))
+    finally:
+        if plan.session:
+            await bench.sessions.close(plan.session)
+
+
+async def _launch(
+    run: Run, steering: MatrixSteering, destination: Destination, place: CapturePlace
+) -> None:
+    bench = run.bench
+    selection = replace(
+        place.selection,
+        launches=(place.launch,),
+        targets=(place.target,),
+        compilers=(place.compiler,),
+    )
+    if not selection.repro.ptx:
+        selection = SameInputs.small(selection)
+    launch = selection.launches[0]
+    plan = await plan_launch(bench, selection, place.target, place.compiler, launch)
+    cells = [cell for cell in plan.cells if _is_wanted(steering, place, cell)]
+    launched = OnGpu(
+        bench=bench,
+        selection=selection,
+        inputs=inputs_of(selection.repro),
+        destination=destination,
+        tell=run.progress.capturing,
+        command="",
+    )
+    run.progress.planned(len(cells))
+
+    async def one(cell: PlannedCell) -> None:
+        done = await launched.execute(bench, cell)
+        keep_execution(bench.store, run.run, done)
+        run.progress.done(done.done.row)
+
+    try:
+        await asyncio.gather(*(one(cell) for cell in cells))
+    finally:
+        for session in {plan.session, *launched.sessions()} - {None}:
+            assert session is not None
+            await bench.sessions.close(session)
+
+
+def _is_wanted(steering: MatrixSteering, place: CapturePlace, cell: PlannedCell) -> bool:
+    """Whether the matrix has the cell, which is named by the launch at its full size there."""
+    at = replace(coordinates_of(cell), launch=place.launch.label)
+    return steering.rules.is_wanted(at) and steering.rules.excluded(at) is None

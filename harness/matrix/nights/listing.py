@@ -1,0 +1,200 @@
+"""`triage matrix run --list` and `--dry-run`: the cells of a matrix, from what is stored alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from harness.cells.places import CapturePlace, RunProgress, stored_place
+from harness.frontends.base import PlannedCell
+from harness.frontends.registry import front_end
+from harness.matrix.nights.night import MatrixOptions, Matter, matrix_bench, open_matter
+from harness.matrix.nights.plan import MatrixPlan
+from harness.store.store import Store
+from harness.values.matrix import Matrix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a run would do; `seconds` is None without any history to go by.
+
+    `assemblies` is the most there can be: different lowerings may give the same PTX. `about` of the
+    cells belong to launches that are not captured, counted by their repros; `uncaptured` counts
+    those launches, and `uncounted` those among them whose configs are not known.
+    """
+
+    cells: int
+    carried: int
+    excluded: int
+    lowerings: int
+    lowerings_stored: int
+    assemblies: int
+    seconds: float | None
+    about: int = 0
+    uncaptured: int = 0
+    uncounted: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncaptured:
+    """A launch whose capture is not stored: its cells as a pattern, and how many configs it has.
+
+    `configs` is what its repro counts for its default, None where it counts none.
+    """
+
+    cells: str
+    configs: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The cells of a matrix and those that are left out, with the reason."""
+
+    cells: tuple[str, ...]
+    excluded: tuple[tuple[str, str], ...]
+    uncaptured: tuple[Uncaptured, ...]
+    estimate: Estimate
+    failures: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+async def list_matrix(
+    matrix: Matrix, store: Store, options: MatrixOptions, plan: MatrixPlan
+) -> Listing:
+    """The cells, and what running them would take; nothing is captured, fetched or installed.
+
+    Raises:
+        StorageError: the store cannot be read.
+    """
+    async with matrix_bench(store, options, matrix) as bench:
+        matter = open_matter(bench, plan, options, RunProgress(), None)
+        cells: dict[str, PlannedCell] = {}
+        missing: list[CapturePlace] = []
+        for place in plan.places:
+            found = stored_place(matter.run, place)
+            if found is None:
+                missing.append(place)
+                continue
+            chosen = matter.steering.look(place, found)
+            cells.update((str(cell.cell), cell) for cell in chosen.cells)
+        steering = matter.steering
+        # What they would match is not known.
+        steering.skipped_captures = len(missing)
+        estimate = _estimate(matter, list(cells.values()), missing)
+    return Listing(
+        cells=tuple(sorted({*cells, *steering.settled})),
+        excluded=(
+            *((str(place), place.reason) for place in plan.dropped),
+            *sorted(steering.excluded.items()),
+        ),
+        uncaptured=tuple(map(_uncaptured, missing)),
+        estimate=estimate,
+        failures=matter.failures,
+        warnings=matter.warnings,
+    )
+
+
+def _configs(place: CapturePlace) -> int | None:
+    """How many configs the launch has, by its repro; None where it does not say."""
+    return 1 if place.variant else place.selection.repro.configs
+
+
+def _uncaptured(place: CapturePlace) -> Uncaptured:
+    repro = place.selection.repro
+    cells = f"{repro.name}/{place.launch.label}/*@{place.target}/{place.compiler.label}/*"
+    return Uncaptured(cells=cells, configs=_configs(place))
+
+
+def _estimate(
+    matter: Matter, cells: Sequence[PlannedCell], missing: Sequence[CapturePlace]
+) -> Estimate:
+    steering, store = matter.steering, matter.run.bench.store
+    work: dict[str, list[PlannedCell]] = {}
+    assemblies = set()
+    for cell in cells:
+        key = cell.raw_ptx or ""
+        if cell.launch and cell.record:
+            key = front_end(cell.compiler.kind).lowering_key(
+                cell.launch, cell.record, cell.seen_ptxas
+            )
+        work.setdefault(key, []).append(cell)
+        assemblies.add((key, cell.ptxas.sha256))
+    stored = set(store.get_many("lower", work)) if steering.use_cache else set()
+    lowered = [key for key, group in work.items() if group[0].launch]
+    counted = [(place, _configs(place) or 0) for place in missing]
+    about = sum(configs * len(place.selection.ptxas) for place, configs in counted)
+    more = sum(configs * _releases(place) for place, configs in counted)
+    seconds = _seconds(matter, [group for key, group in work.items() if key not in stored])
+    return Estimate(
+        cells=len(cells) + steering.carried + about,
+        carried=steering.carried,
+        excluded=matter.excluded,
+        lowerings=sum(key not in stored for key in lowered) + more,
+        lowerings_stored=sum(key in stored for key in lowered),
+        assemblies=len(assemblies) + about,
+        seconds=_with_missing(matter, seconds, counted),
+        about=about,
+        uncaptured=len(missing),
+        uncounted=sum(not configs for _, configs in counted),
+    )
+
+
+def _releases(place: CapturePlace) -> int:
+    """How many lowerings one config takes: all ptxas of one release share one, frozen ones all."""
+    if place.selection.freeze_ptx:
+        return 1
+    seen = {ptxas and ".".join(ptxas.version.split(".")[:2]) for ptxas in place.selection.ptxas}
+    return len(seen)
+
+
+def _seconds(matter: Matter, work: Sequence[Sequence[PlannedCell]]) -> float | None:
+    """How long it takes, by what the same cells took, or else others of the kernel, or of any."""
+    if not work:
+        return 0.0
+    took = _took(matter)
+    if not took:
+        return None
+    mean = _mean(took)
+    total = 0.0
+    for group in work:
+        known = took.get(str(group[0].cell)) or took.get(group[0].cell.kernel) or [mean]
+        total += sum(known) / len(known)
+    return total / matter.run.bench.jobs
+
+
+def _with_missing(
+    matter: Matter, seconds: float | None, missing: Sequence[tuple[CapturePlace, int]]
+) -> float | None:
+    """The time with that of launches that are not captured; None where that is not known."""
+    if not missing or seconds is None:
+        return seconds
+    took = _took(matter)
+    if not took or not all(configs for _, configs in missing):
+        return None
+    mean = _mean(took)
+    for place, configs in missing:
+        known = took.get(place.selection.repro.name) or [mean]
+        seconds += configs * _releases(place) * sum(known) / len(known) / matter.run.bench.jobs
+    return seconds
+
+
+def _mean(took: dict[str, list[float]]) -> float:
+    return sum(map(sum, took.values())) / sum(map(len, took.values()))
+
+
+def _took(matter: Matter) -> dict[str, list[float]]:
+    """Seconds of what has been run, by cell and by kernel."""
+    took: dict[str, list[float]] = {}
+    decode: Callable[[bytes], _Seconds] = msgspec.json.Decoder(_Seconds).decode
+    for record in matter.steering.last.values():
+        seconds = decode(record.row).seconds
+        if seconds is not None:
+            took.setdefault(record.cell, []).append(seconds)
+            took.setdefault(record.kernel, []).append(seconds)
+    return took
+
+
+class _Seconds(msgspec.Struct):
+    seconds: float | None = None

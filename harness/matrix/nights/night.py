@@ -1,0 +1,349 @@
+"""`triage matrix run`: every cell of a matrix, distinct work only, and what changed since."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+from packaging.version import Version
+
+from harness.cells.places import (
+    CompileOptions,
+    Run,
+    RunProgress,
+    captures_of,
+    open_bench,
+    stored_place,
+    work_off,
+)
+from harness.frontends.bench.bench import Workbench
+from harness.io.machines.seam import Machines, MachinesGoneError
+from harness.io.processes.hub import Hub
+from harness.matrix.diff.between_runs import compare_runs, previous_run
+from harness.matrix.expectations import Expectations, happened
+from harness.matrix.nights.plan import MatrixPlan, plan_matrix
+from harness.matrix.nights.release_axis import over_releases
+from harness.matrix.nights.steering import MatrixSteering
+from harness.matrix.rules import Rules, Shard
+from harness.store.history.shards import NightPart
+from harness.store.store import Store
+from harness.values.change import Changes, Facts
+from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError
+from harness.values.matrix import Matrix, Selector
+from harness.values.verdict import VerdictKind
+from harness.workaround.expiry import is_known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixOptions:
+    """Which part of a matrix, and how to work: `max_time` is in seconds; `run` executes, too.
+
+    With `on_gpu` cubins are launched there; `runner` is a command that reaches the GPU. Shards with
+    the same `night` are one run, and compared with others when they are merged. With
+    `package_version` it is run over those releases of a package, as `over_releases` reads it.
+    """
+
+    only: Sequence[Selector] = ()
+    shard: Shard = field(default_factory=Shard)
+    night: str | None = None
+    max_time: float | None = None
+    run: bool = False
+    on_gpu: bool = False
+    runner: str | None = None
+    package_version: str | None = None
+    work: CompileOptions = field(default_factory=CompileOptions)
+
+    @property
+    def part(self) -> NightPart | None:
+        """Which part of which night this is, if it is one."""
+        if self.night is None:
+            return None
+        return NightPart(night=self.night, number=self.shard.number, of=self.shard.of)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixReport:
+    """The result of a run.
+
+    `verdicts` counts its cells; `unexpected` those that fail and no expectation says so; `carried`
+    those that needed no work. `skipped` cells and `skipped_captures` were not started, for lack of
+    time. `changes` is None where the run did not come to its end.
+    """
+
+    run: int
+    verdicts: Counter[str]
+    unexpected: int
+    carried: int
+    excluded: int
+    skipped: int
+    skipped_captures: int
+    changes: Changes | None
+    failures: tuple[str, ...]
+    warnings: tuple[str, ...]
+    wall_seconds: float
+    cpu_seconds: float
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every cell has a result."""
+        infra = self.verdicts[VerdictKind.INFRA.value]
+        return not (self.skipped or self.skipped_captures or self.failures or infra)
+
+    def exit_code(self, *, strict_fixed: bool) -> int:
+        """As the command line: 1 not as expected, 4 incomplete, 5 fixes where that is strict."""
+        code = self.changes.exit_code(strict_fixed=strict_fixed) if self.changes else 0
+        if self.unexpected or code == 1:
+            return 1
+        return code if self.is_complete else 4
+
+
+@dataclass(slots=True, kw_only=True)
+class Matter:
+    """A planned matrix on its bench."""
+
+    options: MatrixOptions
+    plan: MatrixPlan
+    run: Run
+    steering: MatrixSteering
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What this machine could not provide, and launches that cannot be captured."""
+        every = (*self.plan.failures, *(str(error) for error in self.run.failures))
+        return tuple(dict.fromkeys(every))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Notes on the matrix and its cells, each once."""
+        unmatched: list[str] = []
+        rules = self.plan.rules
+        # A part of a matrix cannot tell what the whole of it would match.
+        is_part = self.options.shard.of > 1 or self.steering.skipped_captures
+        if self.options.only and not is_part:
+            unmatched = [f"--only: the {n}. matches no cell" for n in rules.unmatched_only()]
+        elif not is_part:
+            ptxas = {*self.plan.versions["ptxas"], *map(Version, self.steering.versions)}
+            versions = {**self.plan.versions, "ptxas": sorted(ptxas)}
+            unmatched = rules.unmatched(versions)
+        every = (*self.plan.warnings, *unmatched, *self.run.notes)
+        return tuple(dict.fromkeys(every))
+
+    @property
+    def excluded(self) -> int:
+        """How many cells are left out one by one."""
+        return len(self.steering.excluded)
+
+
+async def run_matrix(
+    matrix: Matrix,
+    store: Store,
+    options: MatrixOptions,
+    progress: RunProgress,
+    plan: MatrixPlan,
+    machines: Machines | None = None,
+) -> MatrixReport:
+    """Run the cells of a planned matrix; each result is stored as soon as it is known.
+
+    With `machines` these compile, and execute what is executed by the emulator.
+
+    Raises:
+        EmptySelectionError: no cell is left.
+        InfrastructureError: the machines cannot be reached any more.
+        StorageError: results cannot be kept.
+    """
+    started = time.monotonic()
+    run_id = store.begin_run(options.work.command, options.part)
+    async with matrix_bench(store, options, matrix) as bench:
+        if options.max_time is not None:
+            bench.deadline = started + options.max_time
+        matter = open_matter(bench, plan, options, progress, run_id)
+        captures = _in_order(matter)
+        if machines:
+            await _hand_out(matter, matrix, machines, captures)
+        else:
+            await work_off(matter.run, plan.places, captures)
+        if machines and options.run:
+            await _execute_there(matter, matrix, machines)
+        else:
+            await _execute(matter)
+    verdicts, unexpected = _counts(store, run_id, matrix)
+    steering = matter.steering
+    is_whole = not (steering.skipped or steering.skipped_captures)
+    if not verdicts and is_whole and options.shard.of == 1 and not matter.failures:
+        raise _nothing(matter)
+    changes = None
+    if is_whole:
+        store.finish_run(run_id)
+    # A part of a night lacks the cells of the others.
+    if is_whole and (options.night is None or options.shard.of == 1):
+        older = previous_run(store, run_id)
+        changes = compare_runs(store, older.id if older else None, run_id, matrix)
+    return MatrixReport(
+        run=run_id,
+        verdicts=verdicts,
+        unexpected=unexpected,
+        carried=steering.carried,
+        excluded=matter.excluded,
+        skipped=steering.skipped,
+        skipped_captures=steering.skipped_captures,
+        changes=changes,
+        failures=matter.failures,
+        warnings=matter.warnings,
+        wall_seconds=time.monotonic() - started,
+        cpu_seconds=bench.cpu_seconds,
+    )
+
+
+async def _execute(matter: Matter) -> None:
+    """What the night executes of its cells, too."""
+    run, steering, places = matter.run, matter.steering, matter.plan.places
+    if matter.options.on_gpu:
+        from harness.matrix.nights.executing import launch_places  # noqa: PLC0415 - as below
+
+        await launch_places(run, steering, places, matter.options.runner)
+    elif matter.options.run:
+        from harness.matrix.nights.executing import execute_places  # noqa: PLC0415 - the emulator: 0.2 s
+
+        await execute_places(run, steering, places)
+
+
+async def _execute_there(matter: Matter, matrix: Matrix, machines: Machines) -> None:
+    """As `_execute`, each run of the emulator on one of the machines; inputs are recorded here."""
+    from harness.matrix.nights.tools_elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415 - as below
+
+    bench, work = matter.run.bench, at_once(machines, matter.options.work)
+    try:
+        async with ToolsElsewhere(machines, work, matter.run.notes.append) as hub:
+            there = open_bench(hub, bench.store, work, launch_timeout=_launch_timeout(matrix))
+            there.deadline = bench.deadline
+            await _execute(replace(matter, run=replace(matter.run, bench=there)))
+            bench.cpu_seconds += there.cpu_seconds
+    except MachinesGoneError as error:
+        raise InfrastructureError(str(error)) from error
+
+
+async def _hand_out(
+    matter: Matter, matrix: Matrix, machines: Machines, captures: Sequence[Sequence[int]]
+) -> None:
+    from harness.matrix.nights.handing_out import HandingOut  # noqa: PLC0415 - only where it is wanted
+
+    bench, work = matter.run.bench, matter.options.work
+    left = None if bench.deadline is None else bench.deadline - time.monotonic()
+    handing_out = HandingOut(
+        run=matter.run,
+        plan=matter.plan,
+        steering=matter.steering,
+        machines=machines,
+        uid=bench.store.uid_of(matter.run.run),
+        command=work.command,
+        memory=bench.limits.memory if machines.are_here else 0,
+        launch_timeout=_launch_timeout(matrix),
+        until=None if left is None else time.time() + left,
+    )
+    await handing_out.work_off(captures)
+
+
+def _launch_timeout(matrix: Matrix) -> float:
+    # Launch code is given as long as the compilers, wherever they are given more.
+    return max([matrix.timeout, *(each.timeout or 0 for each in matrix.overrides)])
+
+
+@contextlib.asynccontextmanager
+async def matrix_bench(
+    store: Store, options: MatrixOptions, matrix: Matrix
+) -> AsyncIterator[Workbench]:
+    """A bench for the cells of a matrix, with its limits."""
+    async with Hub() as hub:
+        yield open_bench(hub, store, options.work, launch_timeout=_launch_timeout(matrix))
+
+
+def open_matter(
+    bench: Workbench,
+    plan: MatrixPlan,
+    options: MatrixOptions,
+    progress: RunProgress,
+    run_id: int | None,
+) -> Matter:
+    """A planned matrix and its steering; without a run, nothing of it is stored."""
+    steering = MatrixSteering(
+        bench=bench, plan=plan, progress=progress, run=run_id, use_cache=bench.use_cache
+    )
+    run = Run(bench=bench, run=run_id or 0, progress=progress, steering=steering)
+    return Matter(options=options, plan=plan, run=run, steering=steering)
+
+
+def _in_order(matter: Matter) -> list[list[int]]:
+    """The captures that have work left, in the order of the most telling cell of each.
+
+    What needs no work is taken over on the way.
+    """
+    ranked: list[tuple[tuple[object, ...], int, list[int]]] = []
+    for number, indices in enumerate(captures_of(matter.plan.places)):
+        ranks = [rank for index in indices if (rank := _look(matter, index)) is not None]
+        if ranks:
+            ranked.append((min(ranks), number, indices))
+    return [indices for _, _, indices in sorted(ranked)]
+
+
+def _look(matter: Matter, index: int) -> tuple[object, ...] | None:
+    """The rank of what is left at a place, None where nothing is; one unheard of comes first."""
+    place = matter.plan.places[index]
+    plan = stored_place(matter.run, place) if matter.run.bench.use_cache else None
+    if plan is None:
+        return (0, False, ())
+    return matter.steering.look(place, plan).rank or None
+
+
+def _counts(store: Store, run: int, matrix: Matrix) -> tuple[Counter[str], int]:
+    """The cells of a run by verdict, and how many fail unexpectedly."""
+    verdicts: Counter[str] = Counter()
+    kept = store.workarounds()
+    unexpected = 0
+    expectations = Expectations(matrix.expect)
+    decode = msgspec.json.Decoder(Facts).decode
+    for stored in store.run_bodies(run):
+        facts = decode(stored.row)
+        verdicts[facts.verdict] += 1
+        kind = VerdictKind(facts.verdict)
+        if kind.compiles or kind.tells_nothing:
+            continue
+        expected = expectations.of(facts)
+        is_quiet = happened(facts, expected) if expected else is_known(kept, facts)
+        unexpected += not is_quiet
+    return verdicts, unexpected
+
+
+def _nothing(matter: Matter) -> TriageError:
+    if matter.options.only:
+        return EmptySelectionError("--only matches no cell of the matrix; --list shows them")
+    return EmptySelectionError("the matrix has no cells; --list says why each is left out")
+
+
+def make_plan(
+    matrix: Matrix, options: MatrixOptions, store: Store, *, installs: bool = True
+) -> MatrixPlan:
+    """Expand the matrix as far as places; `installs` what is needed, or only says what would be.
+
+    What the store has workarounds for takes part as well, except over releases of a package.
+
+    Raises:
+        EmptySelectionError: nothing is left of it.
+        TriageError: as `plan_matrix`.
+    """
+    kept = store.workarounds()
+    if options.package_version is not None:
+        matrix, kept = over_releases(matrix, options.package_version), []
+    rules = Rules(matrix=matrix, only=options.only)
+    plan = plan_matrix(rules, options.shard, kept, installs=installs)
+    if not plan.places and not plan.dropped and options.shard.of == 1 and not plan.failures:
+        said = "; ".join(plan.warnings[:3])
+        raise EmptySelectionError(
+            "--only matches nothing in the matrix"
+            if options.only
+            else f"the matrix selects nothing: {said}"
+        )
+    return plan

@@ -1,0 +1,238 @@
+"""How a matrix steers a run: which cells, in which order, which are taken over, and until when."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from harness.cells.places import CapturePlace, RunProgress, Steering, Treatment
+from harness.cells.reuse import CELL, LIMITS, Identities, carried, limits_label
+from harness.frontends.base import Plan, PlannedCell
+from harness.frontends.bench.bench import Workbench
+from harness.frontends.registry import front_end
+from harness.io.processes.hub import ResourceLimits
+from harness.matrix.nights.plan import MatrixPlan
+from harness.matrix.rules import Rules, by_information
+from harness.store.sqlite.records import ResultRecord
+from harness.values.matrix import Coordinates, MatrixPlace
+from harness.values.row import Row
+from harness.values.verdict import VerdictKind
+
+K = TypeVar("K")
+
+_CELLS_A_WORKER = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Cells of a place that are left to do, in order, with the rank of the first."""
+
+    cells: tuple[PlannedCell, ...]
+    rank: tuple[object, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class MatrixSteering(Steering):
+    """Keeps account of every cell of one run of a matrix.
+
+    `run` is None where nothing is to be stored. `excluded` has the cells that were left out, with
+    the reason, `settled` those that are done; `skipped` cells and `skipped_captures` were not
+    started, as the time was up. `versions` are those of every ptxas, the bundled ones too. `past`
+    are last results by cell, where those of the store are not meant.
+    """
+
+    bench: Workbench
+    plan: MatrixPlan
+    progress: RunProgress
+    run: int | None
+    use_cache: bool
+    past: Mapping[str, ResultRecord] | None = None
+    excluded: dict[str, str] = field(default_factory=dict)
+    carried: int = 0
+    planned: int = 0
+    skipped: int = 0
+    skipped_captures: int = 0
+    versions: set[str] = field(default_factory=set)
+    last: dict[str, ResultRecord] = field(default_factory=dict)
+    at_once: int = field(init=False)
+    _owners: dict[str, int] = field(default_factory=dict)
+    settled: set[str] = field(default_factory=set)
+    _failed: set[str] = field(default_factory=set)
+    _identities: Identities = field(default_factory=Identities)
+    _extras: set[int] = field(init=False)
+    _lowerings: Counter[str] = field(default_factory=Counter)
+    _assemblies: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        # Enough for the workers; a run that is stopped has finished cells to show for its time.
+        self.at_once = _CELLS_A_WORKER * self.bench.jobs
+        self._extras = {id(self.plan.places[index]) for index in self.plan.extras}
+
+    @property
+    def rules(self) -> Rules:
+        """Those of the matrix."""
+        return self.plan.rules
+
+    def choose(self, place: CapturePlace, plan: Plan) -> Sequence[PlannedCell]:
+        """As `look`; and what is chosen counts as work to be done."""
+        cells = self.look(place, plan).cells
+        for cell in cells:
+            lowering, assembly = _work_of(cell)
+            self._lowerings[lowering] += 1
+            self._assemblies[assembly] += 1
+        self._tell()
+        return cells
+
+    def look(self, place: CapturePlace, plan: Plan) -> Chosen:
+        """Take over what needs no work, and say what is left; asking twice does no harm."""
+        if not plan.cells:
+            self.rules.unseen(_at(place))
+        wanted = self._wanted(place, plan.cells)
+        left = self._carry_over(wanted) if self.use_cache else wanted
+        found = [self.last.get(at.cell) for _, at in left]
+        for (_, at), last in zip(left, found, strict=True):
+            if last and not VerdictKind(last.verdict).compiles:
+                self._failed.add(at.cell)
+        order = by_information(
+            [at for _, at in left], [each.verdict if each else None for each in found]
+        )
+        if self.run is not None:
+            self.last.clear()
+        return Chosen(
+            cells=tuple(left[index][0] for _, index in order), rank=order[0][0][:3] if order else ()
+        )
+
+    def _wanted(
+        self, place: CapturePlace, cells: Sequence[PlannedCell]
+    ) -> list[tuple[PlannedCell, Coordinates]]:
+        wanted = []
+        for cell in cells:
+            at = coordinates_of(cell)
+            self.rules.expected(at)
+            self.versions.update(filter(None, [at.ptxas]))
+            reason = None if id(place) in self._extras else self.rules.excluded(at)
+            if not self.rules.is_wanted(at) or at.cell in self.settled:
+                continue
+            if reason is not None:
+                self.excluded[at.cell] = reason
+            elif self._owners.setdefault(at.cell, id(place)) == id(place):
+                wanted.append((cell, at))
+        return wanted
+
+    def _carry_over(
+        self, cells: Sequence[tuple[PlannedCell, Coordinates]]
+    ) -> list[tuple[PlannedCell, Coordinates]]:
+        names = [at.cell for _, at in cells]
+        if self.past is None:
+            last = self.bench.store.latest_of(names)
+        else:
+            last = {name: self.past[name] for name in names if name in self.past}
+        self.last.update(last)
+        left: list[tuple[PlannedCell, Coordinates]] = []
+        rows: list[Row] = []
+        records: list[ResultRecord] = []
+        for cell, at in cells:
+            evidence = self._treatment(cell, at).evidence
+            found = carried(last.get(at.cell), evidence[CELL], evidence[LIMITS])
+            if found is None:
+                left.append((cell, at))
+                continue
+            self.settled.add(at.cell)
+            rows.append(found[0])
+            records.append(found[1])
+        if self.run is not None and records:
+            self.bench.store.put_results(self.run, records)
+        self.carried += len(rows)
+        self.progress.planned(len(rows))
+        for row in rows:
+            self.progress.done(row)
+        return left
+
+    def treatment(self, cell: PlannedCell) -> Treatment:
+        """Limits and number of runs as the overrides say."""
+        at = coordinates_of(cell)
+        failing = at.cell in self._failed or self.rules.is_expected(at)
+        return replace(self._treatment(cell, at), used_to_fail=failing)
+
+    def _treatment(self, cell: PlannedCell, at: Coordinates) -> Treatment:
+        how = self.rules.treatment(at)
+        mine = self.bench.limits
+        limits = ResourceLimits(
+            timeout=how.timeout or mine.timeout, memory=how.memory or mine.memory
+        )
+        repeat = how.repeat or 1
+        identity = self._identities.of(cell, at.cell, repeat)
+        return Treatment(
+            limits=None if limits == mine else limits,
+            repeat=repeat,
+            evidence={CELL: identity, LIMITS: limits_label(limits)},
+        )
+
+    def finished(self, cell: PlannedCell) -> None:
+        """One cell less."""
+        lowering, assembly = _work_of(cell)
+        self.settled.add(str(cell.cell))
+        _count_down(self._lowerings, lowering)
+        _count_down(self._assemblies, assembly)
+        self._tell()
+
+    def _tell(self) -> None:
+        self.progress.work(len(self._lowerings), len(self._assemblies))
+
+    def is_time_up(self) -> bool:
+        """Whether the bench gives no more slots."""
+        return self.bench.deadline is not None and time.monotonic() > self.bench.deadline
+
+    def left(self, cells: Sequence[PlannedCell] | None) -> None:
+        """Counted, and reported at the end."""
+        if cells is None:
+            self.skipped_captures += 1
+        else:
+            self.skipped += len(cells)
+
+
+def _count_down(counter: Counter[K], key: K) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
+
+
+def coordinates_of(cell: PlannedCell) -> Coordinates:
+    """A cell as selectors see it."""
+    known = cell.cell
+    return Coordinates(
+        cell=str(known),
+        kernel=known.kernel,
+        launch=known.launch,
+        config=known.config,
+        target=str(known.target),
+        compiler=cell.compiler.kind,
+        version=cell.compiler.version or None,
+        assembler=cell.ptxas.kind,
+        ptxas=cell.ptxas.version or None,
+        ptxas_origin=cell.ptxas.origin,
+    )
+
+
+def _at(place: CapturePlace) -> MatrixPlace:
+    return MatrixPlace(
+        kernel=place.selection.repro.name,
+        launch=place.launch.label,
+        target=str(place.target),
+        compiler=place.compiler.kind,
+        version=place.compiler.version or None,
+    )
+
+
+def _work_of(cell: PlannedCell) -> tuple[str, tuple[str, str]]:
+    """Keys of its lowering and assembly; cells with equal keys share the work.
+
+    Different lowerings may still give the same PTX, which is then assembled once.
+    """
+    if cell.launch is None or cell.record is None:
+        return "", (f"{cell.raw_ptx} {cell.entry}", cell.ptxas.sha256)
+    key = front_end(cell.compiler.kind).lowering_key(cell.launch, cell.record, cell.seen_ptxas)
+    return key, (key, cell.ptxas.sha256)

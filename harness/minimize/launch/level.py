@@ -1,0 +1,246 @@
+"""The level of the launch: its settings as a command, and what any Triton does with them."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from harness.cells.evaluate import Evaluated, evaluate
+from harness.cells.plan import plan_launch
+from harness.cells.spelling import SelectionOptions, on_assembler, on_compiler, only, spell_command
+from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
+from harness.frontends.bench.bench import Workbench
+from harness.io.processes.hub import ResourceLimits
+from harness.judging.conditions import row_fields
+from harness.judging.ptxas.flags import FlagChange
+from harness.minimize.launch.settings import Settings, differences, reduce_settings
+from harness.minimize.reduction.fingerprint import Reaction
+from harness.minimize.reduction.result import Size
+from harness.minimize.reduction.subject import Subject
+from harness.minimize.reduction.texts import DocumentDriver
+from harness.values.errors import CaptureError, UsageError
+from harness.values.kernel import Config, ConfigFilter
+from harness.values.launch_label import LaunchLabel
+from harness.values.outcome import ProcessEnd
+from harness.values.row import Row
+from harness.values.toolchain import BUNDLED, Compiler
+from harness.values.verdict import Stage, VerdictKind
+
+_WITHOUT = "# without the flag "
+
+
+@dataclass(slots=True, kw_only=True)
+class LaunchLevel:
+    """Launches with other settings, and follows one cell through them, on any Triton.
+
+    A text is the command that compiles it. `number` is which of the launches alike is followed;
+    `configs` are all that the tuner has, `names` all that any of them sets.
+    """
+
+    bench: Workbench
+    selection: Selection
+    launch: PlannedLaunch
+    cell: PlannedCell
+    number: int
+    begun: Settings
+    names: tuple[str, ...]
+    configs: tuple[Config, ...] = ()
+    _users: Counter[str] = field(default_factory=Counter)
+
+    def command(self, settings: Settings) -> str:
+        """The command that compiles the cell; what no option of it says is in comments."""
+        selection, cell = self.selection, self.cell
+        config, spec = settings.config, self.launch.spec
+        words = SelectionOptions(
+            kernel=selection.repro.name,
+            sm=[str(cell.cell.target)],
+            launch=spec.name if spec != selection.repro.launches[0] else None,
+            set=[f"{name}={value}" for name, value in settings.overrides.items()],
+            config=only(config, self.names) if config and config.items else "",
+            surroundings=selection.surroundings,
+        )
+        words = on_compiler(words, cell.compiler.kind, cell.compiler.version)
+        if cell.ptxas.origin != BUNDLED:
+            words = on_assembler(words, cell.ptxas.kind, cell.ptxas.version)
+        gone = [flag for flag in self.begun.flags if flag not in settings.flags]
+        return "\n".join(
+            [spell_command("compile", words), *(f"{_WITHOUT}{flag}" for flag in gone), ""]
+        )
+
+    def settings(self, command: str) -> Settings:
+        """The settings of a command that `command` wrote.
+
+        Raises:
+            UsageError: it is not such a command.
+        """
+        words = shlex.split(command, comments=True)
+        given = dict(itertools.pairwise(words))
+        parameters = {each.name: each for each in self.begun.parameters}
+        values = {name: each.default for name, each in parameters.items()}
+        for option, word in itertools.pairwise(words):
+            name, _, text = word.partition("=")
+            if option == "--set" and name in parameters:
+                values[name] = parameters[name].read(text)
+        gone = {
+            line.removeprefix(_WITHOUT)
+            for line in command.splitlines()
+            if line.startswith(_WITHOUT)
+        }
+        config = self.begun.config
+        if config is not None:
+            wanted = ConfigFilter.parse(given.get("--config", ""))
+            config = next((each for each in self.configs if wanted.matches(each)), None)
+            if config is None:
+                raise UsageError(f"--resume: the launch has no config as in: {command.strip()}")
+        return replace(
+            self.begun,
+            values=values,
+            config=config,
+            flags=tuple(flag for flag in self.begun.flags if flag not in gone),
+        )
+
+    def changes(self, command: str) -> list[str]:
+        """What was made smaller, in words."""
+        return differences(self.begun, self.settings(command))
+
+    def driver(self) -> DocumentDriver[Settings]:
+        """Reduces settings one by one."""
+        return DocumentDriver(
+            read=self.settings,
+            text_of=self.command,
+            reduce=partial(reduce_settings, configs=self.configs),
+        )
+
+    def is_possible(self, text: str) -> bool:  # noqa: ARG002 - the launch code says so
+        """Any settings may be tried."""
+        return True
+
+    async def look(self, text: str, tool: Compiler) -> Reaction:
+        """As `react`."""
+        return await self.react(text, tool)
+
+    async def react(
+        self,
+        text: str,
+        tool: Compiler,
+        limits: ResourceLimits | None = None,  # noqa: ARG002 - those of the bench hold for all
+    ) -> Reaction:
+        """The result of the cell with these settings on this Triton.
+
+        Raises:
+            InfrastructureError: this machine failed.
+        """
+        found = await self._evaluate(self.settings(text), tool)
+        if isinstance(found, str):
+            end = ProcessEnd(exit_code=1)
+            kind = VerdictKind.UNSUPPORTED
+            return Reaction(verdict=kind, reason=found, is_accepted=False, is_refusal=True, end=end)
+        return _reaction(found)
+
+    async def _evaluate(self, settings: Settings, triton: Compiler) -> Evaluated | str:
+        """The cell with these settings; in words, why there is none."""
+        try:
+            plan = await self.plan(settings, triton)
+        except CaptureError as error:
+            return str(error)
+        key = plan.session or ""
+        self._users[key] += 1
+        try:
+            cell = self._pick(plan, settings)
+            return await evaluate(self.bench, cell) if cell else "it has no such config"
+        finally:
+            self._users[key] -= 1
+            # An open session holds memory; the one that was there before us is not ours to close.
+            mine = self.cell.launch is not None and key != self.cell.launch.capture.key
+            if mine and not self._users[key]:
+                await self.bench.sessions.close(key)
+
+    async def plan(self, settings: Settings, triton: Compiler) -> Plan:
+        """All cells of the launch with these settings.
+
+        Raises:
+            CaptureError: it cannot be launched so.
+        """
+        launch = replace(self.launch, overrides=settings.overrides)
+        target = self.cell.cell.target
+        return await plan_launch(self.bench, self.selection, target, triton, launch)
+
+    def _pick(self, plan: Plan, settings: Settings) -> PlannedCell | None:
+        """The cell of these settings; None where there is none."""
+        for cell in plan.cells:
+            is_followed = LaunchLabel.parse(cell.cell.launch).number == self.number
+            if is_followed and settings.config in (None, cell.cell.config):
+                gone = tuple(flag for flag in self.begun.flags if flag not in settings.flags)
+                label = f"without {' '.join(gone)}"
+                return replace(cell, change=FlagChange(label=label, dropped=gone)) if gone else cell
+        return None
+
+
+async def open_launch(bench: Workbench, selection: Selection, subject: Subject) -> LaunchLevel:
+    """The launch of a cell, ready to be launched with other settings.
+
+    Raises:
+        UsageError: there is no launch (raw PTX, a file of Triton's IR).
+        InfrastructureError: this machine failed.
+    """
+    cell = subject.cell
+    launch = _launch_of(selection, cell)
+    assert cell.launch is not None
+    assert cell.record is not None
+    parameters = launch.spec.parameters
+    level = LaunchLevel(
+        bench=bench,
+        # Any config of the tuner may be the smallest.
+        selection=replace(selection, config=ConfigFilter()),
+        launch=launch,
+        cell=cell,
+        number=LaunchLabel.parse(cell.cell.launch).number,
+        begun=Settings(
+            parameters=parameters,
+            values={each.name: each.default for each in parameters} | dict(launch.overrides),
+            config=cell.cell.config if cell.record.autotuned else None,
+            flags=_flags(subject.row, cell),
+        ),
+        names=subject.names,
+    )
+    cells = (await level.plan(level.begun, cell.launch.compiler)).cells
+    return replace(level, configs=tuple(dict.fromkeys(each.cell.config for each in cells)))
+
+
+def _reaction(done: Evaluated) -> Reaction:
+    row = done.row
+    kind = VerdictKind(row.verdict)
+    return Reaction(
+        verdict=kind,
+        reason=row.reason,
+        is_accepted=kind.compiles,
+        is_refusal=kind is VerdictKind.UNSUPPORTED,
+        end=ProcessEnd(exit_code=row.exit_code, signal=row.signal, wall=row.seconds or 0.0),
+        stage=Stage(row.stage) if row.stage else None,
+        code=row.code,
+        signature=done.signature,
+        fields=row_fields(row),
+    )
+
+
+def _launch_of(selection: Selection, cell: PlannedCell) -> PlannedLaunch:
+    if cell.launch is not None and cell.launch.request.function is not None:
+        wanted = LaunchLabel.parse(cell.cell.launch).call
+        for launch in selection.launches:
+            if launch.label == wanted:
+                return launch
+    raise UsageError(f"{cell.cell.kernel}: there is no launch function to make smaller")
+
+
+def _flags(row: Row, cell: PlannedCell) -> tuple[str, ...]:
+    """The flags of ptxas, where they can matter."""
+    is_late = row.stage in (None, Stage.CUBIN.value, Stage.LAUNCH.value)
+    return row.ptxas_flags if is_late and cell.change is None else ()
+
+
+def size_of_command(text: str) -> Size:
+    """Lines are words."""
+    return Size(bytes=len(text.encode()), lines=len(text.split()))

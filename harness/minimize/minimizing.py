@@ -1,0 +1,167 @@
+"""`triage minimize`: from a failure to the least input that shows the same one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+from harness.cells.places import CompileOptions, open_bench
+from harness.frontends.base import FrontEnd, Selection
+from harness.frontends.bench.bench import Workbench
+from harness.frontends.registry import front_end
+from harness.io.processes.hub import Hub
+from harness.minimize.keeping import keep_reproducer
+from harness.minimize.levels import minimize_config, minimize_source, minimize_ttgir
+from harness.minimize.ptx.level import minimize_ptx
+from harness.minimize.reduction.progress import MinimizeOptions, Reducing, Watch
+from harness.minimize.reduction.result import Minimization, Uninteresting
+from harness.minimize.reduction.subject import Subject, SubjectSearch, find_subject, is_before_ptxas
+from harness.store.store import Store
+from harness.values.errors import UsageError
+from harness.values.target import Target
+from harness.values.toolchain import PTX
+from harness.values.verdict import Stage
+
+if TYPE_CHECKING:
+    from harness.minimize.executing import Executing
+    from harness.minimize.measuring import MeasuredCase
+
+
+_LEVELS: Mapping[str, Callable[[Reducing], Awaitable[Minimization | Uninteresting]]] = {
+    "config": minimize_config,
+    "source": minimize_source,
+    "ttgir": minimize_ttgir,
+    "ptx": minimize_ptx,
+}
+LEVELS = ("auto", *_LEVELS)
+
+
+def can_be_reduced(end: FrontEnd, target: Target) -> bool:
+    """Whether there is a level at which what a compiler generates there can be reduced."""
+    return bool(_levels_of(end, target))
+
+
+async def minimize(
+    selection: Selection,
+    store: Store,
+    how: CompileOptions,
+    options: MinimizeOptions,
+    watch: Watch,
+    open_hub: Callable[[], Hub] = Hub,
+) -> Minimization | Uninteresting:
+    """Reduce the first config that shows it, and keep the best on disk at any moment.
+
+    Ctrl-C, a budget and a machine that fails end the reduction, not its result.
+
+    Raises:
+        MachinesGoneError: those that the hub runs tools on are gone before the reduction began.
+        UsageError: the level does not apply, or the folder is taken.
+        EmptySelectionError: no config matches.
+        TriageError: nothing could be tried at all.
+    """
+    started = time.monotonic()
+    end = front_end(selection.repro.front_end)
+    if not can_be_reduced(end, selection.targets[0]):
+        raise UsageError(
+            f"{selection.repro.name}: what {end.title} generates is not PTX, which is all that can "
+            "be reduced of it"
+        )
+    _check_level(options, selection)
+    run = store.begin_run(how.command)
+    async with open_hub() as hub:
+        bench = open_bench(hub, store, how)
+        executing = _executing(bench, selection, options, watch)
+        if executing:
+            selection = executing.selection
+        subject = await find_subject(
+            bench,
+            selection,
+            run,
+            SubjectSearch(
+                condition=options.condition,
+                any_will_do=options.script is not None,
+                at_ptxas=executing is None and (options.level == "ptx" or bool(options.script)),
+            ),
+            watch.tell,
+            executing.evaluate if executing else None,
+        )
+        if isinstance(subject, Uninteresting):
+            result: Minimization | Uninteresting = subject
+        else:
+            reducing = Reducing(
+                bench=bench,
+                selection=selection,
+                subject=subject,
+                how=how,
+                options=options,
+                watch=watch,
+                started=started,
+            )
+            if executing:
+                result = await executing.minimize(reducing)
+            else:
+                level = _level(options.level, subject, selection)
+                if level == "ptx" and subject.text is None:
+                    result = _without_ptx(subject, selection)
+                else:
+                    result = await _LEVELS[level](reducing)
+    store.finish_run(run)
+    if isinstance(result, Minimization):
+        keep_reproducer(store, result, how.command)
+    return result
+
+
+def _executing(
+    bench: Workbench, selection: Selection, options: MinimizeOptions, watch: Watch
+) -> Executing | MeasuredCase | None:
+    """What executes candidates, where they are executed."""
+    if options.on_gpu:
+        from harness.minimize.measuring import MeasuredCase  # noqa: PLC0415 - as below
+
+        return MeasuredCase.of(bench, selection, options)
+    if options.run:
+        from harness.minimize.executing import Executing  # noqa: PLC0415 - the emulator: 0.2 s
+
+        return Executing.of(bench, selection, options, watch)
+    return None
+
+
+def _without_ptx(subject: Subject, selection: Selection) -> Uninteresting:
+    """It fails before there is PTX, and its compiler has no other level."""
+    end = front_end(selection.repro.front_end)
+    known = ", ".join(_levels_of(end, subject.cell.cell.target))
+    reason = f"there is no PTX, and a kernel of {end.title} is reduced at {known}"
+    return Uninteresting(reason=f"{subject.row.reason}: {reason}")
+
+
+def _levels_of(end: FrontEnd, target: Target) -> tuple[str, ...]:
+    """The levels at which what a compiler generates there can be reduced."""
+    return (*end.levels, *((PTX,) if end.back_end(target).takes == PTX else ()))
+
+
+def _check_level(options: MinimizeOptions, selection: Selection) -> None:
+    """See early whether there is such a level.
+
+    Raises:
+        UsageError: there is none.
+    """
+    end = front_end(selection.repro.front_end)
+    known = _levels_of(end, selection.targets[0])
+    if selection.repro.ptx is not None or options.run:
+        return
+    if options.level not in ("auto", *known):
+        are = f"a kernel of {end.title} is reduced at {', '.join(known)}"
+        raise UsageError(f"--level {options.level}: {are}")
+    if options.script is not None and PTX not in known:
+        raise UsageError(f"--script is asked about PTX, and a kernel of {end.title} comes to none")
+
+
+def _level(asked: str, subject: Subject, selection: Selection) -> str:
+    """What ptxas does not see is in the source; the rest is in the PTX too, which is quicker."""
+    end = front_end(selection.repro.front_end)
+    if asked != "auto":
+        return asked
+    row = subject.row
+    is_unseen = is_before_ptxas(row) or row.stage == Stage.LAUNCH.value
+    return "source" if "source" in end.levels and (subject.text is None or is_unseen) else "ptx"

@@ -1,0 +1,125 @@
+"""The level of Triton's IR: the lowest module of the cell that still shows it, and its driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from harness.frontends.base import PlannedCell
+from harness.frontends.bench.bench import Workbench
+from harness.frontends.triton.ir_text import read_triton_ir
+from harness.frontends.triton.lower import lower
+from harness.minimize.reduction.ask_compiler import CompilerOracle
+from harness.minimize.reduction.fingerprint import Reaction
+from harness.minimize.reduction.result import Size, Uninteresting
+from harness.minimize.reduction.texts import DocumentDriver
+from harness.minimize.ttgir.module import IrModule
+from harness.minimize.ttgir.passes import reduce_ir
+from harness.values.errors import UsageError
+from harness.values.verdict import Stage
+
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+# The later one first: what is lower has gone through more passes. `source` is TTIR before any.
+_STAGES = (("ttgir", Stage.TTGIR), ("ttir", Stage.TTIR), ("source", Stage.TTIR))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IrText:
+    """A module, the stage that it is of, and the options that it does not fix by itself.
+
+    `role` is what the lowering calls it, `metadata` what Triton said of that lowering.
+    """
+
+    text: str
+    role: str
+    stage: Stage
+    options: Mapping[str, object]
+    metadata: Mapping[str, object]
+
+    @property
+    def suffix(self) -> str:
+        """As a file of it is named."""
+        return f".{self.stage.value}"
+
+    @property
+    def set_options(self) -> str:
+        """The options as `triage compile` takes them."""
+        return " ".join(f"--set {name}={value}" for name, value in self.options.items())
+
+
+async def find_ir(
+    bench: Workbench,
+    cell: PlannedCell,
+    interesting: Callable[[Reaction], bool],
+    *,
+    until: Stage | None = None,
+) -> IrText | Uninteresting:
+    """The lowest IR of the cell from which what is looked for still comes.
+
+    Raises:
+        UsageError: the cell never was IR.
+        InfrastructureError: this machine failed.
+    """
+    seen = []
+    for found in await ir_texts(bench, cell):
+        oracle = ir_oracle(bench, cell, found, until=until)
+        reaction = await oracle.react(found.text, cell.compiler)
+        if interesting(reaction):
+            return found
+        seen.append(f"the {found.role} gives {reaction.verdict.value}: {reaction.reason}")
+    if not seen:
+        return Uninteresting(reason=f"{cell.cell}: it fails before Triton has any IR")
+    return Uninteresting(reason=f"no IR of this cell shows the failure: {'; '.join(seen)}")
+
+
+async def ir_texts(bench: Workbench, cell: PlannedCell) -> list[IrText]:
+    """The IR of a cell as far as its Triton reads files of it, the lowest first.
+
+    Raises:
+        UsageError: the cell never was IR.
+        InfrastructureError: this machine failed.
+    """
+    if cell.launch is None or cell.record is None:
+        raise UsageError(f"{cell.cell.kernel}: raw PTX has no IR of Triton's")
+    lowering = await lower(bench, cell.launch, cell.record, ptxas=cell.ptxas)
+    metadata = lowering.value.metadata
+    known = {**cell.record.config, **metadata}
+    options = {n: known[n] for n in _OPTIONS if known.get(n) is not None}
+    texts = []
+    for role, stage in _STAGES:
+        artifact = lowering.artifacts.get(role)
+        # What another dialect becomes first is not TTIR, and Triton reads no file of it.
+        if artifact is None or (role == "source" and "glir" in lowering.artifacts):
+            continue
+        data = bench.store.artifacts.get(artifact).decode(errors="replace")
+        facts = read_triton_ir(data)
+        fixed = {n for n in _OPTIONS if getattr(facts, n, None) is not None}
+        texts.append(
+            IrText(
+                text=IrModule.read(data).text,
+                role=role,
+                stage=stage,
+                options={n: value for n, value in options.items() if n not in fixed},
+                metadata=metadata,
+            )
+        )
+    return texts
+
+
+def ir_oracle(
+    bench: Workbench, cell: PlannedCell, ir: IrText, *, until: Stage | None = None
+) -> CompilerOracle:
+    """Compiles modules as `ir` is compiled."""
+    return CompilerOracle(
+        bench=bench, cell=cell, until=until, suffix=ir.suffix, is_ir=True, options=ir.options
+    )
+
+
+def ir_driver() -> DocumentDriver[IrModule]:
+    """Reduces a module operation by operation."""
+    return DocumentDriver(read=IrModule.read, text_of=lambda module: module.text, reduce=reduce_ir)
+
+
+def size_of_module(text: str) -> Size:
+    """Lines are operations."""
+    return Size(bytes=len(text.encode()), lines=IrModule.read(text).count())

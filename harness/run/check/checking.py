@@ -1,0 +1,196 @@
+"""`triage check`: do all configs of a launch compute the same function? In Triton's interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness.cells.places import CompileOptions, open_bench
+from harness.cells.plan import plan_launch
+from harness.cells.selection import small_launch
+from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
+from harness.frontends.bench.bench import Workbench
+from harness.frontends.launch_code import fetch_launch_code
+from harness.frontends.registry import front_end
+from harness.frontends.triton.interpreter import interpret
+from harness.io.processes.hub import Hub
+from harness.store.store import Store
+from harness.values.check import Agreement, CheckRow, Interpretation, LaunchComparison, SameProgram
+from harness.values.errors import EmptySelectionError, TriageError, UsageError
+from harness.values.limits import limits_of
+from harness.values.target import Target
+from harness.values.toolchain import Compiler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """A row for each config, in the order of the launch; `failures` could not be captured."""
+
+    rows: tuple[CheckRow, ...]
+    failures: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Check:
+    """`together`: kernels asked for, by launch file: one run in the interpreter serves all."""
+
+    bench: Workbench
+    together: Mapping[Path, Sequence[str]]
+    notes: list[str] = field(default_factory=list)
+
+
+async def check_selections(
+    selections: Sequence[Selection], store: Store, options: CompileOptions
+) -> CheckReport:
+    """Run every config of the selected launches in the interpreter, on the same small input.
+
+    The target decides only what pruning functions and the like see of it.
+
+    Raises:
+        UsageError: there is no source that could be interpreted, or no interpreter.
+        EmptySelectionError: no config matches the filter.
+        TriageError: nothing could be captured.
+    """
+    rows: list[CheckRow] = []
+    failures: list[TriageError] = []
+    async with Hub() as hub:
+        bench = open_bench(hub, store, options)
+        together: dict[Path, list[str]] = {}
+        for selection in selections:
+            kernels = together.setdefault(selection.repro.file, [])
+            kernels.append(selection.repro.kernel or "*")
+        check = _Check(bench=bench, together=together)
+        for selection in selections:
+            try:
+                rows += await _check_one(check, selection)
+            except TriageError as error:
+                failures.append(error)
+    if not rows:
+        raise failures[0] if failures else EmptySelectionError("--config matches no config")
+    return CheckReport(
+        rows=tuple(rows),
+        failures=tuple(str(error) for error in failures),
+        notes=tuple(dict.fromkeys(check.notes)),
+    )
+
+
+async def _check_one(check: _Check, selection: Selection) -> list[CheckRow]:
+    if selection.repro.ptx:
+        raise UsageError(f"{selection.repro.name}: PTX has no source that could be interpreted")
+    end = front_end(selection.repro.front_end)
+    if not end.interprets:
+        raise UsageError(
+            f"{selection.repro.name}: {end.title} has no interpreter that could run it"
+        )
+    rows = []
+    for launch in selection.launches:
+        for target in selection.targets:
+            for triton in selection.compilers:
+                rows += await _check_launch(check, selection, launch, target, triton)
+    return rows
+
+
+async def _check_launch(
+    check: _Check, selection: Selection, launch: PlannedLaunch, target: Target, triton: Compiler
+) -> list[CheckRow]:
+    """The configs of the launch as it is, each with what a small one of its kind says of it."""
+    # One row a config: ptxas has no part in this.
+    plan = await plan_launch(check.bench, replace(selection, ptxas=(None,)), target, triton, launch)
+    check.notes += plan.notes
+    if plan.session:
+        await check.bench.sessions.close(plan.session)
+    repro = selection.repro
+    limits = limits_of(target.capability)
+    assert limits is not None, "the selection refuses targets without limits"
+    small = small_launch(selection, launch)
+    found = await interpret(
+        check.bench,
+        fetch_launch_code(repro, launch.spec, small.overrides),
+        kernels=check.together[repro.file],
+        target=target,
+        triton=triton,
+        limits=limits,
+    )
+    cells: dict[tuple[str, str], PlannedCell] = {}
+    for cell in plan.cells:
+        cells.setdefault((cell.cell.kernel, cell.cell.config.label), cell)
+    counts: dict[str, int] = {}
+    for kernel, _ in cells:
+        counts[kernel] = counts.get(kernel, 0) + 1
+    return [
+        _row(cell, small.label, found, alone=counts[cell.cell.kernel] == 1)
+        for cell in cells.values()
+    ]
+
+
+def _row(cell: PlannedCell, launch: str, found: Interpretation, *, alone: bool) -> CheckRow:
+    assert cell.record is not None
+    config = cell.cell.config.as_dict()
+    row = CheckRow(
+        kernel=cell.cell.kernel,
+        launch=launch,
+        config=config,
+        target=str(cell.cell.target),
+        triton=cell.compiler.version,
+        status=Agreement.NOT_CHECKED,
+        reason="it is the only config: there is nothing to compare it with",
+        suspect=cell.record.suspect or None,
+    )
+    if alone:
+        return row
+    worst: CheckRow | None = None
+    for finding in found.findings:
+        for variant in finding.variants:
+            if finding.kernel == cell.record.kernel and config in variant.configs:
+                judged = _judged(row, finding, variant)
+                if worst is None or _gravity(judged) > _gravity(worst):
+                    worst = judged
+    return worst or replace(row, reason=_why_not(cell.record.kernel, found))
+
+
+def _gravity(row: CheckRow) -> tuple[int, float]:
+    order = [Agreement.AGREES, Agreement.NOT_CHECKED, Agreement.DIFFERS]
+    return order.index(row.status), row.stable_max_rel or 0.0
+
+
+def _judged(row: CheckRow, finding: LaunchComparison, variant: SameProgram) -> CheckRow:
+    """What one launch says of one config."""
+    if finding.level == "source":
+        reason = "the configs differ in nothing that the source reads"
+        return replace(row, status=Agreement.AGREES, reason=reason, level=finding.level, group=0)
+    if row.suspect and not variant.suspect:
+        reason = "the small launch does not reach what is suspect; keep that size with --set"
+        return replace(row, reason=reason)
+    if variant.group is None:
+        return replace(row, reason=variant.error)
+    what = "all that is returned" if finding.level == "results" else "all that it writes"
+    if variant.group == 0:
+        peers = sum(other.group == 0 for other in finding.variants)
+        reason = f"interpreted: {what} agrees"
+        if peers == 1:
+            reason = "interpreted: the reference for the others"
+        return replace(row, status=Agreement.AGREES, reason=reason, level=finding.level, group=0)
+    return replace(
+        row,
+        status=Agreement.DIFFERS,
+        reason=f"interpreted: {variant.tensor} differs, beyond what rounding explains",
+        level=finding.level,
+        group=variant.group,
+        tensor=variant.tensor,
+        rel_err=variant.rel_err,
+        stable_max_rel=variant.stable_max_rel,
+        bad_frac=variant.bad_frac,
+    )
+
+
+def _why_not(kernel: str, found: Interpretation) -> str:
+    if any(finding.kernel == kernel for finding in found.findings):
+        return "the small launch prunes it away; choose other sizes with --set"
+    if kernel in found.skipped:
+        return f"the interpreter cannot run it: {found.skipped[kernel]}"
+    if found.error:
+        said = next(iter(found.error.message.splitlines()), "")[:300]
+        return f"the small launch raised {found.error.type}: {said}"
+    return "the reduced launch does not reach it, or not through an autotuner"

@@ -1,0 +1,38 @@
+"""`python -m harness.run.child.serving SOCKET NAME`: executes launches, each in a limited fork.
+
+The emulator takes a second to be loaded, and most launches take less to be executed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from harness.io.children.jobs import JobLimits
+from harness.io.children.supervisor import Message, Supervisor, connect, redirect
+from harness.run.child.worker import work
+from harness.run.jobs import EMULATE
+
+
+def main() -> None:
+    """Serve until the caller hangs up."""
+    supervisor = Supervisor(connect(sys.argv[1], sys.argv[2]), {})
+
+    def emulate(message: Message) -> None:
+        folder = Path(message["folder"])
+        streams = (str(folder / "stdout"), str(folder / "stderr"))
+
+        def body() -> None:
+            redirect(*streams)
+            os.chdir(folder)
+            work(folder)
+
+        supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
+
+    supervisor.handle(EMULATE, emulate)
+    supervisor.serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Executes one launch on the emulator.
+
+Reads `job.json` there and leaves `run-N.json` for each of its runs as it ends, and the bytes of
+every buffer afterwards in a file named by their sha256. A process of its own, under limits: what
+executes foreign code may need any time and memory (`harness.run.child.serving` forks it).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from gpu_emulator.api import origins, run, trace
+from gpu_emulator.steps import Array
+from gpu_emulator.values import Allocation, Launch, Schedule
+from harness.run.jobs import PROGRESS, TRACE, EmulatorJob, JobBuffer, Ran, RunTrial
+
+
+def _allocation(buffer: JobBuffer, folder: Path) -> Allocation:
+    if buffer.file is None:
+        data: Array = np.zeros(buffer.size, np.uint8)
+    else:
+        data = np.fromfile(folder / buffer.file, np.uint8)
+    unwritten = buffer.unwritten or buffer.file is None
+    written = np.zeros(len(data), np.bool_) if unwritten else None
+    return Allocation(name=buffer.name, data=data, written=written)
+
+
+def _launch(job: EmulatorJob, folder: Path) -> Launch:
+    """The launch, with what its buffers held when they were recorded."""
+    return Launch(
+        ptx=(folder / job.ptx).read_text(),
+        entry=job.entry,
+        grid=job.grid,
+        block=job.block,
+        cluster=job.cluster,
+        dynamic_shared=job.dynamic_shared,
+        allocations=tuple(_allocation(buffer, folder) for buffer in job.buffers),
+        arguments=tuple(passed.given() for passed in job.arguments),
+    )
+
+
+def _after(allocation: Allocation, before: Allocation) -> bytes:
+    """A buffer after the run; what nothing has written is as it was, and no garbage."""
+    if allocation.written is None:
+        return allocation.data.tobytes()
+    return np.where(allocation.written, allocation.data, before.data).tobytes()
+
+
+def _keep(data: bytes, folder: Path) -> str:
+    sha256 = hashlib.sha256(data).hexdigest()
+    path = folder / f"{sha256}.bin"
+    if not path.exists():
+        path.write_bytes(data)
+    return sha256
+
+
+def _with_garbage(launch: Launch, garbage: int) -> Launch:
+    """The launch with other bytes in the buffers that nothing has written to."""
+    draw = np.random.default_rng(garbage)
+    allocations = (
+        each
+        if each.written is None
+        else replace(each, data=draw.integers(0, 256, len(each.data), np.uint8))
+        for each in launch.allocations
+    )
+    return replace(launch, allocations=tuple(allocations))
+
+
+def _as_scheduled(launch: Launch, schedule: Schedule) -> Launch:
+    return _with_garbage(launch, schedule.garbage) if schedule.garbage else launch
+
+
+class _Progress:
+    """Leaves how far a run is in a file, at most once a second."""
+
+    def __init__(self, folder: Path, trial: RunTrial, job: EmulatorJob) -> None:
+        self._path = folder / PROGRESS
+        self._place = f"run {job.trials.index(trial) + 1} of {len(job.trials)}"
+        self._started = self._last = time.perf_counter()
+
+    def __call__(self, executed: int) -> None:
+        now = time.perf_counter()
+        if now < self._last + 1:
+            return
+        self._last = now
+        each = executed / (now - self._started) / 1e6
+        words = f"{self._place}, {executed:,} instructions, {each:.1f} million a second"
+        self._path.with_suffix(".tmp").write_text(words)
+        self._path.with_suffix(".tmp").rename(self._path)
+
+
+def _ran(launch: Launch, trial: RunTrial, job: EmulatorJob, folder: Path) -> tuple[Ran, bool]:
+    """The run, and whether any order of warps comes to the same."""
+    started = time.perf_counter()
+    given = _as_scheduled(launch, trial.schedule)
+    outcome = run(given, trial.schedule, job.budget, trial.checks, _Progress(folder, trial, job))
+    ran = Ran(
+        trial=trial,
+        buffers=tuple(
+            _keep(_after(each, before), folder)
+            for each, before in zip(outcome.allocations, launch.allocations, strict=False)
+        ),
+        faults=outcome.faults,
+        races=outcome.races,
+        uninitialised=outcome.uninitialised,
+        not_run=outcome.not_run,
+        unknown=outcome.unknown,
+        printed=outcome.printed,
+        executed=outcome.executed,
+        ctas=outcome.ctas,
+        ctas_of=outcome.ctas_of,
+        is_sample=outcome.is_sample,
+        seconds=time.perf_counter() - started,
+    )
+    return ran, outcome.is_ordered
+
+
+def _known(trial: RunTrial, done: Sequence[Ran]) -> Ran | None:
+    """What a trial comes to, by another one that differs only in which warps run first.
+
+    `done` are runs in which no order of warps matters.
+    """
+    wanted = trial.checks
+    for one in done:
+        made = one.trial.checks
+        if trial.schedule != replace(one.trial.schedule, warps=trial.schedule.warps):
+            continue
+        if made.races >= wanted.races and made.validity >= wanted.validity:
+            races = one.races if wanted.races else ()
+            missing = one.uninitialised if wanted.validity else ()
+            return replace(one, trial=trial, races=races, uninitialised=missing, seconds=0.0)
+    return None
+
+
+def work(folder: Path) -> None:
+    """Do what `job.json` in the folder asks for."""
+    job = msgspec.json.decode((folder / "job.json").read_bytes(), type=EmulatorJob)
+    launch = _launch(job, folder)
+    if job.element is not None:
+        one, other = (each.schedule for each in job.trials)
+        follow = origins if job.beside else trace
+        second = _launch(job.beside, folder) if job.beside else launch
+        launches = (_as_scheduled(launch, one), _as_scheduled(second, other))
+        found = follow(launches, (one, other), job.budget, job.element)
+        (folder / TRACE).write_bytes(msgspec.json.encode(found))
+        return
+    ordered: list[Ran] = []
+    for number, trial in enumerate(job.trials):
+        ran = _known(trial, ordered)
+        if ran is None:
+            ran, is_ordered = _ran(launch, trial, job, folder)
+            ordered += [ran] * is_ordered
+        path = folder / f"run-{number}.json"
+        unfinished = path.with_suffix(".tmp")
+        unfinished.write_bytes(msgspec.json.encode(ran))
+        unfinished.rename(path)
+        if ran.not_run or ran.faults:
+            # One fault is enough; an endless loop takes its whole budget each time.
+            return

@@ -1,0 +1,292 @@
+"""Has a launch executed by a worker process, and keeps what came out by content."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from gpu_emulator.values import Budget, Element, Trace
+from harness.frontends.bench.bench import Kept, Workbench, content_key
+from harness.io.files.own_code import code_sha256, import_path
+from harness.io.files.scratch import scratch_disk
+from harness.io.processes.hub import FILE_SIZE, Hub, ResourceLimits
+from harness.io.processes.peers import Peer, PeerGoneError, is_lost
+from harness.run.jobs import EMULATE, PROGRESS, TRACE, EmulatorJob, JobBuffer, Passed, Ran, RunTrial
+from harness.values.errors import InfrastructureError
+from harness.values.outcome import ProcessEnd
+
+_LARGEST_RESULT = 1 << 30
+_PATIENCE = 10.0
+"""Seconds until a run says how far it is, and from then on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emulation:
+    """A launch with its PTX and buffers as artifacts, and the runs that it is to have.
+
+    `files` are the sha256 of the buffers' bytes, None where nothing wrote them.
+    """
+
+    ptx: str
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    dynamic_shared: int
+    buffers: tuple[JobBuffer, ...]
+    arguments: tuple[Passed, ...]
+    trials: tuple[RunTrial, ...]
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emulated:
+    """The runs that came to an end; `problem` says why not all of them did."""
+
+    runs: tuple[Ran, ...]
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Once:
+    """What was found and is not kept; `contents` are the bytes of all buffers by their sha256."""
+
+    emulated: Emulated
+    contents: Mapping[str, bytes]
+
+
+@functools.cache
+def emulator_sha256() -> str:
+    """Hash of the code that executes: part of the key of everything that it made."""
+    return code_sha256("gpu_emulator", "run/jobs.py", "run/child/worker.py")
+
+
+async def emulate(
+    bench: Workbench,
+    wanted: Emulation,
+    tell: Callable[[str], None] = lambda text: None,  # noqa: ARG005
+) -> Kept[Emulated]:
+    """Execute a launch once for each trial, in a process with the limits of a compiler run.
+
+    What was found is kept by content, unless the limits ended it. `tell` hears how far it is where
+    it takes long.
+
+    Raises:
+        InfrastructureError: the emulator cannot be started.
+        UnusableArtifactError: the PTX or a buffer is damaged.
+    """
+    key = content_key(job=msgspec.to_builtins(wanted), emulator=emulator_sha256())
+    async with bench.once(key):
+        kept = bench.find("run", key, Emulated)
+        if kept:
+            return kept
+        artifacts = bench.store.artifacts
+        async with _worked(bench, wanted, artifacts.get(wanted.ptx), artifacts.get, tell) as done:
+            folder, found = done
+            names = {sha256 for ran in found.runs for sha256 in ran.buffers}
+            for sha256 in names:
+                artifacts.put_file(folder / f"{sha256}.bin")
+        if found.problem:
+            return Kept(value=found, key=key, artifacts={}, cached=False)
+        return bench.keep("run", key, found, {sha256: sha256 for sha256 in names})
+
+
+async def emulate_once(
+    bench: Workbench, wanted: Emulation, ptx: str, contents: Mapping[str, bytes]
+) -> Once:
+    """As `emulate`, of PTX that is in no store; nothing is kept. `contents` are the buffers' bytes.
+
+    So candidates of a reduction are executed: there are thousands, and none is asked for again.
+
+    Raises:
+        InfrastructureError: the emulator cannot be started.
+    """
+    async with _worked(bench, wanted, ptx.encode(), contents.__getitem__) as (folder, found):
+        names = {sha256 for ran in found.runs for sha256 in ran.buffers}
+        after = {sha256: (folder / f"{sha256}.bin").read_bytes() for sha256 in names}
+    return Once(emulated=found, contents={**contents, **after})
+
+
+async def trace_once(
+    bench: Workbench,
+    wanted: Emulation,
+    ptx: str,
+    contents: Mapping[str, bytes],
+    element: Element,
+    beside: tuple[Emulation, str] | None = None,
+) -> Trace:
+    """Follow an element back to where the two runs of a launch first differ; nothing is kept.
+
+    With `beside`, a launch of another PTX on the same buffers, the second run is of that.
+
+    Raises:
+        InfrastructureError: the emulator cannot be started.
+    """
+    get, followed = contents.__getitem__, (element, beside)
+    async with _worked(bench, wanted, ptx.encode(), get, followed=followed) as (folder, found):
+        path = folder / TRACE
+        if not path.is_file():
+            return Trace(not_run=found.problem or "the emulator left no trace")
+        return msgspec.json.decode(path.read_bytes(), type=Trace)
+
+
+_Followed = tuple[Element, tuple[Emulation, str] | None]
+"""An element that is followed, and the launch of another PTX that it is compared with."""
+
+
+@contextlib.asynccontextmanager
+async def _worked(
+    bench: Workbench,
+    wanted: Emulation,
+    ptx: bytes,
+    get: Callable[[str], bytes],
+    tell: Callable[[str], None] | None = None,
+    followed: _Followed | None = None,
+) -> AsyncIterator[tuple[Path, Emulated]]:
+    """The folder that a job was done in, and what came of it."""
+    folder = bench.hub.new_folder("run")
+    try:
+        with scratch_disk():
+            _prepare(wanted, ptx, get, folder, followed)
+        limits = ResourceLimits(
+            timeout=bench.limits.timeout,
+            memory=bench.limits.memory,
+            file_size=max(FILE_SIZE, _LARGEST_RESULT),
+        )
+        async with bench.slot():
+            telling = asyncio.ensure_future(_tell(folder / PROGRESS, tell)) if tell else None
+            try:
+                end = await bench.hub.do(
+                    EMULATE, folder, limits, lambda: execute_job(bench.hub, folder, limits)
+                )
+            finally:
+                if telling:
+                    telling.cancel()
+        bench.cpu_seconds += end.cpu
+        yield folder, _collect(wanted, folder, end)
+    finally:
+        bench.hub.drop_folder(folder)
+
+
+_SERVERS: WeakKeyDictionary[Hub, asyncio.Task[Peer]] = WeakKeyDictionary()
+"""The process of each hub that has the emulator loaded."""
+
+
+async def execute_job(hub: Hub, folder: Path, limits: ResourceLimits) -> ProcessEnd:
+    """Have the job in a folder done by a fork of the emulator's process.
+
+    Raises:
+        InfrastructureError: it cannot be started.
+    """
+    message = {"op": EMULATE, "folder": str(folder), "limits": limits.message()}
+    for _ in range(2):
+        task = _SERVERS.get(hub)
+        if task is None or is_lost(task):
+            task = _SERVERS[hub] = asyncio.create_task(_serve(hub))
+            # One that is ended while it starts is not our error.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            end, start_error = await (await asyncio.shield(task)).run(message)
+        except PeerGoneError:
+            continue
+        if start_error:
+            raise InfrastructureError(f"the emulator cannot be started: {start_error}")
+        return end
+    raise InfrastructureError("the emulator's process was killed twice")
+
+
+async def _serve(hub: Hub) -> Peer:
+    argv = [sys.executable, "-m", "harness.run.child.serving"]
+    return await hub.spawn(argv, env=_environment(), log=hub.scratch / "emulator.log")
+
+
+async def _tell(path: Path, tell: Callable[[str], None]) -> None:
+    while True:
+        await asyncio.sleep(_PATIENCE)
+        with contextlib.suppress(OSError):
+            tell(path.read_text())
+
+
+def _environment() -> Mapping[str, str]:
+    """One thread for each worker: several of them run at once."""
+    path = os.pathsep.join(filter(None, (import_path(), os.environ.get("PYTHONPATH"))))
+    return {
+        **os.environ,
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
+
+
+def _prepare(
+    wanted: Emulation,
+    ptx: bytes,
+    get: Callable[[str], bytes],
+    folder: Path,
+    followed: _Followed | None = None,
+) -> None:
+    job = _job(wanted, "kernel.ptx", ptx, get, folder)
+    if followed:
+        element, beside = followed
+        second = _job(beside[0], "beside.ptx", beside[1].encode(), get, folder) if beside else None
+        job = replace(job, element=element, beside=second)
+    (folder / "job.json").write_bytes(msgspec.json.encode(job))
+
+
+def _job(
+    wanted: Emulation, name: str, ptx: bytes, get: Callable[[str], bytes], folder: Path
+) -> EmulatorJob:
+    """A launch with its files in the folder."""
+    (folder / name).write_bytes(ptx)
+    buffers = []
+    for buffer in wanted.buffers:
+        file = None
+        if buffer.file is not None:
+            file = f"{buffer.file}.bin"
+            if not (folder / file).exists():
+                (folder / file).write_bytes(get(buffer.file))
+        buffers.append(replace(buffer, file=file))
+    return EmulatorJob(
+        ptx=name,
+        entry=wanted.entry,
+        grid=wanted.grid,
+        block=wanted.block,
+        cluster=wanted.cluster,
+        dynamic_shared=wanted.dynamic_shared,
+        buffers=tuple(buffers),
+        arguments=wanted.arguments,
+        trials=wanted.trials,
+        budget=wanted.budget,
+    )
+
+
+def _collect(wanted: Emulation, folder: Path, end: ProcessEnd) -> Emulated:
+    runs = []
+    for number in range(len(wanted.trials)):
+        path = folder / f"run-{number}.json"
+        if not path.is_file():
+            break
+        runs.append(msgspec.json.decode(path.read_bytes(), type=Ran))
+    return Emulated(runs=tuple(runs), problem=None if end.ok else _how_it_ended(folder, end))
+
+
+def _how_it_ended(folder: Path, end: ProcessEnd) -> str:
+    hint = ""
+    if end.timed_out:
+        hint = ", see --timeout; a smaller launch (--set) takes less"
+    elif end.over_memory:
+        hint = ", see --memory; a smaller launch (--set) takes less"
+    log = folder / "stderr"
+    lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
+    said = f": {lines[-1][:300]}" if lines and not end.killed_by_us else ""
+    return f"the emulator's process: {end.words}{hint}{said}"

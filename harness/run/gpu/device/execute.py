@@ -1,0 +1,141 @@
+"""One case on the GPU: its cubin is loaded, launched on its inputs so many times, and read back.
+
+Every buffer lies between guard zones; what a run writes into them is reported. Guards, and memory
+that the launch leaves unwritten, hold other bytes in each run: two runs that agree did not read
+them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from harness.run.gpu.device.contents import PackError
+from harness.run.gpu.device.driver import DriverError, FaultError, GpuDriver
+from harness.run.gpu.device.memory import GUARD, allocate_buffers, arguments_of
+
+if TYPE_CHECKING:
+    import ctypes
+
+    from harness.run.gpu.device.contents import Contents
+
+
+WINDOW, WINDOWS = 1 << 16, 64
+"""Bytes of a window of a large buffer, and how many of them are looked at."""
+GLIMPSE = 16
+"""Bytes of each window that come back."""
+_CHUNK = 1 << 26
+
+Answer = tuple[dict[str, Any], dict[str, bytes]]
+"""What one run left, and the bytes that it names by their sha256."""
+
+
+def execute_case(
+    gpu: GpuDriver, pack: Contents, number: int, begin: Callable[[], None]
+) -> Iterator[Answer]:
+    """Execute one case of a pack; an answer for each run. A fault is the last of them.
+
+    `begin` is called before each launch.
+    """
+    case = pack.cases[number]
+    launch = pack.launches[case["launch"]]
+    needs: dict[str, int] = {}
+    try:
+        module = gpu.load(pack.blob(case["cubin"]))
+        function = gpu.function(module, case["entry"])
+        needs = {**gpu.needs(function), "dynamic_shared": launch["shared"]}
+        for run in range(pack.repeats):
+            found, blobs = _execute(gpu, pack, launch, function, run, begin)
+            yield {"case": number, "run": run, "status": "ended", "needs": needs, **found}, blobs
+        gpu.unload(module)
+    except PackError as error:
+        said = {"call": "the pack", "code": 0, "name": "damaged", "words": str(error)}
+        yield {"case": number, "run": None, "status": "refused", "needs": needs, **said}, {}
+    except DriverError as error:
+        status = "fault" if isinstance(error, FaultError) else "refused"
+        said = {"call": error.call, "code": error.code, "name": error.name, "words": error.words}
+        yield {"case": number, "run": None, "status": status, "needs": needs, **said}, {}
+
+
+def _execute(
+    gpu: GpuDriver,
+    pack: Contents,
+    launch: dict[str, Any],
+    function: ctypes.c_void_p,
+    run: int,
+    begin: Callable[[], None],
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    guard = bytes([(0xC3 + 0x11 * run) & 0xFF]) * GUARD
+    addresses: list[int] = []
+    try:
+        allocate_buffers(gpu, pack, launch, guard[0], addresses)
+        arguments = arguments_of(gpu, launch, addresses)
+        begin()
+        started = time.perf_counter()
+        gpu.launch(function, launch, launch["shared"], arguments)
+        seconds = time.perf_counter() - started
+        found: dict[str, Any] = {"buffers": [], "guards": [], "seconds": seconds}
+        blobs: dict[str, bytes] = {}
+        for index, (buffer, address) in enumerate(zip(launch["buffers"], addresses)):  # noqa: B905
+            sha256, zones = _read_back(gpu, address, buffer["size"], launch, blobs)
+            found["buffers"].append(sha256)
+            if launch.get("digest") and not run:
+                found.setdefault("glimpses", []).append(_glimpse(gpu, address, buffer["size"]))
+            for side, zone in zip(("before", "behind"), zones):  # noqa: B905
+                if zone != guard:
+                    changed = [at for at, byte in enumerate(zone) if byte != guard[0]]
+                    said = {"buffer": index, "side": side, "bytes": len(changed)}
+                    found["guards"].append({**said, "first": changed[0], "last": changed[-1]})
+    except FaultError:
+        # Nothing can be given back: the context is lost, and goes with the process.
+        raise
+    except DriverError:
+        for address in addresses:
+            gpu.free(address)
+        raise
+    for address in addresses:
+        gpu.free(address)
+    return found, blobs
+
+
+def _read_back(
+    gpu: GpuDriver, address: int, size: int, launch: dict[str, Any], blobs: dict[str, bytes]
+) -> tuple[str, tuple[bytes, bytes]]:
+    """The sha256 of a buffer and its guard zones; its bytes are put into `blobs`.
+
+    Where only a digest is wanted, no bytes are kept; it is of all of them, or of windows of the
+    buffer, evenly spread.
+    """
+    wanted = launch.get("digest")
+    if not wanted:
+        data = gpu.read(address, size + 2 * GUARD)
+        inner = data[GUARD:-GUARD]
+        sha256 = hashlib.sha256(inner).hexdigest()
+        blobs[sha256] = inner
+        return sha256, (data[:GUARD], data[-GUARD:])
+    digest = hashlib.sha256()
+    step = _CHUNK if wanted == "whole" else WINDOW
+    starts = range(0, size, step) if wanted == "whole" else window_starts(size)
+    for start in starts:
+        digest.update(gpu.read(address + GUARD + start, min(step, size - start)))
+    zones = gpu.read(address, GUARD), gpu.read(address + GUARD + size, GUARD)
+    return digest.hexdigest(), zones
+
+
+def window_starts(size: int) -> list[int]:
+    """Where the windows of a buffer of so many bytes begin."""
+    return sorted({max(0, (size - WINDOW) * n // (WINDOWS - 1)) for n in range(WINDOWS)})
+
+
+def glimpse_places(size: int) -> list[int]:
+    """Where the few bytes begin, of a buffer of so many, that come back of it."""
+    last = (size - GLIMPSE) // GLIMPSE
+    return [GLIMPSE * (last * n // (WINDOWS - 1)) for n in range(WINDOWS)] if last >= 0 else []
+
+
+def _glimpse(gpu: GpuDriver, address: int, size: int) -> str:
+    """Few bytes of each window, in hexadecimal digits: what kind of numbers there are."""
+    places = glimpse_places(size)
+    return b"".join(gpu.read(address + GUARD + at, GLIMPSE) for at in places).hex()

@@ -1,0 +1,335 @@
+"""Processes that execute cases, several at once: a fault, a hang or a crash costs its case only.
+
+Each has a context of its own on the GPU and takes one case after the other. One that faulted is
+replaced; a case that went wrong in a process that had done others before is tried once more in a
+fresh one, and that counts. This process never touches the GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import struct
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from harness.run.gpu.device.contents import PackError
+from harness.run.gpu.device.driver import DriverError, GpuDriver
+from harness.run.gpu.device.execute import execute_case
+from harness.run.gpu.device.timing import time_cases
+
+if TYPE_CHECKING:
+    from harness.run.gpu.device.contents import Contents
+
+
+_HEAD = struct.Struct("<II")
+_START_SECONDS = 120.0
+# For loading a cubin, and copying what it gets: beside the limit, which is the kernel's.
+_PREPARING_SECONDS = 120.0
+_PR_SET_PDEATHSIG = 1
+_CHUNK = 1 << 20
+
+
+class GpuMissingError(Exception):
+    """No process can be started that has a GPU: one line that says why."""
+
+
+class _Worker:
+    """A process as its parent sees it; `done` counts the cases that it has finished."""
+
+    def __init__(self, pid: int, jobs: int, answers: int) -> None:
+        self.pid, self.jobs, self.answers = pid, jobs, answers
+        self.received = bytearray()
+        # What it is at: a case, or the cases that it times.
+        self.case: int | None = None
+        self.timed: list[int] = []
+        self.ready = False
+        self.done = 0
+        self.until = time.monotonic() + _START_SECONDS
+        self.finished: list[tuple[dict[str, Any], dict[str, bytes]]] = []
+
+    def messages(self) -> Iterator[tuple[dict[str, Any], dict[str, bytes]]]:
+        """Whole messages among what was received."""
+        while len(self.received) >= _HEAD.size:
+            text, more = _HEAD.unpack_from(self.received)
+            end = _HEAD.size + text + more
+            if len(self.received) < end:
+                return
+            message = json.loads(bytes(self.received[_HEAD.size : _HEAD.size + text]))
+            at, blobs = _HEAD.size + text, {}
+            for sha256, size in message.pop("blobs"):
+                blobs[sha256] = bytes(self.received[at : at + size])
+                at += size
+            del self.received[:end]
+            yield message, blobs
+
+
+class GpuPool:
+    """Executes cases of a pack in `size` processes; `tell` gets each answer as it comes."""
+
+    def __init__(
+        self, pack: Contents, size: int, tell: Callable[[dict[str, Any], dict[str, bytes]], None]
+    ) -> None:
+        self._pack, self._size, self._tell = pack, size, tell
+        self._waiting: deque[int] = deque(range(len(pack.cases)))
+        self._again: set[int] = set()
+        # In the end, one after the other, with nothing else on the GPU.
+        self._timings: deque[list[int]] = deque(pack.timings)
+        self._troubled: set[int] = set()
+        self._workers: list[_Worker] = []
+        self.facts: dict[str, Any] = {}
+
+    def run(self, begin: Callable[[dict[str, Any]], None]) -> None:
+        """Execute all cases; `begin` hears of the GPU first.
+
+        Raises:
+            GpuMissingError: there is no GPU here, or it stopped working.
+        """
+        self._begin = begin
+        try:
+            while self._waiting or any(worker.case is not None for worker in self._workers):
+                self._fill()
+                self._listen()
+            while self._timings and self.facts:
+                self._time(self._timings.popleft())
+        finally:
+            for worker in list(self._workers):
+                self._end(worker)
+
+    def _fill(self) -> None:
+        """As many processes as there is work for, but one until the GPU is known to be there."""
+        busy = sum(worker.case is not None for worker in self._workers)
+        wanted = min(self._size, busy + len(self._waiting)) if self.facts else 1
+        while len(self._workers) < wanted:
+            self._workers.append(self._start())
+        for worker in list(self._workers):
+            if self._is_idle(worker):
+                self._give(worker)
+
+    def _time(self, group: list[int]) -> None:
+        """Time cases in a fresh process, alone; those that went wrong before are left out."""
+        for worker in list(self._workers):
+            self._end(worker)
+        numbers = [number for number in group if number not in self._troubled]
+        if not numbers:
+            return
+        worker = self._start()
+        self._workers.append(worker)
+        worker.timed, worker.case = numbers, numbers[0]
+        os.write(worker.jobs, json.dumps(numbers).encode() + b"\n")
+        while worker in self._workers and worker.case is not None:
+            self._listen()
+
+    def _give(self, worker: _Worker) -> None:
+        """The next case; one that is tried again only where nothing was done before."""
+        for _ in range(len(self._waiting)):
+            number = self._waiting.popleft()
+            if worker.done and number in self._again:
+                self._waiting.append(number)
+                continue
+            worker.case, worker.until = number, time.monotonic() + _PREPARING_SECONDS
+            os.write(worker.jobs, b"%d\n" % number)
+            return
+        if self._waiting:
+            # All that is left wants a fresh process.
+            self._end(worker)
+
+    def _start(self) -> _Worker:
+        take, jobs = os.pipe()
+        answers, give = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                for other in self._workers:
+                    os.close(other.jobs)
+                    os.close(other.answers)
+                os.close(jobs)
+                os.close(answers)
+                _serve(self._pack.path, take, give, parent)
+            finally:
+                os._exit(1)
+        os.close(take)
+        os.close(give)
+        return _Worker(pid, jobs, answers)
+
+    def _listen(self) -> None:
+        deadlines = [worker.until for worker in self._workers if not self._is_idle(worker)]
+        if not deadlines:
+            return
+        wait = max(0.0, min(deadlines) - time.monotonic())
+        ready, _, _ = select.select([worker.answers for worker in self._workers], [], [], wait)
+        for worker in list(self._workers):
+            if worker.answers in ready:
+                data = os.read(worker.answers, _CHUNK)
+                worker.received += data
+                for message, blobs in worker.messages():
+                    self._take(worker, message, blobs)
+                if not data:
+                    self._lost(worker)
+            elif not self._is_idle(worker) and time.monotonic() > worker.until:
+                self._late(worker)
+
+    @staticmethod
+    def _is_idle(worker: _Worker) -> bool:
+        return worker.ready and worker.case is None
+
+    def _take(self, worker: _Worker, message: dict[str, Any], blobs: dict[str, bytes]) -> None:
+        if "broken" in message:
+            self._end(worker)
+            if not self._workers:
+                raise GpuMissingError(message["broken"])
+            # Others work: the GPU takes no more processes than these.
+            self._size = len(self._workers)
+        elif "gpu" in message:
+            worker.ready = True
+            if not self.facts:
+                self.facts = message["gpu"]
+                self._begin(self.facts)
+        elif message["status"] == "next":
+            self._finish(worker)
+        elif message["status"] == "launched":
+            worker.until = time.monotonic() + self._pack.limit
+        else:
+            worker.until = time.monotonic() + _PREPARING_SECONDS
+            worker.finished.append((message, blobs))
+
+    def _finish(self, worker: _Worker) -> None:
+        """A case has come to its end; where it went wrong, its process is of no more use."""
+        number, answers = worker.case, worker.finished
+        assert number is not None
+        if worker.timed:
+            self._finish_timing(worker)
+            return
+        has_trouble = any(
+            message["status"] in ("fault", "hang", "died") or message.get("guards")
+            for message, _ in answers
+        )
+        if has_trouble and worker.done and number not in self._again:
+            self._again.add(number)
+            self._waiting.append(number)
+        else:
+            if any(message["status"] != "ended" for message, _ in answers):
+                self._troubled.add(number)
+            for message, blobs in answers:
+                self._tell(message, blobs)
+        worker.case, worker.finished, worker.done = None, [], worker.done + 1
+        if has_trouble:
+            self._end(worker)
+
+    def _finish_timing(self, worker: _Worker) -> None:
+        """Times came, or the process ended before: then no time is known of the rest."""
+        known = set()
+        words = "the process that timed it did not come to its end"
+        for message, blobs in worker.finished:
+            if message["status"] in ("timed", "untimed"):
+                known.add(message["case"])
+                self._tell(message, blobs)
+            elif message["status"] == "failed":
+                words = message["words"]
+        for number in worker.timed:
+            if number not in known:
+                self._tell({"case": number, "status": "untimed", "words": words}, {})
+        worker.case, worker.finished = None, []
+        self._end(worker)
+
+    def _lost(self, worker: _Worker) -> None:
+        """A process is gone: what it was at is its case's doing."""
+        if worker not in self._workers:
+            return
+        if worker.case is None:
+            self._end(worker)
+            if not self.facts:
+                raise GpuMissingError("the process that asks for a GPU ended without an answer")
+            return
+        status = self._end(worker)
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        died = {"case": worker.case, "run": None, "status": "died", "signal": number}
+        worker.finished.append((died, {}))
+        self._finish(worker)
+
+    def _late(self, worker: _Worker) -> None:
+        """A process took longer than its case may."""
+        self._end(worker)
+        if worker.case is None:
+            raise GpuMissingError(f"the driver did not answer in {_START_SECONDS:.0f} s")
+        hang = {"case": worker.case, "run": None, "status": "hang", "seconds": self._pack.limit}
+        worker.finished.append((hang, {}))
+        self._finish(worker)
+
+    def _end(self, worker: _Worker) -> int:
+        """Kill a process, if it is there still; how it ended."""
+        if worker not in self._workers:
+            return 0
+        self._workers.remove(worker)
+        os.close(worker.jobs)
+        os.close(worker.answers)
+        ended, status = os.waitpid(worker.pid, os.WNOHANG)
+        if not ended:
+            os.kill(worker.pid, signal.SIGKILL)
+            _, status = os.waitpid(worker.pid, 0)
+        return status
+
+
+def _serve(path: str, jobs: int, answers: int, parent: int) -> None:
+    """What a process does: one case after the other, until there are no more."""
+    from harness.run.gpu.device.contents import Contents  # noqa: PLC0415
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        gpu = GpuDriver()
+        _send(answers, {"gpu": gpu.facts()})
+    except DriverError as error:
+        _send(answers, {"broken": str(error)})
+        return
+    # A file of its own: a position in a shared one would be everybody's.
+    pack = Contents(path)
+    sent: set[str] = set()
+
+    def begin() -> None:
+        _send(answers, {"status": "launched"})
+
+    with os.fdopen(jobs) as lines:
+        for line in lines:
+            number = json.loads(line)
+            if isinstance(number, list):
+                _serve_timing(gpu, pack, number, begin, answers)
+                continue
+            for message, blobs in execute_case(gpu, pack, number, begin):
+                fresh = {name: data for name, data in blobs.items() if name not in sent}
+                sent.update(fresh)
+                _send(answers, message, fresh)
+            _send(answers, {"status": "next"})
+
+
+def _serve_timing(
+    gpu: GpuDriver, pack: Contents, numbers: list[int], begin: Callable[[], None], answers: int
+) -> None:
+    """Time these cases; what the driver says where it does not, for all that have no time."""
+    try:
+        for message in time_cases(gpu, pack, numbers, begin):
+            _send(answers, message)
+    except (DriverError, PackError) as error:
+        _send(answers, {"status": "failed", "words": str(error)})
+    _send(answers, {"status": "next"})
+
+
+def _send(pipe: int, message: dict[str, Any], blobs: dict[str, bytes] | None = None) -> None:
+    blobs = blobs or {}
+    named = {**message, "blobs": [(name, len(data)) for name, data in blobs.items()]}
+    text = json.dumps(named).encode()
+    data = b"".join(blobs.values())
+    with os.fdopen(os.dup(pipe), "wb") as file:
+        file.write(_HEAD.pack(len(text), len(data)) + text + data)

@@ -1,0 +1,106 @@
+"""Times of several cases, interleaved: one run of each, then the next of each, in one process.
+
+Before each run the L2 cache is overwritten: no run finds what another one left there, and the GPU
+is busy until the launch has reached its queue, so that the time is the kernel's and not the
+driver's. Events on the GPU tell it. The first run of each case is dropped. Clocks are recorded, and
+never set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from harness.run.gpu.device.clocks import SmClock
+from harness.run.gpu.device.driver import DriverError, FaultError, GpuDriver
+from harness.run.gpu.device.memory import Allocations
+
+if TYPE_CHECKING:
+    import ctypes
+
+    from harness.run.gpu.device.contents import Contents
+
+
+_LEAST = 5
+"""Runs of a case that is slow: its time is worth less than that of all others."""
+
+_CASE_MS = 1000.0
+"""Milliseconds on the GPU for the runs of one case, beyond the least."""
+
+_FLUSHED = 5
+"""Sizes of the L2 cache that are written before each run: 0.1 ms or so on the GPU."""
+
+_LEAST_FLUSH = 1 << 28
+
+
+class _Case:
+    """One case that is ready to be launched again and again."""
+
+    def __init__(self, gpu: GpuDriver, pack: Contents, number: int, memory: Allocations) -> None:
+        case = pack.cases[number]
+        self.number = number
+        self.shape = pack.launches[case["launch"]]
+        self.module = gpu.load(pack.blob(case["cubin"]))
+        self.function = gpu.function(self.module, case["entry"])
+        self.arguments = memory.arguments(self.shape)
+        self.samples: list[float] = []
+        self.clocks: list[int] = []
+        self.wanted = 0
+
+    def run(self, gpu: GpuDriver, events: tuple[ctypes.c_void_p, ctypes.c_void_p]) -> float:
+        """Launch it; milliseconds."""
+        return gpu.timed_launch(
+            self.function, self.shape, self.shape["shared"], self.arguments, events
+        )
+
+
+def time_cases(
+    gpu: GpuDriver, pack: Contents, numbers: list[int], begin: Callable[[], None]
+) -> Iterator[dict[str, Any]]:
+    """Time these cases; a message for each, as far as the driver does it.
+
+    `begin` is called before each launch.
+
+    Raises:
+        FaultError: a kernel failed; nothing works after it.
+    """
+    memory = Allocations(gpu, pack)
+    cases: list[_Case] = []
+    for number in numbers:
+        try:
+            cases.append(_Case(gpu, pack, number, memory))
+        except FaultError:
+            raise
+        except DriverError as error:
+            yield {"case": number, "status": "untimed", "words": str(error)}
+    clock = SmClock(gpu.pci_address())
+    size = max(_FLUSHED * gpu.l2_bytes(), _LEAST_FLUSH)
+    flush = gpu.allocate(size)
+    events = gpu.event(), gpu.event()
+
+    def once(case: _Case) -> float:
+        begin()
+        gpu.fill_behind(flush, 0, size)
+        return case.run(gpu, events)
+
+    for case in cases:
+        first = once(case)
+        case.wanted = int(min(pack.samples, max(_LEAST, _CASE_MS / max(first, 1e-3))))
+    for turn in range(pack.samples):
+        for case in cases:
+            if turn < case.wanted:
+                case.samples.append(once(case))
+        mhz = clock.mhz()
+        for case in cases:
+            if turn < case.wanted and mhz is not None:
+                case.clocks.append(mhz)
+    gpu.free(flush)
+    memory.free()
+    for case in cases:
+        gpu.unload(case.module)
+        yield {
+            "case": case.number,
+            "status": "timed",
+            "ms": [round(each, 6) for each in case.samples],
+            "sm_mhz": case.clocks,
+        }

@@ -1,0 +1,399 @@
+"""What the runs of one launch mean: the verdict, and what differs where. Pure.
+
+In this order: what could not be executed; faults; values against what they must be; schedules that
+disagree; garbage that shows; races. Formal races (the letter of the memory model alone is broken)
+are listed, and change no verdict unless they are asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from gpu_emulator.values import Race, Schedule
+from harness.judging.signature import RULE, template
+from harness.run.evidence import RunEvidence, Trusted
+from harness.run.faults import (
+    family,
+    fault_identity,
+    fault_words,
+    is_formal,
+    race_facts,
+    race_words,
+    source_line,
+)
+from harness.run.jobs import Ran
+from harness.run.numbers.comparing import Difference, as_tensor, compare
+from harness.values.execution import OutputFacts, RaceFacts, RunVerdict
+from harness.values.verdict import Signature
+
+_FAULTS = {
+    "memory_fault": RunVerdict.MEMORY_FAULT,
+    "hang": RunVerdict.HANG,
+    "trap": RunVerdict.LAUNCH_FAILED,
+    "assertion": RunVerdict.LAUNCH_FAILED,
+}
+_STAGE = "run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A verdict with all that a row tells of it."""
+
+    verdict: RunVerdict
+    reason: str
+    schedule: str | None = None
+    reference: str | None = None
+    outputs: tuple[OutputFacts, ...] = ()
+    races: tuple[RaceFacts, ...] = ()
+    signature: Signature | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """One result against one that is trusted, tensor by tensor."""
+
+    trusted: Trusted
+    outputs: tuple[OutputFacts, ...]
+    is_right: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    """Runs that left the same bytes, and what they were compared with."""
+
+    runs: list[Ran] = field(default_factory=list)
+    compared: list[_Compared] = field(default_factory=list)
+
+    @property
+    def is_right(self) -> bool:
+        final = [each.is_right for each in self.compared if each.trusted.is_final]
+        return all(final) if final else any(each.is_right for each in self.compared)
+
+
+def judge(evidence: RunEvidence) -> Judgement:
+    """Say what the runs of one launch mean; of a sample of its programs, no more than it shows."""
+    sample = next((ran for ran in evidence.runs if ran.is_sample), None)
+    if sample is None:
+        return _judge(evidence)
+    alike = tuple(each for each in evidence.trusted if each.is_emulated)
+    found = _judge(replace(evidence, trusted=alike))
+    said = f"{found.reason}; {sample.ctas:,} of {sample.ctas_of:,} programs were run (--programs)"
+    if found.verdict in (RunVerdict.HANG, RunVerdict.UNINITIALISED):
+        # They may wait for programs that are left out, or read what these write.
+        return Judgement(verdict=RunVerdict.NOT_RUN, reason=said)
+    return replace(found, reason=said)
+
+
+def _judge(evidence: RunEvidence) -> Judgement:
+    early = _not_run(evidence) or _fault(evidence)
+    if early:
+        return replace(early, races=race_facts(_races(evidence)))
+    results = _results(evidence)
+    found = _by_value(evidence, results)
+    orders = {ran.trial.schedule.warps for ran in evidence.runs}
+    is_alike = len(results) == 1 and orders >= {"first", "last"}
+    races = race_facts(_races(evidence), is_alike=is_alike)
+    if found.verdict.is_wrong:
+        return replace(found, races=races)
+    for each in evidence.asserted:
+        if not each.holds and evidence.is_rounding(each):
+            said = f"the file's own assertion fails ({each.where}), by what rounding explains"
+            found = replace(found, reason=f"{found.reason}; {said}")
+    serious = [
+        race
+        for race in _races(evidence)
+        if evidence.formal or not is_formal(race, is_alike=is_alike)
+    ]
+    if serious:
+        found = replace(
+            found,
+            verdict=RunVerdict.RACE,
+            reason=f"{serious[0].what}; the values are not affected under these schedules",
+            signature=signature_of(RunVerdict.RACE, race_words(serious[0])),
+        )
+    elif races:
+        said = f"{found.reason}; formal races: in the letter of the memory model alone (--json)"
+        found = replace(found, reason=said)
+    return replace(found, races=races)
+
+
+def _not_run(evidence: RunEvidence) -> Judgement | None:
+    said = next((ran.not_run for ran in evidence.runs if ran.not_run), None) or evidence.problem
+    is_lost = not evidence.runs or any(ran.not_run for ran in evidence.runs)
+    if said and (is_lost or not any(ran.faults for ran in evidence.runs)):
+        return Judgement(verdict=RunVerdict.NOT_RUN, reason=said)
+    return None
+
+
+def _fault(evidence: RunEvidence) -> Judgement | None:
+    for ran in evidence.runs:
+        for fault in ran.faults:
+            verdict = _FAULTS[fault.kind]
+            return Judgement(
+                verdict=verdict,
+                reason=fault_words(fault),
+                schedule=schedule_words(ran.trial.schedule),
+                signature=signature_of(verdict, fault_identity(fault)),
+            )
+    return None
+
+
+def _results(evidence: RunEvidence) -> list[_Result]:
+    """Runs by what they left, each kind compared with all that is trusted."""
+    groups: dict[tuple[str, ...], _Result] = {}
+    for ran in evidence.runs:
+        groups.setdefault(ran.buffers, _Result()).runs.append(ran)
+    for result in groups.values():
+        result.compared.extend(
+            _compare(evidence, result.runs[0].buffers, each) for each in evidence.trusted
+        )
+    return list(groups.values())
+
+
+def _compare(
+    evidence: RunEvidence, buffers: Sequence[str], trusted: Trusted, allowed: float | None = None
+) -> _Compared:
+    outputs = tuple(_outputs(evidence, buffers, trusted, allowed))
+    return _Compared(
+        trusted=trusted, outputs=outputs, is_right=not any(each.differing for each in outputs)
+    )
+
+
+def _outputs(
+    evidence: RunEvidence,
+    buffers: Sequence[str],
+    trusted: Trusted | None,
+    allowed: float | None = None,
+) -> Iterator[OutputFacts]:
+    """Each tensor that was written, or had to be."""
+    for tensor in evidence.tensors:
+        before = as_tensor(tensor, evidence.contents[evidence.before[tensor.buffer]])
+        after = as_tensor(tensor, evidence.contents[buffers[tensor.buffer]])
+        must = trusted.buffers[tensor.buffer] if trusted else None
+        expected = after if must is None else as_tensor(tensor, must)
+        was = before.tobytes()
+        if after.tobytes() == was and expected.tobytes() == was:
+            continue
+        facts = OutputFacts(
+            name=tensor.name,
+            dtype=tensor.dtype,
+            elements=after.size,
+            sha256=hashlib.sha256(after.tobytes()).hexdigest(),
+        )
+        if must is None:
+            yield facts
+            continue
+        most = evidence.allowed(tensor) if allowed is None else allowed
+        found = compare(after, expected, most)
+        if found.differing:
+            # That it is wrong is beyond doubt: then what no rounding explains is what differs.
+            found = compare(after, expected, min(most, evidence.rounding))
+        yield _measured(facts, found)
+
+
+def _measured(facts: OutputFacts, found: Difference) -> OutputFacts:
+    where = "[" + ", ".join(map(str, found.first)) + "]" if found.first is not None else None
+    return replace(
+        facts,
+        differing=found.differing,
+        max_abs=found.max_abs,
+        rel_err=found.rel_err,
+        where=where if found.differing else None,
+        expected=found.expected if found.differing else None,
+        actual=found.actual if found.differing else None,
+    )
+
+
+def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
+    """The verdict from what the runs left, races apart."""
+    depends = _depends_on_garbage(evidence)
+    if depends and not evidence.is_clean:
+        return _uninitialised(evidence, depends)
+    refused = _refused(evidence, results)
+    if refused:
+        return refused
+    wrong = [result for result in results if result.compared and not result.is_right]
+    if wrong:
+        return _wrong(results, wrong)
+    if depends:
+        return _uninitialised(evidence, depends)
+    disagreement = _disagreement(evidence, results)
+    if disagreement:
+        return disagreement
+    agreed = next((each for each in results[0].compared if each.is_right), None)
+    alike = "" if len(results) == 1 else ", schedules differ by rounding only"
+    schedules = ", ".join(schedule_words(ran.trial.schedule) for ran in evidence.runs)
+    if agreed is None:
+        return Judgement(
+            verdict=RunVerdict.RAN,
+            reason=f"emulated: came to its end{alike}; there is nothing to compare it with",
+            schedule=schedules,
+            outputs=tuple(_outputs(evidence, results[0].runs[0].buffers, None)),
+        )
+    return Judgement(
+        verdict=RunVerdict.RIGHT,
+        reason=f"emulated: agrees with {agreed.trusted.words}{alike}",
+        schedule=schedules,
+        reference=agreed.trusted.words,
+        outputs=agreed.outputs,
+    )
+
+
+def _refused(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement | None:
+    """What the launch code's own assertion refuses: values like those that it saw.
+
+    Not where what it compares is apart by what rounding explains: torch rounds otherwise on a CPU.
+    """
+    for each in evidence.asserted:
+        if each.holds or evidence.is_rounding(each):
+            continue
+        buffers = tuple(evidence.contents[name] if name else None for name in each.buffers)
+        seen = Trusted(words=f"the file's own assertion ({each.where})", buffers=buffers)
+        firsts = [one.runs[0].buffers for one in results]
+        compared = [_compare(evidence, one, seen, evidence.rounding) for one in firsts]
+        alike = [one for one in compared if one.is_right]
+        if not alike:
+            continue
+        names = " and ".join(each.kernels)
+        also = f"; which of {names} is wrong it does not say" if each.kernels[1:] else ""
+        covered = sorted(one.name for one in alike[0].outputs if one.differing is not None)
+        runs = [ran for result in results for ran in result.runs]
+        return Judgement(
+            verdict=RunVerdict.WRONG_RESULT,
+            reason=f"emulated: the file's own assertion fails: {each.where}: {each.message}{also}",
+            schedule=", ".join(schedule_words(ran.trial.schedule) for ran in runs),
+            reference=seen.words,
+            outputs=tuple(_outputs(evidence, runs[0].buffers, None)),
+            signature=signature_of(
+                RunVerdict.WRONG_RESULT, f"refused by an assertion: {', '.join(covered)}"
+            ),
+        )
+    return None
+
+
+def _wrong(results: Sequence[_Result], wrong: Sequence[_Result]) -> Judgement:
+    result = wrong[0]
+    compared = result.compared[0]
+    worst = max(compared.outputs, key=lambda each: each.differing or 0)
+    schedules = [schedule_words(ran.trial.schedule) for each in wrong for ran in each.runs]
+    right = [each for each in results if each not in wrong]
+    under = ", ".join(schedule_words(ran.trial.schedule) for each in right for ran in each.runs)
+    only = f"only under {', '.join(schedules)}, right under {under}: " if right else ""
+    names = sorted(each.name for each in compared.outputs if each.differing)
+    values = f"{worst.actual:.6g} in place of {worst.expected:.6g}"
+    if compared.trusted.is_pipelined:
+        values = f"{worst.actual:.6g} and {worst.expected:.6g}; which of them is right is not known"
+    return Judgement(
+        verdict=RunVerdict.WRONG_RESULT,
+        reason=(
+            f"emulated: {only}{worst.differing:,} of {worst.elements:,} elements of {worst.name} "
+            f"differ from {compared.trusted.words}, by up to {worst.max_abs:.3g}; "
+            f"first at {worst.where}: {values}"
+        ),
+        schedule=", ".join(schedules),
+        reference=compared.trusted.words,
+        outputs=compared.outputs,
+        signature=signature_of(RunVerdict.WRONG_RESULT, f"differs: {', '.join(names)}"),
+    )
+
+
+def _depends_on_garbage(evidence: RunEvidence) -> str:
+    """The tensors that two runs with other garbage leave different; empty where there are none."""
+    by_schedule = {_same(ran.trial.schedule): ran for ran in evidence.runs}
+    names: list[str] = []
+    for ran in evidence.garbage:
+        twin = by_schedule.get(_same(ran.trial.schedule))
+        if twin is None or twin.buffers == ran.buffers:
+            continue
+        for tensor in evidence.tensors:
+            left, right = (
+                as_tensor(tensor, evidence.contents[each.buffers[tensor.buffer]]).tobytes()
+                for each in (twin, ran)
+            )
+            if left != right:
+                names.append(tensor.name)
+    return ", ".join(dict.fromkeys(names))
+
+
+def _same(schedule: Schedule) -> Schedule:
+    return replace(schedule, garbage=0)
+
+
+def _uninitialised(evidence: RunEvidence, names: str) -> Judgement:
+    runs = (*evidence.runs, *evidence.garbage)
+    read = next((each for ran in runs for each in ran.uninitialised), None)
+    source, what = "", "what nothing wrote"
+    if read:
+        what = "what the PTX ISA leaves open" if read.space == "lanes" else what
+        place = f" ({source_line(read.place)})" if read.place.source else ""
+        source = f"; {read.what}, PTX line {read.place.ptx_line}: {read.place.instruction}{place}"
+    outputs = tuple(_outputs(evidence, evidence.runs[0].buffers, None))
+    empty = [
+        each.name
+        for each in evidence.tensors
+        if each.buffer in evidence.unwritten and each.name not in {one.name for one in outputs}
+    ]
+    if empty:
+        source += f"; the launch code only asks for the memory of {', '.join(empty)} (torch.empty)"
+    return Judgement(
+        verdict=RunVerdict.UNINITIALISED,
+        reason=f"emulated: {names} depends on {what}{source}",
+        schedule=schedule_words(evidence.garbage[0].trial.schedule),
+        outputs=outputs,
+        signature=signature_of(
+            RunVerdict.UNINITIALISED,
+            f"{names} on {family(read.place.instruction)}" if read else f"depends: {names}",
+        ),
+    )
+
+
+def _disagreement(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement | None:
+    """Schedules that leave what rounding in another order does not explain."""
+    first = results[0].runs[0]
+    base = Trusted(
+        words=f"the schedule {schedule_words(first.trial.schedule)}",
+        buffers=tuple(evidence.contents[sha256] for sha256 in first.buffers),
+    )
+    for result in results[1:]:
+        compared = _compare(evidence, result.runs[0].buffers, base)
+        if compared.is_right:
+            continue
+        worst = max(compared.outputs, key=lambda each: each.differing or 0)
+        other = schedule_words(result.runs[0].trial.schedule)
+        names = sorted(each.name for each in compared.outputs if each.differing)
+        return Judgement(
+            verdict=RunVerdict.NONDETERMINISTIC,
+            reason=(
+                f"emulated: {worst.differing:,} of {worst.elements:,} elements of {worst.name} "
+                f"differ between the schedules {schedule_words(first.trial.schedule)} and {other}"
+            ),
+            schedule=other,
+            reference=base.words,
+            outputs=compared.outputs,
+            signature=signature_of(RunVerdict.NONDETERMINISTIC, f"differs: {', '.join(names)}"),
+        )
+    return None
+
+
+def schedule_words(schedule: Schedule) -> str:
+    """As `--schedules` takes it."""
+    seed = f":{schedule.seed}" if schedule.seed else ""
+    return f"{schedule.warps}/{schedule.completion}{seed}"
+
+
+def signature_of(verdict: RunVerdict, words: str) -> Signature:
+    """What was executed, as a kind of failure; `words` without numbers of one run."""
+    return Signature(
+        rule=RULE,
+        stage=_STAGE,
+        kind=verdict.value,
+        failing_pass=None,
+        code=None,
+        template=template(words),
+    )
+
+
+def _races(evidence: RunEvidence) -> list[Race]:
+    return [race for ran in (*evidence.runs, *evidence.garbage) for race in ran.races]

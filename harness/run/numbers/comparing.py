@@ -1,0 +1,161 @@
+"""Two results of one computation, element by element. Pure.
+
+The measures are those of `triage check`: `rel_err` is `||a - b|| / ||b||` (Euclidean norms), the
+error as a whole; `stable_max_rel` is `max |a - b| / (|b| + rms(b))`, the worst element against the
+tensor's own scale, so that values near zero do not count for more than they are. A NaN or an
+infinity agrees with the same one at the same place, and with nothing else. Neighbours in the type
+of the tensor agree wherever anything is allowed: each of the two was rounded to it once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from harness.run.numbers.scalars import ELEMENTS
+from harness.values.execution import Argument
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How far a result is from what it must be.
+
+    `differing` counts the elements that are farther than what is allowed; `first` is the place of
+    the first of them (else of the farthest), with the two values there. Infinite measures come from
+    a NaN or an infinity at a place where there must be none, or the other way round.
+    """
+
+    elements: int
+    differing: int
+    max_abs: float
+    rel_err: float
+    stable_max_rel: float
+    first: tuple[int, ...] | None = None
+    actual: float | None = None
+    expected: float | None = None
+
+    @property
+    def is_equal(self) -> bool:
+        """Bit for bit, but for the payload of NaNs and the sign of zero."""
+        return self.max_abs == 0.0 and self.stable_max_rel == 0.0
+
+
+def as_tensor(argument: Argument, data: bytes) -> Array:
+    """The elements of a tensor, a view of its buffer's bytes; of bytes where its type is unknown.
+
+    What a descriptor reaches beyond the buffer is cut off with its first dimension.
+    """
+    kind = ELEMENTS.get(argument.dtype, np.dtype(np.uint8))
+    usable = (len(data) - argument.offset) // kind.itemsize
+    flat = np.frombuffer(data, kind, count=max(usable, 0), offset=min(argument.offset, len(data)))
+    shape = argument.shape
+    if argument.dtype not in ELEMENTS or not _fits(shape, argument.strides, len(flat)):
+        return flat
+    if 0 in shape:
+        return np.empty(shape, kind)
+    strides = tuple(stride * kind.itemsize for stride in argument.strides)
+    # numpy's own views go by the name of a type, which is not a name of all that ml_dtypes adds.
+    view: Array = np.ndarray(shape, kind, buffer=data, offset=argument.offset, strides=strides)
+    return view
+
+
+def _fits(shape: tuple[int, ...], strides: tuple[int, ...], count: int) -> bool:
+    if 0 in shape:
+        return True
+    last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    return min(strides, default=0) >= 0 and last < count
+
+
+def compare(actual: Array, expected: Array, allowed: float) -> Difference:
+    """How far `actual` is from `expected`, of the same shape; `allowed` is of `stable_max_rel`."""
+    if actual.size == 0:
+        return Difference(elements=0, differing=0, max_abs=0.0, rel_err=0.0, stable_max_rel=0.0)
+    if _is_exact(actual.dtype):
+        return _compare_exactly(actual, expected)
+    if actual.dtype.kind == "c":
+        actual, expected = (np.stack([each.real, each.imag], -1) for each in (actual, expected))
+    error, size, scale = _apart(actual, expected)
+    left, right = actual.astype(np.float64), expected.astype(np.float64)
+    norm, whole = (math.sqrt(float(np.sum(np.square(each)))) for each in (size, error))
+    relative, bad = error / scale, ~near(actual, expected, allowed)
+    place = _first(bad) if bad.any() else _farthest(relative)
+    return Difference(
+        elements=actual.size,
+        differing=int(bad.sum()),
+        max_abs=float(error.max()),
+        rel_err=whole / norm if norm else (math.inf if whole else 0.0),
+        stable_max_rel=float(relative.max()),
+        first=place,
+        actual=float(left[place]),
+        expected=float(right[place]),
+    )
+
+
+def near(actual: Array, expected: Array, allowed: float) -> npt.NDArray[np.bool_]:
+    """Which elements of floating-point tensors are as near as `compare` wants them."""
+    error, _, scale = _apart(actual, expected)
+    if allowed:
+        # A unit in the last place of the larger one.
+        info: Any = ml_dtypes.finfo(actual.dtype)  # type: ignore[no-untyped-call]
+        larger = np.fmax(np.abs(actual), np.abs(expected)).astype(np.float64)
+        larger = np.fmax(np.where(np.isfinite(larger), larger, 0), float(info.smallest_normal))
+        error = error - np.ldexp(float(info.eps), np.frexp(larger)[1] - 1)
+    return np.asarray(error <= allowed * scale)
+
+
+def _apart(actual: Array, expected: Array) -> tuple[Array, Array, Array]:
+    """Of each element: how far it is off, how large it must be, and the scale for both."""
+    left, right = actual.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        same = (left == right) | (np.isnan(left) & np.isnan(right))
+        finite = np.isfinite(left) & np.isfinite(right)
+        error = np.where(same, 0.0, np.where(finite, np.abs(left - right), np.inf))
+        size = np.where(finite, np.abs(right), 0.0)
+        rms = math.sqrt(float(np.mean(np.square(size)))) if size.size else 0.0
+    return error, size, np.maximum(size + rms, np.finfo(np.float64).tiny)
+
+
+def _is_exact(kind: np.dtype[Any]) -> bool:
+    return kind.kind in "iub"
+
+
+def _compare_exactly(actual: Array, expected: Array) -> Difference:
+    """Integers and truth values have to be equal."""
+    bad = actual != expected
+    count = int(bad.sum())
+    if not count:
+        return Difference(
+            elements=actual.size, differing=0, max_abs=0.0, rel_err=0.0, stable_max_rel=0.0
+        )
+    place = _first(bad)
+    # Large integers that differ by little are one number in double precision.
+    apart = np.maximum(np.abs(actual[bad].astype(np.float64) - expected[bad].astype(np.float64)), 1)
+    size = math.sqrt(float(np.sum(np.square(expected.astype(np.float64)))))
+    whole = math.sqrt(float(np.sum(np.square(apart))))
+    return Difference(
+        elements=actual.size,
+        differing=count,
+        max_abs=float(apart.max()),
+        rel_err=whole / size if size else math.inf,
+        stable_max_rel=math.inf,
+        first=place,
+        actual=float(actual[place]),
+        expected=float(expected[place]),
+    )
+
+
+def _first(bad: Array) -> tuple[int, ...]:
+    return tuple(int(index) for index in np.unravel_index(int(np.argmax(bad)), bad.shape))
+
+
+def _farthest(relative: Array) -> tuple[int, ...] | None:
+    if not relative.max():
+        return (0,) * relative.ndim
+    return tuple(int(index) for index in np.unravel_index(int(np.argmax(relative)), relative.shape))

@@ -1,0 +1,177 @@
+"""Runs a launch function once with values, and keeps what each kernel was given.
+
+The child hands every launch over (`handing`, in the room of Triton's children); the caller says
+what its result is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.frontends.base import LaunchCode
+from harness.frontends.bench.bench import Kept, Workbench
+from harness.frontends.launch_code import capture_request
+from harness.frontends.reads import is_unchanged
+from harness.frontends.sessions import JobResult
+from harness.frontends.triton.environment import child_environment
+from harness.frontends.triton.lower import launch_key
+from harness.frontends.triton.sessions import sessions_of
+from harness.io.files.scratch import scratch_disk
+from harness.io.processes.hub import ResourceLimits
+from harness.run.emulating import emulator_sha256
+from harness.values.execution import Buffer, Inputs, LaunchInputs
+from harness.values.limits import Limits
+from harness.values.outcome import RaisedError
+from harness.values.target import Target
+from harness.values.toolchain import Compiler
+
+_CHILD = "harness.frontends.triton.child.launches.handing"
+_POLL_SECONDS = 0.02
+# A launch function waits for each of its launches to be compiled and executed.
+_PATIENCE = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchAnswer:
+    """What a launch leaves in its buffers (sha256, artifacts); None: interpret it.
+
+    `variant` is the config to go on with; `values` says what computed them, or why nothing did.
+    A launch that does not end (`hangs`) is not interpreted either: that would not end. `is_whole`:
+    all of its programs were executed, to their end.
+    """
+
+    variant: int = 0
+    buffers: tuple[str, ...] | None = None
+    values: str = ""
+    hangs: bool = False
+    is_whole: bool = False
+
+
+Compute = Callable[[LaunchInputs], Awaitable[LaunchAnswer]]
+"""Says what the result of a launch is; its buffers are artifacts by then."""
+
+
+async def record_inputs(
+    bench: Workbench,
+    code: LaunchCode,
+    *,
+    kernels: Sequence[str],
+    target: Target,
+    triton: Compiler,
+    limits: Limits,
+    compute: Compute,
+) -> Inputs:
+    """All launches of a launch function, as `target` would see them, with real seeded values.
+
+    The kernels with these names or patterns are interpreted, too. What was found is kept by
+    content, unless the launch code raised.
+
+    Raises:
+        InfrastructureError: this Triton cannot be started here.
+    """
+    sent = {**capture_request(code, target, limits).message(), "kernels": sorted(kernels)}
+    key = launch_key("inputs", code, {**sent, "emulator": emulator_sha256()}, triton)
+    async with bench.once(key):
+        kept = bench.find("inputs", key, Inputs)
+        if kept is None or not is_unchanged(kept.value.reads, _environment(triton)):
+            kept = await _Recording(bench=bench, compute=compute).record(key, sent, triton)
+    return kept.value
+
+
+def _environment(triton: Compiler) -> dict[str, str]:
+    return {**child_environment(triton), "TRITON_INTERPRET": "1"}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Recording:
+    """A child at work."""
+
+    bench: Workbench
+    compute: Compute
+
+    async def record(self, key: str, sent: dict[str, Any], triton: Compiler) -> Kept[Inputs]:
+        timeout = self.bench.limits.timeout
+        folder = self.bench.hub.new_folder("inputs")
+        try:
+            with scratch_disk():
+                request = {**sent, "timeout": timeout}
+                (folder / "request.json").write_text(json.dumps(request))
+            limits = ResourceLimits(timeout=timeout * _PATIENCE, memory=self.bench.limits.memory)
+            work = sessions_of(self.bench).work_on_values(triton, _CHILD, folder, limits)
+            ended = asyncio.ensure_future(work)
+            try:
+                await self._answer(folder, ended)
+                done = await ended
+            finally:
+                ended.cancel()
+                # Until the child is gone, the folder is in use.
+                await asyncio.wait({ended})
+            self.bench.cpu_seconds += done.end.cpu
+            kept = self._keep(key, folder, done.words)
+            self.bench.hub.drop_folder(done.folder)
+            return kept
+        finally:
+            self.bench.hub.drop_folder(folder)
+
+    async def _answer(self, folder: Path, ended: asyncio.Future[JobResult]) -> None:
+        """Answer each launch in its turn, until the child ends."""
+        number = 1
+        while not ended.done():
+            handed = folder / f"launch-{number}.json"
+            if not handed.exists():
+                await asyncio.wait({ended}, timeout=_POLL_SECONDS)
+                continue
+            launch = msgspec.json.decode(handed.read_bytes(), type=LaunchInputs)
+            for buffer in _buffers(launch):
+                self._put(folder, buffer)
+            answer = await self.compute(launch)
+            for sha256 in answer.buffers or ():
+                path = folder / f"{sha256}.bin"
+                if not path.exists():
+                    path.write_bytes(self.bench.store.artifacts.get(sha256))
+            names = None if answer.buffers is None else [f"{name}.bin" for name in answer.buffers]
+            said = {
+                "variant": answer.variant,
+                "buffers": names,
+                "values": answer.values,
+                "hangs": answer.hangs,
+                "is_whole": answer.is_whole,
+            }
+            unfinished = folder / f"answer-{number}.tmp"
+            unfinished.write_text(json.dumps(said))
+            unfinished.rename(folder / f"answer-{number}.json")
+            number += 1
+
+    def _put(self, folder: Path, buffer: Buffer) -> None:
+        if not self.bench.store.artifacts.has(buffer.sha256):
+            self.bench.store.artifacts.put_file(folder / f"{buffer.sha256}.bin")
+
+    def _keep(self, key: str, folder: Path, words: str) -> Kept[Inputs]:
+        try:
+            found = msgspec.json.decode((folder / "result.json").read_bytes(), type=Inputs)
+        except (OSError, msgspec.MsgspecError):
+            error = RaisedError(type="LaunchCode", kinds=(), message=f"its process {words}")
+            return Kept(value=Inputs(error=error), key=key, artifacts={}, cached=False)
+        names = {}
+        for launch in found.launches:
+            for buffer in _buffers(launch):
+                self._put(folder, buffer)
+                names[buffer.sha256] = buffer.sha256
+            asserted = launch.variants[0].asserted if launch.variants else ()
+            names.update({name: name for each in asserted for name in each.buffers if name})
+        if found.error:
+            return Kept(value=found, key=key, artifacts={}, cached=False)
+        return self.bench.keep("inputs", key, found, names)
+
+
+def _buffers(launch: LaunchInputs) -> list[Buffer]:
+    return [
+        buffer for variant in launch.variants for buffer in (*variant.buffers, *variant.interpreted)
+    ]

@@ -1,0 +1,352 @@
+"""What the buffers of a launch must hold afterwards, and who says so.
+
+First what the author of the repro says (`reference:`), and values that the launch code's own
+assertions accept. Next, the kernel itself is the best judge of
+its configs: without pipelining, on a target without
+asynchronous engines, most of what compilers get wrong has no place to be; where other Tritons
+agree that it is wrong even so, they count. Next comes Triton's interpreter. What executes the
+cell's own instructions is not a reference: it agrees whatever they compute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gpu_emulator.ptx.text.facts import instructions_sha256
+from gpu_emulator.values import Budget, Schedule
+from harness.frontends.base import LaunchCode
+from harness.frontends.bench.bench import Workbench
+from harness.frontends.captured_launch import CapturedLaunch
+from harness.frontends.triton.lower import capture
+from harness.run.emulating import Emulated, Emulation, emulate
+from harness.run.evidence import Trusted
+from harness.run.jobs import RunTrial
+from harness.run.launching import NotRunError, emulation_of, why_refused
+from harness.run.matching import find_variant, records_like, seen_by_triton, simpler_configs
+from harness.run.real_values import lower_record, recorded
+from harness.run.referring import REFERENCE_FILE, NoReferenceError, refer
+from harness.values.errors import TriageError
+from harness.values.execution import LaunchVariant
+from harness.values.kernel import Repro, Scalar
+from harness.values.limits import limits_of
+from harness.values.outcome import LaunchFacts
+from harness.values.target import Target
+from harness.values.toolchain import Compiler
+
+# Triton copies to shared memory in this way where it pipelines loads, and nowhere else.
+_COPIES = re.compile(r"\bcp\.async\.c[ag]\.")
+# As many Tritons tell more than one.
+_AGREEMENT = 2
+_SCHEDULE = Schedule(warps="lockstep", completion="early")
+# Twice, with other garbage: what depends on that is nothing to be held to.
+_TRIALS = (RunTrial(schedule=_SCHEDULE), RunTrial(schedule=replace(_SCHEDULE, garbage=1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """References in the order of trust; `is_clean`: none of them depends on garbage."""
+
+    trusted: tuple[Trusted, ...] = ()
+    is_clean: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Another:
+    """Another compilation of a launch: what is None is that of the cell; `words` name it."""
+
+    words: str
+    target: Target | None = None
+    triton: Compiler | None = None
+    options: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cell:
+    """What is held to references: a config of a launch, its inputs, and what it executes."""
+
+    target: Target
+    record: LaunchFacts
+    variant: LaunchVariant
+    instructions: str
+
+
+@dataclass(slots=True, kw_only=True)
+class References:
+    """Finds what the cells of one launch function and Triton are compared with, on `target`.
+
+    `records` are the cells: all that they are compared with is captured together. `reference` is
+    the repro's own: a file and a function of it. `others` are Tritons that are asked besides, the
+    newest first. `interpreter` is the Triton that interpreted the inputs.
+    """
+
+    bench: Workbench
+    budget: Budget
+    code: LaunchCode
+    target: Target
+    triton: Compiler
+    records: Sequence[LaunchFacts]
+    reference: tuple[Path, str] | None
+    tell: Callable[[str], None]
+    sessions: set[str] = field(default_factory=set)
+    others: Sequence[Compiler] = ()
+    interpreter: Compiler
+    _captured: dict[tuple[Compiler, Target, str], CapturedLaunch | None] = field(
+        default_factory=dict
+    )
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def of(
+        self, target: Target, record: LaunchFacts, variant: LaunchVariant, ptx: str
+    ) -> Found:
+        """The references for one config of a launch on a target, which became this PTX."""
+        trusted = [*await self.author(variant), *self._asserted(variant)]
+        cell = _Cell(
+            target=target, record=record, variant=variant, instructions=instructions_sha256(ptx)
+        )
+        own, is_clean = await self._plain(self.triton, cell)
+        others = [(await self._plain(triton, cell))[0] for triton in self.others]
+        found = prevailing(own, [each for each in others if each])
+        # What is pipelined as the cell is may be wrong as the cell is.
+        if found and not (found.is_pipelined and variant.interpreted):
+            trusted.append(found)
+        if variant.interpreted:
+            trusted.append(self._interpretation(self.interpreter, variant))
+        return Found(trusted=tuple(trusted), is_clean=is_clean)
+
+    def _interpretation(self, triton: Compiler, variant: LaunchVariant) -> Trusted:
+        names = [each.sha256 for each in variant.interpreted]
+        buffers = tuple(map(self.bench.store.artifacts.get, names))
+        return Trusted(words=f"the interpreter of {triton.name}", buffers=buffers)
+
+    async def own_interpreter(
+        self, triton: Compiler, record: LaunchFacts, variant: LaunchVariant
+    ) -> Trusted | None:
+        """What the interpreter of this Triton makes of the same inputs, if another's was asked.
+
+        An interpreter may be wrong, too; it is not a judge of what other versions compute.
+        """
+        if triton == self.interpreter:
+            return None
+        place = (self.target,)
+        with contextlib.suppress(TriageError):
+            inputs = await recorded(
+                self.bench,
+                self.code,
+                triton,
+                [record.kernel],
+                place,
+                budget=self.budget,
+                tell=self.tell,
+            )
+            own = find_variant(inputs, record)
+            if own and own.interpreted and own.buffers == variant.buffers:
+                return self._interpretation(triton, own)
+        return None
+
+    async def _plain(self, triton: Compiler, cell: _Cell) -> tuple[Trusted | None, bool]:
+        """What the plainest config that comes to other instructions than the cell leaves.
+
+        And whether no garbage shows in it.
+        """
+        for place, config in self._places(cell.target, cell.record, triton):
+            found = await self._emulated(triton, place, config, cell)
+            if found is None:
+                continue
+            emulated, is_pipelined = found
+            first, second = emulated.runs
+            if first.buffers != second.buffers:
+                return None, False
+            buffers = tuple(map(self.bench.store.artifacts.get, first.buffers))
+            trusted = Trusted(
+                words=_words(place, config, cell.record, triton, is_pipelined=is_pipelined),
+                buffers=buffers,
+                is_emulated=True,
+                is_pipelined=is_pipelined,
+            )
+            return trusted, True
+        return None, True
+
+    async def beside(
+        self, target: Target, record: LaunchFacts, variant: LaunchVariant, another: Another
+    ) -> tuple[Emulation, str]:
+        """Another PTX of a launch, and how it is executed on the same inputs.
+
+        Raises:
+            NotRunError: it cannot be compiled, or not launched so.
+        """
+        config = {**record.config, **another.options}
+        limits = limits_of((another.target or target).capability)
+        if limits is None:
+            raise NotRunError(f"{another.words}: the limits of {another.target} are not known")
+        try:
+            captured = await capture(
+                self.bench,
+                self.code.with_configs(record.kernel, [config]),
+                target=another.target or target,
+                triton=another.triton or self.triton,
+                limits=limits,
+            )
+            self.sessions.add(captured.capture.key)
+            like = records_like(captured.capture.value.records, record, config)
+            if like is None:
+                raise NotRunError(f"{another.words}: the launch cannot be given this config")
+            lowering = await lower_record(self.bench, captured, like)
+        except TriageError as error:
+            raise NotRunError(f"{another.words}: {error}") from error
+        wanted = emulation_of(self.bench, lowering, variant, _TRIALS[:1], self.budget)
+        return wanted, self.bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
+
+    def _asserted(self, variant: LaunchVariant) -> list[Trusted]:
+        """What the launch left that an assertion of the launch code accepts."""
+        get = self.bench.store.artifacts.get
+        return [
+            Trusted(
+                words=f"what the file's own assertion accepts ({each.where})",
+                buffers=tuple(get(name) if name else None for name in each.buffers),
+            )
+            for each in variant.asserted
+            if each.holds and any(each.buffers)
+        ]
+
+    async def author(self, variant: LaunchVariant) -> list[Trusted]:
+        """What the repro's own reference says, if it has one."""
+        limits = limits_of(self.target.capability)
+        if self.reference is None or limits is None:
+            return []
+        file, function = self.reference
+        try:
+            found = await refer(
+                self.bench,
+                self.code,
+                file=file,
+                function=function,
+                variant=variant,
+                target=self.target,
+                triton=self.triton,
+                limits=limits,
+            )
+        except NoReferenceError as error:
+            self.tell(str(error))
+            return []
+        return [found]
+
+    def _places(
+        self, target: Target, record: LaunchFacts, triton: Compiler
+    ) -> list[tuple[Target, dict[str, Scalar]]]:
+        """Targets and configs to be compared with, the best first; never the cell itself."""
+        return [
+            (place, config)
+            for place in dict.fromkeys((self.target, target))
+            for config in simpler_configs(record.config)
+            if triton != self.triton or (place, config) != (target, seen_by_triton(record.config))
+        ]
+
+    async def _emulated(
+        self, triton: Compiler, target: Target, config: dict[str, Scalar], cell: _Cell
+    ) -> tuple[Emulated, bool] | None:
+        """What a config leaves on a target, if it is not another name for what the cell executes.
+
+        And whether its loads are pipelined all the same: a loop may have stages of its own
+        (`tl.range`). None, too, where it cannot be compiled or executed there.
+        """
+        captured = await self._capture(triton, target, cell.record.kernel)
+        if captured is None:
+            return None
+        like = records_like(captured.capture.value.records, cell.record, config)
+        if like is None:
+            return None
+        try:
+            lowering = await lower_record(self.bench, captured, like)
+            wanted = emulation_of(self.bench, lowering, cell.variant, _TRIALS, self.budget)
+            ptx = self.bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
+            limits = limits_of(target.capability)
+            if instructions_sha256(ptx) == cell.instructions or (
+                target == cell.target and why_refused(ptx, lowering.value, target, limits)
+            ):
+                return None
+            emulated = (await emulate(self.bench, wanted)).value
+        except (NotRunError, TriageError):
+            return None
+        is_whole = len(emulated.runs) == len(_TRIALS)
+        is_fine = not any(ran.not_run or ran.faults for ran in emulated.runs)
+        return (emulated, bool(_COPIES.search(ptx))) if is_whole and is_fine else None
+
+    async def _capture(
+        self, triton: Compiler, target: Target, kernel: str
+    ) -> CapturedLaunch | None:
+        """The launch code with the configs that cells of a kernel are compared with."""
+        async with self._lock:
+            key = (triton, target, kernel)
+            if key in self._captured:
+                return self._captured[key]
+            wanted = [
+                config
+                for record in self.records
+                if record.kernel == kernel
+                for config in simpler_configs(record.config)
+            ]
+            distinct = [each for n, each in enumerate(wanted) if each not in wanted[:n]]
+            code = self.code.with_configs(kernel, distinct)
+            limits = limits_of(target.capability)
+            captured = None
+            if limits:
+                with contextlib.suppress(TriageError):
+                    captured = await capture(
+                        self.bench, code, target=target, triton=triton, limits=limits
+                    )
+                    self.sessions.add(captured.capture.key)
+            self._captured[key] = captured
+            return captured
+
+
+def prevailing(own: Trusted | None, others: Sequence[Trusted]) -> Trusted | None:
+    """What the plain config of a kernel leaves, by its own compiler or by others.
+
+    `own` is of the compiler of the cell, `others` are of other compilers, the newest first. Its own
+    counts, unless it stands alone against at least two that agree with one another bit for bit:
+    then all its configs may be wrong alike. Without its own, the newest of the most that agree.
+    """
+    groups: dict[tuple[bytes | None, ...], list[Trusted]] = {}
+    for each in others:
+        groups.setdefault(each.buffers, []).append(each)
+    most = max(groups.values(), key=len, default=[])
+    if own and (own.buffers in groups or len(most) < _AGREEMENT):
+        return own
+    if not most:
+        return None
+    first, *more = most
+    also = f", and bit for bit by {len(more)} more" if more else ""
+    return Trusted(
+        words=f"{first.words}{also}",
+        buffers=first.buffers,
+        is_emulated=first.is_emulated,
+        is_pipelined=first.is_pipelined,
+    )
+
+
+def reference_of(repro: Repro) -> tuple[Path, str] | None:
+    """The file and the function of it that a repro names as its reference."""
+    return (repro.folder / REFERENCE_FILE, repro.reference) if repro.reference else None
+
+
+def _words(
+    target: Target,
+    config: Mapping[str, Scalar],
+    record: LaunchFacts,
+    triton: Compiler,
+    *,
+    is_pipelined: bool,
+) -> str:
+    """The config in what it has of its own."""
+    own = [
+        f"{name}={value}"
+        for name, value in config.items()
+        if name == "num_stages" or record.config.get(name) != value
+    ]
+    still = " (pipelined all the same)" if is_pipelined else ""
+    return f"{', '.join(own)}{still} on {target} with {triton.name}, emulated"

@@ -1,0 +1,373 @@
+"""`triage site`: read the store once, kernel by kernel, and write the pages."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.cells.places import CompileOptions, open_bench
+from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench.life_ranges import count_live
+from harness.frontends.registry import stages_of
+from harness.io.files.output_folders import write_output_folder
+from harness.io.processes.hub import Hub
+from harness.io.toolchains.install import every_nvdisasm
+from harness.judging.answers import is_failure
+from harness.matrix.bugs.list import list_bugs, reproducer_of, workarounds_of
+from harness.matrix.bugs.words import bug_said, bug_title
+from harness.matrix.diff.between_runs import last_night
+from harness.matrix.diff.groups import ChangeGroup, group_changes
+from harness.matrix.diff.words import changes_said
+from harness.site.bug import blame_view, upstream_links
+from harness.site.cells import ROWS, Addresses, CellPages, RowLine, resource_words, row_fields
+from harness.site.kernel import kernel_view
+from harness.site.live import Live
+from harness.site.names import bug_page, cell_page, kernel_page, rows_page, tone_of
+from harness.site.overview import Overview, life_lines
+from harness.site.pane_html import pane_html
+from harness.site.panes import anchors_of, panes_of, shown_stages
+from harness.site.squares import MOST_SQUARES, letters_of, matrix_grid, toolchain_of_cell
+from harness.store.files.artifacts import UnusableArtifactError
+from harness.store.history.bug_identity import bug_key
+from harness.store.sqlite.records import ResultRecord, RunRecord
+from harness.store.stages import stage_bytes
+from harness.store.store import Store
+from harness.tables.templates import render_template
+from harness.values.bug import Bug, BugFacts
+from harness.values.change import Changes
+from harness.values.kernel import Config
+from harness.values.limits import limits_of
+from harness.values.row import Row
+from harness.values.target import Target
+from harness.values.toolchain import TRITON, Tool
+from harness.workaround.rank.keeping import ranks_of
+
+MARKER = ".triage-site"
+"""The file that says that a folder is ours, to be replaced by the next site."""
+
+_MOST_GROUPS = 300
+_MOST_COUNTED = 30
+"""Pages whose live registers are counted where none are stored; nvdisasm takes a second each."""
+
+_SECONDS = 60.0
+"""For one nvdisasm that counts live registers."""
+
+_REPEATED = ("kernel", "launch", "target", "triton", "compiler_version", "ptxas", "ptxas_origin",
+             "verdict", "reason", "signature", "occupancy_limiter", "ptx_body_sha256")  # fmt: skip
+"""Words that many cells share."""
+
+_decode = msgspec.json.Decoder(BugFacts).decode
+_decode_row = msgspec.json.Decoder(Row).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteReport:
+    """What was written; `failures_without_page` are shown in rows only."""
+
+    pages: int
+    cells: int
+    bytes: int
+    largest: int
+    cell_pages: int
+    failures_without_page: int
+
+
+def write_site(store: Store, out: Path, *, cell_pages: int) -> SiteReport:
+    """Write the pages into the folder `out`: all of them, or none.
+
+    Args:
+        store: what the pages are of; it is read as a stream, a kernel at a time.
+        out: a folder that is not there, is empty, or is an older site, which is replaced.
+        cell_pages: the most cells that get a page of their own.
+
+    Raises:
+        UsageError: `out` is something else.
+        StorageError: the results cannot be read, or the pages cannot be written.
+    """
+    reports: list[SiteReport] = []
+
+    async def write(folder: Path) -> SiteReport:
+        async with Hub() as hub:
+            bench = open_bench(hub, store, CompileOptions(timeout=_SECONDS))
+            return await _Writer(store=store, folder=folder, most=cell_pages, bench=bench).write()
+
+    def fill(folder: Path) -> None:
+        reports.append(asyncio.run(write(folder)))
+
+    write_output_folder(out, fill, marker=MARKER, option="--out")
+    return reports[0]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Writer:
+    store: Store
+    folder: Path
+    most: int
+    bench: Workbench
+    sizes: list[int] = field(default_factory=list)
+    overview: Overview = field(default_factory=Overview)
+    addresses: Addresses = field(default_factory=Addresses)
+    bugs: Sequence[Bug] = ()
+    words: dict[str, str] = field(default_factory=dict)
+    disassemblers: dict[str | None, list[Tool]] = field(default_factory=dict)
+    counted: Counter[bool] = field(default_factory=Counter)
+
+    async def write(self) -> SiteReport:
+        self.bugs = list_bugs(self.store)
+        run, older, changes = last_night(self.store)
+        groups = group_changes(changes.changes)[:_MOST_GROUPS] if changes else []
+        examples = {group.changes[0].facts.cell for group in groups}
+        examples |= {bug.example.cell for bug in self.bugs}
+        chosen = CellPages(self.most, frozenset(examples))
+        for kernel in self.store.kernels():
+            await self._kernel(kernel, chosen)
+        self._write_tonight(run, older, changes, groups)
+        self._write_matrix()
+        self._write_bugs()
+        self._page("toolchains.html", "toolchains", toolchains=self.overview.toolchains())
+        self._write_search()
+        return SiteReport(
+            pages=len(self.sizes),
+            cells=self.overview.verdicts.total(),
+            bytes=sum(self.sizes),
+            largest=max(self.sizes),
+            cell_pages=chosen.pages,
+            failures_without_page=chosen.passed_over,
+        )
+
+    def _page(self, file: str, template: str, **values: Any) -> None:  # noqa: ANN401 - a template's
+        text = render_template(f"site/{template}.html.j2", here=file, **values)
+        # What a name holds that is not text (half of a surrogate pair) is written as a reference.
+        data = text.encode("utf-8", "xmlcharrefreplace")
+        (self.folder / file).write_bytes(data)
+        self.sizes.append(len(data))
+
+    # --- one kernel -----------------------------------------------------------------------------
+
+    async def _kernel(self, kernel: str, chosen: CellPages) -> None:
+        numbers, signatures = self.store.bug_numbers(), self.store.signatures()
+        by_target: dict[str, list[tuple[BugFacts, int | None]]] = defaultdict(list)
+        with_page: list[tuple[ResultRecord, int | None]] = []
+        for record in self.store.latest_results(kernel):
+            facts = self._shared(_decode(record.row))
+            bug = None
+            if facts.signature is not None and is_failure(facts.verdict):
+                key = bug_key(facts, signatures.get(facts.signature))
+                bug = numbers.get(key) if key else None
+                bug = bug if bug in {each.record.number for each in self.bugs} else None
+            by_target[facts.target].append((facts, bug))
+            if chosen.takes(facts):
+                self.addresses.pages.add(facts.cell)
+                with_page.append((record, bug))
+        counted = await asyncio.gather(*(self._live(record, chosen) for record, _ in with_page))
+        for (record, bug), live in zip(with_page, counted, strict=True):
+            self._write_cell(record, bug, live)
+        for target, found in by_target.items():
+            self._target(kernel, target, found, list(by_target))
+
+    def _shared(self, facts: BugFacts) -> BugFacts:
+        """The facts with words that many cells share as one object."""
+        once = self.words.setdefault
+        same: dict[str, Any] = {
+            name: once(word, word) for name in _REPEATED if (word := getattr(facts, name))
+        }
+        return replace(facts, **same)
+
+    def _target(
+        self,
+        kernel: str,
+        target: str,
+        found: Sequence[tuple[BugFacts, int | None]],
+        targets: Sequence[str],
+    ) -> None:
+        cells = [facts for facts, _ in found]
+        self.addresses.add(cells)
+        self.overview.add(kernel, target, found, self.addresses.of)
+        files = [rows_page(kernel, target, number + 1) for number in range(-(-len(cells) // ROWS))]
+        others = [(each, kernel_page(kernel, each)) for each in targets if each != target]
+        launches = list(dict.fromkeys(facts.launch for facts in cells))
+        ranks = ranks_of(self.store, kernel, target, launches)
+        view = kernel_view(kernel, target, cells, self.addresses.of, ranks)
+        values = {name: getattr(view, name) for name in view.__slots__}
+        self._page(kernel_page(kernel, target), "kernel", others=others, rows=files, **values)
+        for index, file in enumerate(files):
+            part = cells[index * ROWS : (index + 1) * ROWS]
+            self._page(
+                file,
+                "rows",
+                kernel=kernel,
+                target=target,
+                home=kernel_page(kernel, target),
+                number=index + 1,
+                parts=len(files),
+                previous=files[index - 1],
+                next=files[(index + 1) % len(files)],
+                rows=[RowLine.of(each, self._own_page(each)) for each in part],
+            )
+
+    def _own_page(self, facts: BugFacts) -> str:
+        return cell_page(facts.cell) if facts.cell in self.addresses.pages else ""
+
+    async def _live(self, record: ResultRecord, chosen: CellPages) -> Live | None:
+        """The live registers of a cell, with what its threads have; None without a cubin.
+
+        They are counted for the first pages, for as many of what spills, and for bugs and changes.
+        """
+        row = _decode_row(record.row)
+        spills = bool(row.spill_stores or row.spill_loads)
+        self.counted[spills] += row.cubin_sha256 is not None
+        if row.triton not in self.disassemblers:
+            self.disassemblers[row.triton] = every_nvdisasm(row.triton)
+        is_new = self.counted[spills] <= _MOST_COUNTED or record.cell in chosen.wanted
+        tools = self.disassemblers[row.triton]
+        found = await count_live(self.bench, record, tools, is_new=is_new)
+        if found is None:
+            return None
+        limits = limits_of(Target.parse(row.target).capability)
+        return Live(
+            kernels=found.kernels,
+            tool=found.tool,
+            problem=found.problem,
+            registers=row.n_regs,
+            limit=limits.registers_of_thread(row.threads or 1) if limits else None,
+        )
+
+    def _write_cell(self, record: ResultRecord, bug: int | None, live: Live | None) -> None:
+        facts, row = _decode(record.row), _decode_row(record.row)
+
+        def read(stage: str) -> bytes | None:
+            try:
+                return stage_bytes(self.store, record, stage)
+            except UnusableArtifactError:
+                return None
+
+        stages = shown_stages(stages_of(row.compiler or (TRITON if row.triton else "")))
+        found = {stage: read(stage) for stage in (*stages, "cubin")}
+        panes = panes_of({stage: data for stage, data in found.items() if data}, live)
+        script, script_hash = _script("cell")
+        anchors = anchors_of(panes)
+        self._page(
+            cell_page(row.cell),
+            "cell",
+            row=row,
+            bug=bug,
+            home=kernel_page(row.kernel, row.target),
+            place=f"{row.launch}, {Config.of(dict(row.config)).label}",
+            toolchain=toolchain_of_cell(facts).label.replace("\n", ", "),
+            numbers=resource_words(row),
+            tone=tone_of(row.verdict).value,
+            fields=row_fields(row),
+            panes=panes,
+            linked=any(pane.is_linked for pane in panes),
+            lines={pane.name: pane_html(pane, anchors) for pane in panes},
+            live=live,
+            spills=sum(each.spills for each in panes),
+            script=script,
+            script_hash=script_hash,
+        )
+
+    # --- all kernels ----------------------------------------------------------------------------
+
+    def _write_tonight(
+        self,
+        run: RunRecord | None,
+        older: RunRecord | None,
+        changes: Changes | None,
+        groups: Sequence[ChangeGroup],
+    ) -> None:
+        said = changes_said(changes) if changes else []
+        letters = letters_of(self.overview.verdicts)
+        shown = [(group, *self._look(group)) for group in groups]
+        total = len(group_changes(changes.changes)) if changes else 0
+        # Behind the headline and three lines for each group come the remarks.
+        self._page(
+            "index.html",
+            "tonight",
+            run=run,
+            older=older,
+            changes=changes,
+            headline=said[0] if said else None,
+            groups=shown,
+            left_out=total - len(groups),
+            remarks=said[1 + 3 * total :],
+            titles=self._titles(),
+            new_bugs=[bug for bug in self.bugs if run and bug.first_seen == run.id],
+            cells=self.overview.verdicts.total(),
+            verdicts=[(each, self.overview.verdicts[each.words]) for each in letters],
+        )
+
+    def _look(self, group: ChangeGroup) -> tuple[str, str]:
+        """The tone of a group, and the address of its first cell; "" where it is not shown."""
+        cell = group.changes[0].facts.cell
+        kind = group.kind
+        tone = "bad" if kind.is_bad else "faint" if kind.is_gap else "relief"
+        return tone, self._place_of(cell)
+
+    def _write_matrix(self) -> None:
+        left = MOST_SQUARES
+        grids = []
+        for target, kernels in sorted(self.overview.matrix.items()):
+            grid = matrix_grid(target, kernels, left)
+            grids.append(grid)
+            left = max(1, left - sum(len(line.squares) for line in grid.lines))
+        letters = letters_of(self.overview.verdicts)
+        self._page("matrix.html", "matrix", grids=grids, letters=letters)
+
+    def _write_bugs(self) -> None:
+        self._page("bugs.html", "bugs", bugs=self.bugs, titles=self._titles())
+        for bug in self.bugs:
+            held = self.overview.bugs[bug.record.number]
+            self._page(
+                bug_page(bug.record.number),
+                "bug",
+                bug=bug,
+                links=upstream_links(bug),
+                blame=blame_view(held.beside),
+                reproducer=reproducer_of(self.store, bug),
+                workarounds=[
+                    (kept, self._place_of(kept.proof.cell) if kept.proof else "")
+                    for kept in workarounds_of(self.store, bug)
+                ],
+                life=life_lines(bug),
+                said=bug_said(bug),
+                cells=[
+                    (facts, href, toolchain_of_cell(facts).label.replace("\n", ", "))
+                    for facts, href in held.shown
+                ],
+                left_out=held.count - len(held.shown),
+            )
+
+    def _place_of(self, cell: str) -> str:
+        """Where a cell is shown; "" for nowhere."""
+        return self.addresses.of(cell) if self.addresses.has(cell) else ""
+
+    def _titles(self) -> dict[int, str]:
+        return {bug.record.number: bug_title(bug) for bug in self.bugs}
+
+    def _write_search(self) -> None:
+        script, script_hash = _script("search")
+        self._page(
+            "search.html",
+            "search",
+            entries=list(self.overview.search(self.bugs)),
+            left_out=self.overview.unlisted,
+            script=script,
+            script_hash=script_hash,
+        )
+
+
+@cache
+def _script(name: str) -> tuple[str, str]:
+    """One of our scripts, and the hash by which a page's policy lets it run."""
+    script = render_template(f"site/{name}.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return script, f"'sha256-{digest}'"

@@ -1,0 +1,120 @@
+"""Which of the settings that were tried are shown as workarounds, and in which order. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from packaging.version import Version
+
+from harness.judging.ptxas.options import lowers_optimisation
+from harness.values.row import Row
+from harness.values.verdict import VerdictKind
+from harness.workaround.merit import is_clearly_better, merit, spill_bytes_per_block
+from harness.workaround.settings import Setting, SettingKind, SettingStep, UserSetting
+
+Tried: TypeAlias = tuple[Setting, Row]
+_Names: TypeAlias = frozenset[tuple[object, ...]]
+
+
+def rank_key(origin: UserSetting, setting: Setting, row: Row) -> tuple[object, ...]:
+    """First aid, then by what is known without running, then by the distance from today's setting.
+
+    What turns optimisations off comes behind all else of its verdict: its figures do not tell what
+    the code that is left costs. Of toolchains that do as well the newest comes first: it is what a
+    user is on next. A total order: the cell's name decides at last.
+    """
+    tools = [Version(text) for text in (setting.triton, setting.ptxas) if text]
+    spills = (row.spill_stores, row.spill_loads)
+    standing, *figures = merit(row, origin.turns(setting))
+    return (
+        not is_first_aid(origin, setting, row),
+        standing,
+        lowers_optimisation(setting.flags),
+        *figures,
+        sum(step.kind.weight for step in origin.steps_to(setting)),
+        *(float("inf") if count is None else float(count) for count in spills),
+        [(-tool.major, -tool.minor) for tool in tools],
+        # What need not be set is left unset.
+        len(setting.config.items),
+        len(setting.flags.added) if setting.flags else 0,
+        row.cell,
+    )
+
+
+def is_first_aid(origin: UserSetting, setting: Setting, row: Row) -> bool:
+    """Whether it needs no change of any source, and takes away half of the trouble or more.
+
+    That is a better verdict, or the same with half of the spilled bytes.
+    """
+    steps = origin.steps_to(setting)
+    if origin.row is None or not all(step.kind.is_environment for step in steps):
+        return False
+    now, then = merit(origin.row)[0], merit(row)[0]
+    before, after = (spill_bytes_per_block(each) for each in (origin.row, row))
+    is_halved = before is not None and after is not None and 2 * after <= before
+    return then < now or (then == now and bool(before) and is_halved)
+
+
+def is_gain(origin: UserSetting, better: Tried, than: Tried) -> bool:
+    """Whether the first is better in something that counts."""
+    left, right = (merit(row, origin.turns(setting)) for setting, row in (better, than))
+    return is_clearly_better(left, right)
+
+
+def best_of(origin: UserSetting, tried: Iterable[Tried]) -> Tried | None:
+    """The best of those that compile, if any does."""
+    alive = [pair for pair in tried if VerdictKind(pair[1].verdict).compiles]
+    return min(alive, key=lambda pair: rank_key(origin, *pair), default=None)
+
+
+def choose(
+    origin: UserSetting, tried: Iterable[Tried], listed: Iterable[Tried], *, at_most: int = 8
+) -> list[Tried]:
+    """The settings worth showing, best first: what is better than the best that is `listed`.
+
+    That one is shown too where it is not what the user has, and so is first aid. Of those that
+    change the same things the best one; and nothing for which a nearer setting, that changes only a
+    part of the same things, does as well.
+    """
+    pairs = sorted(tried, key=lambda pair: rank_key(origin, *pair))
+    home = next(pair for pair in pairs if pair[0].key == origin.setting.key)
+    survivor = best_of(origin, listed)
+    best: dict[_Names, Tried] = {}
+    for pair in pairs:
+        is_better = survivor is None or is_gain(origin, pair, survivor)
+        # Spills are not time, and a user may not have the tuner choose.
+        is_better = is_better or is_first_aid(origin, *pair)
+        is_survivor = survivor is not None and pair[0].key == survivor[0].key
+        if not VerdictKind(pair[1].verdict).compiles or not (is_better or is_survivor):
+            continue
+        if is_gain(origin, pair, home):
+            best.setdefault(_names(origin, pair[0]), pair)
+    kept = {
+        names: pair
+        for names, pair in best.items()
+        if not any(
+            other < names and not is_gain(origin, pair, near) for other, near in best.items()
+        )
+    }
+    # Small steps are kept even where the list is long: they are what is done first.
+    small = [pair for names, pair in kept.items() if len(names) == 1][: at_most // 2]
+    large = [pair for names, pair in kept.items() if len(names) > 1][: at_most - len(small)]
+    return sorted([*small, *large], key=lambda pair: rank_key(origin, *pair))
+
+
+def _names(origin: UserSetting, setting: Setting) -> _Names:
+    """What is different: without the values, but for parameters of the launch.
+
+    Of those a user may not be free to choose every one. Options that turn optimisations off are
+    another thing than those that do not.
+    """
+    return frozenset(
+        (step.kind, step.name, *_value(step, setting)) for step in origin.steps_to(setting)
+    )
+
+
+def _value(step: SettingStep, setting: Setting) -> tuple[object, ...]:
+    if step.kind is SettingKind.FLAGS:
+        return (lowers_optimisation(setting.flags),)
+    return (step.after,) if step.kind is SettingKind.LAUNCH else ()

@@ -1,0 +1,192 @@
+"""Which cells to run to see whether a workaround is needed, and still works. Pure.
+
+What counts is the newest Triton of the run that could tell, with the ptxas that it bundles where
+that was run, else the newest: it is what a user would be on next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from harness.io.packages.versions import toolchain_order
+from harness.values.change import Facts
+from harness.values.kernel import Config, Scalar
+from harness.values.launch_label import LaunchLabel
+from harness.values.matrix import Extra, MatrixVariant, ToolChoice
+from harness.values.row import Row
+from harness.values.target import Target
+from harness.values.toolchain import BUNDLED, PTX, compiler_name
+from harness.values.verdict import VerdictKind
+from harness.values.workaround import KeptWorkaround
+
+# So many times the spills that it was found with, and it no longer does what it is for.
+_WORSE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """A workaround that a run shows no need of: all of it, or only the configs it leaves out."""
+
+    kept: KeptWorkaround
+    what: str
+    triton: str | None
+    tool: str
+
+    @property
+    def words(self) -> str:
+        """As the nightly diff says it."""
+        was = self.kept.baseline
+        compiler = f"{compiler_name(was.compiler, self.triton)}, " if self.triton else ""
+        tools = f"{compiler}{self.tool}"
+        return (
+            f"workaround no longer needed: {was.kernel} on {was.target}: {self.what} with {tools} "
+            f"(found for {was.compiler_name}, {was.tool}: {self.kept.change})"
+        )
+
+
+def is_about(kept: KeptWorkaround, facts: Facts) -> bool:
+    """Whether a result is of the kernel, launch and GPU that a workaround is for."""
+    home = kept.baseline
+    return (facts.kernel, facts.launch, facts.target) == (home.kernel, home.launch, home.target)
+
+
+def to_run(kept: KeptWorkaround) -> Extra:
+    """The launch that it is for, with all its configs, as one more entry of a matrix."""
+    home = kept.baseline
+    return Extra(
+        kernel=home.kernel,
+        launch=LaunchLabel.parse(home.launch).name,
+        set=kept.overrides,
+        targets=(Target.parse(home.target),),
+    )
+
+
+def to_retest(kept: KeptWorkaround) -> tuple[Extra, ...]:
+    """The workaround itself, as one more entry of a matrix; nothing where its setting is not kept.
+
+    It is compiled with the Triton and the ptxas that it names, or with those of the matrix.
+    """
+    setting = kept.setting
+    if setting is None:
+        return ()
+    variant = MatrixVariant(config=Config.of(setting.config), options=setting.options)
+    extra = to_run(replace(kept, overrides=setting.overrides))
+    home = kept.baseline
+    compiler = ToolChoice(kind=home.compiler or PTX, spec=setting.triton or "")
+    assembler = ToolChoice(kind=home.assembler, spec=setting.ptxas or "")
+    return (
+        replace(
+            extra,
+            variant=variant,
+            compiler=compiler if compiler.spec else None,
+            assembler=assembler if assembler.spec else None,
+        ),
+    )
+
+
+def broken(kept: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[str]:
+    """Those that no longer do what they were found to do, in words; `facts` are of one run.
+
+    What counts is the newest toolchain that could tell, as for `expired`.
+    """
+    by_index: dict[int, list[Facts]] = {}
+    for fact in facts:
+        for index, each in enumerate(kept):
+            if each.setting and each.proof and _is_of(each.proof, fact):
+                by_index.setdefault(index, []).append(fact)
+    found = (_broken(kept[index], mine) for index, mine in sorted(by_index.items()))
+    return [words for words in found if words]
+
+
+def _is_of(proof: Row, fact: Facts) -> bool:
+    """Whether a result is of the same setting, on whatever toolchain."""
+    mine, theirs = ((each.kernel, each.launch, each.target) for each in (proof, fact))
+    is_same = mine == theirs and _key(proof.config) == _key(fact.config)
+    return is_same and _options(proof.cell) == _options(fact.cell)
+
+
+def _options(cell: str) -> str:
+    """What ptxas is given besides, as the last part of a cell's name has it."""
+    return cell.rpartition("/")[2].partition(",")[2]
+
+
+def _broken(kept: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
+    conclusive = [fact for fact in facts if not VerdictKind(fact.verdict).tells_nothing]
+    newest = _newest_toolchain(conclusive, [dict(fact.config) for fact in conclusive[:1]])
+    if newest is None or kept.proof is None:
+        return None
+    now, was = newest[0], kept.proof
+    before, after = (was.spill_stores or 0), (now.spill_stores or 0)
+    is_worse = VerdictKind(was.verdict) is VerdictKind.OK and now.verdict != was.verdict
+    if VerdictKind(now.verdict).compiles and not is_worse and after <= _WORSE * before:
+        return None
+    tools = f"{now.compiler_name}, {now.tool}" if now.compiler else now.tool
+    return (
+        f"workaround no longer works: {was.kernel} on {was.target}: {kept.change}: {now.verdict} "
+        f"with {tools}: {now.reason} (it was {was.verdict} with {was.compiler_name}, "
+        f"{was.tool}, {before:,} B of spill stores)"
+    )
+
+
+def is_known(kept: Iterable[KeptWorkaround], facts: Facts) -> bool:
+    """Whether one of them is for this very config: that it fails is not a surprise."""
+    config = _key(facts.config)
+    return any(
+        is_about(each, facts)
+        and config in {_key(own) for own in (each.baseline.config, *each.left_out)}
+        for each in kept
+    )
+
+
+def expired(kept: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[Expired]:
+    """Those that are no longer needed, in their order; `facts` are the results of one run."""
+    by_index: dict[int, list[Facts]] = {}
+    for fact in facts:
+        for index, each in enumerate(kept):
+            if is_about(each, fact):
+                by_index.setdefault(index, []).append(fact)
+    found = (_expired(kept[index], mine) for index, mine in sorted(by_index.items()))
+    return [each for each in found if each]
+
+
+def _expired(kept: KeptWorkaround, facts: Sequence[Facts]) -> Expired | None:
+    conclusive = [fact for fact in facts if not VerdictKind(fact.verdict).tells_nothing]
+    wanted = [kept.baseline.config, *kept.left_out]
+    newest = _newest_toolchain(conclusive, wanted)
+    if newest is None:
+        return None
+    by_config = {_key(fact.config): fact for fact in newest}
+    home = by_config.get(_key(kept.baseline.config))
+    others = [by_config.get(_key(config)) for config in kept.left_out]
+    all_compile = all(each and VerdictKind(each.verdict).compiles for each in others)
+    tools = newest[0]
+    if home and home.verdict == VerdictKind.OK.value and all_compile:
+        what = "it is ok"
+    elif others and all_compile:
+        what = f"all {len(others)} configs that the patch leaves out compile"
+    else:
+        return None
+    return Expired(kept=kept, what=what, triton=tools.compiler_version, tool=tools.tool)
+
+
+def _newest_toolchain(
+    facts: Sequence[Facts], wanted: Sequence[dict[str, Scalar]]
+) -> list[Facts] | None:
+    """The results of the newest toolchain that has any of these configs."""
+    keys = {_key(config) for config in wanted}
+    groups: dict[tuple[str | None, str | None, str | None, bool], list[Facts]] = {}
+    for fact in facts:
+        tools = (fact.compiler_version, fact.ptxas, fact.ptxas_origin, fact.frozen)
+        groups.setdefault(tools, []).append(fact)
+    having = [tools for tools, found in groups.items() if keys & {_key(f.config) for f in found}]
+    if not having:
+        return None
+    having.sort(key=lambda tools: toolchain_order(*tools[:3]))
+    of_triton = [tools for tools in having if tools[0] == having[-1][0]]
+    bundled = [tools for tools in of_triton if tools[2] == BUNDLED]
+    return groups[(bundled or of_triton)[-1]]
+
+
+def _key(config: Mapping[str, Scalar]) -> frozenset[tuple[str, Scalar]]:
+    return frozenset(config.items())

@@ -1,0 +1,395 @@
+"""`triage workaround`: what can be done today, proved by compiling it again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from harness.bisect.axes import plan_cells
+from harness.cells.evaluate import Evaluate, Evaluated, evaluate
+from harness.cells.places import CompileOptions, open_bench, record_of
+from harness.frontends.base import Plan, PlannedCell, Selection
+from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
+from harness.frontends.registry import front_end
+from harness.io.processes.hub import Hub
+from harness.judging.answers import VerdictAnswer
+from harness.judging.followed import follow
+from harness.store.store import Store
+from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError, UsageError
+from harness.values.kernel import Scalar
+from harness.values.row import Row
+from harness.values.toolchain import EMULATOR
+from harness.values.verdict import VerdictKind
+from harness.workaround.choice import Tried, best_of, choose, is_gain, rank_key
+from harness.workaround.executed import EXECUTED_KINDS, Executions, emulated_numerics
+from harness.workaround.expected import in_order_of_time
+from harness.workaround.keeping import keep
+from harness.workaround.measured import measure_candidates
+from harness.workaround.numerics import Judge
+from harness.workaround.packed import keep_packed
+from harness.workaround.paste import explained, paste_lines
+from harness.workaround.result import Candidate, Equivalence, Patch, WorkaroundReport
+from harness.workaround.search import explore
+from harness.workaround.settings import Setting, SettingKind, SettingStep, UserSetting, without
+from harness.workaround.trials import Attempt, Trials
+
+if TYPE_CHECKING:
+    from harness.run.gpu.timed_launches import GpuWay
+
+
+# Of the budget: when the search ends, when steps are no longer taken back, when no proof begins,
+# and when no other Triton is asked for the patch; it is compiled in what is left.
+_SEARCH, _REFINE, _PROVE, _ASK = 0.56, 0.61, 0.74, 0.83
+# What takes a compiler so many times as long as the slowest of the list is not waited for; what is
+# quick may take some seconds.
+_PATIENCE, _LEAST_PATIENCE = 2.0, 15.0
+_Begun: TypeAlias = "tuple[Trials, list[Attempt], Plan]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkaroundOptions:
+    """`budget` is in seconds: for the search, the proofs and the patch together.
+
+    `kinds` are what may be changed. With `run`, what is looked at is what the PTX computes. With a
+    `gpu`, the candidates are launched there, and what is measured decides their order.
+    """
+
+    budget: float = 240.0
+    kinds: tuple[SettingKind, ...] = tuple(SettingKind)
+    at_most: int = 8
+    run: bool = False
+    gpu: GpuWay | None = None
+
+
+async def find_workarounds(
+    selection: Selection,
+    store: Store,
+    how: CompileOptions,
+    options: WorkaroundOptions,
+    tell: Callable[[str], None],
+    open_hub: Callable[[], Hub] = Hub,
+) -> WorkaroundReport:
+    """Search, prove what was found, and write it as a patch; `tell` hears what is tried.
+
+    Raises:
+        MachinesGoneError: those that the hub runs tools on are gone.
+        EmptySelectionError: no config matches.
+        UsageError: the selection names several kernels, or no config of it can be tested.
+        TriageError: the launch cannot be captured, or a toolchain is not available.
+    """
+    started = time.monotonic()
+    run = store.begin_run(how.command)
+    if options.run:
+        from harness.run.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
+
+        selection = SameInputs.small(selection)
+    async with open_hub() as hub:
+        bench = open_bench(hub, store, how)
+        how_it_is: Evaluate = evaluate
+        if options.run:
+            how_it_is = Executions(bench=bench, selection=selection, tell=tell).evaluate
+        begun = _begin(bench, selection, run, how_it_is, tell)
+        trials, listed, plan = await _in_time(begun, started, options.budget)
+        rows = [each.row for each in listed]
+        home = trials.done[trials.origin.setting.key]
+        notes = list(plan.notes)
+        if not _is_trouble(home.row):
+            store.finish_run(run)
+            return _nothing_to_do(home.row, rows, started)
+        candidates, more, is_complete = await _found(trials, listed, options, started)
+        notes += more
+        baseline, pack = home.row, None
+        if options.gpu:
+            bench.deadline = None
+            cells = [(trials.done[each.setting.key].cell, each) for each in candidates]
+            found = await measure_candidates(
+                bench, options.gpu, (home.cell, home.row), cells, how.command, tell
+            )
+            if isinstance(found, str):
+                pack = found
+            else:
+                baseline, candidates, more = found
+                notes += more
+        survivor = best_of(trials.origin, _pairs(listed))
+        patch = None
+        if not options.run:
+            patch, more = await _patch(trials, plan, candidates, survivor, options, started)
+            notes += more
+    store.finish_run(run)
+    report = WorkaroundReport(
+        baseline=baseline,
+        survivor=survivor[1] if survivor else None,
+        listed=tuple(rows),
+        candidates=tuple(candidates),
+        patch=patch,
+        tried=len(trials.done),
+        seconds=time.monotonic() - started,
+        is_time_up=not is_complete,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+    if not options.run:
+        # A night compiles again what is kept, and executes nothing.
+        keep(store, report, selection)
+    return keep_packed(store, pack, selection, report) if pack else report
+
+
+async def _found(
+    trials: Trials, listed: Sequence[Attempt], options: WorkaroundOptions, started: float
+) -> tuple[list[Candidate], list[str], bool]:
+    """What was found and proved, what there is to say, and whether all was searched in time."""
+    until = started + _SEARCH * options.budget
+    settings = [each.setting for each in listed]
+    is_complete = await explore(trials, settings, kinds=_kinds(options), until=until)
+    trials.bench.deadline = started + _REFINE * options.budget
+    chosen = await _refined(trials, listed, options)
+    trials.bench.deadline = started + _PROVE * options.budget
+    trials.tell(f"proving {len(chosen)} of {len(trials.done)} that were tried")
+    judge = Judge(trials=trials, until=started + _ASK * options.budget)
+    candidates, notes = await _proved(trials, chosen, listed, judge)
+    return candidates, notes, is_complete
+
+
+async def _patch(
+    trials: Trials,
+    plan: Plan,
+    candidates: Sequence[Candidate],
+    survivor: Tried | None,
+    options: WorkaroundOptions,
+    started: float,
+) -> tuple[Patch | None, list[str]]:
+    """The patch of the kernel's file, in the time that is left."""
+    from harness.workaround.patch import Times, make_patch  # noqa: PLC0415 - libcst: 0.3 s
+
+    limits = Times(ask=started + _ASK * options.budget, end=started + options.budget)
+    on_tritons = SettingKind.TRITON in options.kinds
+    return await make_patch(trials, plan, candidates, survivor, limits, on_tritons=on_tritons)
+
+
+def _kinds(options: WorkaroundOptions) -> tuple[SettingKind, ...]:
+    if not options.run:
+        return options.kinds
+    return tuple(kind for kind in options.kinds if kind in EXECUTED_KINDS)
+
+
+# --- where the search begins --------------------------------------------------------------------
+
+
+async def _in_time(begun: Awaitable[_Begun], started: float, budget: float) -> _Begun:
+    """The beginning; it ends with the budget, as does all that comes after it."""
+    try:
+        found = await until(started + budget, begun)
+    except TimeIsUpError:
+        said = f"{budget:.0f} s (--budget) are over, and your configs are not compiled yet"
+        raise InfrastructureError(said) from None
+    found[0].end = started + budget
+    return found
+
+
+async def _begin(
+    bench: Workbench,
+    selection: Selection,
+    run: int,
+    how_it_is: Evaluate,
+    tell: Callable[[str], None],
+) -> _Begun:
+    """The configs that were selected, compiled; the first that is in trouble is the origin."""
+    plan = await plan_cells(bench, selection, None)
+    kernels = {cell.cell.kernel for cell in plan.cells}
+    if not plan.cells:
+        raise EmptySelectionError("--config matches none of the configs")
+    if len(kernels) > 1:
+        raise UsageError(f"{', '.join(sorted(kernels))}: name one kernel, as FILE.py::KERNEL")
+    tell(f"compiling what you have: {len(plan.cells)} configs")
+    done = await asyncio.gather(*(how_it_is(bench, cell) for cell in plan.cells))
+    for each in done:
+        bench.store.put_result(run, record_of(each))
+    if plan.session:
+        await bench.sessions.close(plan.session)
+    rows = [each.row for each in done]
+    if all(VerdictKind(row.verdict).tells_nothing for row in rows):
+        broken = rows[0].verdict == VerdictKind.INFRA.value
+        raise (InfrastructureError if broken else UsageError)(
+            f"no config could be tested: {rows[0].reason}"
+        )
+    home = _home(plan.cells, rows)
+    setting = Setting(config=home.cell.config)
+    trials = Trials(
+        bench=bench,
+        selection=selection,
+        run=run,
+        home=home,
+        origin=UserSetting(
+            setting=setting,
+            defaults=_defaults(selection, home),
+            row=rows[plan.cells.index(home)],
+            kind=home.compiler.kind,
+            assembler=home.ptxas.kind,
+            options=front_end(home.compiler.kind).options,
+        ),
+        tell=tell,
+        how_it_is=how_it_is,
+        patience=max(_LEAST_PATIENCE, _PATIENCE * max(row.seconds or 0 for row in rows)),
+    )
+    listed = _attempts(plan.cells, done)
+    trials.done.update({each.setting.key: each for each in listed})
+    tell(f"the list as it is: {_counts([each.row for each in listed])}")
+    return trials, listed, plan
+
+
+def _home(cells: Sequence[PlannedCell], rows: Sequence[Row]) -> PlannedCell:
+    """The first config in trouble, in the order of the list; one that compiles, where any does."""
+    troubled = [(cell, row) for cell, row in zip(cells, rows, strict=True) if _is_trouble(row)]
+    if not troubled:
+        return cells[0]
+    healthy = any(_is_fine(VerdictKind(row.verdict)) for row in rows)
+    compiling = [pair for pair in troubled if VerdictKind(pair[1].verdict).compiles]
+    # Where something works, what fails is the trouble; else what is left to a user is.
+    return (compiling if compiling and not healthy else troubled)[0][0]
+
+
+def _is_trouble(row: Row) -> bool:
+    kind = VerdictKind(row.verdict)
+    return not _is_fine(kind) and not kind.tells_nothing
+
+
+def _is_fine(kind: VerdictKind) -> bool:
+    return kind is VerdictKind.OK or kind.is_fine_run
+
+
+def _attempts(cells: Sequence[PlannedCell], done: Sequence[Evaluated]) -> list[Attempt]:
+    """The first of each config: a launch may come to a kernel more than once."""
+    found: dict[object, Attempt] = {}
+    for cell, each in zip(cells, done, strict=True):
+        setting = Setting(config=cell.cell.config)
+        found.setdefault(setting.key, Attempt(setting=setting, cell=cell, done=each))
+    return list(found.values())
+
+
+def _defaults(selection: Selection, home: PlannedCell) -> dict[str, Scalar | None]:
+    launch = selection.launches[0]
+    values: dict[str, Scalar | None] = {p.name: p.default for p in launch.spec.parameters}
+    values.update(launch.overrides)
+    return {**values, "ptxas": home.ptxas.version, "triton": home.compiler.version or None}
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    verdicts = [row.verdict for row in rows]
+    return ", ".join(f"{verdicts.count(each)} {each}" for each in dict.fromkeys(verdicts))
+
+
+def _pairs(attempts: Sequence[Attempt]) -> list[Tried]:
+    return [(each.setting, each.row) for each in attempts]
+
+
+def _nothing_to_do(home: Row, rows: Sequence[Row], started: float) -> WorkaroundReport:
+    return WorkaroundReport(
+        baseline=home,
+        survivor=home,
+        listed=tuple(rows),
+        candidates=(),
+        patch=None,
+        tried=len(rows),
+        seconds=time.monotonic() - started,
+        is_needed=False,
+    )
+
+
+# --- what is shown of it ------------------------------------------------------------------------
+
+
+async def _refined(
+    trials: Trials, listed: Sequence[Attempt], options: WorkaroundOptions
+) -> list[Attempt]:
+    """The settings worth showing, each without the steps that gain it nothing."""
+    trials.is_time_up = False
+    own, at_most = _pairs(listed), options.at_most
+    chosen = choose(trials.origin, trials.pairs(), own, at_most=at_most)
+    await trials.attempt(
+        without(setting, step, trials.origin.setting)
+        for setting, _ in chosen
+        for step in _worth_undoing(trials, setting)
+    )
+    again = choose(trials.origin, trials.pairs(), own, at_most=at_most)
+    found = [trials.done[setting.key] for setting, _ in again]
+    if options.gpu:
+        # Figures do not tell what they cost; a GPU does.
+        found += [each for each in _options_of_ptxas(trials) if each not in found]
+    return found
+
+
+def _options_of_ptxas(trials: Trials) -> list[Attempt]:
+    """What was tried with nothing changed but the options of ptxas."""
+    return [
+        each
+        for each in trials.done.values()
+        if {step.kind for step in trials.steps(each.setting)} == {SettingKind.FLAGS}
+        and VerdictKind(each.row.verdict).compiles
+    ]
+
+
+def _worth_undoing(trials: Trials, setting: Setting) -> tuple[SettingStep, ...]:
+    found = trials.steps(setting)
+    return found if len(found) > 1 else ()
+
+
+async def _proved(
+    trials: Trials, chosen: Sequence[Attempt], listed: Sequence[Attempt], judge: Judge
+) -> tuple[list[Candidate], list[str]]:
+    """The candidates that come out again when they are compiled from nothing, and what does not."""
+    home = trials.done[trials.origin.setting.key]
+    own = {each.setting.config for each in listed}
+    notes: list[str] = []
+    candidates: list[tuple[Candidate, Attempt]] = []
+    proofs: list[Attempt | str] = []
+    # The best first: where time is short, it is not the best that stays without a proof.
+    for at in range(0, len(chosen), trials.bench.jobs):
+        several = chosen[at : at + trials.bench.jobs]
+        proofs += await asyncio.gather(*(_prove(trials, each) for each in several))
+    for each, proof in zip(chosen, proofs, strict=True):
+        words = ", ".join(step.words for step in trials.steps(each.setting))
+        if isinstance(proof, str):
+            notes.append(f"{words}: not shown, for it is not proved: {proof}")
+            continue
+        gain = is_gain(trials.origin, (each.setting, proof.row), (home.setting, home.row))
+        if not VerdictKind(proof.row.verdict).compiles or not gain:
+            notes.append(f"{words}: did not come out again: {proof.row.verdict}")
+            continue
+        if home.row.ptxas != EMULATOR:
+            numerics = await judge.numerics(each.setting)
+        elif follow(home.row).of(proof.row) is VerdictAnswer.OK:
+            numerics = emulated_numerics(proof.row)
+        else:
+            notes.append(
+                f"{words}: not shown, for nothing says that it is right: {proof.row.reason}"
+            )
+            continue
+        if numerics.known is Equivalence.DIFFERS:
+            notes.append(f"{words}: computes something else: {numerics.reason}")
+            continue
+        steps = trials.steps(each.setting)
+        candidate = Candidate(
+            setting=each.setting,
+            steps=steps,
+            row=proof.row,
+            is_listed=each.setting.config in own,
+            explanation=explained(trials, proof),
+            numerics=numerics,
+            paste=paste_lines(steps, proof),
+        )
+        candidates.append((candidate, proof))
+    candidates.sort(key=lambda one: rank_key(trials.origin, one[0].setting, one[0].row))
+    return in_order_of_time(trials.bench, home, candidates), notes
+
+
+async def _prove(trials: Trials, each: Attempt) -> Attempt | str:
+    """The same again from nothing, or why there is no proof."""
+    try:
+        proof = await trials.prove(each.setting)
+    except TimeIsUpError:
+        return "the time is up (--budget)"
+    except TriageError as error:
+        return str(error)
+    return proof or "the launch does not make this config"

@@ -1,0 +1,192 @@
+"""Whether a workaround still computes the same function, as far as that can be known here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from harness.cells.repros.find import find_kernel
+from harness.frontends.base import LaunchCode
+from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
+from harness.frontends.launch_code import fetch_launch_code
+from harness.frontends.registry import front_end
+from harness.frontends.triton.interpreter import interpret, interpret_variants
+from harness.values.check import Departure
+from harness.values.errors import TriageError
+from harness.values.kernel import LaunchSpec, Operation, Scalar
+from harness.values.limits import limits_of
+from harness.values.outcome import LaunchFacts
+from harness.values.toolchain import Compiler
+from harness.workaround.result import Equivalence, Numerics
+from harness.workaround.settings import Setting, SettingKind, SettingStep
+from harness.workaround.trials import Trials
+
+_MOST_SECONDS = 90.0
+_LEVELS = {
+    "source": "the source, which does not see the difference,",
+    "buffers": "all that it writes",
+    "results": "all that is returned",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Judge:
+    """Tells what is known of each setting; what depends on the same steps is asked once.
+
+    Nothing is started after `until` (by `time.monotonic`).
+    """
+
+    trials: Trials
+    until: float
+    _known: dict[object, Numerics] = field(default_factory=dict)
+
+    async def numerics(self, setting: Setting) -> Numerics:
+        """What is known, and why."""
+        steps = self.trials.steps(setting)
+        launch = tuple(step for step in steps if step.kind is SettingKind.LAUNCH)
+        tiles = tuple(
+            step for step in steps if step.kind is SettingKind.CONFIG and step.sizes_a_tile
+        )
+        if not launch and not tiles:
+            return _untouched(steps)
+        end = front_end(self.trials.home.compiler.kind)
+        if not end.interprets:
+            return _not_checked(f"{end.title} has no interpreter to compare the results with")
+        key = (launch, tiles)
+        if key not in self._known:
+            try:
+                asked = self._operation(setting, launch) if launch else self._tile(setting)
+                self._known[key] = await until(self.trials.end, asked)
+            except TimeIsUpError:
+                self._known[key] = _not_checked("the time was up (--budget)")
+            except TriageError as error:
+                self._known[key] = _not_checked(str(error))
+        return self._known[key]
+
+    async def _operation(self, setting: Setting, launch: tuple[SettingStep, ...]) -> Numerics:
+        """The operation that the kernel is a part of, with and without the changed parameters."""
+        names = ", ".join(step.name for step in launch)
+        operation = self.trials.selection.repro.operation
+        if operation is None:
+            return _not_checked(
+                f"{names} changes what the kernel is given, and its repro declares no operation "
+                "at whose level the results could be compared"
+            )
+        repro = find_kernel(operation.kernel)
+        spec = next((s for s in repro.launches if operation.launch in (None, s.name)), None)
+        missing = [step.name for step in launch if spec is None or not _has(spec, step.name)]
+        if spec is None or missing:
+            what = missing[0] if spec else f"launch {operation.launch}"
+            return _not_checked(f"the operation {operation.kernel} has no {what}")
+        small = dict(operation.parameters)
+        original = fetch_launch_code(repro, spec, {**small, **{s.name: s.before for s in launch}})
+        changed = fetch_launch_code(repro, spec, {**small, **{s.name: s.after for s in launch}})
+        record = self._record()
+        configs = [self.trials.origin.setting.config, setting.config]
+        limits = limits_of(self.trials.target.capability)
+        assert limits is not None, "the selection refuses targets without limits"
+        [found] = await interpret_variants(
+            self._bench(),
+            original.with_configs(record.kernel, [configs[0].as_dict()]),
+            [changed.with_configs(record.kernel, [configs[1].as_dict()])],
+            target=self.trials.target,
+            triton=self._triton(),
+            limits=limits,
+        )
+        return _departed(found, operation, small)
+
+    async def _tile(self, setting: Setting) -> Numerics:
+        """The kernel with the user's config against this one, on the same small input."""
+        record, limits = self._record(), limits_of(self.trials.target.capability)
+        assert limits is not None, "the selection refuses targets without limits"
+        configs = [self.trials.origin.setting.config.as_dict(), setting.config.as_dict()]
+        found = await interpret(
+            self._bench(),
+            self._small().with_configs(record.kernel, configs),
+            kernels=[record.kernel],
+            target=self.trials.target,
+            triton=self._triton(),
+            limits=limits,
+        )
+        if found.error:
+            return _not_checked(f"the small launch raised {found.error.type}")
+        if record.kernel in found.skipped:
+            return _not_checked(f"the interpreter cannot run it: {found.skipped[record.kernel]}")
+        for finding in found.findings:
+            for variant in finding.variants:
+                if configs[1] not in variant.configs:
+                    continue
+                if variant.group is None and finding.level != "source":
+                    return _not_checked(variant.error)
+                if variant.suspect:
+                    return _not_checked(f"statically suspect: {variant.suspect}")
+                what = _LEVELS[finding.level]
+                said = f"{variant.tensor} differs" if variant.group else f"{what} agrees"
+                return Numerics(
+                    known=Equivalence.DIFFERS if variant.group else Equivalence.INTERPRETED,
+                    reason=f"against the user's config, on a small input: {said}",
+                    tensor=variant.tensor or None,
+                    rel_err=variant.rel_err,
+                    stable_max_rel=variant.stable_max_rel,
+                    bad_frac=variant.bad_frac,
+                )
+        return _not_checked("the reduced launch does not reach it, or prunes it away")
+
+    def _small(self) -> LaunchCode:
+        """The launch with the repro's small parameters; what the user set stays."""
+        selection = self.trials.selection
+        launch = selection.launches[0]
+        small: dict[str, Scalar | None] = {
+            name: value for name, value in selection.repro.check if _has(launch.spec, name)
+        }
+        return fetch_launch_code(selection.repro, launch.spec, {**small, **launch.overrides})
+
+    def _record(self) -> LaunchFacts:
+        assert self.trials.home.record is not None, "only a launch has a config or parameters"
+        return self.trials.home.record
+
+    def _triton(self) -> Compiler:
+        assert self.trials.home.launch is not None, "only a launch has a config or parameters"
+        return self.trials.home.launch.compiler
+
+    def _bench(self) -> Workbench:
+        bench = self.trials.bench
+        seconds = min(bench.limits.timeout, _MOST_SECONDS)
+        mine = bench.apart(limits=replace(bench.limits, timeout=seconds), uncached=False)
+        mine.deadline = self.until
+        return mine
+
+
+def _has(spec: LaunchSpec, name: str) -> bool:
+    return any(parameter.name == name for parameter in spec.parameters)
+
+
+def _untouched(steps: tuple[SettingStep, ...]) -> Numerics:
+    names = ", ".join(step.name for step in steps)
+    reason = f"{names}: the source's meaning is left alone; the compiler may still be wrong"
+    return Numerics(known=Equivalence.COMPILED, reason=reason)
+
+
+def _not_checked(reason: str) -> Numerics:
+    return Numerics(known=Equivalence.NOT_CHECKED, reason=reason)
+
+
+def _departed(found: Departure, operation: Operation, small: dict[str, Scalar]) -> Numerics:
+    if found.error:
+        return _not_checked(f"the interpreter fails: {found.error}")
+    sizes = ", ".join(f"{name} {value}" for name, value in small.items())
+    apart = ""
+    if found.stable_max_rel is not None and found.allowed is not None:
+        apart = f", {found.stable_max_rel:.2g} apart where rounding explains {found.allowed:.2g}"
+    label = (
+        f"{operation.kernel}, launch {operation.launch}" if operation.launch else operation.kernel
+    )
+    verdict = "differ" if found.differs else "agree"
+    return Numerics(
+        known=Equivalence.DIFFERS if found.differs else Equivalence.INTERPRETED,
+        reason=f"all results of the operation ({label}) {verdict} with and without the change"
+        f"{apart}; on a small input ({sizes})",
+        tensor=found.tensor or None,
+        rel_err=found.rel_err,
+        stable_max_rel=found.stable_max_rel,
+        bad_frac=found.bad_frac,
+    )

@@ -1,0 +1,145 @@
+"""`triage rank`: configs are compiled, ordered by what compilers tell, and timed where asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from harness.cells.evaluate import Evaluated, evaluate
+from harness.cells.places import CompileOptions, in_parallel, open_bench, record_of
+from harness.cells.plan import plan_launch
+from harness.frontends.base import PlannedCell, Selection
+from harness.frontends.bench.assemble import Inspection
+from harness.frontends.bench.bench import Workbench
+from harness.io.processes.hub import Hub
+from harness.judging.ptxas.loops import loops_of
+from harness.judging.ptxas.sass import code_sections
+from harness.store.store import Store
+from harness.values.errors import EmptySelectionError, TriageError
+from harness.values.row import Row
+from harness.values.verdict import VerdictKind
+from harness.workaround.rank.features import Features, features_of
+from harness.workaround.rank.keeping import keep_ranks
+from harness.workaround.rank.order import order_of
+from harness.workaround.rank.result import RankedConfig, RankedLaunch, RankReport
+
+if TYPE_CHECKING:
+    from harness.run.gpu.timed_launches import GpuWay, TimedLaunch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compiled:
+    """The configs of one launch on one target, as they were compiled."""
+
+    cells: tuple[tuple[PlannedCell, Row, Features | None], ...]
+
+
+async def rank(
+    selections: Sequence[Selection],
+    store: Store,
+    how: CompileOptions,
+    way: GpuWay | None,
+    tell: Callable[[str], None],
+) -> RankReport:
+    """Order the configs of every launch that is selected; time them where a GPU is named.
+
+    Raises:
+        EmptySelectionError: nothing is selected.
+        InfrastructureError: there is no GPU, or no results came back.
+        TriageError: the only launch cannot be captured.
+    """
+    run = store.begin_run(how.command)
+    notes: list[str] = []
+    groups: list[_Compiled] = []
+    async with Hub() as hub:
+        bench = open_bench(hub, store, how)
+        for selection in selections:
+            try:
+                groups += await _compiled(bench, selection, run, tell)
+            except TriageError as error:
+                if len(selections) == 1:
+                    raise
+                notes.append(f"{selection.repro.name}: left out: {error}")
+        if not groups:
+            raise EmptySelectionError("--config matches none of the configs")
+        timed: Mapping[str, TimedLaunch] = {}
+        if way:
+            wanted = [[(cell, row) for cell, row, _ in group.cells] for group in groups]
+            from harness.run.gpu.timed_launches import time_by  # noqa: PLC0415 - numpy: 0.1 s
+
+            found = await time_by(bench, way, wanted, how.command, "windows", tell)
+            if isinstance(found, str):
+                notes.append(f"{way.pack}: nothing is measured yet")
+            else:
+                timed = found
+    store.finish_run(run)
+    launches = [_ranked(group, timed) for group in groups]
+    devices = {each.device for each in timed.values()}
+    report = RankReport(
+        launches=launches, device=", ".join(sorted(devices)) or None, notes=tuple(notes)
+    )
+    keep_ranks(store, report)
+    return report
+
+
+async def _compiled(
+    bench: Workbench, selection: Selection, run: int, tell: Callable[[str], None]
+) -> list[_Compiled]:
+    groups: dict[tuple[str, str, str], list[tuple[PlannedCell, Row, Features | None]]] = {}
+    for launch in selection.launches:
+        for target in selection.targets:
+            for compiler in selection.compilers:
+                plan = await plan_launch(bench, selection, target, compiler, launch)
+                tell(f"{selection.repro.name}: {len(plan.cells)} configs on {target}")
+                async with bench.closing(plan.session):
+                    done = await in_parallel(evaluate(bench, cell) for cell in plan.cells)
+                    for cell, each in zip(plan.cells, done, strict=True):
+                        bench.store.put_result(run, record_of(each))
+                        place = cell.cell.kernel, cell.cell.launch, str(cell.cell.target)
+                        features = features_of_cell(bench, cell, each)
+                        groups.setdefault(place, []).append((cell, each.row, features))
+    return [_Compiled(cells=tuple(cells)) for cells in groups.values()]
+
+
+def features_of_cell(bench: Workbench, cell: PlannedCell, done: Evaluated) -> Features | None:
+    """What a model takes of a compiled cell, where the compilers say all of it.
+
+    Raises:
+        StorageError: the machine code cannot be read from the store.
+    """
+    inspection = bench.read("inspect", done.evidence.get("inspect", ""), Inspection)
+    sass = inspection.artifacts.get("sass") if inspection else None
+    if sass is None or cell.record is None or cell.limits is None:
+        return None
+    sections = code_sections(bench.store.artifacts.get(sass).decode(errors="replace"))
+    if not sections:
+        return None
+    # A cubin of Triton's has one kernel, and what it calls in the same section.
+    loops = loops_of(max(sections.values(), key=len))
+    return features_of(done.row, cell.record.grid, cell.record.storages, loops, cell.limits)
+
+
+def _ranked(group: _Compiled, timed: Mapping[str, TimedLaunch]) -> RankedLaunch:
+    first = group.cells[0][0].cell
+    configs = []
+    for _, row, features in group.cells:
+        is_alive = VerdictKind(row.verdict).compiles
+        found = timed.get(row.cubin_sha256 or "")
+        configs.append(
+            RankedConfig(
+                row=replace(row, time_ms=found.time if found else None),
+                features=features if is_alive else None,
+                time=found.time if found else None,
+                untimed=found.problem if found else None,
+                samples=found.samples if found else (),
+            )
+        )
+    ordered, doubt = order_of(configs)
+    return RankedLaunch(
+        kernel=first.kernel,
+        launch=first.launch,
+        target=str(first.target),
+        configs=tuple(ordered),
+        doubt=doubt,
+    )

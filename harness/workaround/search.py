@@ -1,0 +1,335 @@
+"""Where workarounds are looked for, cheapest first, and learning what helps."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+
+import msgspec
+from packaging.version import Version
+
+from gpu_emulator.ptx.text.facts import EDITS
+from harness.frontends.registry import front_end
+from harness.judging.ptxas.help import options_of
+from harness.judging.ptxas.options import PtxasOption
+from harness.store.store import Store
+from harness.values.errors import TriageError
+from harness.values.kernel import Config
+from harness.values.row import Row
+from harness.values.toolchain import compiler_name
+from harness.values.verdict import Stage, VerdictKind
+from harness.workaround.choice import is_gain, rank_key
+from harness.workaround.settings import (
+    Setting,
+    SettingKind,
+    neighbours,
+    newest_of_each_minor,
+    spread,
+)
+from harness.workaround.trials import OPTIONS_ARGUMENT, Attempt, Trials
+
+_BEAM = 2
+_ROUNDS = 3
+# Of the time that is left: what a kernel is given changes more than anything about its compiler.
+_SHARES = {
+    SettingKind.FLAGS: 3,
+    SettingKind.PTX: 1,
+    SettingKind.CONFIG: 2,
+    SettingKind.LAUNCH: 4,
+    SettingKind.PTXAS: 2,
+    SettingKind.TRITON: 2,
+}
+_LEARNED = ("learned", "workaround-kinds")
+# So many vain attempts, and none that helped, before a kind goes to the end of the queue.
+_VAIN = 30
+
+
+async def explore(
+    trials: Trials, listed: Sequence[Setting], *, kinds: Collection[SettingKind], until: float
+) -> bool:
+    """Try these kinds of change, and combinations of what helped; whether all had enough time.
+
+    `listed` are the settings of the tuner's own configs, which were tried already. `until` is by
+    `time.monotonic`; each kind gets its share, so that none keeps the others from being tried.
+    """
+    home = [trials.origin.setting]
+    starts = spread(_known(trials, listed)) if SettingKind.CONFIG in kinds else home
+    ways: dict[SettingKind, Callable[[], Awaitable[None]]] = {
+        SettingKind.CONFIG: lambda: _configs(trials, listed),
+        SettingKind.LAUNCH: lambda: _launches(trials, starts),
+        SettingKind.FLAGS: lambda: _flags(trials),
+        SettingKind.PTX: lambda: _edits(trials),
+        SettingKind.PTXAS: lambda: _ptxas(trials),
+        SettingKind.TRITON: lambda: _tritons(trials, starts),
+    }
+    if not trials.takes_ptx:
+        kinds = [kind for kind in kinds if kind is not SettingKind.FLAGS]
+    if trials.home.launch is None:
+        # PTX has been through a compiler, and its launch is not known.
+        of_ptx = (SettingKind.FLAGS, SettingKind.PTX, SettingKind.PTXAS)
+        kinds = [kind for kind in kinds if kind in of_ptx]
+    else:
+        kinds = [kind for kind in kinds if kind is not SettingKind.PTX]
+    store = trials.bench.store
+    learned = _learned(store)
+    order = sorted(
+        kinds, key=lambda kind: (_is_vain(learned, kind), _is_too_late(trials, kind), kind.weight)
+    )
+    is_complete = True
+    for index, kind in enumerate(order):
+        now = time.monotonic()
+        left = sum(_SHARES[other] for other in order[index:])
+        trials.bench.deadline = now + (until - now) * _SHARES[kind] / left
+        trials.is_time_up = False
+        await ways[kind]()
+        # A parameter of the launch, or another toolchain, may want another config.
+        if kind in (SettingKind.LAUNCH, SettingKind.TRITON) and SettingKind.CONFIG in kinds:
+            await _climb(trials, listed)
+        is_complete = is_complete and not trials.is_time_up
+    _learn(store, trials)
+    return is_complete
+
+
+async def _configs(trials: Trials, listed: Sequence[Setting]) -> None:
+    """The neighbours of the config that the user has, then of the best of the list."""
+    origin = trials.origin.setting
+    known = [each.config for each in listed]
+    home = trials.done[origin.key]
+    for start in (home, *_best(trials)[:1]):
+        found = _neighbours(trials, start, known)
+        await trials.attempt(replace(origin, config=config) for config in found)
+
+
+def _neighbours(
+    trials: Trials, start: Attempt, known: Iterable[Config], *, again: bool = False
+) -> list[Config]:
+    spills = bool(start.row.spill_stores)
+    capability = trials.target.capability
+    config = start.setting.config
+    options = trials.origin.options
+    return neighbours(
+        config, known, capability=capability, spills=spills, again=again, options=options
+    )
+
+
+async def _launches(trials: Trials, starts: Sequence[Setting]) -> None:
+    """Each value of each tunable parameter of the launch, with few configs that stand for all."""
+    parameters = {parameter.name for parameter in trials.selection.launches[0].spec.parameters}
+    now = {**trials.origin.defaults, **dict(trials.origin.setting.launch)}
+    for name, values in trials.selection.repro.tunable:
+        if name in parameters:
+            await trials.attempt(
+                start.with_launch({name: value})
+                for value in values
+                if value != now.get(name)
+                for start in starts
+            )
+
+
+async def _climb(trials: Trials, listed: Sequence[Setting]) -> None:
+    """From the best of each launch and Triton to its neighbours, while that leads upwards.
+
+    The configs that the tuner lists are neighbours too: with another parameter of the launch they
+    are as new as any.
+    """
+    known = [each.config for each in listed]
+    for _ in range(_ROUNDS):
+        tops = _best_by_place(trials)
+        new: list[Setting] = []
+        for top in tops:
+            beside = _neighbours(trials, top, known, again=True)
+            # A cluster of blocks was tried where the search began.
+            found = [config for config in beside if not _sets(config, "num_ctas")]
+            found.sort(key=lambda config: config not in known)
+            new += [replace(top.setting, config=config) for config in found]
+        await trials.attempt(new)
+        now = [each.setting for each in _best_by_place(trials)]
+        if trials.is_time_up or now == [each.setting for each in tops]:
+            return
+
+
+def _sets(config: Config, name: str) -> bool:
+    return name in config.as_dict()
+
+
+def _best_by_place(trials: Trials) -> list[Attempt]:
+    """The best of each launch and Triton that is not where the search began."""
+    origin = trials.origin.setting
+    found: dict[object, Attempt] = {}
+    for each in _best(trials):
+        place = (each.setting.launch, each.setting.triton)
+        if place != (origin.launch, origin.triton) and not each.setting.flags:
+            found.setdefault(place, each)
+    return list(found.values())[:_BEAM]
+
+
+async def _flags(trials: Trials) -> None:
+    """Ptxas' options that its version knows: for what the user has, and then for the best so far.
+
+    What gained nothing for one is not tried for the next.
+    """
+    home = trials.done[trials.origin.setting.key]
+    options: Sequence[PtxasOption] | None = None
+    for each in dict.fromkeys((home.setting.key, *(e.setting.key for e in _worth_a_tool(trials)))):
+        start = trials.done[each]
+        if not start.row.ptxas_flags:
+            # It failed before ptxas.
+            continue
+        if trials.home.launch and OPTIONS_ARGUMENT not in trials.metadata(start):
+            trials.tell(f"ptxas options are not tried: {trials.home.compiler.name} takes none")
+            return
+        if options is None:
+            options = await asyncio.to_thread(options_of, start.cell.ptxas)
+        done = await trials.attempt(replace(start.setting, flags=o.change) for o in options)
+        before = (start.setting, start.row)
+        gained = [a for a in done if is_gain(trials.origin, (a.setting, a.row), before)]
+        if gained:
+            options = [o for o in options if o.change in {a.setting.flags for a in gained}]
+
+
+async def _edits(trials: Trials) -> None:
+    """Directives and the entry's name, in PTX that the user has as a file."""
+    origin = trials.origin.setting
+    for edit in EDITS:
+        # One for which the PTX has no place says nothing of the others.
+        await trials.attempt([replace(origin, edit=edit)])
+
+
+async def _ptxas(trials: Trials) -> None:
+    back = trials.back_end
+    try:
+        available = await asyncio.to_thread(back.available)
+    except TriageError as error:
+        trials.tell(f"other {back.title} are not tried: {error}")
+        return
+    own = str(trials.origin.defaults.get("ptxas"))
+    versions = newest_of_each_minor(available, back.installed(), besides=own)
+    newer = [version for version in versions if Version(version) > Version(own)]
+    older = sorted(set(versions) - set(newer), key=Version, reverse=True)
+    for each in _worth_a_tool(trials):
+        await trials.attempt(replace(each.setting, ptxas=v, flags=None) for v in newer)
+        for index, version in enumerate(older):
+            done = await trials.attempt([replace(each.setting, ptxas=version, flags=None)])
+            if not done or done[0].row.verdict == VerdictKind.UNSUPPORTED.value:
+                # What is older still knows the GPU, or this PTX, no better.
+                older = older[:index]
+                break
+
+
+async def _tritons(trials: Trials, starts: Sequence[Setting]) -> None:
+    """Other Tritons, each with its own ptxas: for the best, and for few that stand for the list."""
+    if trials.home.launch is None:
+        return
+    try:
+        own = str(trials.origin.defaults.get("triton"))
+        versions = await usable_versions(trials.home.compiler.kind, own)
+    except TriageError as error:
+        title = compiler_name(trials.home.compiler.kind)
+        trials.tell(f"other {title}s are not tried: {error}")
+        return
+    # What fails today is what another Triton may fix; and it is quick to compile.
+    failing = {each.setting.key for each in trials.done.values() if _fails(each.row)}
+    starts = sorted(starts, key=lambda start: start.key not in failing)
+    starts = [*(each.setting for each in _best(trials)[:1]), *starts]
+    for version in versions:
+        if trials.is_time_up:
+            return
+        # One after another: each is a process of its own, and the newest are tried first.
+        await trials.attempt(
+            replace(start, triton=version, ptxas=None, flags=None) for start in starts
+        )
+
+
+async def usable_versions(kind: str, besides: str) -> list[str]:
+    """The newest of each minor release that we can work with, those that are here first.
+
+    Raises:
+        TriageError: what there is cannot be found out.
+    """
+    end = front_end(kind)
+    usable = await asyncio.to_thread(end.available)
+    here = [Version(each.version) for each in end.installed()]
+    return newest_of_each_minor(usable, here, besides=besides)
+
+
+def _known(trials: Trials, listed: Sequence[Setting]) -> list[tuple[Setting, Row]]:
+    """The results of the tuner's own configs."""
+    keys = {each.key for each in listed}
+    return [pair for pair in trials.pairs() if pair[0].key in keys]
+
+
+def _best(trials: Trials) -> list[Attempt]:
+    """What compiles, best first."""
+    found = [each for each in trials.done.values() if VerdictKind(each.row.verdict).compiles]
+    return sorted(found, key=lambda each: rank_key(trials.origin, each.setting, each.row))
+
+
+def _worth_a_tool(trials: Trials) -> list[Attempt]:
+    """What another ptxas could change: the best of each launch, and a failure of ptxas' own."""
+    own = [
+        each
+        for each in trials.done.values()
+        if not (each.setting.ptxas or each.setting.flags or each.setting.triton)
+    ]
+    by_launch: dict[object, Attempt] = {}
+    for each in _best(trials):
+        if any(each is other for other in own):
+            by_launch.setdefault(each.setting.launch, each)
+    beam = list(by_launch.values())[:_BEAM]
+    # Where nothing but the cubin was wrong, a ptxas that accepts it is all that it takes.
+    failing = _first(own, lambda row: row.stage == Stage.CUBIN.value and _fails(row))
+    return list({each.setting.key: each for each in [*beam, *failing]}.values())
+
+
+def _fails(row: Row) -> bool:
+    return not VerdictKind(row.verdict).compiles
+
+
+def _first(attempts: Iterable[Attempt], wanted: Callable[[Row], bool]) -> list[Attempt]:
+    return [each for each in attempts if wanted(each.row)][:1]
+
+
+# --- what helps, and what never does ------------------------------------------------------------
+
+
+def _learned(store: Store) -> dict[str, list[int]]:
+    """By kind of step: how often a setting with it was tried, and how often one gained by it."""
+    found = store.get_evidence(*_LEARNED)
+    if found is None:
+        return {}
+    try:
+        return msgspec.json.decode(found.body, type=dict[str, list[int]])
+    except msgspec.MsgspecError:
+        return {}
+
+
+def _is_too_late(trials: Trials, kind: SettingKind) -> bool:
+    """Where Triton itself fails, ptxas comes last: it never sees the kernel.
+
+    Its options depend on the config that the user has alone: they take no time to try.
+    """
+    failing = {SettingKind.FLAGS: [trials.done[trials.origin.setting.key]]}
+    failing[SettingKind.PTXAS] = list(trials.done.values())
+    return any(
+        _fails(each.row) and each.row.stage not in (Stage.CUBIN.value, Stage.LAUNCH.value)
+        for each in failing.get(kind, ())
+    )
+
+
+def _is_vain(learned: dict[str, list[int]], kind: SettingKind) -> bool:
+    tried, helped = learned.get(kind.value, [0, 0])
+    return tried >= _VAIN and not helped
+
+
+def _learn(store: Store, trials: Trials) -> None:
+    learned = _learned(store)
+    home = trials.done[trials.origin.setting.key]
+    for each in trials.done.values():
+        kinds = {step.kind for step in trials.steps(each.setting)}
+        gained = is_gain(trials.origin, (each.setting, each.row), (home.setting, home.row))
+        for kind in kinds:
+            tried, helped = learned.get(kind.value, [0, 0])
+            learned[kind.value] = [tried + 1, helped + gained]
+    store.put_evidence(*_LEARNED, msgspec.json.encode(learned), {})

@@ -1,0 +1,392 @@
+"""Settings compiled: each is made into a cell, evaluated, and kept in the history."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from gpu_emulator.ptx.text.facts import PtxEdit, edited, read_ptx
+from harness.cells.evaluate import Evaluate, Evaluated, evaluate, flagged, with_flags
+from harness.cells.places import record_of
+from harness.cells.plan import plan_launch
+from harness.frontends.back_end import BackEnd
+from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
+from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
+from harness.frontends.registry import back_end, front_end
+from harness.frontends.triton.config_source import OPTIONS
+from harness.frontends.triton.settings import knobs
+from harness.io.processes.hub import ResourceLimits
+from harness.judging.ptxas.flags import FlagChange
+from harness.values.errors import TriageError, UsageError
+from harness.values.kernel import Config, ConfigFilter, Scalar
+from harness.values.launch_label import LaunchLabel
+from harness.values.outcome import Lowering
+from harness.values.row import Row
+from harness.values.target import Target
+from harness.values.toolchain import PTX, Compiler
+from harness.values.verdict import VerdictKind
+from harness.workaround.settings import Setting, SettingStep, UserSetting
+
+_Launch = tuple[tuple[str, Scalar | None], ...]
+Variables = tuple[tuple[str, str], ...]
+
+
+OPTIONS_VARIABLE = "PTXAS_OPTIONS"
+"""From where Triton reads options for ptxas, if it does: what it passes on is looked at."""
+OPTIONS_ARGUMENT = "ptx_options"
+"""The option of a launch that holds them, where a Triton has one."""
+
+
+class OptionWay(StrEnum):
+    """How a user gives ptxas an option through Triton."""
+
+    VARIABLE = OPTIONS_VARIABLE
+    ARGUMENT = OPTIONS_ARGUMENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A setting with its cell and result; `ways` by which ptxas' options got there."""
+
+    setting: Setting
+    cell: PlannedCell
+    done: Evaluated
+    ways: tuple[OptionWay, ...] = ()
+
+    @property
+    def row(self) -> Row:
+        """Its result."""
+        return self.done.row
+
+
+@dataclass(slots=True, kw_only=True)
+class Trials:
+    """What was tried so far; `home` is the cell at the origin.
+
+    `refused` says why a setting could not be made into a cell, or was given up. `tell` hears what
+    is tried. `patience` is how many seconds one compiler run of a trial may take;
+    at `end` (by `time.monotonic`) what is under way is ended.
+    `how_it_is` compiles a cell, or executes it.
+    """
+
+    bench: Workbench
+    selection: Selection
+    run: int
+    home: PlannedCell
+    origin: UserSetting
+    tell: Callable[[str], None]
+    how_it_is: Evaluate = evaluate
+    done: dict[object, Attempt] = field(default_factory=dict)
+    refused: dict[object, str] = field(default_factory=dict)
+    patience: float = math.inf
+    end: float = math.inf
+    is_time_up: bool = False
+    _turns: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Few at once, so that the first are through all stages while others wait: what the time
+        # does not suffice for is not started. One more than there are workers keeps these busy.
+        self._turns = asyncio.Semaphore(self.bench.jobs + 1)
+
+    @property
+    def back_end(self) -> BackEnd:
+        """What assembles."""
+        return back_end(self.home.compiler.kind, self.target)
+
+    @property
+    def takes_ptx(self) -> bool:
+        """Whether that is PTX, so that the options of ptxas apply."""
+        return self.back_end.takes == PTX
+
+    @property
+    def target(self) -> Target:
+        """The one GPU that it is about."""
+        return self.selection.targets[0]
+
+    def pairs(self) -> list[tuple[Setting, Row]]:
+        """Everything that was tried, with its row."""
+        return [(each.setting, each.row) for each in self.done.values()]
+
+    def steps(self, setting: Setting) -> tuple[SettingStep, ...]:
+        """What is different from the origin."""
+        return self.origin.steps_to(setting)
+
+    async def attempt(self, settings: Iterable[Setting]) -> list[Attempt]:
+        """Compile those that were not tried yet, first ones first; all that came to an end.
+
+        What the store knows comes first. Nothing is started any more when the time is up, and what
+        was started goes on until `end`.
+        """
+        wanted = list({each.key: each for each in settings}.values())
+        new = [
+            each for each in wanted if each.key not in self.done and each.key not in self.refused
+        ]
+        groups: dict[tuple[str | None, _Launch], list[Setting]] = {}
+        for setting in new:
+            groups.setdefault((setting.triton, setting.launch), []).append(setting)
+        await asyncio.gather(*(self._group(*where, group) for where, group in groups.items()))
+        return [self.done[each.key] for each in wanted if each.key in self.done]
+
+    async def _group(
+        self, triton: str | None, launch: _Launch, settings: Sequence[Setting]
+    ) -> None:
+        """Settings that one capture serves."""
+        try:
+            cells, session = await until(self.end, self.cells(triton, launch, settings))
+        except TimeIsUpError:
+            self.is_time_up = True
+            return
+        except TriageError as error:
+            # A Triton that cannot be asked, or installed, says nothing of the others.
+            for each in settings:
+                self._refuse(each, str(error))
+            return
+        try:
+            known = sorted(zip(settings, cells, strict=True), key=self._is_unknown)
+            await asyncio.gather(*(self._one(*each) for each in known))
+        finally:
+            if session:
+                await self.bench.sessions.close(session)
+
+    async def _one(self, setting: Setting, cell: PlannedCell | None) -> None:
+        if cell is None:
+            self._refuse(setting, "the launch does not make this config")
+            return
+        limits = self.bench.limits
+        seconds = min(limits.timeout, self.patience)
+        try:
+            done = await self._evaluated(cell, replace(limits, timeout=seconds), uncached=False)
+        except TimeIsUpError:
+            self.is_time_up = True
+            return
+        if done.row.verdict == VerdictKind.TIMEOUT.value and seconds < limits.timeout:
+            # No verdict on the cell: a user might have waited.
+            self._refuse(setting, f"a compiler took more than {seconds:.0f} s")
+            return
+        self.done[setting.key] = Attempt(setting=setting, cell=cell, done=done)
+        self.bench.store.put_result(self.run, record_of(done))
+        words = ", ".join(step.words for step in self.steps(setting)) or "as it is"
+        self.tell(f"{words}: {done.row.verdict}: {done.row.reason[:90]}")
+
+    async def _evaluated(
+        self, cell: PlannedCell, limits: ResourceLimits | None, *, uncached: bool
+    ) -> Evaluated:
+        """The cell, if there is time to begin with it.
+
+        Raises:
+            TimeIsUpError: there is none left.
+        """
+        async with self._turns:
+            deadline = self.bench.deadline
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeIsUpError
+            bench = self.bench.apart(limits=limits, uncached=uncached)
+            bench.deadline = None
+            try:
+                return await until(self.end, self.how_it_is(bench, cell))
+            finally:
+                self.bench.cpu_seconds += bench.cpu_seconds
+
+    def _refuse(self, setting: Setting, why: str) -> None:
+        self.refused[setting.key] = why
+        self.tell(f"{', '.join(step.words for step in self.steps(setting))}: could not tell: {why}")
+
+    def _is_unknown(self, pair: tuple[Setting, PlannedCell | None]) -> bool:
+        cell = pair[1]
+        if cell is None or cell.launch is None or cell.record is None:
+            return False
+        sees = cell.seen_ptxas
+        end = front_end(cell.compiler.kind)
+        key = end.lowering_key(cell.launch, cell.record, sees)
+        return self.bench.find("lower", key, Lowering) is None
+
+    # --- cells --------------------------------------------------------------------------------
+
+    async def cells(
+        self,
+        triton: str | None,
+        launch: _Launch,
+        settings: Sequence[Setting],
+        *,
+        frozen: bool = True,
+        variables: Variables = (),
+    ) -> tuple[list[PlannedCell | None], str | None]:
+        """The cell of each setting on one Triton and launch, and the session that serves them.
+
+        With `frozen`, another ptxas gets the PTX that was made for the bundled one. Triton's
+        processes get `variables` in their environment.
+
+        Raises:
+            TriageError: the launch cannot be captured so, or a toolchain is not available.
+        """
+        planned, session = await self._planned(triton, launch, settings, variables)
+        return [
+            await self._tooled(cell, setting, frozen=frozen) if cell else None
+            for cell, setting in zip(planned, settings, strict=True)
+        ], session
+
+    async def _planned(
+        self, triton: str | None, launch: _Launch, settings: Sequence[Setting], variables: Variables
+    ) -> tuple[list[PlannedCell | None], str | None]:
+        home = self.home
+        if home.launch is None or home.record is None:
+            return [home for _ in settings], None
+        own = home.launch.compiler
+        chosen = await asyncio.to_thread(front_end(own.kind).install, triton) if triton else own
+        chosen = replace(chosen, variables=variables)
+        kernel = home.record.kernel
+        configs = [each.config.as_dict() for each in settings]
+        plan = await plan_launch(
+            self.bench,
+            self._everything(chosen),
+            self.target,
+            chosen,
+            self._launch(launch),
+            adapt=lambda code: code.with_configs(kernel, configs),
+        )
+        is_tuned = home.record.autotuned
+        by_key: dict[object, PlannedCell] = {}
+        for cell in plan.cells:
+            if cell.record and cell.record.kernel == kernel and _nth(cell) == _nth(home):
+                by_key.setdefault(_name(cell.cell.config, is_tuned=is_tuned), cell)
+        found = [by_key.get(_name(each.config, is_tuned=is_tuned)) for each in settings]
+        return found, plan.session
+
+    def _everything(self, triton: Compiler) -> Selection:
+        """The selection without its filter of configs."""
+        return replace(self.selection, config=ConfigFilter(), compilers=(triton,))
+
+    def _launch(self, overrides: _Launch) -> PlannedLaunch:
+        """The launch with these overrides in the order in which cells spell them."""
+        spec = self.selection.launches[0].spec
+        given = {**self.selection.launches[0].overrides, **dict(overrides)}
+        return PlannedLaunch(
+            spec=spec,
+            overrides={
+                parameter.name: given[parameter.name]
+                for parameter in spec.parameters
+                if parameter.name in given and given[parameter.name] != parameter.default
+            },
+        )
+
+    async def _tooled(self, cell: PlannedCell, setting: Setting, *, frozen: bool) -> PlannedCell:
+        """The cell with the ptxas and the flags of a setting."""
+        if setting.ptxas:
+            ptxas = await asyncio.to_thread(self.back_end.install, setting.ptxas)
+            freeze = frozen and cell.launch is not None and self.takes_ptx
+            label = f"{ptxas.label}-frozen" if freeze else ptxas.label
+            name = replace(cell.cell, ptxas=label)
+            cell = replace(cell, ptxas=ptxas, freeze_ptx=freeze, cell=name)
+        if setting.flags:
+            cell = with_flags(cell, setting.flags)
+        return self._edited(cell, setting.edit) if setting.edit else cell
+
+    def _edited(self, cell: PlannedCell, edit: PtxEdit) -> PlannedCell:
+        """The cell of a PTX file with an edit, which its name tells.
+
+        Raises:
+            UsageError: the PTX has no place for it.
+        """
+        assert cell.raw_ptx is not None, "only a file of PTX is edited"
+        text = self.bench.store.artifacts.get(cell.raw_ptx).decode(errors="replace")
+        found = edited(text, read_ptx(text, cell.entry).entry, edit)
+        if found is None:
+            raise UsageError(f"the PTX has no place for {edit.words}")
+        ptxas = f"{cell.cell.ptxas},{edit.words.replace(' ', '_')}"
+        return replace(
+            cell,
+            cell=replace(cell.cell, ptxas=ptxas),
+            raw_ptx=self.bench.store.artifacts.put(found[0].encode()),
+            entry=found[1],
+        )
+
+    async def prove(self, setting: Setting) -> Attempt | None:
+        """Compile a setting again, from nothing, as a user would: None where the launch is gone.
+
+        Options of ptxas go through Triton, and have to be in the command that it makes.
+
+        Raises:
+            TriageError: it cannot be captured, a toolchain is not available, or this Triton does
+                not pass options to ptxas.
+        """
+        if setting.flags is None or self.home.launch is None:
+            proof = await self._compiled_afresh(setting, setting.config)
+        else:
+            proof = await self._passed_on(setting, setting.flags)
+        if proof:
+            self.bench.store.put_result(self.run, record_of(proof.done))
+        return proof
+
+    async def _passed_on(self, setting: Setting, flags: FlagChange) -> Attempt | None:
+        """A setting whose options Triton passes to ptxas, by the ways that it was seen to have."""
+        assert self.home.launch is not None
+        triton = self.home.launch.compiler
+        own = knobs(triton).get(OPTIONS_VARIABLE, "")
+        value = f"{own} {flags.label}".strip()
+        variables = ((OPTIONS_VARIABLE, value),)
+        proof = await self._compiled_afresh(setting, setting.config, variables=variables)
+        if proof is None:
+            return None
+        metadata = self.metadata(proof)
+        if _holds(proof.row.ptxas_flags, flags.added):
+            # The variable is the default of the argument where the argument then has its value.
+            has_both = metadata.get(OPTIONS_ARGUMENT) == value
+            return replace(proof, ways=tuple(OptionWay) if has_both else (OptionWay.VARIABLE,))
+        if OPTIONS_ARGUMENT in metadata:
+            config = Config.of({**setting.config.as_dict(), OPTIONS_ARGUMENT: flags.label})
+            proof = await self._compiled_afresh(setting, config)
+            if proof is None or _holds(proof.row.ptxas_flags, flags.added):
+                return proof and replace(proof, ways=(OptionWay.ARGUMENT,))
+        version = setting.triton or triton.version
+        raise UsageError(f"Triton {version} does not pass {flags.label} to ptxas")
+
+    def metadata(self, proof: Attempt) -> Mapping[str, object]:
+        """What Triton wrote of a compilation, its options among it; empty where it failed."""
+        key = proof.done.evidence.get("lower", "")
+        kept = self.bench.read("lower", key, Lowering)
+        return kept.value.metadata if kept else {}
+
+    async def _compiled_afresh(
+        self, setting: Setting, config: Config, *, variables: Variables = ()
+    ) -> Attempt | None:
+        """A setting launched with this config; ptxas gets the flags that Triton itself gives it."""
+        through_triton = setting.flags is not None and self.home.launch is not None
+        asked = replace(setting, config=config, flags=None if through_triton else setting.flags)
+        [cell], session = await self.cells(
+            setting.triton, setting.launch, [asked], frozen=False, variables=variables
+        )
+        if cell is None:
+            return None
+        if through_triton and setting.flags:
+            ptxas = flagged(cell.cell.ptxas, setting.flags)
+            cell = replace(cell, cell=replace(cell.cell, config=setting.config, ptxas=ptxas))
+        try:
+            done = await self._evaluated(cell, None, uncached=True)
+        finally:
+            if session:
+                await self.bench.sessions.close(session)
+        return Attempt(setting=setting, cell=cell, done=done)
+
+
+def _holds(flags: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether a command has these words, one after another."""
+    ends = range(len(words), len(flags) + 1)
+    return any(tuple(flags[end - len(words) : end]) == tuple(words) for end in ends)
+
+
+def _name(config: Config, *, is_tuned: bool) -> object:
+    """By what a config is found again among the cells of a launch.
+
+    Without a tuner the launch itself chooses the meta-parameters: they may differ with it.
+    """
+    items = [(n, v) for n, v in config.items if is_tuned or n in OPTIONS]
+    return Setting(config=Config.of(dict(items))).key
+
+
+def _nth(cell: PlannedCell) -> int:
+    """Which of several launches of one kernel and config it is."""
+    return LaunchLabel.parse(cell.cell.launch).number

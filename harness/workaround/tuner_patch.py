@@ -1,0 +1,270 @@
+"""Changes the tuning list of a kernel in its source: configs left out where they fail, or added.
+
+The file stays as it is, but for arguments of the kernel's `autotune` and functions before it. All
+changes are made to the syntax tree, so that none depends on where in the text it lies.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import libcst as cst
+
+from harness.frontends.triton.config_source import config_source
+from harness.values.kernel import Config
+from harness.workaround.guard import Guard
+from harness.workaround.pruning_source import pruning_source
+
+_Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
+
+
+class PatchError(Exception):
+    """The source cannot be changed by us; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuner:
+    """The `autotune` of a kernel: `key` are the arguments by which it tells launches apart."""
+
+    module: cst.Module
+    function: cst.FunctionDef
+    call: cst.Call
+    key: tuple[str, ...]
+
+
+def find_tuner(text: str, kernel: str) -> Tuner:
+    """The tuner of the function of that name.
+
+    Raises:
+        PatchError: there is none, or it does not decorate the function, or it hides its arguments.
+    """
+    try:
+        module = cst.parse_module(text)
+    except (cst.ParserSyntaxError, cst.CSTValidationError, ValueError) as error:
+        raise PatchError(f"it cannot be read as Python: {_first_line(error)}") from error
+    if module.code != text:
+        raise PatchError("it cannot be read and written again unchanged")
+    # As in Python, the last definition of a name counts.
+    for node in reversed(module.body):
+        if isinstance(node, cst.FunctionDef) and node.name.value == kernel:
+            for decorator in node.decorators:
+                call = decorator.decorator
+                if isinstance(call, cst.Call) and _last_name(call.func) == "autotune":
+                    return _tuner(module, node, call)
+            raise PatchError(f"{kernel} has no @autotune decorator that could be changed")
+    raise PatchError(f"no function {kernel} at the top level of the file")
+
+
+def _first_line(error: Exception) -> str:
+    return str(getattr(error, "message", error)).strip().partition("\n")[0]
+
+
+def _last_name(node: cst.BaseExpression) -> str:
+    if isinstance(node, cst.Attribute):
+        return node.attr.value
+    return node.value if isinstance(node, cst.Name) else ""
+
+
+def _tuner(module: cst.Module, function: cst.FunctionDef, call: cst.Call) -> Tuner:
+    key = _argument(call, "key", 1)
+    # What `**more` holds beside the key and the configs changes nothing here.
+    named = key is not None and _argument(call, "configs", 0) is not None
+    if any(argument.star == "*" or (argument.star and not named) for argument in call.args):
+        raise PatchError(f"the autotune of {function.name.value} unpacks its arguments")
+    names = key.value.elements if key and isinstance(key.value, cst.List | cst.Tuple) else ()
+    values = (n.value.evaluated_value for n in names if isinstance(n.value, cst.SimpleString))
+    return Tuner(
+        module=module,
+        function=function,
+        call=call,
+        key=tuple(value for value in values if isinstance(value, str)),
+    )
+
+
+def _argument(call: cst.Call, name: str, position: int) -> cst.Arg | None:
+    """One of a call's arguments, given by name or by position."""
+    for argument in call.args:
+        if argument.keyword and argument.keyword.value == name:
+            return argument
+    at = call.args[position] if len(call.args) > position else None
+    return at if at and at.keyword is None and not at.star else None
+
+
+def patch_tuner(
+    text: str,
+    kernel: str,
+    *,
+    guard: Guard | None = None,
+    because: str = "",
+    add: Sequence[Config] = (),
+) -> str:
+    """The source with configs added to the kernel's list, and those of a guard left out.
+
+    `because` says in the source why the guard is there.
+
+    Raises:
+        PatchError: the kernel has no tuner that could be changed.
+    """
+    tuner = find_tuner(text, kernel)
+    call = tuner.call
+    before: Sequence[_Statement] = ()
+    if add:
+        call = _with_configs(tuner, call, add)
+    if guard:
+        name = _free_name(text, "_drop_broken_configs")
+        wraps = _argument(call, "prune_configs_by", 2) is not None
+        call = _with_pruning(call, name)
+        imported = [module for module in ("torch", "triton") if _binds(tuner.module, module)]
+        source = pruning_source(name, guard, because, imported=imported, wraps=wraps)
+        # A docstring's own line ends too.
+        source = source.replace("\n", tuner.module.default_newline)
+        before = cst.parse_module(source).body
+    function = tuner.function.deep_replace(tuner.call, call)
+    assert isinstance(function, cst.FunctionDef)
+    body = list(tuner.module.body)
+    at = next(i for i, node in enumerate(body) if node is tuner.function)
+    body[at : at + 1] = _put_before(function, before)
+    return tuner.module.with_changes(body=body).code
+
+
+def unified_diff(path: str, before: str, after: str) -> str:
+    """As `git diff` spells it, ready for `git apply` and `patch -p1`."""
+    old, new = (_lines(text) for text in (before, after))
+    lines = difflib.unified_diff(old, new, fromfile=f"a/{path}", tofile=f"b/{path}")
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
+
+
+def _lines(text: str) -> list[str]:
+    """As git counts them: nothing but a line feed ends a line."""
+    lines = [f"{line}\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
+# --- changes of the tree ------------------------------------------------------------------------
+
+
+def _with_configs(tuner: Tuner, call: cst.Call, add: Sequence[Config]) -> cst.Call:
+    """`configs=LIST + [Config(...)]`, whatever makes the list."""
+    argument = _argument(call, "configs", 0)
+    if argument is None:
+        raise PatchError(f"the autotune of {tuner.function.name.value} names no configs")
+    listed = argument.value
+    if not isinstance(listed, cst.List | cst.ListComp):
+        # A tuple or a generator too.
+        listed = cst.Call(func=cst.Name("list"), args=[cst.Arg(listed)])
+    more = ", ".join(config_source(config, _constructor(tuner.module, call)) for config in add)
+    joined = cst.BinaryOperation(
+        left=listed, operator=cst.Add(), right=cst.parse_expression(f"[{more}]")
+    )
+    return _replaced(call, argument, argument.with_changes(value=joined))
+
+
+def _constructor(module: cst.Module, call: cst.Call) -> str:
+    """`triton.Config` where the file says `triton.autotune`."""
+    if isinstance(call.func, cst.Attribute):
+        return f"{module.code_for_node(call.func.value)}.Config"
+    return "triton.Config" if _binds(module, "triton") else "Config"
+
+
+def _with_pruning(call: cst.Call, name: str) -> cst.Call:
+    """The function `name` as a pruning of the tuner, beside the one that it has."""
+    own = _argument(call, "prune_configs_by", 2)
+    if own is not None:
+        both = cst.Call(func=cst.Name(f"_and{name}"), args=[cst.Arg(own.value)])
+        return _replaced(call, own, own.with_changes(value=both))
+    return _with_argument(
+        call,
+        cst.Arg(
+            keyword=cst.Name("prune_configs_by"),
+            value=cst.parse_expression(f'{{"early_config_prune": {name}}}'),
+            equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
+        ),
+    )
+
+
+def _replaced(call: cst.Call, old: cst.Arg, new: cst.Arg) -> cst.Call:
+    return call.with_changes(args=[new if each is old else each for each in call.args])
+
+
+def _with_argument(call: cst.Call, argument: cst.Arg) -> cst.Call:
+    """One more argument, on a line of its own where the others are."""
+    if not call.args:
+        return call.with_changes(args=[argument])
+    last = call.args[-1]
+    has_comma = isinstance(last.comma, cst.Comma)
+    end = (
+        last.comma.whitespace_after
+        if isinstance(last.comma, cst.Comma)
+        else last.whitespace_after_arg
+    )
+    if not isinstance(end, cst.ParenthesizedWhitespace):
+        behind_last = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        return _appended(call, last.with_changes(comma=behind_last), argument)
+    # A comment behind the last argument stays there; the line that closes the call stays last.
+    closing = cst.ParenthesizedWhitespace(indent=end.indent, last_line=end.last_line)
+    between = end.with_changes(last_line=_indentation(call, end))
+    last = last.with_changes(
+        comma=cst.Comma(whitespace_after=between), whitespace_after_arg=cst.SimpleWhitespace("")
+    )
+    if has_comma:
+        argument = argument.with_changes(comma=cst.Comma(whitespace_after=closing))
+    else:
+        argument = argument.with_changes(whitespace_after_arg=closing)
+    return _appended(call, last, argument)
+
+
+def _appended(call: cst.Call, last: cst.Arg, argument: cst.Arg) -> cst.Call:
+    return call.with_changes(args=[*call.args[:-1], last, argument])
+
+
+def _indentation(call: cst.Call, end: cst.ParenthesizedWhitespace) -> cst.SimpleWhitespace:
+    """The white space before an argument that begins a line."""
+    commas = [each.comma for each in call.args[:-1] if isinstance(each.comma, cst.Comma)]
+    places = [call.whitespace_before_args, *(comma.whitespace_after for comma in commas)]
+    wide = [each for each in places if isinstance(each, cst.ParenthesizedWhitespace)]
+    return wide[0].last_line if wide else end.last_line
+
+
+def _put_before(function: cst.FunctionDef, statements: Sequence[_Statement]) -> list[_Statement]:
+    """Statements before a function; comments right above its decorators stay with it."""
+    if not statements:
+        return [function]
+    lines = list(function.leading_lines)
+    mine = len(lines)
+    while mine and lines[mine - 1].comment:
+        mine -= 1
+    first = statements[0].with_changes(leading_lines=lines[:mine])
+    gap = [cst.EmptyLine(indent=False)] * 2
+    function = function.with_changes(leading_lines=[*gap, *lines[mine:]])
+    return [first, *statements[1:], function]
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+def _free_name(text: str, name: str) -> str:
+    """A name that the file does not have yet."""
+    number, found = 1, name
+    while found in text:
+        number += 1
+        found = f"{name}_{number}"
+    return found
+
+
+def _binds(module: cst.Module, name: str) -> bool:
+    """Whether the file says `import NAME`."""
+    return any(
+        isinstance(statement, cst.Import)
+        and any(alias.evaluated_name == name and alias.asname is None for alias in statement.names)
+        for line in module.body
+        if isinstance(line, cst.SimpleStatementLine)
+        for statement in line.body
+    )

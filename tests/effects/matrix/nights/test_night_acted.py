@@ -1,0 +1,103 @@
+"""Nights with an acted compiler: parts that are missing, time that is up, and what was expected."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from acted_front_end import Stage
+
+from harness.cells.places import RunProgress
+from harness.matrix.file import read_matrix
+from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
+
+pytest_plugins = ("acted_fixtures",)
+
+MATRIX = """\
+version: 1
+toolchains:
+  ptxas: {spec: ['==1.0', '==2.0']}
+  compilers: {acted: {spec: '>=1'}}
+targets: [sm_80]
+kernels: [kernel.acted]
+"""
+EXPECTED = """\
+expect:
+  - {kernel: kernel.acted, when: {cell: '*/acted-1.1/*'}, verdict: ptxas_ice}
+"""
+
+
+def night(
+    stage: Stage, more: str = "", *, max_time: float | None = None, stop_at: int = 0
+) -> MatrixReport:
+    path = Path("m.yaml")
+    path.write_text(MATRIX + more)
+    matrix = read_matrix(path)
+    options = MatrixOptions(max_time=max_time, work=stage.how)
+
+    async def work() -> MatrixReport:
+        plan = make_plan(matrix, options, stage.store)
+        return await run_matrix(matrix, stage.store, options, RunProgress(), plan)
+
+    return stage.run(work(), stop_at=stop_at)
+
+
+@pytest.fixture
+def crashes(stage: Stage) -> Stage:
+    stage.ptxas("1.0", "2.0")
+    stage.acted.act = lambda version, _: "ice" if version == "1.1" else "ok"
+    return stage
+
+
+def test_a_failure_is_unexpected_until_it_is_expected(crashes: Stage) -> None:
+    first = night(crashes)
+    assert first.verdicts == {"ok": 8, "ptxas_ice": 4}
+    assert (first.unexpected, first.exit_code(strict_fixed=False)) == (4, 1)
+    second = night(crashes, EXPECTED)
+    assert (second.unexpected, second.exit_code(strict_fixed=False)) == (0, 0)
+    # The same program needs no work.
+    assert second.carried == 12
+    assert sorted(crashes.acted.asked) == ["1.0"] * 2 + ["1.1"] * 2 + ["2.0"] * 2
+
+
+def test_what_was_fixed_matters_only_where_it_is_asked_for(crashes: Stage) -> None:
+    night(crashes)
+    crashes.acted.act = lambda *_: "ok"
+    crashes.acted.revision = 1
+    report = night(crashes)
+    assert report.verdicts == {"ok": 12}
+    assert report.exit_code(strict_fixed=False) == 0
+    assert report.exit_code(strict_fixed=True) == 5
+
+
+def test_a_compiler_that_is_missing_leaves_the_night_incomplete(crashes: Stage) -> None:
+    crashes.acted.act = lambda *_: "ok"
+    crashes.acted.uncaptured = {"1.1"}
+    report = night(crashes)
+    assert report.verdicts == {"ok": 8}
+    assert any("the launch raised ValueError" in each for each in report.failures)
+    assert not report.is_complete
+    assert report.exit_code(strict_fixed=False) == 4
+
+
+def test_without_time_nothing_is_started_and_the_next_goes_on(crashes: Stage) -> None:
+    stopped = night(crashes, max_time=0.0)
+    assert (stopped.verdicts, stopped.changes) == ({}, None)
+    assert stopped.skipped or stopped.skipped_captures
+    assert stopped.exit_code(strict_fixed=False) == 4
+    assert crashes.acted.asked == []
+    whole = night(crashes)
+    assert whole.verdicts == {"ok": 8, "ptxas_ice": 4}
+    assert whole.is_complete
+
+
+def test_an_interrupted_night_goes_on_where_it_was(crashes: Stage) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        night(crashes, stop_at=4)
+    done = list(crashes.acted.asked)
+    assert done
+    whole = night(crashes)
+    assert whole.verdicts == {"ok": 8, "ptxas_ice": 4}
+    # What was lowered and stored is not lowered again.
+    assert len(crashes.acted.asked) <= 6 + 1

@@ -1,0 +1,125 @@
+"""Workarounds for an acted compiler: nothing to do, nothing better, nothing proved."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from acted_front_end import Stage
+
+from harness.tables.said import Block, SaidLine
+from harness.values.errors import InfrastructureError
+from harness.workaround.finding import WorkaroundOptions, find_workarounds
+from harness.workaround.result import WorkaroundReport
+from harness.workaround.settings import SettingKind
+from harness.workaround.table import workarounds_said
+
+pytest_plugins = ("acted_fixtures",)
+
+CONFIGS = (SettingKind.CONFIG,)
+TOOLS = (SettingKind.PTXAS, SettingKind.TRITON)
+
+
+def found(
+    stage: Stage,
+    *,
+    kinds: tuple[SettingKind, ...] = CONFIGS,
+    budget: float = 60.0,
+    stop_at: int = 0,
+    **words: Any,
+) -> WorkaroundReport:
+    chosen = {"compiler": ["acted==1.1"], "config": "width=2", **words}
+    options = WorkaroundOptions(budget=budget, kinds=kinds)
+    work = find_workarounds(stage.selection(**chosen), stage.store, stage.how, options, stage.tell)
+    return stage.run(work, stop_at=stop_at)
+
+
+def lines(blocks: list[Block]) -> list[str]:
+    return [block.text for block in blocks if isinstance(block, SaidLine)]
+
+
+@pytest.fixture
+def narrow_works(stage: Stage) -> Stage:
+    """A width of 2 makes ptxas crash, a width of 1 does not."""
+    stage.ptxas("1.0", "2.0")
+    stage.acted.act = lambda _, config: "ice" if config["width"] == 2 else "ok"
+    return stage
+
+
+def test_what_works_needs_nothing(stage: Stage) -> None:
+    stage.ptxas("2.0")
+    report = found(stage)
+    assert (report.is_needed, report.candidates, report.patch) == (False, (), None)
+    said = lines(workarounds_said(report))
+    assert said[-1] == "Nothing to work around: all compiled configs work."
+
+
+def test_a_config_that_works_is_proved_and_kept(narrow_works: Stage) -> None:
+    stage = narrow_works
+    report = found(stage)
+    assert [each.change for each in report.candidates] == ["width 2 -> 1"]
+    assert report.candidates[0].row.verdict == "ok"
+    [kept] = stage.store.workarounds()
+    assert kept.change == "width 2 -> 1"
+
+
+def test_nothing_better_is_said(stage: Stage) -> None:
+    stage.ptxas("2.0")
+    stage.acted.act = lambda *_: "ice"
+    report = found(stage)
+    assert report.is_needed
+    assert report.candidates == ()
+    assert "Nothing better was found." in lines(workarounds_said(report))
+    assert stage.store.workarounds() == []
+
+
+def test_what_does_not_come_again_is_no_workaround(stage: Stage) -> None:
+    stage.ptxas("2.0")
+    # It compiles in the search, and crashes when it is to be proved.
+    stage.acted.act = lambda _, config: "ice" if config["width"] == 2 else "ok>ice"
+    report = found(stage)
+    assert report.candidates == ()
+    assert any("did not come out again: ptxas_ice" in note for note in report.notes)
+
+
+def test_other_toolchains_are_tried_and_missing_ones_say_nothing(stage: Stage) -> None:
+    stage.ptxas("1.0", "2.0")
+    stage.acted.act = lambda version, _: "ok" if version == "2.0" else "2.0=ice *=killed"
+    stage.acted.failing = {"1.0"}
+    report = found(stage, kinds=TOOLS)
+    assert report.candidates
+    for each in report.candidates:
+        assert each.row.compiler_version == "2.0"
+
+
+def test_interrupted_it_keeps_no_workaround(narrow_works: Stage) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        found(narrow_works, stop_at=2)
+    assert narrow_works.store.workarounds() == []
+    assert found(narrow_works).candidates
+
+
+HANGS = 'if "act: *=hangs" in text: hang()\n'
+
+
+def test_at_the_end_of_the_budget_what_is_under_way_is_ended(stage: Stage) -> None:
+    stage.ptxas("2.0", before=HANGS)
+    stage.acted.act = lambda _, config: "ice" if config["width"] == 2 else "hangs"
+    started = time.monotonic()
+    report = found(stage, budget=4.0)
+    # Each ptxas may take 60 s here: it is not waited for.
+    assert time.monotonic() - started < 30
+    assert report.is_time_up
+    assert report.baseline.verdict == "ptxas_ice"
+    assert report.candidates == ()
+
+
+def test_a_budget_that_ends_before_anything_is_known_says_so(stage: Stage) -> None:
+    stage.ptxas("2.0", before=HANGS)
+    stage.acted.act = lambda *_: "hangs"
+    started = time.monotonic()
+    with pytest.raises(InfrastructureError, match=r"2 s \(--budget\) are over"):
+        found(stage, budget=2.0)
+    assert time.monotonic() - started < 30

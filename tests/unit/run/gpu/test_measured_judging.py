@@ -1,0 +1,254 @@
+"""The verdict of cubins from what they left, and who is accused: nobody without a witness."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu_emulator.values import Fault, Schedule
+from harness.run.evidence import RunEvidence, Trusted
+from harness.run.gpu.freedom import Freedom
+from harness.run.gpu.judging import judge_measured
+from harness.run.gpu.measured import GpuFacts, GpuRun, GuardWrite, Measured
+from harness.run.gpu.referee import Referee
+from harness.run.jobs import Ran, RunTrial
+from harness.run.judging import Judgement, judge
+from harness.values.execution import Argument, ArgumentKind, RunVerdict
+
+GPU = GpuFacts(
+    name="Test GPU",
+    capability=90,
+    cuda="13.0",
+    memory=141 << 30,
+    max_threads=1024,
+    multiprocessors=132,
+    max_shared=232448,
+)
+BEFORE = np.full(4, 7, np.uint32)
+RIGHT = np.array([1, 2, 3, 4], np.uint32)
+WRONG = np.array([1, 2, 9, 4], np.uint32)
+OTHER = np.array([0, 0, 0, 0], np.uint32)
+
+
+def name_of(data: np.ndarray[Any, Any]) -> str:
+    return hashlib.sha256(data.tobytes()).hexdigest()
+
+
+def emulated(after: np.ndarray[Any, Any] | None, *, garbage: int = 0, **changes: Any) -> Ran:
+    buffers = () if after is None else (name_of(after),)
+    schedule = Schedule(garbage=garbage)
+    return Ran(trial=RunTrial(schedule=schedule), buffers=buffers, executed=1, **changes)
+
+
+def referee(
+    *runs: Ran,
+    dtype: str = "u32",
+    trusted: tuple[Trusted, ...] = (),
+    more: Any = (),
+    **changes: Any,
+) -> Referee:
+    arrays = [BEFORE.view(np.uint32), RIGHT, WRONG, OTHER, *more]
+    contents = {name_of(each): each.tobytes() for each in arrays}
+    tensor = Argument(
+        name="out", kind=ArgumentKind.TENSOR, buffer=0, dtype=dtype, shape=(4,), strides=(1,)
+    )
+    evidence = RunEvidence(
+        arguments=(tensor,),
+        before=(name_of(BEFORE),),
+        runs=tuple(ran for ran in runs if not ran.trial.schedule.garbage),
+        garbage=tuple(ran for ran in runs if ran.trial.schedule.garbage),
+        contents=contents,
+        trusted=trusted,
+    )
+    return Referee(
+        evidence=evidence,
+        judgement=judge(evidence),
+        names=("out",),
+        contents=contents,
+        **{"freedom": Freedom(), **changes},
+    )
+
+
+def ended(words: str, *arrays: np.ndarray[Any, Any], **changes: Any) -> Measured:
+    runs = tuple(
+        GpuRun(case=0, run=n, status="ended", buffers=(name_of(each),), **changes)
+        for n, each in enumerate(arrays)
+    )
+    return Measured(words=words, runs=runs)
+
+
+def stopped(words: str, status: Any, **changes: Any) -> Measured:
+    return Measured(words=words, runs=(GpuRun(case=0, run=None, status=status, **changes),))
+
+
+def verdicts(who: Referee, *cases: Measured) -> list[Judgement]:
+    return judge_measured(cases, who, GPU)
+
+
+TWICE = (RIGHT, RIGHT)
+O0, O3 = ended("ptxas 1 -O0", *TWICE), ended("ptxas 1 -O3", WRONG, WRONG)
+
+
+def test_the_cubin_that_differs_is_wrong_and_the_one_that_agrees_is_right() -> None:
+    plain, full = verdicts(referee(emulated(RIGHT)), O0, O3)
+    assert plain.verdict is RunVerdict.RIGHT
+    assert plain.reference == "the emulator"
+    assert full.verdict is RunVerdict.WRONG_RESULT
+    assert "1 of 4 elements of out differ" in full.reason
+    assert "first at [2]: 9 in place of 3" in full.reason
+    assert "ptxas 1 -O0 agrees with the emulator" in full.reason
+    [output] = full.outputs
+    assert (output.differing, output.expected, output.actual) == (1, 3.0, 9.0)
+
+
+def test_o0_can_be_the_wrong_one() -> None:
+    plain, full = verdicts(referee(emulated(WRONG)), O0, O3)
+    assert (plain.verdict, full.verdict) == (RunVerdict.WRONG_RESULT, RunVerdict.RIGHT)
+
+
+@pytest.mark.parametrize("runs", [(RIGHT, RIGHT, WRONG), (RIGHT, WRONG, RIGHT)])
+def test_one_run_of_many_that_differs_is_enough(runs: tuple[Any, ...]) -> None:
+    [found] = verdicts(referee(emulated(RIGHT)), ended("ptxas 1", *runs))
+    assert found.verdict is RunVerdict.NONDETERMINISTIC
+    assert "1 of 4 elements of out differ between two runs" in found.reason
+
+
+def test_without_a_witness_nobody_is_accused() -> None:
+    """All cubins agree with one another and not with the emulator: it may be wrong itself."""
+    for cases in ([O3], [O3, ended("ptxas 2", WRONG, WRONG)], [O3, ended("ptxas 2", OTHER, OTHER)]):
+        for found in verdicts(referee(emulated(RIGHT)), *cases):
+            assert found.verdict is RunVerdict.NOT_RUN
+            assert found.signature is None
+            assert "cannot tell" in found.reason
+
+
+def test_the_authors_word_is_witness_enough_and_comes_first() -> None:
+    author = Trusted(words="expected.npy", buffers=(RIGHT.tobytes(),), is_final=True)
+    [found] = verdicts(referee(emulated(RIGHT), trusted=(author,)), O3)
+    assert found.verdict is RunVerdict.WRONG_RESULT
+    # The emulator disagrees with the author: who agrees with him is right.
+    plain, full = verdicts(referee(emulated(WRONG), trusted=(author,)), O0, O3)
+    assert plain.verdict is RunVerdict.RIGHT
+    assert plain.reference == "expected.npy"
+    assert full.verdict is RunVerdict.WRONG_RESULT
+
+
+def test_two_runs_that_disagree_are_told_before_anything_is_compared() -> None:
+    [found] = verdicts(referee(emulated(RIGHT)), ended("ptxas 1", RIGHT, WRONG))
+    assert found.verdict is RunVerdict.NONDETERMINISTIC
+    assert "1 of 4 elements of out differ between two runs" in found.reason
+
+
+def test_ptx_that_depends_on_garbage_accuses_nobody() -> None:
+    who = referee(emulated(RIGHT), emulated(WRONG, garbage=1))
+    for found in verdicts(who, ended("ptxas 1 -O0", OTHER, OTHER), O3):
+        assert found.verdict is RunVerdict.UNINITIALISED
+    # Two fillings of what nothing wrote that differ: so does a register.
+    filled = referee(
+        emulated(RIGHT), filled=((name_of(OTHER),),), freedom=Freedom(undefined=("%r7",))
+    )
+    plain, full = verdicts(filled, O0, O3)
+    assert plain.verdict is RunVerdict.RIGHT
+    assert full.verdict is RunVerdict.UNINITIALISED
+    assert "%r7" in full.reason
+
+
+def test_a_filling_that_faults_accuses_nobody_of_a_fault() -> None:
+    who = referee(emulated(RIGHT), filled=(None,), freedom=Freedom(undefined=("%r7",)))
+    fault = stopped("ptxas 1 -O3", "fault", code=700, name="CUDA_ERROR_ILLEGAL_ADDRESS")
+    _, found = verdicts(who, O0, fault)
+    assert found.verdict is RunVerdict.UNINITIALISED
+
+
+def test_what_hangs_on_an_approximation_accuses_nobody() -> None:
+    free = Freedom(moved=("div.full.f32",))
+    hangs = referee(emulated(RIGHT), freedom=free, moved=((name_of(WRONG),),))
+    _, found = verdicts(hangs, O0, O3)
+    assert found.verdict is RunVerdict.NOT_RUN
+    assert "div.full.f32" in found.reason
+    # An element that no choice of rounding changes is wrong, approximations or not.
+    stable = referee(emulated(RIGHT), freedom=free, moved=((name_of(RIGHT),),))
+    assert verdicts(stable, O0, O3)[1].verdict is RunVerdict.WRONG_RESULT
+
+
+def test_integers_beside_sums_in_any_order_accuse_nobody() -> None:
+    who = referee(emulated(RIGHT), freedom=Freedom(unmoved=("red.global.add.f32",)), moved=())
+    assert verdicts(who, O0, O3)[1].verdict is RunVerdict.NOT_RUN
+
+
+def test_which_nan_it_is_accuses_nobody() -> None:
+    one, other = RIGHT.copy(), RIGHT.copy()
+    one[2], other[2] = 0x7FFFFFFF, 0x7FC00000
+    who = referee(emulated(one), more=[one, other], freedom=Freedom(has_floats=True), moved=())
+    cases = ended("ptxas 1 -O0", one, one), ended("ptxas 1 -O3", other, other)
+    assert verdicts(who, *cases)[1].verdict is RunVerdict.NOT_RUN
+    integers = referee(emulated(one), more=[one, other])
+    assert verdicts(integers, *cases)[1].verdict is RunVerdict.WRONG_RESULT
+
+
+def test_floats_are_compared_to_the_bit_where_every_bit_is_specified() -> None:
+    right = np.array([1, 2, 3, 4], np.float32)
+    near = right.copy()
+    near[1] = np.nextafter(near[1], np.float32(9))
+    cases = ended("ptxas 1 -O0", right, right), ended("ptxas 1 -O3", near, near)
+    exact = referee(
+        emulated(right), dtype="f32", more=[right, near], freedom=Freedom(has_floats=True), moved=()
+    )
+    assert verdicts(exact, *cases)[1].verdict is RunVerdict.WRONG_RESULT
+    free = replace(exact, freedom=Freedom(moved=("mul.f32",), has_floats=True))
+    assert verdicts(free, *cases)[1].verdict is RunVerdict.RIGHT
+
+
+@pytest.mark.parametrize(
+    ("status", "changes", "verdict", "said"),
+    [
+        ("fault", {"code": 700, "name": "CUDA_ERROR_ILLEGAL_ADDRESS"}, "memory_fault", "(700)"),
+        ("fault", {"code": 719, "name": "CUDA_ERROR_LAUNCH_FAILED"}, "launch_failed", "(719)"),
+        ("hang", {"seconds": 10.0}, "hang", "no end within 10 s"),
+        ("died", {"signal": 11}, "memory_fault", "signal 11"),
+        ("refused", {"code": 209, "call": "cuModuleLoadDataEx"}, "launch_failed", "sm_90"),
+        ("refused", {"code": 2, "call": "cuMemAlloc_v2"}, "launch_failed", "141 GiB"),
+        ("refused", {"code": 1, "needs": {"n_regs": 255}}, "launch_failed", "n_regs 255"),
+    ],
+)
+def test_what_did_not_end(status: str, changes: dict[str, Any], verdict: str, said: str) -> None:
+    _, found = verdicts(referee(emulated(RIGHT)), O0, stopped("ptxas 1 -O3", status, **changes))
+    assert found.verdict.value == verdict
+    assert said in found.reason
+    assert found.signature is not None
+
+
+def test_a_fault_of_the_ptx_is_said_to_be_one() -> None:
+    fault = Fault(kind="memory_fault", what="reads behind x")
+    who = referee(emulated(None, faults=(fault,)))
+    crash = stopped("ptxas 1 -O3", "fault", code=700, name="CUDA_ERROR_ILLEGAL_ADDRESS")
+    ran, crashed = verdicts(who, ended("ptxas 1 -O0", OTHER, OTHER), crash)
+    assert ran.verdict is crashed.verdict is RunVerdict.MEMORY_FAULT
+    assert "the PTX itself" in ran.reason
+    assert "the PTX itself" in crashed.reason
+
+
+def test_what_is_written_beside_a_buffer_is_a_fault() -> None:
+    guard = GuardWrite(buffer=0, side="behind", bytes=4, first=0, last=3)
+    _, found = verdicts(referee(emulated(RIGHT)), O0, ended("ptxas 1 -O3", *TWICE, guards=(guard,)))
+    assert found.verdict is RunVerdict.MEMORY_FAULT
+    assert "4 bytes behind out were written" in found.reason
+
+
+def test_without_a_referee_only_agreement_can_be_said() -> None:
+    who = referee(emulated(None, not_run="no such instruction"))
+    alike = verdicts(who, O0, ended("ptxas 2", *TWICE))
+    assert [each.verdict for each in alike] == [RunVerdict.RAN] * 2
+    apart = verdicts(who, O0, O3)
+    assert [each.verdict for each in apart] == [RunVerdict.NOT_RUN] * 2
+    assert "no such instruction" in apart[0].reason
+
+
+def test_what_no_result_came_of_is_not_run() -> None:
+    [found] = verdicts(referee(emulated(RIGHT)), Measured(words="ptxas 1", runs=()))
+    assert found.verdict is RunVerdict.NOT_RUN
+    assert "cut off" in found.reason

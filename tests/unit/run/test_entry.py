@@ -1,0 +1,54 @@
+"""The parameters of an entry as compilers write them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from harness.run.entry import EntryError, read_entry
+
+PTX = """
+.version 8.7
+.target sm_90a
+.address_size 64
+.func (.param .b32 result) helper (.param .b32 x) { ret; }
+.visible .entry first(
+  .param .u64 .ptr .global .align 16 first_param_0,
+  .param .u32 first_param_1, // a comment
+  .param .align 64 .b8 first_param_2[128],
+  .param .f32 first_param_3
+)
+.reqntid 128, 2
+{ ret; }
+.entry second() { ret; }
+"""
+
+
+def test_types_sizes_arrays_and_pointers() -> None:
+    entry = read_entry(PTX, "first")
+    assert [(each.name, each.type, each.size) for each in entry.parameters] == [
+        ("first_param_0", "u64", 8),
+        ("first_param_1", "u32", 4),
+        ("first_param_2", "b8", 128),
+        ("first_param_3", "f32", 4),
+    ]
+    assert [each.is_pointer for each in entry.parameters] == [True, False, False, False]
+    assert entry.parameters[2].words == ".b8 first_param_2[128]"
+    assert entry.block == (128, 2, 1)
+    second = read_entry(PTX, "second")
+    assert (second.parameters, second.block) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("ptx", "name", "said"),
+    [
+        (PTX, None, "several entries: first, second"),
+        (PTX, "third", "no entry 'third'; entries are: first, second"),
+        (".version 8.0 .target sm_80", None, "no .entry"),
+        (".entry k(.param .texref t) { ret; }", None, "`.param .texref t`"),
+    ],
+)
+def test_what_cannot_be_read_is_said(ptx: str, name: str | None, said: str) -> None:
+    with pytest.raises(EntryError, match=re.escape(said)):
+        read_entry(ptx, name)

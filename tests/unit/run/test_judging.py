@@ -1,0 +1,360 @@
+"""Verdicts from synthetic runs: what is said of which outputs, under which schedule."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu_emulator.values import Fault, Place, Race, Schedule, Uninitialised
+from harness.run.evidence import RunEvidence, Trusted
+from harness.run.jobs import Ran, RunTrial
+from harness.run.judging import judge
+from harness.values.execution import Argument, ArgumentKind, Assertion, RunVerdict
+
+EARLY = Schedule(warps="first", completion="early")
+LATE = Schedule(warps="first", completion="late")
+X = Argument(
+    name="x", kind=ArgumentKind.TENSOR, buffer=0, dtype="float32", shape=(2, 2), strides=(2, 1)
+)
+OUT = replace(X, name="out", buffer=1)
+COUNT = Argument(
+    name="count", kind=ArgumentKind.TENSOR, buffer=2, dtype="int32", shape=(2,), strides=(1,)
+)
+BEFORE = [np.ones(4, np.float32), np.zeros(4, np.float32), np.zeros(2, np.int32)]
+RIGHT = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
+PLACE = Place(ptx_line=7, instruction="ld.shared.u32 %r1, [%r2];", source="/home/me/kernel.py:12")
+RACE = Race(
+    kind="write-read",
+    space="shared",
+    formal=False,
+    first=Place(ptx_line=3, instruction="st.shared.u32 [%r2], %r1;"),
+    second=PLACE,
+    what="nothing orders them",
+)
+
+
+class Contents(dict[str, bytes]):
+    def put(self, data: Any) -> str:
+        raw: bytes = data.tobytes()
+        sha256 = hashlib.sha256(raw).hexdigest()
+        self[sha256] = raw
+        return sha256
+
+
+def buffers(out: Any = RIGHT, count: Any = (1, 2)) -> list[Any]:
+    return [BEFORE[0], np.asarray(out, np.float32), np.asarray(count, np.int32)]
+
+
+def evidence(*runs: Any, trusted: dict[str, list[Any]] | None = None, **more: Any) -> RunEvidence:
+    """Runs are (schedule, buffers, what else to say of them)."""
+    contents = Contents()
+    ran = [
+        Ran(trial=RunTrial(schedule=schedule), buffers=tuple(map(contents.put, after)), **said)
+        for schedule, after, said in runs
+    ]
+    return RunEvidence(
+        arguments=(X, OUT, COUNT),
+        before=tuple(map(contents.put, BEFORE)),
+        runs=tuple(each for each in ran if not each.trial.schedule.garbage),
+        garbage=tuple(each for each in ran if each.trial.schedule.garbage),
+        contents=contents,
+        trusted=tuple(
+            Trusted(words=words, buffers=tuple(each.tobytes() for each in after))
+            for words, after in (trusted or {}).items()
+        ),
+        **more,
+    )
+
+
+def test_right_names_what_it_was_compared_with_and_what_it_wrote() -> None:
+    found = judge(
+        evidence((EARLY, buffers(), {}), (LATE, buffers(), {}), trusted={"a reference": buffers()})
+    )
+    assert (found.verdict, found.reference) == (RunVerdict.RIGHT, "a reference")
+    assert found.schedule == "first/early, first/late"
+    assert found.signature is None
+    assert [(each.name, each.dtype, each.elements) for each in found.outputs] == [
+        ("out", "float32", 4),
+        ("count", "int32", 2),
+    ]
+    assert [each.differing for each in found.outputs] == [0, 0]
+    assert found.outputs[0].sha256 == hashlib.sha256(RIGHT.tobytes()).hexdigest()
+
+
+def test_a_race_is_the_same_however_its_space_is_spelled() -> None:
+    """`.shared` is `.shared::cta`; a cluster's memory is another space."""
+
+    def signature(opcode: str) -> object:
+        place = Place(ptx_line=3, instruction=f"{opcode}.b32 [%r2], %r1;")
+        race = replace(RACE, kind="lanes", first=place, second=place)
+        return judge(evidence((EARLY, buffers(), {"races": (race,)}))).signature
+
+    assert signature("st.shared") == signature("st.shared::cta")
+    assert signature("st.shared") != signature("st.shared::cluster")
+    assert signature("st.shared") != signature("st.global")
+
+
+def test_what_the_isa_leaves_open_is_named_so() -> None:
+    lanes = Uninitialised(space="lanes", place=PLACE, count=1, what="reads lane 20")
+    other: Any = (replace(EARLY, garbage=1), buffers([9] * 4), {})
+    found = judge(evidence((EARLY, buffers(), {"uninitialised": (lanes,)}), other))
+    assert found.verdict is RunVerdict.UNINITIALISED
+    assert "out depends on what the PTX ISA leaves open; reads lane 20" in found.reason
+
+
+def test_without_a_reference_it_only_ran() -> None:
+    found = judge(evidence((EARLY, buffers(), {})))
+    assert (found.verdict, found.reference) == (RunVerdict.RAN, None)
+    assert "nothing to compare it with" in found.reason
+    assert [each.differing for each in found.outputs] == [None, None]
+
+
+def test_a_wrong_value_is_placed_and_measured() -> None:
+    wrong: list[float] = [1.0, 2.0, 9.0, 4.0]
+    found = judge(
+        evidence(
+            (EARLY, buffers(), {}), (LATE, buffers(wrong), {}), trusted={"a reference": buffers()}
+        )
+    )
+    assert found.verdict is RunVerdict.WRONG_RESULT
+    assert found.schedule == "first/late"
+    assert "1 of 4 elements of out differ from a reference" in found.reason
+    assert "first at [1, 0]: 9 in place of 3" in found.reason
+    # Which orders show it is the first thing that is said.
+    assert found.reason.startswith("emulated: only under first/late, right under first/early: 1 of")
+    [out, count] = found.outputs
+    assert (out.differing, out.max_abs, out.where) == (1, 6.0, "[1, 0]")
+    assert (out.expected, out.actual) == (3.0, 9.0)
+    assert count.differing == 0
+    assert found.signature is not None
+
+
+def test_of_a_wrong_tensor_all_is_counted_that_rounding_does_not_explain() -> None:
+    # Beyond the tolerance; beyond a few roundings of f32; within these.
+    values: list[float] = [1.5, 2.0 * (1 + 5e-4), 3.0 * (1 + 1e-6), 4.0]
+    found = judge(evidence((EARLY, buffers(values), {}), trusted={"a reference": buffers()}))
+    assert "2 of 4 elements of out differ" in found.reason
+    # No element beyond the tolerance: what it counts then is nothing.
+    values = [1.0, 2.0 * (1 + 5e-4), 3.0, 4.0]
+    found = judge(evidence((EARLY, buffers(values), {}), trusted={"a reference": buffers()}))
+    assert (found.verdict, found.outputs[0].differing) == (RunVerdict.RIGHT, 0)
+
+
+def test_a_reference_that_is_pipelined_too_does_not_say_which_is_right() -> None:
+    made = evidence((EARLY, buffers([1.0, 2.0, 9.0, 4.0]), {}), trusted={"a peer": buffers()})
+    peer = replace(made.trusted[0], is_pipelined=True)
+    found = judge(replace(made, trusted=(peer,)))
+    assert found.verdict is RunVerdict.WRONG_RESULT
+    assert found.reason.endswith("first at [1, 0]: 9 and 3; which of them is right is not known")
+
+
+def refused(out: Any, relative: float | None = None) -> Assertion:
+    """An assertion that does not hold for these values of `out`."""
+    return Assertion(
+        where="launch.py:7",
+        holds=False,
+        buffers=(None, Contents().put(np.asarray(out, np.float32)), None),
+        kernels=("k",),
+        message="they differ",
+        relative=relative,
+    )
+
+
+def test_what_the_files_own_assertion_refuses_is_wrong_whatever_the_reference_says() -> None:
+    made = evidence((EARLY, buffers(), {}), trusted={"a reference": buffers()})
+    found = judge(replace(made, asserted=(refused(RIGHT),)))
+    assert found.verdict is RunVerdict.WRONG_RESULT
+    assert found.reason == "emulated: the file's own assertion fails: launch.py:7: they differ"
+    assert found.reference == "the file's own assertion (launch.py:7)"
+    assert found.signature is not None
+
+
+def test_an_assertion_says_nothing_of_other_values_than_it_saw() -> None:
+    other = BEFORE[1] + 7
+    made = evidence((EARLY, buffers(), {}), trusted={"a reference": buffers()})
+    contents = {**made.contents, Contents().put(other): other.tobytes()}
+    found = judge(replace(made, asserted=(refused(other),), contents=contents))
+    assert found.verdict is RunVerdict.RIGHT
+
+
+@pytest.mark.parametrize(("relative", "is_wrong"), [(1e-6, False), (1e-3, True)])
+def test_an_assertion_that_fails_by_rounding_is_a_remark(relative: float, is_wrong: bool) -> None:
+    made = evidence((EARLY, buffers(), {}), trusted={"a reference": buffers()})
+    found = judge(replace(made, asserted=(refused(RIGHT, relative),)))
+    assert found.verdict.is_wrong is is_wrong
+    assert ("by what rounding explains" in found.reason) is not is_wrong
+
+
+def test_a_tensor_that_should_have_been_written_is_wrong() -> None:
+    found = judge(evidence((EARLY, buffers(count=(0, 0)), {}), trusted={"a reference": buffers()}))
+    assert found.verdict is RunVerdict.WRONG_RESULT
+    assert "2 of 2 elements of count" in found.reason
+    assert "only under" not in found.reason
+
+
+def test_one_reference_that_agrees_is_enough() -> None:
+    """The other one may be what is wrong: it is a kernel from a compiler, too."""
+    found = judge(
+        evidence(
+            (EARLY, buffers(), {}), trusted={"first": buffers([9, 9, 9, 9]), "second": buffers()}
+        )
+    )
+    assert (found.verdict, found.reference) == (RunVerdict.RIGHT, "second")
+
+
+def test_what_a_person_says_is_final_and_may_leave_buffers_out() -> None:
+    found = evidence((EARLY, buffers(count=(7, 7)), {}), trusted={"a config": buffers()})
+    said = Trusted(words="a person", buffers=(None, RIGHT.tobytes(), None), is_final=True)
+    right = judge(replace(found, trusted=(said, *found.trusted)))
+    assert (right.verdict, right.reference) == (RunVerdict.RIGHT, "a person")
+    assert [(each.name, each.differing) for each in right.outputs] == [("out", 0), ("count", None)]
+    other = np.array([5.0, 5, 5, 5], np.float32)
+    said = Trusted(words="a person", buffers=(None, other.tobytes(), None), is_final=True)
+    found = evidence((EARLY, buffers(), {}), trusted={"a config": buffers()})
+    wrong = judge(replace(found, trusted=(said, *found.trusted)))
+    assert (wrong.verdict, wrong.reference) == (RunVerdict.WRONG_RESULT, "a person")
+
+
+def test_rounding_is_right() -> None:
+    close = RIGHT * np.float32(1 + 1e-5)
+    found = judge(
+        evidence((EARLY, buffers(), {}), (LATE, buffers(close), {}), trusted={"it": buffers(close)})
+    )
+    assert found.verdict is RunVerdict.RIGHT
+    assert "schedules differ by rounding only" in found.reason
+
+
+def test_integers_are_never_rounded() -> None:
+    found = judge(evidence((EARLY, buffers(count=(1, 3)), {}), trusted={"a reference": buffers()}))
+    assert found.verdict is RunVerdict.WRONG_RESULT
+
+
+def test_schedules_that_disagree_without_a_reference() -> None:
+    found = judge(evidence((EARLY, buffers(), {}), (LATE, buffers([1, 2, 3, 9]), {})))
+    assert (found.verdict, found.schedule) == (RunVerdict.NONDETERMINISTIC, "first/late")
+    assert "between the schedules first/early and first/late" in found.reason
+
+
+def garbage_run(out: Any) -> Any:
+    return (replace(EARLY, garbage=1), buffers(out), {})
+
+
+def test_what_depends_on_garbage_is_uninitialised() -> None:
+    read = Uninitialised(space="shared", place=PLACE, count=3, what="nothing wrote 4 bytes")
+    found = judge(evidence((EARLY, buffers(), {"uninitialised": (read,)}), garbage_run([5] * 4)))
+    assert found.verdict is RunVerdict.UNINITIALISED
+    assert "out depends on what nothing wrote" in found.reason
+    assert "PTX line 7: ld.shared.u32 %r1, [%r2]; (kernel.py:12)" in found.reason
+
+
+def test_garbage_that_the_reference_does_not_show_is_the_compilers() -> None:
+    wrong: Any = (EARLY, buffers([7] * 4), {})
+    trusted = {"a reference": buffers()}
+    found = judge(evidence(wrong, garbage_run([5] * 4), trusted=trusted))
+    assert found.verdict is RunVerdict.WRONG_RESULT
+    found = judge(evidence(wrong, garbage_run([5] * 4), trusted=trusted, is_clean=False))
+    assert found.verdict is RunVerdict.UNINITIALISED
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [
+        ("memory_fault", RunVerdict.MEMORY_FAULT),
+        ("hang", RunVerdict.HANG),
+        ("trap", RunVerdict.LAUNCH_FAILED),
+    ],
+)
+def test_faults_have_verdicts_of_their_own(kind: Any, verdict: RunVerdict) -> None:
+    fault = Fault(kind=kind, what="it falls", place=PLACE)
+    found = judge(
+        evidence((EARLY, buffers(), {}), (LATE, buffers(), {"faults": (fault,)}), problem=None)
+    )
+    assert (found.verdict, found.schedule) == (verdict, "first/late")
+    expected = "it falls; PTX line 7: ld.shared.u32 %r1, [%r2]; (kernel.py:12)"
+    assert found.reason == expected
+
+
+def test_a_race_without_effect_is_a_race_and_a_formal_one_is_a_note() -> None:
+    trusted = {"a reference": buffers()}
+    found = judge(evidence((EARLY, buffers(), {"races": (RACE,)}), trusted=trusted))
+    assert found.verdict is RunVerdict.RACE
+    [race] = found.races
+    assert (race.kind, race.formal, race.ptx_lines) == ("write-read", False, (3, 7))
+    assert race.source_lines == (None, "kernel.py:12")
+    formal = replace(RACE, formal=True)
+    found = judge(evidence((EARLY, buffers(), {"races": (formal,)}), trusted=trusted))
+    assert found.verdict is RunVerdict.RIGHT
+    assert "formal races: in the letter of the memory model alone" in found.reason
+    assert found.signature is None
+    asked = evidence((EARLY, buffers(), {"races": (formal,)}), trusted=trusted)
+    found = judge(replace(asked, formal=True))
+    assert (found.verdict, found.races[0].formal) == (RunVerdict.RACE, True)
+    assert found.signature is not None
+    wrong: Any = (EARLY, buffers([9] * 4), {"races": (RACE,)})
+    found = judge(evidence(wrong, trusted=trusted))
+    assert (found.verdict, len(found.races)) == (RunVerdict.WRONG_RESULT, 1)
+
+
+def test_a_read_that_shows_in_neither_order_of_the_warps_is_a_formal_race() -> None:
+    """As of copies of an element, which one thread updates and another one only reads."""
+    in_place = replace(RACE, space="global", within_cta=True)
+    last = Schedule(warps="last", completion="early")
+    trusted = {"reference": buffers()}
+    first: Any = (EARLY, buffers(), {"races": (in_place,)})
+    found = judge(evidence(first, (last, buffers(), {}), trusted=trusted))
+    assert found.verdict is RunVerdict.RIGHT
+    assert [race.formal for race in found.races] == [True]
+    # The other order was not executed, or is not what the race is of.
+    assert judge(evidence(first, trusted=trusted)).verdict is RunVerdict.RACE
+    other: Any = (EARLY, buffers(), {"races": (RACE,)})
+    found = judge(evidence(other, (last, buffers(), {}), trusted=trusted))
+    assert found.verdict is RunVerdict.RACE
+    # What was read shows.
+    found = judge(evidence(first, (last, buffers([9] * 4), {}), trusted=trusted))
+    assert found.verdict is not RunVerdict.RIGHT
+    assert [race.formal for race in found.races] == [False]
+
+
+def test_what_was_not_run_is_never_a_pass() -> None:
+    said = "unknown instruction: foo.bar.b32"
+    found = judge(evidence((EARLY, [], {"not_run": said})))
+    assert (found.verdict, found.reason) == (RunVerdict.NOT_RUN, said)
+    found = judge(evidence((EARLY, buffers(), {}), problem="killed after 3 s"))
+    assert (found.verdict, found.reason) == (RunVerdict.NOT_RUN, "killed after 3 s")
+    assert judge(evidence(problem="no worker")).verdict is RunVerdict.NOT_RUN
+
+
+def test_one_bug_has_one_signature_and_two_have_two() -> None:
+    trusted = {"a reference": buffers()}
+
+    def signature(out: Any, count: Any = (1, 2)) -> str:
+        found = judge(evidence((EARLY, buffers(out, count), {}), trusted=trusted)).signature
+        assert found is not None
+        return found.key
+
+    assert signature([9, 2, 3, 4]) == signature([1, 2, 3, 7])
+    assert signature([9, 2, 3, 4]) != signature([9, 2, 3, 4], (0, 0))
+
+
+SAMPLE = {"ctas": 4, "ctas_of": 100, "is_sample": True}
+
+
+@pytest.mark.parametrize("is_emulated", [True, False])
+def test_a_sample_of_the_programs_is_compared_with_the_same_programs(is_emulated: bool) -> None:
+    wrong: list[float] = [1.0, 2.0, 9.0, 4.0]
+    runs = evidence((EARLY, buffers(wrong), SAMPLE), trusted={"a reference": buffers()})
+    [trusted] = runs.trusted
+    found = judge(replace(runs, trusted=(replace(trusted, is_emulated=is_emulated),)))
+    assert found.verdict is (RunVerdict.WRONG_RESULT if is_emulated else RunVerdict.RAN)
+    assert "4 of 100 programs were run" in found.reason
+
+
+def test_a_sample_whose_programs_wait_for_others_is_not_run() -> None:
+    hang = Fault(kind="hang", what="warp 0 waits", place=None)
+    found = judge(evidence((EARLY, buffers(), {"faults": (hang,), **SAMPLE})))
+    assert found.verdict is RunVerdict.NOT_RUN
+    assert "4 of 100 programs were run" in found.reason

@@ -1,0 +1,135 @@
+"""A run as a result beside those of compiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness.matrix.bugs.life import Chronicle
+from harness.matrix.expectations import Expectations
+from harness.run.judging import Judgement
+from harness.run.rows import result_of, row_of
+from harness.values.bug import BugFacts, MachineState, Occasion
+from harness.values.cell import CellId
+from harness.values.execution import RunVerdict
+from harness.values.kernel import Config
+from harness.values.matrix import Expectation, Selector
+from harness.values.row import Row
+from harness.values.target import Target
+from harness.values.toolchain import Compiler
+from harness.values.verdict import Signature, Stage, VerdictKind
+
+CELL = CellId(
+    kernel="k",
+    launch="default",
+    config=Config.of({"num_warps": 4}),
+    target=Target.parse("sm_80"),
+    compiler="triton-3.5.0",
+    ptxas="12.8.93-bundled",
+)
+WRONG = Signature(
+    rule=2, stage="run", kind="wrong_result", failing_pass=None, code=None, template="differs: out"
+)
+
+
+def result(
+    verdict: RunVerdict, *, triton: str = "3.5.0", is_infra: bool = False, cached: bool = False
+) -> Row:
+    judgement = Judgement(
+        verdict=verdict,
+        reason="said",
+        signature=WRONG if verdict is RunVerdict.WRONG_RESULT else None,
+    )
+    cell = replace(CELL, compiler=f"triton-{triton}")
+    return result_of(
+        row_of(cell, judgement, (), triton=triton, ptx_sha256="1" * 64),
+        cell,
+        compiler=Compiler(version=triton, origin="pypi"),
+        ptx_body_sha256="2" * 64,
+        cached=cached,
+        is_infra=is_infra,
+    )
+
+
+def facts(row: Row) -> BugFacts:
+    names = BugFacts.__dataclass_fields__
+    return BugFacts(**{name: getattr(row, name) for name in names if hasattr(row, name)})
+
+
+def test_every_verdict_of_a_run_is_one_of_a_result() -> None:
+    assert {kind.value for kind in VerdictKind if kind.is_of_run} == {
+        verdict.value for verdict in RunVerdict
+    }
+    for verdict in RunVerdict:
+        kind = VerdictKind(verdict.value)
+        assert verdict.is_wrong == (not kind.compiles and not kind.tells_nothing)
+
+
+def test_the_emulator_stands_where_ptxas_does() -> None:
+    row = result(RunVerdict.WRONG_RESULT)
+    assert row.cell == "k/default/num_warps=4@sm_80/triton-3.5.0/emulator"
+    assert (row.ptxas, row.stage, row.signature) == ("emulator", Stage.RUN.value, WRONG.key)
+    assert row.verdict == "wrong_result"
+    assert row.triton == "3.5.0"
+    right = result(RunVerdict.RIGHT)
+    assert (right.stage, right.signature) == (None, None)
+
+
+def test_a_machine_that_fails_says_nothing_of_the_kernel() -> None:
+    assert result(RunVerdict.NOT_RUN, is_infra=True).verdict == "infra"
+
+
+def test_a_wrong_result_is_a_bug_of_triton_and_a_compile_does_not_end_it() -> None:
+    chronicle = Chronicle()
+    chronicle.add(Occasion(number=1, is_night=True), facts(result(RunVerdict.WRONG_RESULT)), 1)
+    compiled = replace(
+        result(RunVerdict.RIGHT),
+        cell=str(CELL),
+        ptxas="12.8.93",
+        ptxas_origin="bundled",
+        verdict="ok",
+    )
+    chronicle.add(Occasion(number=2, is_night=True), facts(compiled), None)
+    assert chronicle.stories()[1].life.machine is MachineState.NEW
+    chronicle.add(Occasion(number=3, is_night=True), facts(result(RunVerdict.NOT_RUN)), None)
+    assert chronicle.stories()[1].life.machine is MachineState.UNTESTABLE
+    chronicle.add(
+        Occasion(number=4, is_night=True), facts(result(RunVerdict.RIGHT, triton="3.6.0")), None
+    )
+    story = chronicle.stories()[1]
+    assert story.life.machine is MachineState.FIXED_CANDIDATE
+    [found] = story.ranges
+    assert (found.tool, found.last_bad, found.first_fixed) == ("Triton", "3.5.0", "3.6.0")
+
+
+@pytest.mark.parametrize(
+    ("found", "then"),
+    [
+        # A fault shows by itself, a wrong result by a comparison only.
+        (RunVerdict.MEMORY_FAULT, MachineState.FIXED_CANDIDATE),
+        (RunVerdict.HANG, MachineState.FIXED_CANDIDATE),
+        (RunVerdict.WRONG_RESULT, MachineState.UNTESTABLE),
+    ],
+)
+def test_what_only_came_to_its_end_is_clean_of_all_but_wrong_results(
+    found: RunVerdict, then: MachineState
+) -> None:
+    chronicle = Chronicle()
+    chronicle.add(Occasion(number=1, is_night=True), facts(result(found)), 1)
+    chronicle.add(Occasion(number=2, is_night=True), facts(result(RunVerdict.RAN)), None)
+    story = chronicle.stories()[1]
+    assert story.life.machine is then
+    assert story.cells_now == (then is MachineState.UNTESTABLE)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "of_run"), [("wrong_result", True), ("trap_stub", False), ("ok", False)]
+)
+def test_an_expectation_speaks_of_compiles_or_of_runs(verdict: str, *, of_run: bool) -> None:
+    expected = Expectation(selector=Selector(kernel="k"), verdict=verdict)
+    expectations = Expectations([expected])
+    row = result(RunVerdict.WRONG_RESULT)
+    compiled = replace(row, cell=str(CELL), ptxas="12.8.93", ptxas_origin="bundled")
+    assert (expectations.of(facts(row)) is not None) is of_run
+    assert (expectations.of(facts(compiled)) is not None) is not of_run

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+
+from harness.run.tracing.apart import read_another
+from harness.values.errors import UsageError
+
+
+def test_what_is_beside_is_named_by_what_differs() -> None:
+    found = read_another("num_stages=1, sm=80")
+    assert dict(found.options) == {"num_stages": 1}
+    assert (str(found.target), found.triton, found.words) == ("sm_80", None, "num_stages=1, sm=80")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "num_stages", "num_stages=", "num_stages=x", "BLOCK=64", "sm=80,,"]
+)
+def test_anything_else_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(UsageError, match="write NAME=VALUE"):
+        read_another(text)
