@@ -59,6 +59,10 @@ EXECUTED = ("right", "ran")
 
 FOLLOWED: tuple[tuple[str, str, str, str, str], ...] = (
     (
+        "one_pass_variance", "*", "3.[89].*", "race",
+        "true: a repro of triton-lang/triton#11614 (docs/wrong-code.md)",
+    ),
+    (
         "verdict_compiler_crash_exit", "*", "3.[89].*", "uninitialised",
         "true: from 3.8.0 on LLVM reports the constraint, and Triton goes on without the code",
     ),
