@@ -1,8 +1,8 @@
 """Runs the frames of a batch: which block, for which threads, until all have left.
 
 Of the threads of a frame that parted, those in the block of the smallest number run (see
-`ptx.program.decoding`). Threads that wait are skipped. If none can go on, asynchronous operations under
-way are completed; if that helps none, the batch hangs.
+`ptx.program.decoding`). Threads that wait are skipped. If none can go on, asynchronous operations
+under way are completed; if that helps none, the batch hangs.
 
 Why nothing goes on: who waits for what, in words.
 """
