@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_emulator.values import Budget, Schedule
@@ -44,12 +45,6 @@ class RealValues:
     target: Target
     budget: Budget
     tell: Callable[[str], None]
-    _told: set[str] = field(default_factory=set)
-
-    def _tell_once(self, words: str) -> None:
-        if words not in self._told:
-            self.tell(words)
-        self._told.add(words)
 
     async def inputs(self, code: LaunchCode, triton: Compiler, kernels: Sequence[str]) -> Inputs:
         """All launches of the code with their arguments; the kernels named are interpreted, too.
@@ -89,7 +84,7 @@ class RealValues:
             if tried == _TRIES:
                 break
             tried += 1
-            self._tell_once(f"{launch.kernel} on {self.target}, for its values")
+            self.tell(f"{launch.kernel} on {self.target}, for its values")
             try:
                 emulated = await self._emulated(captured, record, variant)
             except (NotRunError, InfrastructureError) as error:
@@ -115,7 +110,7 @@ class RealValues:
                 values=f"emulated on {self.target}",
                 is_whole=not ran.is_sample,
             )
-        self._tell_once(f"{launch.kernel} is interpreted, for its values: {why}")
+        self.tell(f"{launch.kernel} is interpreted, for its values: {why}")
         return LaunchAnswer(values=why)
 
     async def _emulated(
@@ -142,6 +137,7 @@ async def recorded(
         TriageError: it can be run with values for none of them.
     """
     failure: TriageError | None = None
+    tell = functools.cache(tell)  # launch code may launch one kernel any number of times
     for place in dict.fromkeys(places):
         upstream = RealValues(bench=bench, target=place, budget=budget, tell=tell)
         try:

@@ -114,9 +114,9 @@ class _Recording:
                 # Until the child is gone, the folder is in use.
                 await asyncio.wait({ended})
             self.bench.cpu_seconds += done.end.cpu
-            kept = self._keep(key, folder, done.words)
+            words = done.words
             self.bench.hub.drop_folder(done.folder)
-            return kept
+            return self._keep(key, folder, words)
         finally:
             self.bench.hub.drop_folder(folder)
 
