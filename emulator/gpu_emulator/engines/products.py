@@ -4,7 +4,7 @@ The PTX ISA leaves order and precision of the accumulation open (9.7.14.5.14, "S
 products are exact, they are summed in float64 with the accumulator, and the sum is rounded once:
 the best that any hardware may return (f64 is a chain of `fma`). With `order` the sum runs in
 float32 in that order, rounded at each step: two orders show how much of a difference is noise.
-`accumulation` has the sums of one architecture, bit for bit.
+`Accumulation` has the sums of one architecture, bit for bit.
 
 How the tensor cores of one architecture add, bit for bit, where that is known. The PTX ISA leaves
 it open. On an H200 (sm_90) every one of our sums of random numbers came out as follows, the only

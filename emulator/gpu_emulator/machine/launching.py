@@ -141,6 +141,13 @@ class Arena:
         self, launch: Launch, listing: EntryListing, garbage: int, *, validity: bool
     ) -> None:
         self._launch = launch
+        for one in launch.allocations:
+            if one.data.dtype != np.uint8 or one.data.ndim != 1:
+                raise NotExecutable(
+                    f"allocation {one.name} is not one row of bytes (numpy's uint8)"
+                )
+            if one.written is not None and one.written.shape != one.data.shape:
+                raise NotExecutable(f"allocation {one.name}: `written` does not fit its bytes")
         variables = [each for each in listing.variables if each.space in ("global", "const")]
         sizes = [(each.name, len(each.data), _ALIGN) for each in launch.allocations]
         sizes += [(each.name, each.size, max(each.align, 16)) for each in variables]
@@ -407,7 +414,10 @@ class _Machine:
         self._watched = self._watch(Races(ends=ends_at_race)) if check.races else None
         self._recording: Recording | None = None
         self._executed = 0
-        self._refuse_size()
+        if (shared := self._shared_size()) > _MOST_SHARED:
+            raise NotExecutable(f"{shared:,} bytes of shared memory: no GPU has so much")
+        if (one := self._one_cta()) > limits.max_memory:
+            raise NotExecutable(f"one CTA needs {one:,} bytes, the limit is {limits.max_memory:,}")
 
     def record(self, recording: Recording) -> None:
         """Leave in a recording what the threads do."""
@@ -426,15 +436,6 @@ class _Machine:
         agents = Agents(-(-self._geometry.threads // WARP))
         shadow = GlobalShadow(memory, self._program.global_grain, agents, races, releases)
         return Watched(agents, self._program.grain, races, releases, shadow)
-
-    def _refuse_size(self) -> None:
-        shared = self._shared_size()
-        if shared > _MOST_SHARED:
-            raise NotExecutable(f"{shared:,} bytes of shared memory: no GPU has so much")
-        if self._one_cta() > self._limits.max_memory:
-            raise NotExecutable(
-                f"one CTA needs {self._one_cta():,} bytes, the limit is {self._limits.max_memory:,}"
-            )
 
     def run(self, heard: Callable[[int], None]) -> Outcome:
         """Run all batches, or those until the first fault."""
@@ -481,14 +482,10 @@ class _Machine:
         # Cluster by cluster, and in a cluster by rank.
         clusters, ranks = _along(chosen, across), _along(np.arange(size), cluster)
         places = (clusters[:, None] * cluster + ranks).reshape(-1, 3)
-        step = max(size, self._room() // size * size)
+        fits = self._limits.max_memory // 2 // max(self._one_cta(), 1)
+        step = max(size, min(_MOST_BATCH_CTAS, fits) // size * size)
         for first in range(0, len(places), step):
             yield places[first : first + step]
-
-    def _room(self) -> int:
-        """How many CTAs fit."""
-        room = self._limits.max_memory // 2 // max(self._one_cta(), 1)
-        return max(1, min(_MOST_BATCH_CTAS, room))
 
     def _one_cta(self) -> int:
         """Bytes that a CTA takes: its registers, shared and local memory."""

@@ -1,8 +1,8 @@
 """Runs the frames of a batch: which block, for which threads, until all have left.
 
 Of the threads of a frame that parted, those in the block of the smallest number run (see
-`program.flow`). Threads that wait are skipped. If none can go on, asynchronous operations under
-way are completed; if that helps none, the batch hangs.
+`ptx.program.decoding`). Threads that wait are skipped. If none can go on, asynchronous operations
+under way are completed; if that helps none, the batch hangs.
 
 Why nothing goes on: who waits for what, in words.
 """
@@ -49,8 +49,8 @@ def _held(batch: Batch, frame: Frame, one: Hold) -> str:
     """The first CTA with such threads speaks for all."""
     row = int(np.nonzero(one.mask.any(axis=1))[0][0])
     warps = sorted({(int(c) + frame.first) // WARP for c in np.nonzero(one.mask[row])[0]})
-    verb = "waits" if len(warps) == 1 else "wait"
-    return f"{_warps(warps)} of {_cta(batch, row)} {verb} for {one.why()}{_at(one.place)}"
+    noun, verb = ("warp", "waits") if len(warps) == 1 else ("warps", "wait")
+    return f"{noun} {_ranges(warps)} of {_cta(batch, row)} {verb} for {one.why()}{_at(one.place)}"
 
 
 def _parted(
@@ -77,10 +77,6 @@ def _parted(
 def _cta(batch: Batch, row: int) -> str:
     x, y, z = batch.coordinates[row].tolist()
     return f"CTA ({x}, {y}, {z})"
-
-
-def _warps(warps: Sequence[int]) -> str:
-    return f"{'warp' if len(warps) == 1 else 'warps'} {_ranges(warps)}"
 
 
 def _ranges(numbers: Sequence[int]) -> str:

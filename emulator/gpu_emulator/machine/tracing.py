@@ -10,14 +10,15 @@ what only decides which way a branch goes does not count.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 
 import numpy as np
 
 from gpu_emulator.machine.launching import run
 from gpu_emulator.state.recording import ANOTHER, AccessSpan, Event, Recording
-from gpu_emulator.steps import WARP, Array
+from gpu_emulator.steps import WARP, Array, NotExecutable
 from gpu_emulator.values import Budget, Element, Launch, Schedule, Trace, TraceInput, TraceLink
 
 _MOST_LINKS = 2000
@@ -25,37 +26,69 @@ _MOST_BYTES = 1 << 29
 _FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
 
 
+_Follow = Callable[[tuple[Launch, Launch], tuple[Schedule, Schedule], Budget, Element], Trace]
+
+
+def _answering(follow: _Follow) -> _Follow:
+    """The same, where what ends it otherwise is an answer too: `not_run`."""
+
+    @wraps(follow)
+    def answer(
+        launches: tuple[Launch, Launch], schedules: tuple[Schedule, Schedule], limits: Budget,
+        element: Element,
+    ) -> Trace:  # fmt: skip
+        try:
+            return follow(launches, schedules, limits, element)
+        except NotExecutable as reason:
+            return Trace(not_run=str(reason))
+        except Exception as error:  # noqa: BLE001 - as `run` has it
+            return Trace(not_run=f"the emulator cannot trace this: {error!r}")
+
+    return answer
+
+
+@_answering
 def trace(
-    launches: tuple[Launch, Launch],
-    schedules: tuple[Schedule, Schedule],
-    limits: Budget,
+    launches: tuple[Launch, Launch], schedules: tuple[Schedule, Schedule], limits: Budget,
     element: Element,
-) -> Trace:
-    """Follow an element back to where two runs first differ.
+) -> Trace:  # fmt: skip
+    """Follow an element back to where two runs first differ. Never an exception, as `run`.
 
     The runs differ in their schedule, or in what the launches hold.
     """
-    owner = find_owner(launches[0], schedules[0], limits, element)
-    if isinstance(owner, str):
-        return Trace(not_run=owner)
-    runs = []
-    for launch, schedule in zip(launches, schedules, strict=True):
-        recording = Recording(element, owner, _MOST_BYTES)
-        done = run(launch, schedule, limits, recording=recording)
-        if done.not_run:
-            return Trace(not_run=done.not_run)
-        runs.append(recording)
-    links, why = _Walk(runs[0], runs[1]).walk()
+    owner = _owner(launches[0], schedules[0], limits, element)
+    left, right = (
+        _recorded(launch, schedule, limits, element, owner)
+        for launch, schedule in zip(launches, schedules, strict=True)
+    )
+    links, why = _Walk(left, right).walk()
     return Trace(links=tuple(reversed(links)), why=why, program=owner)
 
 
-def find_owner(
+def _recorded(
+    launch: Launch, schedule: Schedule, limits: Budget, element: Element,
+    focus: tuple[int, int, int] | None = None,
+) -> Recording:  # fmt: skip
+    recording = Recording(element, focus, _MOST_BYTES)
+    done = run(launch, schedule, limits, recording=recording)
+    if done.not_run:
+        raise NotExecutable(done.not_run)
+    return recording
+
+
+def _owner(
     launch: Launch, schedule: Schedule, limits: Budget, element: Element
-) -> tuple[int, int, int] | str:
-    """The program that writes an element last; why it is not known."""
-    finding = Recording(element, None, _MOST_BYTES)
-    done = run(launch, schedule, limits, recording=finding)
-    return done.not_run or finding.owner or "no program writes this element"
+) -> tuple[int, int, int]:
+    """The program that writes an element last."""
+    number, end = element.allocation, element.offset + element.size
+    if not 0 <= number < len(launch.allocations):
+        raise NotExecutable(f"the launch has no allocation {number}")
+    if not 0 <= element.offset < end <= launch.allocations[number].data.nbytes:
+        raise NotExecutable(f"allocation {number} has no bytes {element.offset} to {end}")
+    owner = _recorded(launch, schedule, limits, element).owner
+    if owner is None:
+        raise NotExecutable("no program writes this element")
+    return owner
 
 
 @dataclass(slots=True)
@@ -90,7 +123,9 @@ class _Walk:
             link, is_all = _link(left, right, lane, found, differing)
             links.append(link)
             if not differing:
-                return links, _beginning(left, is_all=is_all)
+                same = " reads the same in both runs, and its result differs"
+                why = same if is_all else ": what it reads was not followed"
+                return links, f"PTX line {left.place.ptx_line}{why}"
             if len(links) >= _MOST_LINKS:
                 return links, f"it goes back further than {_MOST_LINKS} instructions"
             # What was written the longest ago is nearest to where it begins.
@@ -123,13 +158,6 @@ def _who(recording: Recording, number: int) -> str:
 
 def _both(found: _Input) -> str:
     return f"{found.values[0]} in the first run, {found.values[1]} in the other"
-
-
-def _beginning(event: Event, *, is_all: bool) -> str:
-    line = f"PTX line {event.place.ptx_line}"
-    if is_all:
-        return f"{line} reads the same in both runs, and its result differs"
-    return f"{line}: what it reads was not followed"
 
 
 def lane_of(event: Event, spot: tuple[str, int]) -> int | None:
@@ -248,28 +276,22 @@ _Node = tuple[int, int | None]
 """An event by its number, and the lane whose value counts; None: all of them."""
 
 
+@_answering
 def origins(
-    launches: tuple[Launch, Launch],
-    schedules: tuple[Schedule, Schedule],
-    limits: Budget,
+    launches: tuple[Launch, Launch], schedules: tuple[Schedule, Schedule], limits: Budget,
     element: Element,
-) -> Trace:
+) -> Trace:  # fmt: skip
     """Which bytes an element is made of in one run and not in the other, and how they get there.
 
-    The launches have the same buffers.
+    The launches have the same buffers. Never an exception, as `run`.
     """
     slices: list[_Slice] = []
     for launch, schedule in zip(launches, schedules, strict=True):
-        owner = find_owner(launch, schedule, limits, element)
-        if isinstance(owner, str):
-            return Trace(not_run=owner)
-        recording = Recording(element, owner, _MOST_BYTES)
-        done = run(launch, schedule, limits, recording=recording)
-        if done.not_run:
-            return Trace(not_run=done.not_run)
+        owner = _owner(launch, schedule, limits, element)
+        recording = _recorded(launch, schedule, limits, element, owner)
         found = _Slice(recording, len(launch.allocations))
         if not found.follow():
-            return Trace(not_run=f"it is made of more than {_MOST_NODES:,} values")
+            raise NotExecutable(f"it is made of more than {_MOST_NODES:,} values")
         slices.append(found)
     mine, other = slices
     inputs = (*mine.beyond(other, 0), *other.beyond(mine, 1))

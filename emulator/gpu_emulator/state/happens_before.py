@@ -74,10 +74,6 @@ class Agents:
         """That of bulk loads which signal one mbarrier."""
         return len(_KINDS) * self.warps + number % LOADS
 
-    def of_warp(self, kind: str, warp: int) -> int:
-        """An engine of a warp."""
-        return BY_WARP[kind] * self.warps + warp
-
     def _all_of(self, *kinds: str) -> list[int]:
         places = [BY_WARP.get(kind, 0) for kind in kinds]
         return [place * self.warps + warp for place in places for warp in range(self.warps)]
@@ -93,11 +89,6 @@ class Agents:
         """Those that access global memory."""
         loads = [self.load(number) for number in range(LOADS)]
         return [*self._all_of("", "cp.async", "bulk.seen"), *loads]
-
-    @property
-    def in_tensor_memory(self) -> list[int]:
-        """Those that access tensor memory."""
-        return [*self._all_of("tcgen05.ld", "tcgen05.st"), self.tcgen05]
 
 
 _MOST_EXAMPLES = 200
@@ -310,10 +301,8 @@ class HappensBefore:
     def leave(self, frame: Frame, mask: Array, which: int) -> None:
         """Warps go on behind a barrier."""
         for warp, rows in self._warps_of(frame, mask):
-            self._learn(warp, rows, self._barriers.released[:, rows, which])
-
-    def _learn(self, warp: int, rows: Array, clocks: Array) -> None:
-        self._both[:, rows, warp] = np.maximum(self._both[:, rows, warp], clocks)
+            clocks = self._barriers.released[:, rows, which]
+            self._both[:, rows, warp] = np.maximum(self._both[:, rows, warp], clocks)
 
     def signal(self, frame: Frame, index: Array, mask: Array) -> None:
         """Threads, or the task that is running, arrive at mbarriers at offsets."""

@@ -38,11 +38,6 @@ def _text(frame: Frame, address: int) -> str:
     return raw.partition(b"\0")[0].decode(errors="replace")
 
 
-def _thread(frame: Frame, row: int, column: int) -> str:
-    place = tuple(frame.batch.coordinates[row].tolist())
-    return f"thread {column + frame.first} of CTA {place}"
-
-
 @opcode("%assertfail")
 def _assertion(line: Binder) -> Step:
     """`__assertfail(message, file, line, function, char size)`: the run ends."""
@@ -60,9 +55,10 @@ def _assertion(line: Binder) -> Step:
         inside = _text(frame, function)
         words = [f"{_text(frame, file).rpartition('/')[2]}:{number}"]
         words += [inside] if inside != "unknown" else []
+        cta = tuple(frame.batch.coordinates[row].tolist())
         raise Trouble(
             f"the assertion '{_text(frame, message)}' fails ({' in '.join(filter(None, words))}):"
-            f" {_thread(frame, row, column)}, {int(active.sum())} threads at once",
+            f" thread {column + frame.first} of CTA {cta}, {int(active.sum())} threads at once",
             "assertion",
         )
 
@@ -123,7 +119,7 @@ class _Values:
             return float(value).hex() if kind in "aA" else f"{style}{kind}" % value
         if kind in "sp":
             address = int(self._number(8, "<Q"))
-            return self._pointed(style, kind, address)
+            return f"{style}s" % (hex(address) if kind == "p" else _text(self._frame, address))
         size = 8 if found["size"] in _WIDE else 4
         signed = kind in "dic"
         letter = "q" if size == 8 else "i"
@@ -131,9 +127,6 @@ class _Values:
         if kind == "c":
             return chr(value & 0xFF)
         return f"{style}{'d' if kind in 'diu' else kind}" % value
-
-    def _pointed(self, style: str, kind: str, address: int) -> str:
-        return f"{style}s" % (hex(address) if kind == "p" else _text(self._frame, address))
 
     def _number(self, size: int, how: str) -> int | float:
         self._at = -(-self._at // size) * size

@@ -30,18 +30,14 @@ _BINARY: dict[str, Callable[..., Array]] = {
 }  # fmt: skip
 
 
-def _canonical(value: Array) -> Array:
-    """Bits of float32 results, every NaN the one that hardware gives."""
-    bits = value.view(np.uint32)
-    lost = np.isnan(value)
-    return np.where(lost, _NAN, bits) if lost.any() else bits
-
-
 def _quick(base: str) -> Callable[..., Array]:
     function = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[base]
 
     def run(a: Array, b: Array) -> Array:
-        return _canonical(function(a.view(np.float32), b.view(np.float32)))
+        value = function(a.view(np.float32), b.view(np.float32))
+        bits, lost = value.view(np.uint32), np.isnan(value)
+        # Every NaN is the one that hardware gives.
+        return np.where(lost, _NAN, bits) if lost.any() else bits
 
     return run
 
@@ -299,7 +295,8 @@ def _convert(line: Binder) -> Step:
         dtype = DTYPES[to]
         return line.computed(lambda a: a.astype(dtype), [source], to)
     if (to, source) == ("f32", "bf16") and not (line.parts.get("sat") or line.parts.get("ftz")):
-        return line.computed(_widen, ["b16"], "b32")
+        # bf16 is the upper half of an f32. A NaN stays the NaN that it is.
+        return line.computed(lambda a: a.astype(np.uint32) << np.uint32(16), ["b16"], "b32")
     options: dict[str, Any] = {"rounding": line.parts.get("rounding") or None}
     options.update(
         {name: True for name in ("ftz", "sat", "satfinite", "relu") if line.parts.get(name)}
@@ -315,11 +312,6 @@ def _convert(line: Binder) -> Step:
 
 def _bits(kind: str) -> int:
     return 32 if kind == "tf32" else int(kind.lstrip("bfsu"))
-
-
-def _widen(a: Array) -> Array:
-    """bf16 is the upper half of an f32. A NaN stays the NaN that it is."""
-    return a.astype(np.uint32) << np.uint32(16)
 
 
 _PAIRS = "f16x2|bf16x2"

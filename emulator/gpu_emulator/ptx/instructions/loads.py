@@ -22,7 +22,7 @@ from gpu_emulator.state.frame import (
     scatter,
     semantics_of,
 )
-from gpu_emulator.steps import BITS, DTYPES, MASK, Array, Reader, Registers, Step
+from gpu_emulator.steps import BITS, DTYPES, MASK, Array, Registers, Step
 from gpu_emulator.values import Place
 
 _TYPES = "b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f16|bf16|f32|f64"
@@ -187,16 +187,6 @@ _HINT = "?{hint:L2::cache_hint}"
 Change = Callable[..., Array]
 
 
-def _heads(base: str) -> list[str]:
-    """Semantics, scope and space in the manual's order, or in that of older compilers."""
-    return [
-        f"{base}?{_SEM}?{_ATOMICS_SCOPE}?{_SPACE}",
-        f"{base}.{_SPACE}.{_ATOMICS_SCOPE}.{_SEM}",
-        f"{base}.{_SPACE}.{_SEM}.{_ATOMICS_SCOPE}",
-        f"{base}.{_SPACE}.{_ATOMICS_SCOPE}",
-    ]
-
-
 _OPERATIONS = (
     "{op:and|or|xor}%s.{type:b32|b64}", "{op:add}%s.{type:u32|s32|u64|s64}",
     "{op:inc|dec}%s.{type:u32}", "{op:min|max}%s.{type:u32|s32|u64|s64}",
@@ -216,7 +206,12 @@ _EXCHANGES = (
 
 
 def _atomics_templates(base: str, operations: Sequence[str]) -> list[str]:
-    return [f"{head}.{each.replace('%s', _HINT)}" for head in _heads(base) for each in operations]
+    # Semantics, scope and space in the manual's order, or in that of older compilers.
+    heads = (
+        f"{base}?{_SEM}?{_ATOMICS_SCOPE}?{_SPACE}", f"{base}.{_SPACE}.{_ATOMICS_SCOPE}.{_SEM}",
+        f"{base}.{_SPACE}.{_SEM}.{_ATOMICS_SCOPE}", f"{base}.{_SPACE}.{_ATOMICS_SCOPE}",
+    )  # fmt: skip
+    return [f"{head}.{each.replace('%s', _HINT)}" for head in heads for each in operations]
 
 
 def combine(operation: str, kind: str) -> Change:
@@ -243,18 +238,11 @@ def _are_equal(a: Array, b: Array) -> Array:
     return np.asarray(np.equal(*halves).all(axis=-1))
 
 
-def _wrapped_up(old: Array, b: Array) -> Array:
-    return np.where(old >= b, old.dtype.type(0), old + old.dtype.type(1))
-
-
-def _wrapped_down(old: Array, b: Array) -> Array:
-    return np.where((old == 0) | (old > b), b, old - old.dtype.type(1))
-
-
 _BITS: dict[str, Change] = {
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "exch": lambda _, b: b, "cas": lambda old, b, c: np.where(_are_equal(old, b), c, old),
-    "inc": _wrapped_up, "dec": _wrapped_down,
+    "inc": lambda old, b: np.where(old >= b, old.dtype.type(0), old + old.dtype.type(1)),
+    "dec": lambda old, b: np.where((old == 0) | (old > b), b, old - old.dtype.type(1)),
 }  # fmt: skip
 
 
@@ -286,7 +274,7 @@ def _made(line: Binder, *, has_result: bool) -> Step:
         frame: Frame = registers[0]
         at = address(registers)
         for number in range(len(operands[0])):
-            values = [_all(frame, each[number], registers) for each in operands]
+            values = [frame.full(each[number](registers)) for each in operands]
             old = apply_to_memory(
                 registers, space, at + number * size, size, change, values, place, how
             )
@@ -295,10 +283,6 @@ def _made(line: Binder, *, has_result: bool) -> Step:
                 frame.write(slot, old if convert is None else convert(old))
 
     return Step(run, tuple(slot for slot, _ in targets))
-
-
-def _all(frame: Frame, reader: Reader, registers: Registers) -> Array:
-    return frame.full(reader(registers))
 
 
 def apply_to_memory(

@@ -272,6 +272,7 @@ def _size(line: PtxLine, besides: str) -> int:
 _FREE_EVERY = 8
 # So many values for registers that nothing wrote; the next register begins so many further on.
 _GARBAGE, _APART = 1 << 16, 1031
+_EVERYONE = np.full((1, 1), 0xFFFF_FFFF, dtype=np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +374,10 @@ def decode(ptx: str, entry: str | None) -> Program:
     A program does not change while it runs: the schedules of one launch share it.
     """
     listing = read_listing(ptx, entry)
-    listing.lines = [_in_order(line) for line in listing.lines]
+    listing.lines = [
+        line if (usual := in_order(line.opcode)) == line.opcode else replace(line, opcode=usual)
+        for line in listing.lines
+    ]
     blocks = read_flow(listing, _is_wait)
     unknown = sorted(
         {line.opcode for block in blocks for line in block.lines if not find_row(line.opcode)}
@@ -401,11 +405,6 @@ def decode(ptx: str, entry: str | None) -> Program:
         grain(blocks, "global"), grain(blocks, "shared"),
         all(is_plain(line) for block in blocks for line in block.lines),
     )  # fmt: skip
-
-
-def _in_order(line: PtxLine) -> PtxLine:
-    opcode = in_order(line.opcode)
-    return line if opcode == line.opcode else replace(line, opcode=opcode)
 
 
 def _is_wait(name: str) -> bool:
@@ -449,7 +448,7 @@ def _draft(slots: Slots, block: Block) -> _Draft:
         except Exception as error:
             raise binder.refuse(f"cannot be decoded: {error!r}") from error
         if row.meets:
-            meeting = binder.meeting or _everyone
+            meeting = binder.meeting or (lambda _: _EVERYONE)
         steps.append(step)
         touched.append(binder.touched | set(step.writes))
         reads.append(frozenset(binder.touched | set(step.writes if step.reads_old else ())))
@@ -483,10 +482,6 @@ def _settling(slots: Slots, block: Block, draft: _Draft) -> _Draft:
         kinds = [k for k, some in late if touched & some and not line.opcode.startswith(k)]
         steps.append(replace(step, prelude=settle(kinds, touched, line.place)) if kinds else step)
     return replace(draft, steps=steps)
-
-
-def _everyone(_: Registers) -> Array:
-    return np.full((1, 1), 0xFFFF_FFFF, dtype=np.uint32)
 
 
 def _branch(slots: Slots, line: PtxLine | None) -> tuple[int | None, Reader | None, set[int]]:

@@ -1,13 +1,10 @@
 """An entry of a PTX module as one list of lines, with the functions that it calls put in place.
 
 Names of registers, labels and variables are unique in the result. A call becomes the function's own
-lines (`program.calls`).
+lines.
 
 Variables and parameters of PTX: space, size, alignment, initial bytes. Source: PTX ISA, "State
 Spaces, Types, and Variables".
-
-An entry of a PTX module as one list of lines: what these are. Calls: the lines of a function in
-place of each, with its parameters passed.
 
 Parameters and results are registers, or local memory of each thread (PTX ISA, "Parameter State
 Space": what `.param` of a device function may always be mapped to). A call through a register

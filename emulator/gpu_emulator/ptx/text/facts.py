@@ -342,7 +342,7 @@ def blank_opaque(text: str) -> str:
 
 def uncomment(text: str) -> str:
     """The text with each comment as one blank, strings as they are."""
-    return _replace_opaque(text, _uncomment)
+    return _replace_opaque(text, lambda opaque: opaque if opaque[0] == '"' else " ")
 
 
 def _replace_opaque(text: str, replacement: Callable[[str], str]) -> str:
@@ -377,10 +377,6 @@ def _blank(opaque: str) -> str:
     if opaque[0] == '"' and length > 1:
         return '"' + " " * (length - 2) + '"'
     return " " * length
-
-
-def _uncomment(opaque: str) -> str:
-    return opaque if opaque[0] == '"' else " "
 
 
 def _header(clean: str) -> tuple[re.Match[str], re.Match[str]]:
