@@ -158,7 +158,7 @@ def test_a_child_takes_the_folder_of_this_program_off_its_path() -> None:
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "emulator/README.md", "matrix.yaml")
 RIDDLES = re.compile(
     r"\b(told|nobody|anew|whoever|ate|fare[ds]?|be it|be had|hangs on|for want of|at whose door"
-    r"|bec[ao]mes? of|none the less)\b",
+    r"|bec[ao]mes? of|none the less|afresh|for ever|strayed|without a word|B a thread)\b",
     re.IGNORECASE,
 )
 

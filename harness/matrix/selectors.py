@@ -107,6 +107,8 @@ def parse_selector(text: str) -> Selector:
     if not text.strip():
         raise UsageError("a selector is empty; write for example '*@sm_100a*' or target=sm_100a")
     if not any(part.partition("=")[0].strip() in _WORDS for part in text.split(",")):
+        if re.search(r'^(?:[^"\s]|"[^"]*")*\s', text):
+            raise UsageError(f"{text!r}: no id of a cell has a blank outside quotes")
         # A cell's id has both; without a wildcard it cannot be a whole one.
         return Selector(cell=text if _WILD.search(text) or "@" in text else f"*{text}*")
     words: dict[str, str] = {}

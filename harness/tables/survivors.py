@@ -90,8 +90,7 @@ def _at_fault(verdict: VerdictKind, row: Row) -> str | None:
     if row.stage is None or verdict.compiles:
         return None
     where = f"stage {row.stage}"
-    # No process ended: the compiler raised on its way to the assembler.
-    raised = verdict is VerdictKind.PASS_FAILURE and row.exit_code is None and row.signal is None
+    raised = verdict is VerdictKind.PASS_FAILURE and row.exit_code is row.signal is None
     at_assembler = row.stage == Stage.CUBIN.value and not raised
     title = assembler_name(row.assembler) if at_assembler else compiler_name(row.compiler)
     if row.stage == "launch":

@@ -83,7 +83,7 @@ WHOLE_MATRICES = [
     "- a",
 ]
 MATRIX_OPTIONS = {
-    "--only": ("", "kernel", "triton=<x"),
+    "--only": ("", "kernel", "triton=<x", "a b"),
     "--shard": ("0/1", "2/1", "a/b", "1", "", "1/" + "9" * 30, "²/³", "\x1b"),
     "--night": ("",),
     "--scheduler": ("", "local", "local:0", "local:1000", "there", "http://x:1", "tcp://x"),

@@ -119,9 +119,15 @@ def _named(text: str) -> list[Repro]:
     broken = [error for error in errors if text in str(error)]
     if broken:
         raise broken[0]
-    near = difflib.get_close_matches(text[:100], [r.name for r in repros], n=3, cutoff=0.4)
-    hint = f"near names: {', '.join(near)}" if near else "`triage kernels` lists them"
+    hint = near_names(text)
     raise UsageError(f"no kernel {text[:200]!r}; {hint}; or give FILE.py::NAME or FILE.ptx")
+
+
+def near_names(text: str) -> str:
+    """The nearest of the names of kernels, or the command that lists them."""
+    names = [repro.name for repro in list_repros()[0]]
+    near = difflib.get_close_matches(text[:100], names, cutoff=0.4)
+    return f"near names: {', '.join(near)}" if near else "`triage kernels` lists them"
 
 
 def _of_suffix(path: str) -> FrontEnd | None:

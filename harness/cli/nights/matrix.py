@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from harness.cells.places import CompileOptions, RunProgress
+from harness.cells.repros.find import near_names
 from harness.cli.amounts import SECONDS, FilePath, Words, read_amount
 from harness.cli.gpu_way import executed_on, is_on_gpu
 from harness.cli.main import CONTEXT
@@ -206,7 +207,7 @@ def _options(options: dict[str, Any], matrix: Matrix) -> MatrixOptions:
     try:
         only = [parse_selector(text) for text in options["only"]]
     except UsageError as error:
-        raise UsageError(f"--only {error}") from error
+        raise UsageError(f"--only {error}; {near_names(' '.join(options['only']))}") from error
     on_gpu = is_on_gpu(options)
     return MatrixOptions(
         only=only,

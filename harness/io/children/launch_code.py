@@ -94,8 +94,7 @@ class BareParents(importlib.abc.MetaPathFinder):
 def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> Any:
     """What `function(**overrides)` of `file` returns; where it is None, run the file as `__main__`.
 
-    The module stays loaded: its kernels are compiled later. What it replaces in `json` is put back:
-    compilers write their metadata with it, and we our answers.
+    The module stays loaded: its kernels are compiled later. `json` is put back: compilers use it.
     """
     sys.argv = [file]
     folder = str(Path(file).parent)

@@ -160,8 +160,7 @@ def _steps(record: ResultRecord, row: Row, found: _Found) -> dict[str, Any] | No
             return None
         # Made again since, it counts where it left the very bytes that the result speaks of.
         left = row.cubin_sha256 if kind == "assemble" else row.program_sha256 or row.ptx_sha256
-        is_same = left is not None and left in evidence.artifacts.values()
-        if made > (record.created or 0.0) and not is_same:
+        if made > (record.created or 0.0) and left not in evidence.artifacts.values():
             return None
         try:
             steps[kind] = msgspec.json.decode(evidence.body, type=schema)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from acted_front_end import Stage
+from bug_checker import check_store
 
-from harness.matrix.bugs.list import list_bugs, reproducer_of
+from harness.matrix.bugs.list import reproducer_of
 from harness.minimize.keeping import keep_reproducer
 from harness.minimize.minimizing import minimize
 from harness.minimize.reduction.progress import MinimizeOptions, ReductionStep, Watch
@@ -131,7 +132,7 @@ def test_what_cannot_be_asked_is_a_usage_error(crashes: Stage) -> None:
 
 def test_what_is_left_is_kept_for_the_page_of_its_bug(crashes: Stage) -> None:
     whole = result(reduced(crashes))
-    [bug] = list_bugs(crashes.store)
+    [bug] = check_store(crashes.store)
     kept = reproducer_of(crashes.store, bug)
     assert kept is not None
     assert (kept.text, kept.name, kept.tool) == (whole.text, "min.ptx", "ptxas 2.0")

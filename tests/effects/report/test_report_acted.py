@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from acted_front_end import Stage
+from bug_checker import check_store
 
 from harness.bisect.words import report_line
 from harness.cells.spelling import SelectionOptions
@@ -92,6 +93,8 @@ def test_a_piece_that_fails_is_missing_and_the_others_are_there(crashes: Stage) 
     assert dossier.blame.headline == "ptxas is to blame."
     assert dossier.along_ptxas is None
     assert dossier.ways
+    [bug] = check_store(crashes.store)
+    assert bug.kernels == {"kernel.acted": bug.cells}
 
 
 def test_interrupted_it_writes_nothing(crashes: Stage) -> None:
@@ -117,6 +120,7 @@ def test_the_history_runs_along_the_tool_that_blame_names(refused: Stage) -> Non
     assert (dossier.history_axis, dossier.tool, dossier.version) == ("acted", "Acted", "1.1")
     assert dossier.along_ptxas is None
     assert dossier.along_triton is not None
+    assert len(check_store(refused.store)) == 1
     line = report_line(dossier.along_triton)
     assert line.startswith("First bad: Acted 1.1. Last good: 1.0. First fixed: 2.0.")
 

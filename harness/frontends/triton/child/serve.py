@@ -52,36 +52,23 @@ class Session(CaptureSession):
         stand_aside(ask)
         os.environ["TRITON_CACHE_DIR"] = str(self.folder / "cache")
         recorder = Recorder(injected=ask["injected"])
-        self._mode: Any = pretend_triton(ask["device"])
+        self._mode = pretend_triton(ask["device"])
         self._run = recorder.original_run
-        if is_ir(ask["file"]):
-            return self._read_ir(ask)
-        reads = ReadsWatch([*ask["bare"], *ask["paths"], str(self.folder)], ask["file"])
-        reads.start()
-        with self._mode, recorder.active():
-            error = run_for_error(ask, self.folder / "capture.err")
-        self.records = {record.key: record for record in recorder.records.values()}
-        return {
-            "error": error,
-            "records": [record.describe() for record in recorder.records.values()],
-            "pruned": recorder.pruned,
-            "dropped": recorder.dropped,
-            "reads": reads.stop(),
-            "ptxas": picked_ptxas(ask["device"]["capability"]),
-            "triton": importlib.metadata.version("triton"),
-        }
-
-    def _read_ir(self, ask: Message) -> Message:
-        """A file of Triton's IR in place of a launch: nothing is run."""
         capability = ask["device"]["capability"]
-        record = read_ir(ask["file"], ask["overrides"], capability)
-        self.records = {record.key: record}
+        found: Any = {"error": None, "pruned": {}, "dropped": 0, "reads": {}}
+        if is_ir(ask["file"]):
+            record = read_ir(ask["file"], ask["overrides"], capability)
+            self.records = {record.key: record}
+        else:
+            reads = ReadsWatch([*ask["bare"], *ask["paths"], str(self.folder)], ask["file"])
+            reads.start()
+            with self._mode, recorder.active():
+                found["error"] = run_for_error(ask, self.folder / "capture.err")
+            self.records = {record.key: record for record in recorder.records.values()}
+            found |= {"pruned": recorder.pruned, "dropped": recorder.dropped, "reads": reads.stop()}
         return {
-            "error": None,
-            "records": [record.describe()],
-            "pruned": {},
-            "dropped": 0,
-            "reads": {},
+            **found,
+            "records": [record.describe() for record in self.records.values()],
             "ptxas": picked_ptxas(capability),
             "triton": importlib.metadata.version("triton"),
         }
